@@ -1,0 +1,203 @@
+"""Reports an agent's work as it happens: one JSON object a line on stdout.
+
+The lines have the shape of Claude's `stream-json`, so whoever watches a run sees the same thing
+whether a model or a program like ours does the work:
+
+    system     who works here, and in which session
+    assistant  something said, or a tool about to be used
+    user       what the tool answered
+    result     how it ended, what it cost
+
+A tool in this directory uses it like this:
+
+    with Transcript("observe") as transcript:
+        transcript.say("Reading the data.")
+        transcript.write("notes/profile.json", text)
+
+Tokens are estimated at four characters each, and the cost is what that many tokens would cost at
+$3 (in), $0.30 (read again) and $15 (out) a million. No model is called and nothing is spent; the
+numbers are there so that costs and budgets can be watched without an API key.
+
+`HANKWEAVE_EXAMPLE_PACE` is about how many seconds a codon takes (0.3 unless told): a person who
+watches wants it slower, a test wants 0. Hankweave hands a `HANKWEAVE_X` of the server to its agents
+as `X`, so both names are read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+Outcome = TypeVar("Outcome")
+
+CHARACTERS_PER_TOKEN = 4
+DOLLARS_PER_INPUT_TOKEN = 3e-6
+DOLLARS_PER_REREAD_TOKEN = 0.3e-6
+DOLLARS_PER_OUTPUT_TOKEN = 15e-6
+USAGE = (
+    "input_tokens",
+    "output_tokens",
+    "cache_creation_input_tokens",
+    "cache_read_input_tokens",
+)
+PAUSES_PER_CODON = 6  # about as many messages as one of our tools sends
+
+
+class Transcript:
+    """The messages of one agent from its first to its last, told while the work is done."""
+
+    def __init__(self, task: str) -> None:
+        self.agent_root = Path(os.environ.get("HANKWEAVE_AGENT_ROOT", ".")).absolute()
+        run = os.environ.get("HANKWEAVE_RUN_ID", "by hand")
+        self.session_id = os.environ.get("HANKWEAVE_RESUME_SESSION") or str(
+            _named(f"{run}, {task}")
+        )
+        self._task = task
+        self._prompt = (
+            "" if sys.stdin.isatty() else sys.stdin.buffer.read().decode(errors="replace")
+        )
+        self._started = time.monotonic()
+        self._pause = _seconds_per_codon() / PAUSES_PER_CODON
+        self._messages = 0
+        self._last_words = ""
+        self._unread = _tokens(self._prompt)
+        self._context = 0
+        self._usage = dict.fromkeys(USAGE, 0)
+
+    def __enter__(self) -> Transcript:
+        _emit(
+            type="system",
+            subtype="init",
+            session_id=self.session_id,
+            cwd=str(self.agent_root),
+            tools=["Read", "Write", "Validate"],
+            model="scripted",
+            permissionMode="bypassPermissions",
+            apiKeySource="none",
+            mcp_servers=[],
+        )
+        return self
+
+    def say(self, text: str) -> None:
+        """Says something; the last thing said is also the result."""
+        self._last_words = text
+        self._assistant({"type": "text", "text": text})
+
+    def write(self, path: str, content: str) -> None:
+        """Writes a file of the work tree, announced before and confirmed after."""
+        target = self.agent_root / path
+
+        def act() -> str:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(content, encoding="utf-8")
+            return f"Wrote {len(content.encode()):,} bytes to {path}"
+
+        self.use("Write", {"file_path": str(target), "content": content}, act)
+
+    def use(
+        self,
+        tool: str,
+        arguments: dict[str, Any],
+        act: Callable[[], Outcome],
+        answer: Callable[[Outcome], str] = str,
+    ) -> Outcome:
+        """Uses a tool: announces it, acts, reports what came of it and returns that."""
+        tool_use_id = f"toolu_{self._next_id()}"
+        self._assistant({"type": "tool_use", "id": tool_use_id, "name": tool, "input": arguments})
+        outcome = act()
+        told = answer(outcome)
+        self._unread += _tokens(told)
+        content = {"type": "tool_result", "tool_use_id": tool_use_id, "content": told}
+        _emit(
+            type="user",
+            message={"role": "user", "content": [content]},
+            session_id=self.session_id,
+        )
+        return outcome
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        """Ends with the result line; a failure is told here and then raised, so that it exits 1."""
+        _emit(
+            type="result",
+            subtype="success" if problem is None else "error",
+            is_error=problem is not None,
+            duration_ms=round((time.monotonic() - self._started) * 1000),
+            duration_api_ms=0,
+            num_turns=self._messages,
+            result=self._last_words if problem is None else f"{type(problem).__name__}: {problem}",
+            session_id=self.session_id,
+            total_cost_usd=_cost(self._usage),
+            usage=self._usage,
+        )
+
+    def _assistant(self, content: dict[str, Any]) -> None:
+        time.sleep(self._pause)
+        message_id = self._next_id()
+        self._messages += 1
+        usage = {
+            "input_tokens": self._unread,
+            "output_tokens": _tokens(json.dumps(content)),
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": self._context,
+        }
+        self._context += usage["input_tokens"] + usage["output_tokens"]
+        self._unread = 0
+        for name, tokens in usage.items():
+            self._usage[name] += tokens
+
+        _emit(
+            type="assistant",
+            message={
+                "id": f"msg_{message_id}",
+                "type": "message",
+                "role": "assistant",
+                "model": "scripted",
+                "content": [content],
+                "usage": usage,
+            },
+            session_id=self.session_id,
+        )
+
+    def _next_id(self) -> str:
+        return _named(f"{self.session_id}, {self._task}, message {self._messages}").hex[:24]
+
+
+def _emit(**line: Any) -> None:
+    print(json.dumps(line), flush=True)
+
+
+def _named(what: str) -> uuid.UUID:
+    """Makes an id of a name: each run has its own sessions, and nothing is left to chance."""
+    return uuid.uuid5(uuid.NAMESPACE_OID, f"hankweave example, {what}")
+
+
+def _seconds_per_codon() -> float:
+    environment = os.environ
+    return float(
+        environment.get("HANKWEAVE_EXAMPLE_PACE") or environment.get("EXAMPLE_PACE") or "0.3"
+    )
+
+
+def _tokens(text: str) -> int:
+    return -(-len(text) // CHARACTERS_PER_TOKEN)
+
+
+def _cost(usage: dict[str, int]) -> float:
+    return round(
+        usage["input_tokens"] * DOLLARS_PER_INPUT_TOKEN
+        + usage["cache_read_input_tokens"] * DOLLARS_PER_REREAD_TOKEN
+        + usage["output_tokens"] * DOLLARS_PER_OUTPUT_TOKEN,
+        6,
+    )

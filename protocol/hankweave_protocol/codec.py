@@ -1,0 +1,214 @@
+"""Frames and lines to values and back: the only place that knows both.
+
+Decoding refuses with `Refused` and names the JSON path of the fault; it never raises anything
+else, whatever the bytes are (DESIGN 13: deep nesting, huge integers, NaN, bad UTF-8). Nesting is
+limited before parsing, because a recursion error deep in a parser is no answer to a client.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import TypeVar
+
+import msgspec
+
+from hankweave_protocol.commands import COMMANDS, Command, CommandData
+from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.events import EVENTS, Event, EventData, StateTransition, TransitionBody
+from hankweave_protocol.ids import CodonId, CommandId, EventSeq, RunId
+from hankweave_protocol.replies import Handshake
+from hankweave_protocol.shapes import Typed, Value
+from hankweave_protocol.transitions import TRANSITIONS, Transition
+
+MAX_DEPTH = 64
+"""How deep a frame may nest: no shape of ours needs more than a dozen levels."""
+
+T = TypeVar("T")
+M = TypeVar("M", bound=Typed)
+
+_encoder = msgspec.json.Encoder()
+_PATH = re.compile(r" - at `(?P<path>[^`]*)`$")
+
+
+def encode(value: object) -> bytes:
+    """Writes one line of JSON without a newline."""
+    return _encoder.encode(value)
+
+
+class _Envelope(Value):
+    type: str
+    id: CommandId | None = None
+    data: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _EventEnvelope(Value):
+    id: str
+    timestamp: str
+    type: str
+    data: msgspec.Raw
+    seq: EventSeq = EventSeq(0)
+    run_id: RunId | None = None
+    codon_id: CodonId | None = None
+    causes: tuple[int | str, ...] = ()
+
+
+class UnknownEvent(EventData):
+    """An event of a newer server: kept as it came."""
+
+    TYPE = "unknown"
+    raw: msgspec.Raw
+
+
+_envelope_decoder = msgspec.json.Decoder(_Envelope)
+_event_decoder = msgspec.json.Decoder(_EventEnvelope)
+_handshake_decoder = msgspec.json.Decoder(Handshake)
+_data_decoders: dict[type[Typed], msgspec.json.Decoder[Typed]] = {}
+
+
+def decode_envelope(frame: str | bytes) -> tuple[str, CommandId | None]:
+    """Reads the type and the id of any frame of a client; refuses what is no frame."""
+    envelope = _decode(_envelope_decoder, frame, prefix="$")
+    return envelope.type, envelope.id
+
+
+def decode_handshake(frame: str | bytes) -> Handshake:
+    return _decode(_handshake_decoder, frame, prefix="$")
+
+
+def decode_command(frame: str | bytes) -> Command:
+    """Reads a command; an unknown type is refused with the nearest known one as a hint."""
+    envelope = _decode(_envelope_decoder, frame, prefix="$")
+    member = COMMANDS.get(envelope.type)
+    if member is None:
+        raise Refused(
+            ErrorCode.UNKNOWN_COMMAND,
+            f"There is no command {envelope.type!r}.",
+            path="$.type",
+            hint=_nearest(envelope.type, COMMANDS.names),
+        )
+
+    if envelope.id is None:
+        raise Refused(ErrorCode.INVALID_COMMAND, "A command needs an id.", path="$.id")
+
+    data = _decode_data(member, envelope.data, prefix="$.data")
+    return Command(id=envelope.id, type=envelope.type, data=data)
+
+
+def encode_command(command: CommandData, command_id: CommandId) -> bytes:
+    return encode(Command(id=command_id, type=command.TYPE, data=command))
+
+
+def decode_event(line: str | bytes) -> Event:
+    """Reads a journal line or an event frame; a type that is not known becomes `UnknownEvent`."""
+    envelope = _decode(_event_decoder, line, prefix="$")
+    member = EVENTS.get(envelope.type)
+    data: EventData
+    if member is None:
+        data = UnknownEvent(raw=msgspec.Raw(bytes(envelope.data)))
+    else:
+        data = _decode_data(member, envelope.data, prefix="$.data")
+
+    return Event(
+        id=envelope.id,
+        seq=envelope.seq,
+        timestamp=envelope.timestamp,
+        type=envelope.type,
+        data=data,
+        run_id=envelope.run_id,
+        codon_id=envelope.codon_id,
+        causes=envelope.causes,
+    )
+
+
+def transition_body(transition: Transition) -> TransitionBody:
+    return TransitionBody(type=transition.TYPE, data=msgspec.Raw(encode(transition)))
+
+
+def decode_transition(event: StateTransition) -> Transition:
+    """Reads the transition inside an event; refuses one this version does not know."""
+    return decode_transition_body(event.transition)
+
+
+def decode_transition_body(body: TransitionBody) -> Transition:
+    member = TRANSITIONS.get(body.type)
+    if member is None:
+        raise Refused(
+            ErrorCode.INVALID_COMMAND,
+            f"There is no transition {body.type!r}; a newer version wrote it.",
+            path="$.data.transition.type",
+        )
+
+    return _decode_data(member, body.data, prefix="$.data.transition.data")
+
+
+def decode_value(shape: type[T], data: bytes | str) -> T:
+    """Reads one value of a file; refuses with the JSON path of the fault."""
+    return _decode(msgspec.json.Decoder(shape), data, prefix="$")
+
+
+def _decode_data(member: type[M], raw: msgspec.Raw, *, prefix: str) -> M:
+    decoder = _data_decoders.get(member)
+    if decoder is None:
+        decoder = _data_decoders[member] = msgspec.json.Decoder(member)
+
+    value = _decode(decoder, bytes(raw), prefix=prefix)
+    assert isinstance(value, member)
+    return value
+
+
+def _decode(decoder: msgspec.json.Decoder[T], text: str | bytes, *, prefix: str) -> T:
+    _refuse_deep_nesting(text)
+    try:
+        return decoder.decode(text)
+    except msgspec.ValidationError as error:
+        message, path = _split(str(error), prefix)
+        raise Refused(ErrorCode.INVALID_COMMAND, message, path=path) from None
+    except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError) as error:
+        raise Refused(ErrorCode.MALFORMED_JSON, f"This is not JSON: {error}", path=prefix) from None
+
+
+def _split(message: str, prefix: str) -> tuple[str, str]:
+    """Parts msgspec's message from the path it ends with, and roots the path in the frame."""
+    found = _PATH.search(message)
+    if found is None:
+        return message, prefix
+
+    return message[: found.start()], prefix + found["path"].removeprefix("$")
+
+
+def _refuse_deep_nesting(text: str | bytes) -> None:
+    openers = (b"[", b"{") if isinstance(text, bytes) else ("[", "{")
+    if text.count(openers[0]) + text.count(openers[1]) <= MAX_DEPTH:  # type: ignore[arg-type]
+        return
+
+    if _depth(text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text) > MAX_DEPTH:
+        raise Refused(
+            ErrorCode.MALFORMED_JSON, f"The frame nests deeper than {MAX_DEPTH} levels.", path="$"
+        )
+
+
+_STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*"?|[\[{]|[\]}]', re.DOTALL)
+
+
+def _depth(text: bytes) -> int:
+    depth = deepest = 0
+    for token in _STRUCTURE.finditer(text):
+        match token.group()[:1]:
+            case b"[" | b"{":
+                depth += 1
+                deepest = max(deepest, depth)
+                if deepest > MAX_DEPTH:
+                    return deepest
+
+            case b"]" | b"}":
+                depth -= 1
+            case _:
+                pass
+
+    return deepest
+
+
+def _nearest(name: str, names: tuple[str, ...]) -> str:
+    close = difflib.get_close_matches(name, names, n=1)
+    return f"Did you mean {close[0]!r}?" if close else f"Known types: {', '.join(names)}."

@@ -1,0 +1,62 @@
+"""What can go wrong, as the wire names it.
+
+Every refusal carries a code for programs, a sentence for people, and where it helps the JSON path
+of the fault and a hint what to do next. `Refused` is the caller's fault and leaves no trace in the
+journal; everything else that a command raises is reported as `INTERNAL_ERROR` without details.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class ErrorCode(StrEnum):
+    """Codes of `command.failed` and `error`; the first four are Hankweave's own."""
+
+    ROLLBACK_IN_PROGRESS = "ROLLBACK_IN_PROGRESS"
+    HANDSHAKE_REQUIRED = "HANDSHAKE_REQUIRED"
+    INSUFFICIENT_PERMISSIONS = "INSUFFICIENT_PERMISSIONS"
+    SENTINEL_LOAD_FAILURE = "SENTINEL_LOAD_FAILURE"
+
+    MALFORMED_JSON = "MALFORMED_JSON"
+    INVALID_COMMAND = "INVALID_COMMAND"
+    UNKNOWN_COMMAND = "UNKNOWN_COMMAND"
+    UNAUTHORIZED = "UNAUTHORIZED"
+    RATE_LIMITED = "RATE_LIMITED"
+    FRAME_TOO_LARGE = "FRAME_TOO_LARGE"
+
+    CODON_RUNNING = "CODON_RUNNING"
+    NO_CODON_RUNNING = "NO_CODON_RUNNING"
+    UNKNOWN_CODON = "UNKNOWN_CODON"
+    NOTHING_TO_RUN = "NOTHING_TO_RUN"
+    UNKNOWN_RUN = "UNKNOWN_RUN"
+    STALE_RUN = "STALE_RUN"
+
+    CHECKPOINT_NOT_FOUND = "CHECKPOINT_NOT_FOUND"
+    AMBIGUOUS_CHECKPOINT = "AMBIGUOUS_CHECKPOINT"
+    CHECKPOINT_DAMAGED = "CHECKPOINT_DAMAGED"
+    INVALID_PATH = "INVALID_PATH"
+    NOTHING_TO_UNDO = "NOTHING_TO_UNDO"
+    INSUFFICIENT_SPACE = "INSUFFICIENT_SPACE"
+
+    SHUTTING_DOWN = "SHUTTING_DOWN"
+    INTERNAL_ERROR = "INTERNAL_ERROR"
+
+
+class Refused(Exception):
+    """A request that cannot be done; nothing was touched and nothing is journaled as done."""
+
+    def __init__(
+        self,
+        code: ErrorCode,
+        message: str,
+        *,
+        path: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.path = path
+        """JSON path into the command, `$` being the whole frame."""
+        self.hint = hint

@@ -1,0 +1,28 @@
+"""Moments as the files and the wire write them: UTC, milliseconds, a trailing `Z`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+
+def to_text(moment: datetime) -> str:
+    """Writes `2025-01-04T12:00:00.000Z`; the moment must know its time zone."""
+    in_utc = moment.astimezone(UTC)
+    return in_utc.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
+
+
+def from_text(text: str) -> datetime:
+    """Reads any ISO 8601 moment with an offset or `Z`; raises ValueError for anything else."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError(f"{text!r} has no time zone")
+
+    return moment.astimezone(UTC)
+
+
+def epoch_ms(moment: datetime) -> int:
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+
+
+def milliseconds_between(start: datetime, end: datetime) -> int:
+    return (end - start) // timedelta(milliseconds=1)

@@ -1,0 +1,164 @@
+"""What can happen to the state: the payloads of `state.transition`.
+
+state.json is the fold of these, in journal order; `hankweave_server.domain.replay` applies them.
+A transition carries facts, never instructions, so that it means the same whenever it is folded.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from hankweave_protocol.ids import CodonId, RunId, Sha
+from hankweave_protocol.records import CheckpointRecord
+from hankweave_protocol.shapes import Registry, Typed
+from hankweave_protocol.state import (
+    CodonExecution,
+    CodonStatus,
+    LoadedSentinels,
+    PlanEntry,
+    Run,
+    Tokens,
+)
+
+
+class Transition(Typed):
+    """A member of the union; `TYPE` is Hankweave's name of it where it has one."""
+
+
+class RunStarted(Transition):
+    """A new run becomes the newest and the current one."""
+
+    TYPE: ClassVar[str] = "RunStarted"
+    run: Run
+
+
+class RunCompleted(Transition):
+    TYPE: ClassVar[str] = "RunCompleted"
+    run_id: RunId
+    end_time: str
+
+
+class RunFailed(Transition):
+    TYPE: ClassVar[str] = "RunFailed"
+    run_id: RunId
+    end_time: str
+
+
+class RunCrashed(Transition):
+    """The server that drove the run died; its active codons are failed by events of their own."""
+
+    TYPE: ClassVar[str] = "RunCrashed"
+    run_id: RunId
+    end_time: str
+    server_pid: int
+
+
+class CodonStarted(Transition):
+    """A codon's record is appended to the current run."""
+
+    TYPE: ClassVar[str] = "CodonStarted"
+    run_id: RunId
+    codon: CodonExecution
+
+
+class CodonTransitioned(Transition):
+    """The newest record of a codon takes another state; `codon` is the record as it now stands."""
+
+    TYPE: ClassVar[str] = "CodonTransitioned"
+    run_id: RunId
+    from_status: CodonStatus
+    codon: CodonExecution
+
+
+class CostsIncremented(Transition):
+    """One message of the agent was counted."""
+
+    TYPE: ClassVar[str] = "CostsIncremented"
+    run_id: RunId
+    codon_id: CodonId
+    cost: float
+    tokens: Tokens
+    messages: int = 0
+    """How many assistant messages are counted with it."""
+
+
+class CostsUpdated(Transition):
+    """The codon's totals as the agent reported them at its end replace the running sums."""
+
+    TYPE: ClassVar[str] = "CostsUpdated"
+    run_id: RunId
+    codon_id: CodonId
+    cost: float
+    tokens: Tokens
+
+
+class SentinelStatesUpdated(Transition):
+    """The sentinels of an active codon, as they now stand."""
+
+    TYPE: ClassVar[str] = "SentinelStatesUpdated"
+    run_id: RunId
+    codon_id: CodonId
+    sentinels: LoadedSentinels
+
+
+class ExtensionCountUpdated(Transition):
+    """How often a working codon's agent was sent on with `exhaustWithPrompt`."""
+
+    TYPE: ClassVar[str] = "ExtensionCountUpdated"
+    run_id: RunId
+    codon_id: CodonId
+    extension_count: int
+
+
+class CheckpointCreated(Transition):
+    """A commit of the shadow repository is on record."""
+
+    TYPE: ClassVar[str] = "CheckpointCreated"
+    checkpoint: CheckpointRecord
+    recovered: bool = False
+    """True where the commit was found at a start, made by a server that died before it said so."""
+
+
+class InitialCheckpointSet(Transition):
+    TYPE: ClassVar[str] = "InitialCheckpointSet"
+    checkpoint_sha: Sha
+
+
+class PlanSet(Transition):
+    """The execution plan is laid out anew: at the start, after an iteration, after a rollback."""
+
+    TYPE: ClassVar[str] = "PlanSet"
+    execution_plan: tuple[PlanEntry, ...]
+
+
+AnyTransition = (
+    RunStarted
+    | RunCompleted
+    | RunFailed
+    | RunCrashed
+    | CodonStarted
+    | CodonTransitioned
+    | CostsIncremented
+    | CostsUpdated
+    | SentinelStatesUpdated
+    | ExtensionCountUpdated
+    | CheckpointCreated
+    | InitialCheckpointSet
+    | PlanSet
+)
+
+TRANSITIONS: Registry[Transition] = Registry(
+    RunStarted,
+    RunCompleted,
+    RunFailed,
+    RunCrashed,
+    CodonStarted,
+    CodonTransitioned,
+    CostsIncremented,
+    CostsUpdated,
+    SentinelStatesUpdated,
+    ExtensionCountUpdated,
+    CheckpointCreated,
+    InitialCheckpointSet,
+    PlanSet,
+)

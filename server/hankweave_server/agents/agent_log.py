@@ -1,0 +1,64 @@
+"""The agent's raw log: what it printed, one JSON object a line, for the owner alone (seed 001)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+import msgspec
+
+from hankweave_server.files import PRIVATE_FILE, make_private_directory, write_all
+
+
+def wrapped(stream: Literal["stdout", "stderr"], text: str, timestamp: str) -> bytes:
+    """Makes a log line of plain text, in the shape Hankweave gives to stderr."""
+    entry = {"type": stream, "timestamp": timestamp, "message": text}
+    return msgspec.json.encode(entry)
+
+
+class AgentLog:
+    """Appends lines until the log has its largest size; then one line says so, and no more follow.
+
+    Nothing is synced: after a power cut the log may lack its end, and a torn last line is ended
+    before anything is appended to it. Every OSError of the disk is raised.
+    """
+
+    def __init__(self, path: Path, *, limit: int) -> None:
+        make_private_directory(path.parent)
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._descriptor = os.open(path, flags, PRIVATE_FILE)
+        self._size = os.fstat(self._descriptor).st_size
+        self._limit = limit
+        self._is_full = False
+        if self._size and os.pread(self._descriptor, 1, self._size - 1) != b"\n":
+            self._write(b"\n")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        os.close(self._descriptor)
+
+    def append(self, lines: list[bytes]) -> None:
+        """Appends whole lines, given without their ends."""
+        if self._is_full or not lines:
+            return
+
+        data = b"\n".join(lines) + b"\n"
+        if self._size + len(data) > self._limit:
+            self._is_full = True
+            message = f"The log has reached its limit of {self._limit} bytes; the rest is left out."
+            data = msgspec.json.encode({"type": "truncated", "message": message}) + b"\n"
+
+        self._write(data)
+
+    def _write(self, data: bytes) -> None:
+        write_all(self._descriptor, data)
+        self._size += len(data)

@@ -1,0 +1,253 @@
+"""The vocabulary of this room: what an agent is asked, what it says, and how it can end."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Literal, Protocol, TypeAlias
+
+from hankweave_protocol.ids import CodonId, RunId
+
+TimeLimit: TypeAlias = Literal["start", "idle", "total"]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentLimits:
+    """How long an agent may take and how much it may print; None means without limit.
+
+    Time in which the agent is paused, or waits because nobody reads its signals, does not count.
+    """
+
+    start: timedelta | None = timedelta(seconds=30)
+    """From the start of the process to the beginning of its session."""
+
+    idle: timedelta | None = timedelta(minutes=10)
+    """Between two pieces of output, on stdout or stderr."""
+
+    total: timedelta | None = None
+    kill_grace: timedelta = timedelta(seconds=5)
+    """Between SIGINT and SIGTERM, and again between SIGTERM and SIGKILL."""
+
+    line_bytes: int = 1024 * 1024
+    """What is longer loses its end; a marker tells how much."""
+
+    log_bytes: int = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class AgentTask:
+    """One codon's work for an agent."""
+
+    prompt: str
+    system_prompt: str | None
+    model: str
+    work_tree: Path
+    data_dir: Path
+    log_path: Path
+    resume_session: str | None
+    environment: Mapping[str, str]
+    """The codon's `env`; wins over everything the agent would get otherwise."""
+
+    run_id: RunId
+    codon_id: CodonId
+    processes_dir: Path
+    """Where living agents are recorded for `leftovers.sweep`."""
+
+    limits: AgentLimits = field(default_factory=AgentLimits)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCounts:
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_creation_tokens: int = 0
+    cache_read_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStarted:
+    """The session has a name; if it is said more than once, the last one counts."""
+
+    session_id: str
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Thought:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCalled:
+    tool_use_id: str
+    name: str
+    input: dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolReturned:
+    """`name` is empty where the call was never seen; such results can be ignored."""
+
+    tool_use_id: str
+    name: str
+    result: str
+    is_error: bool
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReported:
+    """What one message has used so far; a later report for the same message replaces this one."""
+
+    message_id: str
+    model: str
+    tokens: TokenCounts
+
+
+@dataclass(frozen=True, slots=True)
+class ResultReported:
+    """The agent's own verdict, or for a plain program the one read from its exit code."""
+
+    success: bool
+    text: str
+    cost_usd: float | None
+    tokens: TokenCounts | None
+    session_id: str | None
+    model_usage: Mapping[str, object]
+    """Per model, as the program printed it (`modelUsage`); empty if it printed none."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlainOutput:
+    """A line of stdout that is no message, or one that was too long to be read as one."""
+
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stderr:
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContextExceeded:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTimedOut:
+    """The model did not answer the agent: stop it and try again (Hankweave, "API Error")."""
+
+    reason: str
+
+
+AgentSignal: TypeAlias = (
+    SessionStarted
+    | Said
+    | Thought
+    | ToolCalled
+    | ToolReturned
+    | UsageReported
+    | ResultReported
+    | PlainOutput
+    | Stderr
+    | ContextExceeded
+    | RequestTimedOut
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    code: int
+
+
+@dataclass(frozen=True, slots=True)
+class Killed:
+    signal: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOut:
+    which: TimeLimit
+
+
+AgentOutcome: TypeAlias = Exited | Killed | TimedOut
+
+
+class AgentError(Exception):
+    """An agent could not be started or ended; carries a sentence and, where it helps, a hint."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class AgentNotFound(AgentError):
+    """The agent's program is not on this machine; the hank or the machine must change."""
+
+
+class AgentStartFailed(AgentError):
+    """The program is there but the kernel refused to run it."""
+
+
+class AgentUnkillable(AgentError):
+    """Processes of the agent outlived SIGKILL; nothing may touch the work tree until they end."""
+
+    def __init__(self, pids: tuple[int, ...]) -> None:
+        listed = ", ".join(str(pid) for pid in pids)
+        super().__init__(
+            f"Processes of the agent survived SIGKILL: {listed}",
+            hint="They hang in the kernel or belong to another user; end them by hand.",
+        )
+        self.pids = pids
+
+
+class AgentSession(Protocol):
+    """One agent at work, between the start and the end of its processes."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def log_path(self) -> Path: ...
+
+    def signals(self) -> AsyncIterator[AgentSignal]:
+        """Tells what the agent says, until it has ended and everything was read. For one reader.
+
+        A reader that is slow slows the agent down; one that stops reading stops it at last.
+        Raises OSError at the end if the log could not be written, which also ends the agent.
+        """
+
+    async def stop(self) -> None:
+        """Ends the agent: INT, TERM, KILL of the whole tree; returns when nothing of it lives.
+
+        May be called more than once and while it ends by itself. Raises AgentUnkillable.
+        """
+
+    async def pause(self) -> None:
+        """Stops every process of the tree where it is; time limits stand still."""
+
+    async def resume(self) -> None:
+        """Lets a paused agent go on."""
+
+    async def wait(self) -> AgentOutcome:
+        """Returns how the agent ended, once nothing of its tree lives."""
+
+
+class Agent(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    def start(self, task: AgentTask) -> AbstractAsyncContextManager[AgentSession]:
+        """Starts the agent; leaving the context kills whatever of its tree still lives.
+
+        Raises AgentNotFound or AgentStartFailed on entering, AgentUnkillable on leaving.
+        """

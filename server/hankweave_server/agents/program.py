@@ -1,0 +1,75 @@
+"""Runs one program as an agent: what every kind of agent here comes down to."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+from hankweave_server.agents.agent_log import AgentLog
+from hankweave_server.agents.base import AgentNotFound, AgentTask, SessionStarted
+from hankweave_server.agents.environment import agent_environment
+from hankweave_server.agents.process import AgentProcess, Launch
+from hankweave_server.agents.session import Session
+from hankweave_server.clock import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """How one kind of agent is run for one task."""
+
+    command: tuple[str, ...]
+    stdin: str
+    hint: str
+    """What to do if the program is not on this machine."""
+
+    extra_environment: Mapping[str, str] = field(default_factory=dict)
+    presumed_session: SessionStarted | None = None
+    """The session of a program that may be plain; None for one that always names its own."""
+
+    quiet_start: timedelta = timedelta(0)
+    """How long a program that may be plain can be silent before its session is presumed."""
+
+
+@asynccontextmanager
+async def run_program(program: Program, task: AgentTask, clock: Clock) -> AsyncIterator[Session]:
+    """Runs a program for a task; leaving the context ends all its processes, whatever happens.
+
+    Raises AgentNotFound and AgentStartFailed, OSError if the log cannot be opened, and on leaving
+    AgentUnkillable.
+    """
+    mark = secrets.token_hex(16)
+    environment = agent_environment(task, os.environ, mark=mark, extra=program.extra_environment)
+    if not _is_there(program.command[0], environment.get("PATH"), task.work_tree):
+        raise AgentNotFound(f"{program.command[0]!r} was not found.", hint=program.hint)
+
+    launch = Launch(program.command, environment, task.work_tree, mark, task.run_id, task.codon_id)
+    with AgentLog(task.log_path, limit=task.limits.log_bytes) as log:
+        process = AgentProcess(launch)
+        session = Session(
+            process,
+            log,
+            task,
+            clock,
+            prompt=program.stdin,
+            presumed=program.presumed_session,
+            quiet_start=program.quiet_start,
+        )
+        try:
+            async with session.at_work():
+                yield session
+        finally:
+            process.close()
+
+
+def _is_there(program: str, search_path: str | None, work_tree: Path) -> bool:
+    """Looks where exec(3) will look: a name with a slash is relative to the work tree."""
+    if "/" in program:
+        return shutil.which(work_tree / program) is not None
+
+    return shutil.which(program, path=search_path) is not None

@@ -1,0 +1,233 @@
+"""The program behind the scripted agent: plays a script and speaks as Claude Code does.
+
+A script is `{"steps": [step, …]}`; a step is an object with one of these names:
+
+| step | what happens |
+|---|---|
+| `{"say": text}`, `{"think": text}` | a message of that text, or of that thought |
+| `{"write": {"path", "text"}}`, `{"append": {"path", "text"}}` | a file is written, or extended |
+| `{"delete": path}` | a file is removed |
+| `{"run": command}` | a shell runs it; its output is the tool's result |
+| `{"wait": seconds}`, `{"waitForFile": path}` | nothing, until time has passed or the file exists |
+| `{"cost": usd}` | is added to the cost that the result reports |
+| `{"stderr": text}`, `{"raw": line}` | a line is printed as it is |
+| `{"fail": {"message", "exitCode"?}}` | an error result, and the end |
+| `{"exit": code}`, `{"crash": signal}` | the end at once, without a result |
+
+Every file step is a tool call and its result. Paths are relative to the work tree. Ids and token
+counts follow from run, codon and words, so that two runs of a script print the same. After the last
+step comes a successful result. Standard library only, as `own_program` demands.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn, TextIO
+
+SCRIPT = "HANKWEAVE_SCRIPT"
+"""Names the environment variable with the path of a script file."""
+
+_POLL = 0.01
+_BAD_SCRIPT = 2
+
+
+def main(_arguments: list[str]) -> int:
+    prompt = sys.stdin.read()
+    codon = os.environ.get("HANKWEAVE_CODON_ID", "codon")
+    player = Player(prompt, codon)
+    player.begin()
+    try:
+        for step in _script_for(prompt, codon)["steps"]:
+            player.play(step)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        player.fail({"message": f"The script is wrong: {error!r}", "exitCode": _BAD_SCRIPT})
+
+    player.end("Done.", is_error=False)
+    return 0
+
+
+def _script_for(prompt: str, codon: str) -> dict[str, Any]:
+    if prompt.lstrip().startswith("{") and '"steps"' in prompt:
+        return dict(json.loads(prompt))
+
+    if file := os.environ.get(SCRIPT):
+        return dict(json.loads(Path(file).read_text(encoding="utf-8")))
+
+    return _default_script(prompt, codon)
+
+
+def _default_script(prompt: str, codon: str) -> dict[str, Any]:
+    read = f"I have read the prompt of {codon}: {len(prompt.split())} words."
+    note = f"# {codon}\n\n{prompt.strip()}\n"
+    path = f"notes/{codon.replace('/', '-')}.md"
+    return {"steps": [{"say": read}, {"write": {"path": path, "text": note}}]}
+
+
+class Player:
+    def __init__(self, prompt: str, codon: str) -> None:
+        self._prompt_words = len(prompt.split())
+        self._model = os.environ.get("HANKWEAVE_MODEL") or "scripted"
+        self._session = os.environ.get("HANKWEAVE_RESUME_SESSION") or _session_of(codon)
+        self._messages = 0
+        self._output_words = 0
+        self._cost = 0.0
+        self._steps: dict[str, Callable[[Any], None]] = {
+            "say": lambda text: self._message({"type": "text", "text": text}),
+            "think": lambda text: self._message({"type": "thinking", "thinking": text}),
+            "write": self._write,
+            "append": self._append,
+            "delete": self._delete,
+            "run": self._run,
+            "wait": time.sleep,
+            "waitForFile": _wait_for_file,
+            "cost": self._add_cost,
+            "stderr": lambda text: _print(text, sys.stderr),
+            "raw": lambda line: _print(line, sys.stdout),
+            "fail": self.fail,
+            "exit": os._exit,
+            "crash": _crash,
+        }
+
+    def begin(self) -> None:
+        _emit(
+            {
+                "type": "system",
+                "subtype": "init",
+                "cwd": str(Path.cwd()),
+                "session_id": self._session,
+                "tools": ["Bash", "Edit", "Write"],
+                "mcp_servers": [],
+                "model": self._model,
+                "permissionMode": "bypassPermissions",
+                "apiKeySource": "none",
+            }
+        )
+
+    def play(self, step: dict[str, Any]) -> None:
+        ((name, argument),) = step.items()
+        self._steps[name](argument)
+
+    def fail(self, failure: dict[str, Any]) -> NoReturn:
+        self.end(failure["message"], is_error=True)
+        sys.exit(failure.get("exitCode", 1))
+
+    def end(self, text: str, *, is_error: bool) -> None:
+        _emit(
+            {
+                "type": "result",
+                "subtype": "error_during_execution" if is_error else "success",
+                "is_error": is_error,
+                "num_turns": self._messages,
+                "result": text,
+                "session_id": self._session,
+                "total_cost_usd": round(self._cost, 6),
+                "usage": _usage(self._prompt_words * self._messages, self._output_words),
+            }
+        )
+
+    def _write(self, argument: dict[str, str]) -> None:
+        path = Path(argument["path"])
+        call = {"file_path": str(Path.cwd() / path), "content": argument["text"]}
+        tool = self._call("Write", call)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(argument["text"], encoding="utf-8")
+        self._return(tool, f"File written: {path}")
+
+    def _append(self, argument: dict[str, str]) -> None:
+        path = Path(argument["path"])
+        call = {
+            "file_path": str(Path.cwd() / path),
+            "old_string": "",
+            "new_string": argument["text"],
+        }
+        tool = self._call("Edit", call)
+        with path.open("a", encoding="utf-8") as file:
+            file.write(argument["text"])
+
+        self._return(tool, f"File extended: {path}")
+
+    def _delete(self, path: str) -> None:
+        tool = self._call("Bash", {"command": f"rm {path}"})
+        Path(path).unlink()
+        self._return(tool, f"File deleted: {path}")
+
+    def _run(self, command: str) -> None:
+        tool = self._call("Bash", {"command": command})
+        done = subprocess.run(
+            command,
+            shell=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+        self._return(tool, done.stdout.decode(errors="replace"), is_error=done.returncode != 0)
+
+    def _add_cost(self, usd: float) -> None:
+        self._cost += usd
+
+    def _call(self, name: str, argument: dict[str, str]) -> str:
+        tool = f"toolu_{self._messages + 1}"
+        self._message({"type": "tool_use", "id": tool, "name": name, "input": argument})
+        return tool
+
+    def _return(self, tool: str, content: str, *, is_error: bool = False) -> None:
+        block: dict[str, Any] = {"type": "tool_result", "tool_use_id": tool, "content": content}
+        if is_error:
+            block["is_error"] = True
+
+        _emit({"type": "user", "message": {"role": "user", "content": [block]}})
+
+    def _message(self, block: dict[str, Any]) -> None:
+        self._messages += 1
+        words = len(json.dumps(block).split())
+        self._output_words += words
+        _emit(
+            {
+                "type": "assistant",
+                "message": {
+                    "id": f"msg_{self._messages}",
+                    "role": "assistant",
+                    "model": self._model,
+                    "content": [block],
+                    "usage": _usage(self._prompt_words, words),
+                },
+                "session_id": self._session,
+            }
+        )
+
+
+def _session_of(codon: str) -> str:
+    run = os.environ.get("HANKWEAVE_RUN_ID", "run")
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{run}/{codon}"))
+
+
+def _usage(input_words: int, output_words: int) -> dict[str, int]:
+    return {"input_tokens": input_words, "output_tokens": output_words}
+
+
+def _wait_for_file(path: str) -> None:
+    while not os.path.exists(path):
+        time.sleep(_POLL)
+
+
+def _crash(number: int | str) -> None:
+    chosen = signal.Signals[number] if isinstance(number, str) else signal.Signals(number)
+    os.kill(os.getpid(), chosen)
+
+
+def _emit(message: dict[str, Any]) -> None:
+    _print(json.dumps(message, ensure_ascii=False), sys.stdout)
+
+
+def _print(line: str, stream: TextIO) -> None:
+    stream.write(line + "\n")
+    stream.flush()

@@ -1,0 +1,249 @@
+"""One agent at work: its processes, its pipes, its log and its limits, as one `AgentSession`."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import TypeAlias
+
+import anyio
+
+from hankweave_protocol.instants import to_text
+from hankweave_server.agents import transcript
+from hankweave_server.agents.agent_log import AgentLog, wrapped
+from hankweave_server.agents.base import (
+    AgentOutcome,
+    AgentSignal,
+    AgentTask,
+    AgentUnkillable,
+    PlainOutput,
+    SessionStarted,
+    Stderr,
+    TimedOut,
+)
+from hankweave_server.agents.conversation import Conversation
+from hankweave_server.agents.mailbox import Mailbox
+from hankweave_server.agents.patience import Patience
+from hankweave_server.agents.pipes import Line, LineSplitter, PipeReader
+from hankweave_server.agents.process import AgentProcess
+from hankweave_server.clock import Clock
+
+PROMPT_DEADLINE = 10.0
+"""Seconds; an agent that has not read its prompt by then does not want the rest of it."""
+
+_SHORTEST_NAP = 0.05  # Seconds; while the clock is held, a limit can stay about to be reached.
+
+_Understood: TypeAlias = tuple[list[AgentSignal], bytes]
+"""What a line says, and how it stands in the log."""
+
+
+class Session:
+    """Implements `AgentSession`; `at_work` has to be entered before anything else is asked of it.
+
+    Its tasks: one follows the keeper, one gives the prompt, one watches the clock, two read.
+    """
+
+    def __init__(
+        self,
+        process: AgentProcess,
+        log: AgentLog,
+        task: AgentTask,
+        clock: Clock,
+        *,
+        prompt: str,
+        presumed: SessionStarted | None,
+        quiet_start: timedelta,
+    ) -> None:
+        self._process = process
+        self._log = log
+        self._task = task
+        self._clock = clock
+        self._prompt = prompt
+        self._quiet_start = quiet_start
+        self._conversation = Conversation(made_up_session=presumed)
+        self._patience = Patience(task.limits, anyio.current_time())
+        self._mailbox = Mailbox()
+        self._unread: deque[AgentSignal] = deque()
+        self._stopping_once = anyio.Lock()
+        self._is_paused = False
+        self._timed_out: TimedOut | None = None
+        self._log_fault: OSError | None = None
+
+    @property
+    def pid(self) -> int:
+        return self._process.record.pid
+
+    @property
+    def log_path(self) -> Path:
+        return self._task.log_path
+
+    async def signals(self) -> AsyncIterator[AgentSignal]:
+        while True:
+            while self._unread:  # Also what an earlier reader of the same batch has left.
+                yield self._unread.popleft()
+
+            batch = await self._mailbox.take()
+            if batch is None:
+                break
+
+            self._unread.extend(batch)
+
+        if self._log_fault is not None:
+            raise self._log_fault
+
+    async def wait(self) -> AgentOutcome:
+        await self._process.ended()
+        await self._process.end()
+        return self._outcome()
+
+    async def pause(self) -> None:
+        if not self._is_paused:
+            self._is_paused = True
+            self._patience.hold(anyio.current_time())
+            await self._process.pause()
+
+    async def resume(self) -> None:
+        if self._is_paused:
+            self._is_paused = False
+            await self._process.resume()
+            self._patience.release(anyio.current_time())
+
+    async def stop(self) -> None:
+        if survivors := await self._stop():
+            raise AgentUnkillable(survivors)
+
+    @asynccontextmanager
+    async def at_work(self) -> AsyncIterator[None]:
+        """Attends to the agent until the context is left, and ends it then. Raises as `start`."""
+        failure: Exception | None = None
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._process.follow)
+            try:
+                await self._process.started()
+                self._process.record.remember(self._task.processes_dir)
+                tasks.start_soon(self._attend)
+                yield
+            except Exception as error:
+                failure = error  # Raised below: the group would wrap it for our caller.
+            finally:
+                survivors = await self._process.end()
+                tasks.cancel_scope.cancel()
+
+        if survivors:
+            raise AgentUnkillable(survivors) from failure
+
+        self._process.record.forget(self._task.processes_dir)
+        if failure is not None:
+            raise failure
+
+    async def _stop(self) -> tuple[int, ...]:
+        """Asks twice, with patience, and then kills; returns the pids of survivors."""
+        self._mailbox.hurry()
+        async with self._stopping_once:
+            await self._process.interrupt()
+            await self.resume()  # A stopped process would not hear the signal.
+            await self._grace()
+            await self._process.terminate()
+            await self._grace()
+            return await self._process.end()
+
+    async def _grace(self) -> None:
+        with anyio.move_on_after(self._task.limits.kill_grace.total_seconds()):
+            await self._process.ended()
+
+    async def _attend(self) -> None:
+        try:
+            async with anyio.create_task_group() as companions:
+                companions.start_soon(self._give_prompt)
+                companions.start_soon(self._watch_the_time)
+                companions.start_soon(self._presume_session)
+                await self._listen()
+                companions.cancel_scope.cancel()
+
+            await self._mailbox.put(list(self._conversation.conclude(self._outcome())))
+        finally:
+            self._mailbox.close()
+
+    async def _give_prompt(self) -> None:
+        try:
+            with anyio.move_on_after(PROMPT_DEADLINE):
+                await self._process.stdin.write(self._prompt.encode())
+        finally:
+            self._process.stdin.close()
+
+    async def _watch_the_time(self) -> None:
+        while (left := self._patience.remaining(anyio.current_time())) is not None:
+            if left.is_over:
+                self._timed_out = TimedOut(left.which)
+                await self._stop()
+                return
+
+            await anyio.sleep(max(left.seconds, _SHORTEST_NAP))
+
+    async def _presume_session(self) -> None:
+        await anyio.sleep(self._quiet_start.total_seconds())
+        await self._deliver(list(self._conversation.presume_session()))
+
+    async def _listen(self) -> None:
+        """Reads both pipes until they end, or nothing of the agent lives that could write more."""
+        async with anyio.create_task_group() as readers:
+            readers.start_soon(self._read, self._process.stdout, _understand_stdout)
+            readers.start_soon(self._read, self._process.stderr, _understand_stderr)
+            await self._process.ended()
+            await self._process.end()
+            self._process.stdout.abandon()
+            self._process.stderr.abandon()
+
+    async def _read(self, pipe: PipeReader, understand: Callable[[Line, str], _Understood]) -> None:
+        splitter = LineSplitter(self._task.limits.line_bytes)
+        async for chunk in pipe.chunks():
+            self._patience.heard(anyio.current_time())
+            await self._take_in(splitter.feed(chunk), understand)
+
+        await self._take_in(splitter.finish(), understand)
+
+    async def _take_in(
+        self, lines: Iterable[Line], understand: Callable[[Line, str], _Understood]
+    ) -> None:
+        timestamp = to_text(self._clock.now())
+        understood = [understand(line, timestamp) for line in lines if not line.is_blank]
+        await self._keep([entry for _, entry in understood])
+        signals = [signal for said, _ in understood for signal in said]
+        await self._deliver(list(self._conversation.hear(signals)))
+
+    async def _keep(self, entries: list[bytes]) -> None:
+        """Logs what was said; if that fails it ends the agent, and `signals` says why."""
+        if self._log_fault is None:
+            try:
+                self._log.append(entries)
+            except OSError as error:
+                self._log_fault = error
+                await self._process.end()
+
+    async def _deliver(self, batch: list[AgentSignal]) -> None:
+        if self._conversation.has_begun:
+            self._patience.session_began()
+
+        self._patience.hold(anyio.current_time())
+        await self._mailbox.put(batch)
+        self._patience.release(anyio.current_time())
+
+    def _outcome(self) -> AgentOutcome:
+        return self._timed_out or self._process.ending
+
+
+def _understand_stdout(line: Line, timestamp: str) -> _Understood:
+    signals = [PlainOutput(line.marked_text())] if line.dropped else transcript.parse(line.content)
+    match signals:
+        case [PlainOutput(text)]:
+            return list(signals), wrapped("stdout", text, timestamp)
+        case _:
+            return list(signals), line.content
+
+
+def _understand_stderr(line: Line, timestamp: str) -> _Understood:
+    text = line.marked_text()
+    return [Stderr(text)], wrapped("stderr", text, timestamp)

@@ -1,0 +1,220 @@
+"""Reads one line of an agent's stdout: Claude's stream-json, or plain text.
+
+Unknown kinds of message and unknown fields are passed over, for the format grows; a field of the
+wrong type counts as absent. A line that is no JSON object with a `type` is plain output.
+Source: facts of Hankweave, "Agent log / stdout protocol"; seed 001 for the older, flat lines.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from hankweave_server.agents.base import (
+    AgentSignal,
+    ContextExceeded,
+    PlainOutput,
+    RequestTimedOut,
+    ResultReported,
+    Said,
+    SessionStarted,
+    Stderr,
+    Thought,
+    TokenCounts,
+    ToolCalled,
+    ToolReturned,
+    UsageReported,
+)
+
+_Object = Mapping[str, object]
+
+_REQUEST_TIMED_OUT = "API Error: Request timed out."
+_SYNTHETIC_MODEL = "<synthetic>"
+_TERMINATED = "API Error: terminated"
+_OUTPUT_MAXIMUM = re.compile(r"exceeded the .{0,40}output token maximum")
+_INPUT_OVERFLOW = re.compile(r"prompt is too long|context_length_exceeded", re.IGNORECASE)
+
+
+def parse(line: bytes) -> list[AgentSignal]:
+    """Reads one line, without its line end; `[PlainOutput]` if and only if it is no message."""
+    message = _message_in(line)
+    match message.get("type"):
+        case "system":
+            return list(_system(message))
+        case "assistant":
+            return list(_assistant(message))
+        case "user":
+            return list(_user(message))
+        case "result":
+            return list(_result(message))
+        case "stderr":
+            return [Stderr(_text(message.get("message")))]
+        case str():
+            return []
+        case _:
+            return [PlainOutput(line.decode(errors="replace"))]
+
+
+def _message_in(line: bytes) -> _Object:
+    try:
+        message = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return {}
+
+    return _object(message)
+
+
+def _system(message: _Object) -> Iterator[AgentSignal]:
+    match message.get("subtype"):
+        case "init":
+            if session_id := _text(message.get("session_id")):
+                yield SessionStarted(session_id, _text(message.get("model")))
+        case "compact_boundary":
+            yield ContextExceeded("compact_boundary")
+
+
+def _assistant(message: _Object) -> Iterator[AgentSignal]:
+    body = _object(message.get("message")) or message
+    model = _text(body.get("model"))
+    for block in _blocks(body.get("content")):
+        yield from _assistant_block(block, model)
+
+    if usage := _object(body.get("usage")):
+        yield UsageReported(_text(body.get("id")), model, _tokens(usage))
+
+
+def _assistant_block(block: _Object, model: str) -> Iterator[AgentSignal]:
+    match block.get("type"):
+        case "text":
+            if text := _text(block.get("text")):
+                yield Said(text)
+                yield from _meaning_of(text, model)
+        case "thinking":
+            if thinking := _text(block.get("thinking")):
+                yield Thought(thinking)
+        case "tool_use":
+            yield ToolCalled(
+                _text(block.get("id")), _text(block.get("name")), dict(_object(block.get("input")))
+            )
+
+
+def _meaning_of(text: str, model: str) -> Iterator[AgentSignal]:
+    """Finds the texts by which Claude Code reports an error as if the model had said it.
+
+    Only synthetic messages and texts that begin as its errors do are looked at: an agent may well
+    write about prompts that are too long.
+    """
+    if text == _REQUEST_TIMED_OUT:
+        yield RequestTimedOut(text)
+    elif (model == _SYNTHETIC_MODEL or text.startswith("API Error")) and _is_overflow(text):
+        yield ContextExceeded(text)
+
+
+def _is_overflow(text: str) -> bool:
+    return (
+        text == _TERMINATED
+        or _OUTPUT_MAXIMUM.search(text) is not None
+        or _INPUT_OVERFLOW.search(text) is not None
+    )
+
+
+def _user(message: _Object) -> Iterator[AgentSignal]:
+    body = _object(message.get("message")) or message
+    for block in _blocks(body.get("content")):
+        if block.get("type") == "tool_result":
+            yield ToolReturned(
+                tool_use_id=_text(block.get("tool_use_id")),
+                name="",  # Only the call carries the name; `Conversation` remembers it.
+                result=_flattened(block.get("content")),
+                is_error=block.get("is_error") is True,
+            )
+
+
+def _result(message: _Object) -> Iterator[AgentSignal]:
+    # Billing errors come as subtype success with is_error (facts of Hankweave, "Completion").
+    success = message.get("subtype") == "success" and message.get("is_error") is not True
+    text = _result_text(message)
+    if not success and _is_overflow(text):
+        yield ContextExceeded(text)
+
+    usage = _object(message.get("usage"))
+    yield ResultReported(
+        success=success,
+        text=text,
+        cost_usd=_cost(message),
+        tokens=_tokens(usage) if usage else None,
+        session_id=_text(message.get("session_id")) or None,
+        model_usage=_object(message.get("modelUsage")),
+    )
+
+
+def _result_text(message: _Object) -> str:
+    if text := _text(message.get("result")) or _text(message.get("error")):
+        return text
+
+    errors = message.get("errors")
+    return "\n".join(_text(error) for error in errors) if isinstance(errors, list) else ""
+
+
+def _cost(message: _Object) -> float | None:
+    for name in ("total_cost_usd", "total_cost", "cost"):
+        match message.get(name):
+            case bool():
+                continue
+            case int() | float() as cost if math.isfinite(cost) and cost >= 0:
+                return float(cost)
+
+    return None
+
+
+def _tokens(usage: _Object) -> TokenCounts:
+    return TokenCounts(
+        input_tokens=_count(usage.get("input_tokens")),
+        output_tokens=_count(usage.get("output_tokens")),
+        cache_creation_tokens=_count(usage.get("cache_creation_input_tokens")),
+        cache_read_tokens=_count(usage.get("cache_read_input_tokens")),
+    )
+
+
+def _flattened(content: object) -> str:
+    """A tool's result is a text, a list of blocks, or any object; all of them become one text."""
+    match content:
+        case None:
+            return ""
+        case str():
+            return content
+        case list():
+            return "\n".join(_flattened_block(block) for block in content)
+        case _:
+            return msgspec.json.encode(content).decode()
+
+
+def _flattened_block(block: object) -> str:
+    match block:
+        case {"type": "text", "text": str() as text}:
+            return text
+        case _:
+            return _flattened(block)
+
+
+def _blocks(content: object) -> Iterator[_Object]:
+    match content:
+        case str():
+            yield {"type": "text", "text": content}
+        case list():
+            yield from (_object(block) for block in content)
+
+
+def _object(value: object) -> _Object:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0

@@ -1,0 +1,202 @@
+"""The composition root: the one module that knows every room and joins them by callables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import assert_never
+
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
+
+from hankweave_protocol import instants
+from hankweave_protocol.commands import Command
+from hankweave_protocol.events import EventData, ServerReady
+from hankweave_protocol.hank import (
+    AgentSpec,
+    ClaudeAgentSpec,
+    Codon,
+    CommandAgentSpec,
+    ScriptedAgentSpec,
+)
+from hankweave_protocol.ids import Sha
+from hankweave_protocol.replies import ServerStatus
+from hankweave_server import __version__
+from hankweave_server.agents.base import Agent
+from hankweave_server.agents.claude import ClaudeAgent
+from hankweave_server.agents.command import CommandAgent
+from hankweave_server.agents.scripted import ScriptedAgent
+from hankweave_server.checkpoints.engine import CheckpointEngine
+from hankweave_server.clock import Clock
+from hankweave_server.commands.control import Control
+from hankweave_server.commands.dispatch import Dispatch, Sender
+from hankweave_server.commands.inspect import Inspect
+from hankweave_server.commands.rollback import Rollbacks
+from hankweave_server.domain.history import active_codon, next_codon
+from hankweave_server.domain.replay import total_cost
+from hankweave_server.execution.checkpointer import Checkpointer
+from hankweave_server.execution.recovery import Recovery
+from hankweave_server.execution.rollback import Rollback
+from hankweave_server.execution.runner import Runner
+from hankweave_server.execution.surroundings import Surroundings
+from hankweave_server.hanks.load import LoadedHank
+from hankweave_server.layout import Layout
+from hankweave_server.ledger.ledger import Ledger
+from hankweave_server.runtime_lock import HeldLock
+from hankweave_server.settings import RunSettings
+from hankweave_server.transport.doors import Answer, Caller, Doors, Health
+from hankweave_server.transport.listener import Listener
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What has to be open before anything can be composed."""
+
+    layout: Layout
+    clock: Clock
+    lock: HeldLock
+    ledger: Ledger
+    engine: CheckpointEngine
+    hank: LoadedHank
+    settings: RunSettings
+
+
+class App:
+    """The rooms of one execution, joined."""
+
+    def __init__(
+        self, opened: Opened, *, stop: Callable[[str], None], kill: Callable[[str], None]
+    ) -> None:
+        self._opened = opened
+        self._started = opened.clock.monotonic()
+        self._started_at = instants.to_text(opened.clock.now())
+        self.is_ready = False
+        """True once recovery is done, until the end begins."""
+        self._listener: Listener | None = None
+        self.checkpointer = Checkpointer(opened.engine, opened.ledger, opened.clock)
+        self.around = Surroundings(
+            layout=opened.layout,
+            clock=opened.clock,
+            ledger=opened.ledger,
+            checkpointer=self.checkpointer,
+            hank=opened.hank,
+            agent_for=lambda codon: _agent_for(codon, opened),
+            started_monotonic=self._started,
+            idle_timeout=timedelta(minutes=10),
+        )
+        self.runner = Runner(self.around, autostart=opened.settings.autostart)
+        self.rollback = Rollback(self.around, self.runner)
+        self._dispatch = Dispatch(
+            self.around,
+            control=Control(self.around, self.runner, stop=stop, kill=kill),
+            rollbacks=Rollbacks(self.around, self.rollback),
+            inspect=Inspect(self.around, self.status),
+            is_rolling_back=lambda: self.runner.is_rolling_back,
+            broadcast=self._broadcast,
+        )
+
+    def attach(self, listener: Listener) -> None:
+        """Names the open door: what is told about addresses and clients is true from here on."""
+        self._listener = listener
+
+    def recovery(self, recorded: frozenset[Sha]) -> Recovery:
+        return Recovery(self.around, self.runner, self.rollback, recorded)
+
+    def doors(self) -> Doors:
+        """What the transport is handed."""
+        return Doors(
+            handle=self._handle,
+            history=lambda since, limit: self._opened.ledger.history(since, limit),
+            last_seq=lambda: self._opened.ledger.last_seq,
+            ready=self.ready,
+            snapshot=self.runner.snapshot,
+            greeted=_nothing_more,
+            health=lambda: Health(alive=True, ready=self.is_ready),
+            metrics=self._metrics,
+        )
+
+    def ready(self) -> ServerReady:
+        layout, state = self._opened.layout, self._opened.ledger.durable_state
+        return ServerReady(
+            server_version=__version__,
+            execution_path=str(layout.root),
+            agent_root_path=str(layout.work_tree),
+            data_path=str(layout.data_source) if os.path.lexists(layout.data_source) else None,
+            port=0 if self._listener is None else self._listener.port,
+            url="" if self._listener is None else self._listener.url,
+            current_run_id=state.current_run_id,
+            last_event_seq=state.last_event_seq,
+        )
+
+    def status(self) -> ServerStatus:
+        """All but the size of the store, which takes a look at the disk."""
+        state = self._opened.ledger.durable_state
+        active = active_codon(state)
+        return ServerStatus(
+            server_version=__version__,
+            pid=os.getpid(),
+            execution_path=str(self._opened.layout.root),
+            started_at=self._started_at,
+            uptime_ms=round((self._opened.clock.monotonic() - self._started) * 1000),
+            current_run_id=state.current_run_id,
+            active_codon_id=None if active is None else active.codon_id,
+            next_codon_id=next_codon(state),
+            is_rolling_back=self.runner.is_rolling_back,
+            last_event_seq=state.last_event_seq,
+            total_cost=total_cost(state),
+            checkpoints=len(self.checkpointer.known),
+            clients=0 if self._listener is None else self._listener.hub.live_clients,
+            lock=self._opened.lock.record,
+            store_bytes=0,
+        )
+
+    def _metrics(self) -> bytes:
+        status = self.status()
+        figures = CollectorRegistry()
+        for name, text, value in (
+            ("hankweave_events_total", "Events in the journal.", status.last_event_seq),
+            ("hankweave_checkpoints_total", "Checkpoints on record.", status.checkpoints),
+            ("hankweave_clients", "Connected clients.", status.clients),
+            ("hankweave_cost_dollars", "Cost of all runs in USD.", status.total_cost),
+            ("hankweave_uptime_seconds", "Time since the start.", status.uptime_ms / 1000),
+        ):
+            Gauge(name, text, registry=figures).set(value)
+
+        return generate_latest(figures)
+
+    def _broadcast(self, event: EventData) -> None:
+        if self._listener is not None:
+            self._listener.hub.broadcast(event)
+
+    async def _handle(self, command: Command, caller: Caller) -> Answer:
+        sender = Sender(client_id=caller.client_id, wants_replies=caller.wants_replies)
+        done = await self._dispatch.handle(command.data, command.id, sender)
+        return Answer(data=done.data, targeted=done.events)
+
+
+async def _nothing_more(caller: Caller) -> None:
+    """The plan starts with the server, not with its first client."""
+
+
+def _agent_for(codon: Codon, opened: Opened) -> Agent:
+    """Who does a codon: the command line's choice, else the hank's, else Claude."""
+    match opened.settings.agent:
+        case "claude":
+            return ClaudeAgent()
+        case "scripted":
+            return ScriptedAgent()
+        case _:
+            return _agent_of(codon.agent or ClaudeAgentSpec(), opened)
+
+
+def _agent_of(spec: AgentSpec, opened: Opened) -> Agent:
+    match spec:
+        case CommandAgentSpec(command=command):
+            return CommandAgent(command)
+        case ScriptedAgentSpec(script=script):
+            return ScriptedAgent(script=None if script is None else opened.hank.directory / script)
+        case ClaudeAgentSpec():
+            return ClaudeAgent()
+        case _:
+            assert_never(spec)

@@ -1,0 +1,126 @@
+"""What differs between two checkpoints, or between a checkpoint and the work tree."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+
+from hankweave_server.checkpoints.capture import Capture, Captured, Refused
+from hankweave_server.checkpoints.memory import WorkTreeMemory
+from hankweave_server.checkpoints.model import FileChange, FileDiff
+from hankweave_server.checkpoints.objects import HashOnly
+from hankweave_server.checkpoints.recording import kind_of_change
+from hankweave_server.checkpoints.shadow_repo import ShadowRepo
+from hankweave_server.checkpoints.trees import Entry, differences, entry_at, files_below
+from hankweave_server.workspace.names import is_within
+from hankweave_server.workspace.table import TrackedFile
+
+LINES_LIMIT = 4 << 20  # Bytes above which nobody reads a line diff and libgit2 takes seconds.
+
+Change = tuple[bytes, Entry | None, Entry | None]
+
+
+class Comparing:
+    """Compares trees with trees and with the disk."""
+
+    def __init__(self, repo: ShadowRepo, memory: WorkTreeMemory) -> None:
+        self._repo = repo
+        self._memory = memory
+        self._reported: dict[bytes, Entry | None] = {}
+
+    def forget_reported(self) -> None:
+        """Measures the next `news` from the last checkpoint again."""
+        self._reported.clear()
+
+    def news(
+        self, pending: Iterable[TrackedFile], last_checkpoint: bytes | None
+    ) -> Iterator[FileChange]:
+        """Gives what changed since the last checkpoint and was not given before."""
+        suspects = {file.path for file in pending} | self._memory.table.gone
+        for path in sorted(suspects | self._reported.keys()):
+            seen = self._memory.observer.at(path)
+            if isinstance(seen, Refused):
+                continue
+
+            now = Entry(seen.git_mode, seen.digest) if isinstance(seen, Captured) else None
+            recorded = entry_at(self._repo.read_tree, last_checkpoint, path)
+            before = self._reported.get(path, recorded)
+            if now != before:
+                size = seen.size if isinstance(seen, Captured) else 0
+                yield FileChange(path, kind_of_change(before, now), size)
+
+            self._reported[path] = now
+
+    def trees(
+        self, old: bytes, new: bytes, selection: frozenset[bytes] | None, *, patch: bool
+    ) -> tuple[FileDiff, ...]:
+        found = differences(self._repo.read_tree, old, new)
+        return tuple(
+            self._described((path, before, after), {}, patch=patch)
+            for path, (before, after) in sorted(found.items())
+            if is_within(path, selection)
+        )
+
+    def with_work_tree(
+        self, old: bytes, selection: frozenset[bytes] | None, *, patch: bool
+    ) -> tuple[FileDiff, ...]:
+        """Compares a tree with the disk; the memory must be fresh."""
+        recorded = dict(files_below(self._repo.read_tree, old))
+        found: list[FileDiff] = []
+        for path in sorted(recorded.keys() | self._memory.table.files.keys()):
+            seen = self._memory.observer.at(path)
+            if not is_within(path, selection) or isinstance(seen, Refused):
+                continue
+
+            before = recorded.get(path)
+            after = Entry(seen.git_mode, seen.digest) if isinstance(seen, Captured) else None
+            if before != after:
+                content = self._content_now(path) if after is not None else {}
+                found.append(self._described((path, before, after), content, patch=patch))
+
+        return tuple(found)
+
+    def _content_now(self, path: bytes) -> Mapping[bytes, bytes]:
+        keeper = _Keeper()
+        Capture(self._memory.descent, keeper, LINES_LIMIT).read(path)
+        return keeper.content
+
+    def _described(
+        self, change: Change, at_hand: Mapping[bytes, bytes], *, patch: bool
+    ) -> FileDiff:
+        path, before, after = change
+        kind = kind_of_change(before, after)
+        old, new = self._text(before, at_hand), self._text(after, at_hand)
+        if (old is None) != (before is None) or (new is None) != (after is None):
+            return FileDiff(path, kind, 0, 0, b"" if patch else None)
+
+        lines = self._repo.line_diff(os.fsdecode(path), old, new)
+        return FileDiff(path, kind, lines.added, lines.removed, lines.patch if patch else None)
+
+    def _text(self, entry: Entry | None, at_hand: Mapping[bytes, bytes]) -> bytes | None:
+        """Gives the content to compare; None also when it is too long for that."""
+        if entry is None:
+            return None
+
+        if entry.digest in at_hand:
+            return at_hand[entry.digest]
+
+        try:
+            if self._repo.size(entry.digest) > LINES_LIMIT:
+                return None
+
+            return self._repo.read_blob(entry.digest)
+        except KeyError:
+            return None
+
+
+class _Keeper(HashOnly):
+    """Keeps what was read: the work tree's content is not in the repository."""
+
+    def __init__(self) -> None:
+        self.content: dict[bytes, bytes] = {}
+
+    def blob(self, data: bytes) -> bytes:
+        digest = super().blob(data)
+        self.content[digest] = data
+        return digest

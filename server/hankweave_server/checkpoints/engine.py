@@ -1,0 +1,356 @@
+"""The checkpoint engine: everything the daemon asks of the shadow repository.
+
+All calls block and none may run beside another; the daemon makes them from one worker at a time.
+A call that raises has changed no ref, and a call that returns has left nothing in the page cache
+that a power cut could take.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hankweave_protocol.ids import RunId, Sha
+from hankweave_server.checkpoints import messages, skeleton
+from hankweave_server.checkpoints.comparing import Comparing
+from hankweave_server.checkpoints.contents import Contents, Verification
+from hankweave_server.checkpoints.errors import (
+    CheckpointDamaged,
+    CheckpointNotFound,
+    InsufficientSpace,
+    PathNotInCheckpoint,
+    RestoreIncomplete,
+    ShadowRepositoryError,
+    disk_faults,
+    free_bytes,
+)
+from hankweave_server.checkpoints.manifest import ManifestCorrupt
+from hankweave_server.checkpoints.materialise import Materialising
+from hankweave_server.checkpoints.memory import WorkTreeMemory
+from hankweave_server.checkpoints.model import (
+    CheckpointMade,
+    CheckpointRequest,
+    CommitFacts,
+    Damage,
+    FileChange,
+    FileContent,
+    FileDiff,
+    PathEntry,
+    RestorePlan,
+    RestoreReport,
+)
+from hankweave_server.checkpoints.notes import Notes
+from hankweave_server.checkpoints.planning import Planning
+from hankweave_server.checkpoints.recording import Recording
+from hankweave_server.checkpoints.shadow_repo import RawCommit, ShadowRepo
+from hankweave_server.checkpoints.snapshot import Snapshot
+from hankweave_server.files import sync_filesystem
+from hankweave_server.layout import Layout
+
+SPACE_RESERVE = 8 << 20
+"""Bytes that stay free whatever is restored: the journal must still be able to say so."""
+
+BLOCK = 4096
+SAVE_CACHE_AFTER = 1000  # Files read in one checkpoint that would be tiresome to read again.
+
+
+class CheckpointEngine:
+    """Takes checkpoints of a work tree and brings them back."""
+
+    def __init__(self, layout: Layout, leftovers: tuple[str, ...], size_limit: int | None) -> None:
+        self.leftovers = leftovers
+        """What a crash had left in the repository, and was cleared at the opening."""
+        self._layout = layout
+        self._repo = ShadowRepo(layout.shadow_repository)
+        self._notes = Notes(self._repo)
+        self._memory = WorkTreeMemory(self._repo, self._notes, layout.work_tree, size_limit)
+        self._recording = Recording(self._repo, self._notes, self._memory, size_limit)
+        self._comparing = Comparing(self._repo, self._memory)
+        self._memory.load(layout.scan_cache)
+
+    @classmethod
+    def open(cls, layout: Layout, *, size_limit: int | None = None) -> CheckpointEngine:
+        """Opens the shadow repository, creating or repairing it first.
+
+        Files of more than `size_limit` bytes are passed over. Only the holder of the runtime
+        lock may call this. Raises ShadowRepositoryError when the repository cannot be used.
+        """
+        with disk_faults(layout.root):
+            leftovers = skeleton.make_ready(layout)
+
+        return cls(layout, leftovers, size_limit)
+
+    def close(self) -> None:
+        """Saves the scan cache and lets go of the work tree."""
+        with disk_faults(self._layout.root):
+            self._memory.save(self._layout.scan_cache)
+
+        self._memory.descent.close()
+        self._repo.close()
+
+    # Checkpoints
+
+    def checkpoint(self, request: CheckpointRequest) -> CheckpointMade:
+        """Captures the work tree as a commit on the run's branch, even if nothing changed.
+
+        Its parent is the branch's last commit, or HEAD for a branch that does not exist yet.
+        When this returns, the checkpoint survives a power cut. Raises InsufficientSpace, or
+        ShadowRepositoryError when repository or work tree cannot be used at all.
+        """
+        with self._remembering_nothing_false():
+            parent = self._parent_of_next(request.run_id)
+            made = self._recording.record(request, parent)
+            self._comparing.forget_reported()
+            if len(made.changed) > SAVE_CACHE_AFTER:
+                self._memory.save(self._layout.scan_cache)
+
+        return made
+
+    def scan_changes(self, patterns: Iterable[str]) -> tuple[FileChange, ...]:
+        """Gives what changed since the last checkpoint and was not given by an earlier call."""
+        with self._remembering_nothing_false():
+            pending = self._memory.refresh(self.head(), tuple(patterns))
+            head = self.head()
+            tree = None if head is None else self._tree_of(head)
+            return tuple(self._comparing.news(pending, tree))
+
+    # Branches
+
+    def head(self) -> Sha | None:
+        return self._repo.head()
+
+    def tip(self, run_id: RunId) -> Sha | None:
+        return self._repo.tip(run_id)
+
+    def start_branch(self, run_id: RunId, at: Sha | None) -> None:
+        """Attaches HEAD to the run's branch, creating it at a commit (seed 000, "New branch").
+
+        With `at` None the branch begins with its first checkpoint. An existing branch stays.
+        """
+        if self._repo.tip(run_id) is None and at is not None:
+            self._repo.point_branch(run_id, self._commit(at).sha)
+
+        self._repo.attach(run_id)
+
+    def detach(self, at: Sha) -> None:
+        """Detaches HEAD at a commit; every branch keeps its history."""
+        self._repo.detach(self._commit(at).sha)
+
+    # History
+
+    def commits(self) -> Iterator[CommitFacts]:
+        """Walks every checkpoint on our refs, newest first; commits of others are passed over."""
+        for commit in self._repo.history():
+            try:
+                yield _facts(commit)
+            except messages.NotACheckpoint:
+                continue
+
+    def facts(self, sha: Sha) -> CommitFacts:
+        try:
+            return _facts(self._commit(sha))
+        except messages.NotACheckpoint as stranger:
+            raise CheckpointNotFound(sha) from stranger
+
+    def find(self, prefix: str) -> list[Sha]:
+        """Lists the checkpoints on our refs whose sha begins so; never a tree or a blob."""
+        return [facts.sha for facts in self.commits() if facts.sha.startswith(prefix)]
+
+    def exists(self, sha: Sha) -> bool:
+        try:
+            return self._repo.commit(sha) is not None
+        except KeyError:
+            return False
+
+    def verify(self, sha: Sha) -> list[Damage]:
+        """Reads a checkpoint down to each blob; gives what cannot be read."""
+        return Verification(self._repo, self._notes).damages(sha)
+
+    # The way back
+
+    def plan_restore(
+        self,
+        target: Sha,
+        patterns: Iterable[str],
+        paths: frozenset[bytes] | None = None,
+    ) -> RestorePlan:
+        """Says exactly what a restore would do, without touching anything.
+
+        `paths` are files or folders; None means all. Raises CheckpointNotFound,
+        CheckpointDamaged, or InsufficientSpace: a restore would do the same, but too late.
+        """
+        snapshot = self._readable(target)
+        with self._remembering_nothing_false():
+            self._memory.refresh(self.head(), tuple(patterns))
+            with self._memory.descent.fresh() as descent:
+                plan = Planning(
+                    snapshot, self._memory.table, self._memory.observer, descent, paths
+                ).plan()
+
+        need = plan.bytes_to_write + BLOCK * len(plan.touched) + SPACE_RESERVE
+        free = free_bytes(self._layout.work_tree)
+        if free < need:
+            raise InsufficientSpace(need, free)
+
+        return plan
+
+    def restore(
+        self,
+        target: Sha,
+        safety: Sha,
+        paths: frozenset[bytes] | None = None,
+        keep: frozenset[bytes] = frozenset(),
+    ) -> RestoreReport:
+        """Takes the work tree from the safety checkpoint to the target, and flushes it.
+
+        May be repeated after a crash, with the same or a newer safety checkpoint. Moves no ref.
+        Raises RestoreIncomplete when a path holds what neither checkpoint has, InsufficientSpace
+        or ShadowRepositoryError when the disk gave out; what was done by then stands.
+        """
+        goal, start = self._snapshot(target), self._snapshot(safety)
+        with (
+            self._reading(target, safety),
+            self._remembering_nothing_false(),
+            self._memory.descent.fresh() as descent,
+        ):
+            materialising = Materialising(
+                safety=start,
+                target=goal,
+                scan=self._memory.scan,
+                observer=self._memory.observer,
+                descent=descent,
+                selection=paths,
+                keep=keep,
+            )
+            report = materialising.run()
+            sync_filesystem(self._layout.work_tree)
+
+        if materialising.unfinished:
+            raise RestoreIncomplete(report, materialising.unfinished)
+
+        return report
+
+    # Looking
+
+    def diff(
+        self,
+        a: Sha,
+        b: Sha | None,
+        patterns: Iterable[str] = (),
+        paths: frozenset[bytes] | None = None,
+        *,
+        patch: bool = False,
+    ) -> tuple[FileDiff, ...]:
+        """Compares two checkpoints, or with `b` None a checkpoint and the work tree."""
+        old = self._tree_of(a)
+        if b is not None:
+            with self._reading(a, b):
+                return self._comparing.trees(old, self._tree_of(b), paths, patch=patch)
+
+        with self._reading(a), self._remembering_nothing_false():
+            self._memory.refresh(self.head(), tuple(patterns))
+            with self._memory.descent.fresh():
+                return self._comparing.with_work_tree(old, paths, patch=patch)
+
+    def read_file(self, sha: Sha, path: bytes) -> FileContent:
+        """Reads one file, or a link's target, of a checkpoint."""
+        snapshot = self._snapshot(sha)
+        with self._reading(sha):
+            entry = snapshot.entry(path)
+            if entry is None:
+                raise PathNotInCheckpoint(sha, path)
+
+            data = b"".join(Contents(self._repo).pieces(entry.digest))
+            return FileContent(data, snapshot.described(path, entry).mode)
+
+    def tree(self, sha: Sha) -> tuple[PathEntry, ...]:
+        """Lists the files of a checkpoint."""
+        snapshot = self._snapshot(sha)
+        with self._reading(sha):
+            files = sorted(snapshot.files())
+            return tuple(snapshot.described(path, entry) for path, entry in files)
+
+    def refresh_index(self, sha: Sha) -> None:
+        """Writes the index, so that stock `git status` and `git diff` compare with a checkpoint."""
+        self._repo.write_index(self._commit(sha).tree)
+
+    def size_on_disk(self) -> int:
+        """Gives the bytes that the shadow repository occupies."""
+        return sum(
+            Path(folder, name).lstat().st_blocks * 512
+            for folder, _, names in os.walk(self._layout.shadow_repository)
+            for name in names
+        )
+
+    # Inside
+
+    @contextmanager
+    def _remembering_nothing_false(self) -> Iterator[None]:
+        """Makes the memory forget when a call fails: it may believe what never happened."""
+        try:
+            with disk_faults(self._layout.root):
+                yield
+        except BaseException:
+            self._memory.forget()
+            raise
+
+    @contextmanager
+    def _reading(self, *shas: Sha) -> Iterator[None]:
+        """Names the damage when an object of these checkpoints cannot be read."""
+        try:
+            yield
+        except KeyError as problem:
+            for sha in shas:
+                if damages := self.verify(sha):
+                    raise CheckpointDamaged(sha, tuple(damages)) from problem
+
+            raise ShadowRepositoryError(f"cannot read {problem.args[0]}") from problem
+
+    def _parent_of_next(self, run_id: RunId) -> Sha | None:
+        """Finds the parent of a run's next checkpoint, and makes HEAD follow its branch."""
+        tip = self._repo.tip(run_id)
+        if tip is None:
+            tip = self._repo.head()
+            self.start_branch(run_id, tip)
+        elif not self._repo.is_attached_to(run_id):
+            self._repo.attach(run_id)
+
+        return tip
+
+    def _commit(self, sha: Sha) -> RawCommit:
+        try:
+            commit = self._repo.commit(sha)
+        except KeyError as problem:
+            raise CheckpointDamaged(sha, (Damage(sha, "commit", b"", (sha,)),)) from problem
+
+        if commit is None:
+            raise CheckpointNotFound(sha)
+
+        return commit
+
+    def _tree_of(self, sha: Sha) -> bytes:
+        return bytes.fromhex(self._commit(sha).tree)
+
+    def _snapshot(self, sha: Sha) -> Snapshot:
+        tree = self._tree_of(sha)
+        try:
+            return Snapshot(self._repo, sha, tree, self._notes.manifest(sha))
+        except (KeyError, ManifestCorrupt) as problem:
+            raise CheckpointDamaged(sha, tuple(self.verify(sha))) from problem
+
+    def _readable(self, sha: Sha) -> Snapshot:
+        """Opens a checkpoint of which every object can be read."""
+        self._commit(sha)
+        damages = self.verify(sha)
+        if damages:
+            raise CheckpointDamaged(sha, tuple(damages))
+
+        return self._snapshot(sha)
+
+
+def _facts(commit: RawCommit) -> CommitFacts:
+    return messages.read_back(
+        commit.sha, commit.tree, commit.parents, commit.committed, commit.message
+    )

@@ -1,0 +1,95 @@
+"""What can go wrong with checkpoints; each carries the facts a refusal or a report needs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from errno import EDQUOT, ENOSPC
+from os import PathLike
+
+from hankweave_protocol.ids import Sha
+from hankweave_server.checkpoints.model import Damage, RestoreReport, Skipped
+
+
+class CheckpointNotFound(Exception):
+    """No checkpoint commit of that name is on our refs."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no checkpoint {name}")
+        self.name = name
+
+
+class PathNotInCheckpoint(Exception):
+    """The checkpoint has no file of that name."""
+
+    def __init__(self, sha: Sha, path: bytes) -> None:
+        super().__init__(f"checkpoint {sha} has no file {os.fsdecode(path)!r}")
+        self.sha = sha
+        self.path = path
+
+
+class CheckpointDamaged(Exception):
+    """Objects of a checkpoint cannot be read; nothing was touched."""
+
+    def __init__(self, sha: Sha, damages: tuple[Damage, ...]) -> None:
+        super().__init__(f"checkpoint {sha} has {len(damages)} unreadable object(s)")
+        self.sha = sha
+        self.damages = damages
+
+
+class InsufficientSpace(Exception):
+    """The disk cannot take what has to be written."""
+
+    def __init__(self, need: int, free: int) -> None:
+        super().__init__(f"{need} bytes are needed, {free} are free")
+        self.need = need
+        self.free = free
+
+
+class ShadowRepositoryError(Exception):
+    """The shadow repository itself does not work, or is not ours."""
+
+
+class RestoreIncomplete(Exception):
+    """A restore left paths that are neither as in the target nor as in the safety checkpoint.
+
+    The rest of the target stands. A new safety checkpoint and a second restore finish the work.
+    """
+
+    def __init__(self, report: RestoreReport, unfinished: tuple[Skipped, ...]) -> None:
+        super().__init__(f"{len(unfinished)} path(s) could not be restored")
+        self.report = report
+        self.unfinished = unfinished
+
+
+class StoreFailed(Exception):
+    """The shadow repository could not take an object; the file that was being read is innocent."""
+
+    def __init__(self, problem: OSError) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
+
+
+@contextmanager
+def disk_faults(place: str | PathLike[str]) -> Iterator[None]:
+    """Says a full disk (or a full quota) as what it is, and any other fault of a store as that."""
+    try:
+        yield
+    except StoreFailed as failure:
+        raise _named(failure.problem, place) from failure
+    except OSError as problem:
+        raise _named(problem, place) from problem
+
+
+def _named(problem: OSError, place: str | PathLike[str]) -> Exception:
+    if problem.errno in (ENOSPC, EDQUOT):
+        return InsufficientSpace(need=0, free=free_bytes(place))
+
+    return ShadowRepositoryError(str(problem))
+
+
+def free_bytes(place: str | PathLike[str]) -> int:
+    """Gives what an unprivileged process may still write."""
+    status = os.statvfs(place)
+    return status.f_bavail * status.f_frsize

@@ -1,0 +1,116 @@
+"""Loose objects of any size, written and read in a stream.
+
+libgit2 takes a whole blob in memory and holds the interpreter while it deflates it; a gigabyte
+would stop the heartbeat. Here memory stays constant, and hashlib and zlib let other threads run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from hankweave_server.checkpoints.packs import COMPRESSION
+from hankweave_server.files import PRIVATE_DIRECTORY, PRIVATE_FILE, sync_directory, write_all
+
+CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class StagedLoose:
+    """A loose object under a temporary name."""
+
+    temporary: Path
+    digest: bytes
+
+    def adopt(self, objects: Path) -> None:
+        """Gives the object its final name, durably; the content must have been flushed before."""
+        final = loose_path(objects, self.digest)
+        if not final.parent.is_dir():
+            final.parent.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
+            sync_directory(objects)
+
+        self.temporary.rename(final)
+        sync_directory(final.parent)
+
+
+def loose_path(objects: Path, digest: bytes) -> Path:
+    name = digest.hex()
+    return objects / name[:2] / name[2:]
+
+
+def write_loose(objects: Path, kind: str, size: int, parts: Iterator[bytes]) -> StagedLoose | None:
+    """Writes one object under a temporary name; None if the parts are not `size` bytes in all."""
+    temporary = objects / f"tmp_obj_{os.urandom(8).hex()}"
+    descriptor = os.open(
+        temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_FILE
+    )
+    try:
+        digest, written = _deflate_into(descriptor, b"%s %d\0" % (kind.encode(), size), parts)
+    except BaseException:
+        temporary.unlink()
+        raise
+    finally:
+        os.close(descriptor)
+
+    if written != size:
+        temporary.unlink()
+        return None
+
+    return StagedLoose(temporary, digest)
+
+
+def _deflate_into(descriptor: int, header: bytes, parts: Iterator[bytes]) -> tuple[bytes, int]:
+    checksum = hashlib.sha1(header, usedforsecurity=False)
+    deflate = zlib.compressobj(COMPRESSION)
+    write_all(descriptor, deflate.compress(header))
+    written = 0
+    for part in parts:
+        written += len(part)
+        checksum.update(part)
+        write_all(descriptor, deflate.compress(part))
+
+    write_all(descriptor, deflate.flush())
+    return checksum.digest(), written
+
+
+def read_loose(objects: Path, digest: bytes) -> Iterator[bytes]:
+    """Gives the content of a loose object in pieces.
+
+    Raises FileNotFoundError when there is none, and ValueError, at the end, when the bytes are
+    not those the name promises: a caller keeps what it got only after the last piece.
+    """
+    with loose_path(objects, digest).open("rb", buffering=0) as stream:
+        checksum = hashlib.sha1(usedforsecurity=False)
+        header_seen = False
+        for piece in _inflated(stream.read):
+            checksum.update(piece)
+            if header_seen:
+                yield piece
+                continue
+
+            # A header is some thirty bytes; the first inflated piece always has all of it.
+            header_seen = True
+            content = piece[piece.index(b"\0") + 1 :]
+            if content:
+                yield content
+
+    if checksum.digest() != digest:
+        raise ValueError(f"object {digest.hex()} is damaged")
+
+
+def _inflated(read: Callable[[int], bytes]) -> Iterator[bytes]:
+    inflate = zlib.decompressobj()
+    try:
+        while not inflate.eof:
+            raw = inflate.unconsumed_tail or read(CHUNK)
+            piece = inflate.decompress(raw, CHUNK)
+            if piece:
+                yield piece
+            elif not raw:
+                raise ValueError("object ends early")
+    except zlib.error as problem:
+        raise ValueError(str(problem)) from problem

@@ -1,0 +1,130 @@
+"""What a git tree cannot say of a checkpoint: permissions, empty folders, what was passed over.
+
+One JSON object, kept as a git note of the commit (`git notes --ref=hankweave show SHA`). The notes
+ref names a notes tree and not a commit, so that `git log --all` shows checkpoints alone; git
+itself reads, checks and packs it all the same. A checkpoint of plain files and no surprises has
+no note, and costs nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from hankweave_server.checkpoints.capture import PERMISSIONS
+from hankweave_server.checkpoints.model import CAPTURED_ANYWAY, Skipped
+from hankweave_server.checkpoints.trees import EXECUTABLE, FOLDER, LINK, REGULAR
+from hankweave_server.workspace.names import parents_of
+from hankweave_server.workspace.table import Table
+
+VERSION = 1
+
+_USUAL = {REGULAR: 0o644, EXECUTABLE: 0o755, FOLDER: 0o755, LINK: 0o777}
+_KEYS = {REGULAR: "file", EXECUTABLE: "executable", FOLDER: "folder"}
+
+
+class ManifestCorrupt(ValueError):
+    """A note that no checkpoint wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Permissions that differ from the usual ones of their kind, and the rest of the truth."""
+
+    usual: Mapping[int, int] = field(default_factory=lambda: dict(_USUAL))
+    modes: Mapping[bytes, int] = field(default_factory=dict)
+    empty_folders: frozenset[bytes] = frozenset()
+    skipped: tuple[Skipped, ...] = ()
+
+    def permissions(self, path: bytes, git_mode: int) -> int:
+        mode = self.modes.get(path)
+        return self.usual[git_mode] if mode is None else mode
+
+    def protects(self, path: bytes) -> str | None:
+        """Says why a path must be left alone: it, or a folder above it, was not captured."""
+        above = {path, *parents_of(path)}
+        for skipped in self.skipped:
+            if skipped.path in above and skipped.reason != CAPTURED_ANYWAY:
+                return skipped.reason
+
+        return None
+
+    @property
+    def is_plain(self) -> bool:
+        return not (self.modes or self.empty_folders or self.skipped) and self.usual == _USUAL
+
+
+def manifest_of(table: Table, skipped: Iterable[Skipped]) -> Manifest:
+    """Describes what the table holds; the commonest permissions of a kind become its usual ones.
+
+    So a work tree under another umask has a short manifest too.
+    """
+    seen = list(_permissions(table))
+    usual = dict(_USUAL)
+    for kind in _KEYS:
+        votes = Counter(mode for _, git_mode, mode in seen if git_mode == kind)
+        winner, count = max(votes.items(), key=lambda vote: vote[1], default=(usual[kind], 0))
+        if count > votes[usual[kind]]:
+            usual[kind] = winner
+
+    return Manifest(
+        usual=usual,
+        modes={path: mode for path, kind, mode in seen if mode != usual[kind]},
+        empty_folders=frozenset(folder.path for folder in table.empty_folders()),
+        skipped=tuple(sorted(skipped, key=lambda item: item.path)),
+    )
+
+
+def _permissions(table: Table) -> Iterable[tuple[bytes, int, int]]:
+    for file in table.files.values():
+        if file.digest is not None and file.git_mode != LINK:
+            yield file.path, file.git_mode, file.permissions
+
+    for folder in table.folders.values():
+        if folder.parent is not None and folder.tree:
+            yield folder.path, FOLDER, folder.mode & PERMISSIONS
+
+    for folder in table.empty_folders():
+        yield folder.path, FOLDER, folder.mode & PERMISSIONS
+
+
+def encoded(manifest: Manifest) -> bytes:
+    """Writes the note; a byte that is not UTF-8 stands as a lone surrogate escape, as in Python."""
+    usual = manifest.usual
+    document = {
+        "version": VERSION,
+        "usualModes": {key: _octal(usual[kind]) for kind, key in _KEYS.items()},
+        "modes": {os.fsdecode(path): _octal(mode) for path, mode in sorted(manifest.modes.items())},
+        "emptyFolders": [os.fsdecode(path) for path in sorted(manifest.empty_folders)],
+        "skipped": [
+            {"path": os.fsdecode(item.path), "reason": item.reason} for item in manifest.skipped
+        ],
+    }
+    return json.dumps(document, indent=1).encode("ascii") + b"\n"
+
+
+def decoded(content: bytes) -> Manifest:
+    """Reads a note; raises ManifestCorrupt for anything else."""
+    try:
+        document = json.loads(content)
+        modes = {_KEY_KINDS[key]: int(text, 8) for key, text in document["usualModes"].items()}
+        return Manifest(
+            usual={**_USUAL, **modes},
+            modes={os.fsencode(path): int(text, 8) for path, text in document["modes"].items()},
+            empty_folders=frozenset(os.fsencode(path) for path in document["emptyFolders"]),
+            skipped=tuple(
+                Skipped(os.fsencode(item["path"]), item["reason"]) for item in document["skipped"]
+            ),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
+        raise ManifestCorrupt(repr(problem)) from problem
+
+
+_KEY_KINDS = {key: kind for kind, key in _KEYS.items()}
+
+
+def _octal(mode: int) -> str:
+    return f"{mode:04o}"

@@ -1,0 +1,105 @@
+"""What the engine knows of the work tree between two calls: tracked paths, stat data, digests.
+
+Which paths are tracked follows the commit the next checkpoint will have as its parent, as it
+does with git's index: a path of the parent stays tracked even if `.gitignore` hides it by now.
+What is known of their content does not depend on any commit, only on stat data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from hankweave_protocol.ids import Sha
+from hankweave_server.checkpoints import cache
+from hankweave_server.checkpoints.manifest import ManifestCorrupt
+from hankweave_server.checkpoints.notes import Notes
+from hankweave_server.checkpoints.observe import Observer
+from hankweave_server.checkpoints.shadow_repo import ShadowRepo
+from hankweave_server.checkpoints.trees import differences
+from hankweave_server.workspace.descent import Descent
+from hankweave_server.workspace.resolver import UnifiedFileResolver
+from hankweave_server.workspace.scan import WorkTreeScan
+from hankweave_server.workspace.table import Table, TrackedFile
+
+
+class WorkTreeMemory:
+    """Table, scan and observer of one work tree, kept in step with HEAD and with the disk."""
+
+    def __init__(
+        self, repo: ShadowRepo, notes: Notes, work_tree: Path, size_limit: int | None
+    ) -> None:
+        self._repo = repo
+        self._notes = notes
+        self._size_limit = size_limit
+        self.descent = Descent(work_tree)
+        self.forget()
+
+    def forget(self) -> None:
+        """Believes nothing any more: the next checkpoint reads every file again."""
+        self.table = Table()
+        self.scan = WorkTreeScan(self.descent, self.table)
+        self.observer = Observer(self.descent, self.scan, self._size_limit)
+        self._tree: bytes | None = None
+        self._commit: Sha | None = None
+
+    def refresh(
+        self,
+        parent: Sha | None,
+        patterns: Iterable[str],
+        also: Iterable[bytes] = (),
+    ) -> list[TrackedFile]:
+        """Looks at the work tree; gives the files that must be read before they are believed."""
+        self.follow(parent)
+        return self.scan.refresh(UnifiedFileResolver(patterns), also)
+
+    def follow(self, parent: Sha | None) -> None:
+        """Tracks what that commit has, and of the rest only what patterns want anew."""
+        if parent == self._commit:
+            return
+
+        try:
+            self._track_as(parent)
+        except (KeyError, ManifestCorrupt):
+            # A damaged past must not forbid new checkpoints; patterns alone decide then.
+            self.forget()
+
+        self._commit = parent
+
+    def is_recorded(self, commit: Sha, tree: bytes) -> None:
+        """Notes that what the table says has become that commit."""
+        self._commit, self._tree = commit, tree
+        self.table.gone.clear()
+        self.table.empty_members = {folder.path for folder in self.table.empty_folders()}
+        self.observer.forget()
+
+    def load(self, path: Path) -> None:
+        """Takes over what an earlier process knew, if it can be believed."""
+        saved = cache.load(path)
+        if saved is not None and self._is_ours(Sha(saved.made_at)):
+            self.follow(self._repo.head())
+            cache.apply(saved, self.table.files)
+
+    def save(self, path: Path) -> None:
+        if self._commit is not None:
+            cache.save(path, self._commit, self.scan.settled_files())
+
+    def _is_ours(self, commit: Sha) -> bool:
+        try:
+            return self._repo.commit(commit) is not None
+        except KeyError:
+            return False
+
+    def _track_as(self, parent: Sha | None) -> None:
+        commit = None if parent is None else self._repo.commit(parent)
+        tree = None if commit is None else bytes.fromhex(commit.tree)
+        empty_folders = self._notes.manifest(parent).empty_folders if parent else frozenset()
+        for path, (_, after) in differences(self._repo.read_tree, self._tree, tree).items():
+            known = self.table.files.get(path)
+            if after is not None:
+                self.table.track(path)
+            elif known is not None:
+                self.table.drop(known)
+
+        self.table.empty_members = set(empty_folders)
+        self._tree = tree

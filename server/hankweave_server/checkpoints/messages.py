@@ -1,0 +1,115 @@
+"""Commit messages: written as the seed shows them, and read back into facts.
+
+The subject and the first block are Hankweave's, letter for letter (seed 000, "Commit Message
+Format"). Ours follow as trailers, so that a commit alone is enough to rebuild what the journal
+and the state file say of it (DESIGN 5).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import datetime
+
+from hankweave_protocol.ids import CodonId, RunId, Sha
+from hankweave_protocol.instants import epoch_ms, from_text, to_text
+from hankweave_server.checkpoints.model import NO_CODON, CheckpointRequest, CommitFacts
+
+AUTHOR = "Hankweave Runtime <froggie@southbridge.ai>"
+
+_SUBJECT = re.compile(r"(?P<kind>[^:\s]+):(?P<codon>.*?) \[run:(?P<run>[^\]]*)\] ?(?P<name>.*)")
+_LINE = re.compile(r"(?P<key>[A-Z][A-Za-z-]*): ?(?P<value>.*)")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f\u0085\u2028\u2029]+")
+
+
+class NotACheckpoint(ValueError):
+    """A commit whose message no checkpoint has."""
+
+
+def written(request: CheckpointRequest) -> bytes:
+    """Writes the message of a checkpoint."""
+    codon = _one_line(request.codon_id or NO_CODON)
+    name = _one_line(request.codon_name)
+    body = [
+        f"Codon: {name}",
+        f"Status: {request.kind}",
+        f"Timestamp: {to_text(request.timestamp)}",
+    ]
+    if request.duration_ms is not None:
+        body.append(f"Duration: {request.duration_ms}ms")
+
+    trailers = [f"Op-Id: {_one_line(request.operation_id)}", f"Event-Seq: {request.event_seq}"]
+    if request.session_id is not None:
+        trailers.append(f"Session: {_one_line(request.session_id)}")
+
+    trailers.append(f"Memory-Epoch: {request.memory_epoch}")
+    if request.label is not None:
+        trailers.append(f"Label: {_one_line(request.label)}")
+
+    subject = f"{request.kind}:{codon} [run:{_one_line(request.run_id)}] {name}".rstrip()
+    return "\n".join([subject, "", *body, "", *trailers, ""]).encode("utf-8", "replace")
+
+
+def commit_object(tree: bytes, parents: Iterable[Sha], moment: datetime, message: bytes) -> bytes:
+    """Writes a commit as git stores it, in UTC."""
+    when = f"{AUTHOR} {epoch_ms(moment) // 1000} +0000"
+    lines = [
+        f"tree {tree.hex()}",
+        *(f"parent {parent}" for parent in parents),
+        f"author {when}",
+        f"committer {when}",
+    ]
+    return "\n".join(lines).encode() + b"\n\n" + message
+
+
+def read_back(
+    sha: Sha, tree: Sha, parents: tuple[Sha, ...], committed: datetime, message: bytes
+) -> CommitFacts:
+    """Reads a checkpoint's facts; Hankweave's own commits, without trailers, are understood.
+
+    Raises NotACheckpoint for a commit that somebody else made.
+    """
+    lines = message.decode("utf-8", "replace").split("\n")
+    subject = _SUBJECT.fullmatch(lines[0])
+    if subject is None:
+        raise NotACheckpoint(lines[0])
+
+    values = {
+        line["key"]: line["value"] for line in map(_LINE.fullmatch, lines[1:]) if line is not None
+    }
+    codon = subject["codon"]
+    return CommitFacts(
+        sha=sha,
+        tree=tree,
+        parents=parents,
+        kind=subject["kind"],
+        codon_id=None if codon == NO_CODON else CodonId(codon),
+        codon_name=values.get("Codon", subject["name"]),
+        run_id=RunId(subject["run"]),
+        timestamp=_moment(values.get("Timestamp"), committed),
+        duration_ms=_number((values.get("Duration") or "").removesuffix("ms")),
+        operation_id=values.get("Op-Id"),
+        event_seq=_number(values.get("Event-Seq")),
+        session_id=values.get("Session"),
+        memory_epoch=_number(values.get("Memory-Epoch")) or 0,
+        label=values.get("Label"),
+    )
+
+
+def _one_line(text: str) -> str:
+    """Keeps a name from ending the line it stands in, and so from forging a trailer."""
+    return _CONTROL.sub(" ", text).strip()
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdigit() else None
+
+
+def _moment(text: str | None, otherwise: datetime) -> datetime:
+    if text is None:
+        return otherwise
+
+    try:
+        return from_text(text)
+    except ValueError:
+        return otherwise

@@ -1,0 +1,185 @@
+"""Works out what a restore would do to the work tree as it is now, without touching it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from hankweave_server.checkpoints.capture import Captured, Refused
+from hankweave_server.checkpoints.model import WITHOUT_CONTENT, PathEntry, RestorePlan, Skipped
+from hankweave_server.checkpoints.observe import Observer
+from hankweave_server.checkpoints.snapshot import Snapshot
+from hankweave_server.checkpoints.trees import LINK, Entry
+from hankweave_server.workspace.descent import GONE, Descent
+from hankweave_server.workspace.names import (
+    is_never_captured,
+    is_reserved,
+    is_within,
+    joined,
+    parents_of,
+)
+from hankweave_server.workspace.table import Table
+
+
+@dataclass
+class _Draft:
+    added: list[PathEntry] = field(default_factory=list)
+    updated: list[PathEntry] = field(default_factory=list)
+    removed: dict[bytes, PathEntry] = field(default_factory=dict)
+    kept: dict[bytes, str] = field(default_factory=dict)
+    unchanged: int = 0
+    bytes_to_write: int = 0
+
+
+class Planning:
+    """Compares the work tree with one checkpoint."""
+
+    def __init__(
+        self,
+        target: Snapshot,
+        table: Table,
+        observer: Observer,
+        descent: Descent,
+        selection: frozenset[bytes] | None,
+    ) -> None:
+        self._target = target
+        self._table = table
+        self._observer = observer
+        self._descent = descent
+        self._selection = selection
+        self._draft = _Draft()
+        self._clear_above: set[bytes] = set()
+        """Folders known to be folders, or known to be missing."""
+
+    def plan(self) -> RestorePlan:
+        wanted = {
+            path: entry for path, entry in self._target.files() if is_within(path, self._selection)
+        }
+        for path, entry in wanted.items():
+            self._consider_wanted(path, entry)
+
+        for path in self._target.manifest.empty_folders:
+            if is_within(path, self._selection):
+                self._consider_above(joined(path, b"*"))
+
+        for path in self._table.files:
+            if path not in wanted and is_within(path, self._selection):
+                self._consider_removal(path)
+
+        draft = self._draft
+        return RestorePlan(
+            target=self._target.sha,
+            added=_in_order(draft.added),
+            updated=_in_order(draft.updated),
+            removed=_in_order(draft.removed.values()),
+            unchanged_count=draft.unchanged,
+            kept=tuple(Skipped(path, reason) for path, reason in sorted(draft.kept.items())),
+            bytes_to_write=draft.bytes_to_write,
+        )
+
+    def _consider_wanted(self, path: bytes, entry: Entry) -> None:
+        draft = self._draft
+        described = self._target.described(path, entry)
+        match self._observer.at(path):
+            case Captured(digest=digest, git_mode=git_mode, permissions=permissions):
+                if (digest, git_mode) != (entry.digest, entry.mode):
+                    draft.updated.append(described)
+                    draft.bytes_to_write += described.size
+                elif entry.mode != LINK and permissions != stat.S_IMODE(described.mode):
+                    draft.updated.append(described)
+                else:
+                    draft.unchanged += 1
+            case Refused(reason=reason) if reason in WITHOUT_CONTENT:
+                # Nothing in it can be lost, so the file takes its place.
+                draft.updated.append(described)
+                draft.bytes_to_write += described.size
+            case Refused(reason=reason):
+                draft.kept[path] = reason
+            case _:
+                if self._consider_above(path) and self._consider_folder_in_place(path):
+                    draft.added.append(described)
+                    draft.bytes_to_write += described.size
+
+    def _consider_above(self, path: bytes) -> bool:
+        """Finds a file or link where a folder must be; False if it has to stay."""
+        for folder in reversed(parents_of(path)):
+            if folder in self._clear_above:
+                continue
+
+            match self._observer.at(folder):
+                case Captured(digest=_) as found:
+                    self._draft.removed[folder] = _described(folder, found)
+                    self._clear_above.add(folder)
+                case Refused(reason=reason) if reason in WITHOUT_CONTENT:
+                    self._clear_above.add(folder)
+                case Refused(reason=reason):
+                    self._draft.kept[folder] = reason
+                    return False
+                case _:
+                    self._clear_above.add(folder)
+
+        return True
+
+    def _consider_folder_in_place(self, path: bytes) -> bool:
+        """Lists everything below a folder that stands where a file must be.
+
+        All of it goes into the safety checkpoint and then goes; if some of it cannot be
+        captured, the folder stays and with it the whole path is kept.
+        """
+        below: dict[bytes, PathEntry] = {}
+        waiting = [path]
+        while waiting:
+            folder = waiting.pop()
+            for name, is_folder in self._names_in(folder):
+                inner = joined(folder, name)
+                if is_never_captured(folder, name) or is_reserved(name):
+                    self._draft.kept[path] = "in-the-way"
+                    return False
+
+                if is_folder:
+                    waiting.append(inner)
+                    continue
+
+                found = self._observer.at(inner)
+                if not isinstance(found, Captured):
+                    self._draft.kept[path] = "in-the-way"
+                    return False
+
+                below[inner] = _described(inner, found)
+
+        self._draft.removed.update(below)
+        return True
+
+    def _names_in(self, folder: bytes) -> list[tuple[bytes, bool]]:
+        try:
+            with os.scandir(self._descent.folder(folder)) as entries:
+                return [(os.fsencode(e.name), e.is_dir(follow_symlinks=False)) for e in entries]
+        except OSError as problem:
+            if problem.errno in GONE:
+                return []
+
+            raise
+
+    def _consider_removal(self, path: bytes) -> None:
+        protection = self._target.manifest.protects(path)
+        match self._observer.at(path):
+            case Captured(digest=_) as found:
+                if protection is None:
+                    self._draft.removed[path] = _described(path, found)
+                else:
+                    self._draft.kept[path] = protection
+            case Refused(reason=reason):
+                self._draft.kept[path] = reason
+            case _:
+                pass
+
+
+def _described(path: bytes, found: Captured) -> PathEntry:
+    kind = stat.S_IFLNK if found.git_mode == LINK else stat.S_IFREG
+    return PathEntry(path, found.size, kind | found.permissions)
+
+
+def _in_order(entries: Iterable[PathEntry]) -> tuple[PathEntry, ...]:
+    return tuple(sorted(entries, key=lambda entry: entry.path))

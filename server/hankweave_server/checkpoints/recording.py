@@ -1,0 +1,137 @@
+"""Makes one checkpoint: reads what changed, writes objects, then and only then moves the ref.
+
+Order (DESIGN 5): blobs, trees, note and commit under temporary names; one flush; their final
+names; the notes ref; the branch. A crash leaves unreachable objects, or the whole checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from hankweave_protocol.ids import Sha
+from hankweave_server.checkpoints import manifest as manifests
+from hankweave_server.checkpoints import messages
+from hankweave_server.checkpoints.capture import Capture, Captured, Refused
+from hankweave_server.checkpoints.memory import WorkTreeMemory
+from hankweave_server.checkpoints.model import (
+    REASONS_THAT_LOSE_CONTENT,
+    ChangeKind,
+    CheckpointMade,
+    CheckpointRequest,
+    FileChange,
+    Skipped,
+)
+from hankweave_server.checkpoints.notes import Notes
+from hankweave_server.checkpoints.objects import ObjectStaging
+from hankweave_server.checkpoints.shadow_repo import NOTES_REF, ShadowRepo
+from hankweave_server.checkpoints.trees import Entry, differences, write_trees
+from hankweave_server.workspace.table import TrackedFile
+
+
+class Recording:
+    """Turns the work tree as it is into commits."""
+
+    def __init__(
+        self, repo: ShadowRepo, notes: Notes, memory: WorkTreeMemory, size_limit: int | None
+    ) -> None:
+        self._repo = repo
+        self._notes = notes
+        self._memory = memory
+        self._size_limit = size_limit
+
+    @property
+    def _objects(self) -> Path:
+        return self._repo.path / "objects"
+
+    def record(self, request: CheckpointRequest, parent: Sha | None) -> CheckpointMade:
+        """Makes a checkpoint on the request's branch, which exists or has no parent.
+
+        Whatever is raised, the caller must make the memory forget: it may know of objects that
+        were never stored.
+        """
+        pending = self._memory.refresh(parent, request.patterns, request.also)
+        staging = ObjectStaging(self._objects, self._repo.holds)
+        try:
+            skipped = self._read(pending, staging)
+            tree = write_trees(self._memory.table, lambda data: staging.add("tree", data))
+            commit, notes = self._write_commit(request, parent, tree, skipped, staging)
+            staging.settle()
+        except BaseException:
+            staging.abandon()
+            raise
+
+        if notes is not None:
+            self._repo.point(NOTES_REF, notes)
+
+        self._repo.point_branch(request.run_id, commit)
+        changed = self._changes(parent, tree)
+        self._memory.is_recorded(commit, tree)
+        return CheckpointMade(
+            sha=commit,
+            tree=Sha(tree.hex()),
+            kind=request.kind,
+            skipped=tuple(skipped),
+            partial=any(item.reason in REASONS_THAT_LOSE_CONTENT for item in skipped),
+            files=sum(file.digest is not None for file in self._memory.table.files.values()),
+            changed=changed,
+        )
+
+    def _read(self, pending: Iterable[TrackedFile], staging: ObjectStaging) -> list[Skipped]:
+        """Reads the files into the staging area; gives those that could not be, or not well."""
+        memory = self._memory
+        capture = Capture(memory.descent, staging, self._size_limit)
+        skipped = [Skipped(path, "unreadable") for path in memory.scan.unlistable]
+        with memory.descent.fresh():
+            for file in pending:
+                match capture.read(file.path):
+                    case Captured(digest, git_mode, signature, permissions, _):
+                        memory.scan.remember(file, signature, digest, git_mode, permissions)
+                        if signature is None:
+                            skipped.append(Skipped(file.path, "unstable"))
+                    case Refused(reason):
+                        memory.scan.remember(file, None)
+                        skipped.append(Skipped(file.path, reason))
+                    case _:
+                        memory.table.lose(file)
+
+        return sorted(skipped, key=lambda item: item.path)
+
+    def _write_commit(
+        self,
+        request: CheckpointRequest,
+        parent: Sha | None,
+        tree: bytes,
+        skipped: list[Skipped],
+        staging: ObjectStaging,
+    ) -> tuple[Sha, Sha | None]:
+        """Writes commit and manifest; gives the commit, and the notes tree if there is a note."""
+        parents = () if parent is None else (parent,)
+        message = messages.written(request)
+        content = messages.commit_object(tree, parents, request.timestamp, message)
+        commit = Sha(staging.add("commit", content).hex())
+        manifest = manifests.manifest_of(self._memory.table, skipped)
+        if manifest.is_plain:
+            return commit, None
+
+        return commit, self._notes.with_note(commit, manifests.encoded(manifest), staging.add)
+
+    def _changes(self, parent: Sha | None, tree: bytes) -> tuple[FileChange, ...]:
+        try:
+            commit = None if parent is None else self._repo.commit(parent)
+            before = None if commit is None else bytes.fromhex(commit.tree)
+            found = differences(self._repo.read_tree, before, tree)
+        except KeyError:
+            found = differences(self._repo.read_tree, None, tree)
+
+        return tuple(
+            FileChange(path, kind_of_change(old, new), self._repo.size(new.digest) if new else 0)
+            for path, (old, new) in sorted(found.items())
+        )
+
+
+def kind_of_change(old: Entry | None, new: Entry | None) -> ChangeKind:
+    if old is None:
+        return "created"
+
+    return "deleted" if new is None else "modified"

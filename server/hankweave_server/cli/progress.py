@@ -1,0 +1,64 @@
+"""What `hankweave run` prints while the plan runs: one plain line for each thing that matters."""
+
+from __future__ import annotations
+
+from hankweave_protocol.events import (
+    CodonCompletedEvent,
+    CodonStartedEvent,
+    ErrorEvent,
+    Event,
+    HankChanged,
+    LoopIterationCompleted,
+    RigSetupFailed,
+    RollbackCompleted,
+    RollbackStarted,
+    ServerIdle,
+    ServerStarted,
+    StateRecovered,
+)
+
+
+def line_of(event: Event) -> str | None:
+    """Returns the line an event is worth, or None for the many that are not."""
+    text = _text_of(event)
+    return None if text is None else f"{event.timestamp[11:19]}  {text}"
+
+
+def _text_of(event: Event) -> str | None:
+    match event.data:
+        case CodonStartedEvent(codon_id=codon, codon_name=name):
+            return f"{codon:<14} running    {name}"
+        case CodonCompletedEvent() as done:
+            return _ended(done)
+        case LoopIterationCompleted(loop_id=loop, iteration=number):
+            return f"{loop:<14} iteration {number} ended"
+        case RigSetupFailed(codon_id=codon, message=message):
+            return f"{codon:<14} rig failed {message or ''}"
+        case RollbackStarted(to_checkpoint=sha, checkpoint_type=kind):
+            return f"rolling back to {sha[:12]} ({kind})"
+        case RollbackCompleted(report=report):
+            if report is None:
+                return "rolled back"
+
+            added, updated, removed = len(report.added), len(report.updated), len(report.removed)
+            return f"rolled back: {added} added, {updated} updated, {removed} removed"
+        case ServerStarted(previous_pid=int() as pid, previous_heartbeat_age_ms=age):
+            ago = "" if age is None else f", last heard of {age / 1000:.0f} s ago"
+            return f"found a dead server: pid {pid}{ago}; recovering"
+        case HankChanged():
+            return "warning: hank.json has changed since this execution began"
+        case StateRecovered(source=source):
+            return f"state.json was recovered from: {source}"
+        case ErrorEvent(message=message):
+            return f"error: {message}"
+        case ServerIdle(message=message):
+            return message
+        case _:
+            return None
+
+
+def _ended(done: CodonCompletedEvent) -> str:
+    outcome = "completed" if done.success else "skipped" if done.skipped else "failed"
+    line = f"{done.codon_id:<14} {outcome:<10} {done.duration / 1000:.1f} s  ${done.cost:.4f}"
+    reason = done.failure_reason
+    return line if reason is None or reason.message is None else f"{line}  {reason.message}"

@@ -1,0 +1,115 @@
+"""Commands that only look."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from hankweave_protocol.commands import HistorySync, ListCheckpoints
+from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.events import CheckpointList, HistoryBatch, ListedCheckpoint
+from hankweave_protocol.records import CheckpointRecord
+from hankweave_protocol.replies import CheckpointPage, ServerStatus
+from hankweave_protocol.state import State
+from hankweave_server.domain.history import run_named
+from hankweave_server.execution.surroundings import Surroundings
+
+PAGE = 1000
+"""Checkpoints in one answer, unless the command asks for fewer."""
+
+BATCH = 200
+"""Events in one `history.batch` for our clients; Hankweave's get one each, as they expect."""
+
+
+class Inspect:
+    def __init__(self, around: Surroundings, status: Callable[[], ServerStatus]) -> None:
+        self._around = around
+        self._status = status
+
+    async def checkpoints(self, command: ListCheckpoints, *, tell_all: bool) -> CheckpointPage:
+        """Lists checkpoints, newest first; Hankweave's clients get it as an event to all."""
+        if command.run_id is not None and run_named(self._around.state, command.run_id) is None:
+            raise Refused(
+                ErrorCode.UNKNOWN_RUN,
+                f"There is no run {command.run_id}.",
+                path="$.data.runId",
+            )
+
+        page = self._page(command)
+        if tell_all:
+            await self._around.ledger.record(
+                CheckpointList(
+                    run_id=command.run_id,
+                    checkpoints=tuple(_listed(record) for record in page.checkpoints),
+                    current_branch=page.current_branch,
+                )
+            )
+
+        return page
+
+    def _page(self, command: ListCheckpoints) -> CheckpointPage:
+        records = [
+            record
+            for record in reversed(self._around.checkpointer.known.values())
+            if (command.run_id is None or record.coordinate.run_id == command.run_id)
+            and (command.kinds is None or record.kind in command.kinds)
+        ]
+        begin = _offset(records, command.cursor)
+        end = begin + max(1, min(command.limit or PAGE, PAGE))
+        return CheckpointPage(
+            checkpoints=tuple(records[begin:end]),
+            current_branch=self._around.checkpointer.current_branch,
+            cursor=records[end - 1].sha if end < len(records) else None,
+        )
+
+    def history(self, command: HistorySync, wants_replies: bool) -> Iterator[HistoryBatch]:
+        """Reads the journal page by page while it is sent."""
+        size = BATCH if wants_replies else 1
+        since, last = command.since_seq, self._around.ledger.last_seq
+        if since >= last:
+            yield HistoryBatch(events=(), has_more=False)
+
+        while since < last:
+            lines = self._around.ledger.history(since, min(BATCH, last - since))
+            since += len(lines)
+            for at in range(0, len(lines), size):
+                more = since < last or at + size < len(lines)
+                events = tuple(msgspec.Raw(line) for line in lines[at : at + size])
+                yield HistoryBatch(events=events, has_more=more)
+
+    def state(self) -> State:
+        return self._around.ledger.durable_state
+
+    async def status(self) -> ServerStatus:
+        checkpointer = self._around.checkpointer
+        size = await checkpointer.run(checkpointer.engine.size_on_disk)
+        return msgspec.structs.replace(self._status(), store_bytes=size)
+
+
+def _offset(records: list[CheckpointRecord], cursor: str | None) -> int:
+    """Where the page after the cursor begins; the cursor is the sha the page before ended with."""
+    if cursor is None:
+        return 0
+
+    position = next((i for i, record in enumerate(records) if record.sha == cursor), None)
+    if position is None:
+        raise Refused(
+            ErrorCode.INVALID_COMMAND, "This cursor names no checkpoint.", path="$.data.cursor"
+        )
+
+    return position + 1
+
+
+def _listed(record: CheckpointRecord) -> ListedCheckpoint:
+    return ListedCheckpoint(
+        codon_id=record.coordinate.codon_id,
+        codon_name=record.codon_name,
+        checkpoint_type=record.kind,
+        sha=record.sha,
+        status=record.coordinate.codon_state,
+        timestamp=record.timestamp,
+        label=record.label,
+        partial=record.partial,
+        coordinate=record.coordinate,
+    )

@@ -1,0 +1,322 @@
+"""The life of the server, on one exit stack: lock, recover, listen, run, drain, release.
+
+Whatever opens registers its own undoing, so the end is the beginning backwards: nobody writes
+after the ledger is closed, and the lock goes last, after all writers are joined.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+
+from hankweave_protocol.events import (
+    HankChanged,
+    ServerIdle,
+    ServerReady,
+    ServerStarted,
+    ServerStopping,
+    StateTransition,
+)
+
+from hankweave_protocol.ids import Sha
+from hankweave_protocol.transitions import RunStarted
+from hankweave_server import __version__, files
+from hankweave_server.agents import leftovers
+from hankweave_server.app import App, Opened
+from hankweave_server.checkpoints.engine import CheckpointEngine
+from hankweave_server.cli.executions import Chosen, prepare
+from hankweave_server.clock import Clock
+from hankweave_server.domain.history import next_codon
+from hankweave_server.domain.liveness import PreviousOwner
+from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.execution.codon_run import Halt
+from hankweave_server.execution.recovery import Recovered
+from hankweave_server.execution.runner import Outcome
+from hankweave_server.hanks.load import LoadedHank
+from hankweave_server.ledger.ledger import Ledger, LedgerFailed, Published
+from hankweave_server.logs import logger, server_log
+from hankweave_server.runtime_lock import HeldLock, LockLost, acquire
+from hankweave_server.settings import RunSettings
+from hankweave_server.transport.listener import ListenerSettings, serve
+
+log = logger(__name__)
+
+DRAIN_SECONDS = 7.5
+"""How long an orderly end may take: issue and design give it eight."""
+
+
+@dataclass
+class StopSwitch:
+    """Who asked for the end first, and how the process is to end."""
+
+    reason: str | None = None
+    exit_code: ExitCode = ExitCode.DONE
+    _flipped: anyio.Event = field(default_factory=anyio.Event)
+
+    def flip(self, reason: str, exit_code: ExitCode = ExitCode.DONE) -> None:
+        if self.reason is None:
+            self.reason, self.exit_code = reason, exit_code
+            self._flipped.set()
+
+    async def wait(self) -> str:
+        await self._flipped.wait()
+        assert self.reason is not None
+        return self.reason
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What this start found of the server before."""
+
+    hank_hash: str | None
+    agents: tuple[int, ...]
+    files: tuple[str, ...]
+
+
+class Daemon:
+    """One server's life in one execution directory."""
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        chosen: Chosen,
+        hank: LoadedHank,
+        clock: Clock,
+        *,
+        tell_ready: Callable[[ServerReady], None],
+        tell_event: Callable[[Published], None],
+    ) -> None:
+        self._settings = settings
+        self._chosen = chosen
+        self._hank = hank
+        self._clock = clock
+        self._tell_ready = tell_ready
+        self._tell_event = tell_event
+        self._switch = StopSwitch()
+
+    async def live(self) -> ExitCode:
+        """Serves until somebody stops it; raises Stop where it cannot serve at all."""
+        layout = self._chosen.layout
+        async with AsyncExitStack() as stack:
+            files.make_private_directory(layout.state_directory)
+            lock = acquire(layout, self._clock)
+            stack.callback(lock.release)
+            stack.enter_context(server_log(layout.server_log))
+            log.info("Starting Hankweave %s as pid %d", __version__, os.getpid())
+            changed = prepare(self._chosen, self._hank, self._settings, self._clock)
+            agents = await self._sweep()
+            ledger = await Ledger.open(layout, self._clock)
+            engine = await anyio.to_thread.run_sync(CheckpointEngine.open, layout)
+            stack.callback(engine.close)
+            stack.enter_context(ledger.subscribe(self._tell_event))
+            stack.enter_context(ledger.subscribe(partial(_note_run, lock)))
+            past = Past(changed, agents, engine.leftovers)
+            opened = Opened(layout, self._clock, lock, ledger, engine, self._hank, self._settings)
+            await self._live_with(opened, past)
+
+        log.info("Stopped: %s", self._switch.reason)
+        return self._switch.exit_code
+
+    async def _live_with(self, opened: Opened, past: Past) -> None:
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(opened.ledger.run)
+                tasks.start_soon(self._watch_signals)
+                tasks.start_soon(partial(opened.lock.heartbeat, on_lost=self._lock_lost))
+                app = App(opened, stop=self._stop_for_client, kill=self._kill_for_client)
+                await self._recover(app, opened, past)
+                await self._serve(app, opened, tasks)
+                await opened.ledger.aclose()
+                tasks.cancel_scope.cancel()
+        except* LedgerFailed as failures:
+            raise _ledger_stop(failures.exceptions[0]) from None
+
+    # --- start ---------------------------------------------------------------------------------
+
+    async def _sweep(self) -> tuple[int, ...]:
+        """Kills the agents that the former server left behind (DESIGN 10)."""
+        killed = await leftovers.sweep(self._chosen.layout.agent_processes)
+        survivors = [str(each.pid) for each in killed if each.survived]
+        if survivors:
+            raise Stop(
+                f"Agents of the former server cannot be killed: pids {', '.join(survivors)}.",
+                ExitCode.UNAVAILABLE,
+                hint="End them by hand; nothing may change the files while recovery judges them.",
+            )
+
+        return tuple(each.pid for each in killed)
+
+    async def _recover(self, app: App, opened: Opened, past: Past) -> None:
+        await self._say_hello(opened, past)
+        await app.checkpointer.load()
+        recovery = app.recovery(recorded_checkpoints(opened.ledger))
+        await recovery.begin_if_new()
+        recovered = await recovery.recover()
+        _log_recovery(recovered)
+        app.is_ready = True
+
+    async def _say_hello(self, opened: Opened, past: Past) -> None:
+        """Tells what was found, before anything is done about it."""
+        ledger, previous = opened.ledger, opened.lock.previous
+        started = ServerStarted(
+            server_version=__version__,
+            pid=os.getpid(),
+            previous_pid=None if previous is None else previous.pid,
+            previous_heartbeat_age_ms=_milliseconds(previous),
+            previous_pid_reused=False if previous is None else previous.pid_reused,
+            leftover_agents_killed=past.agents,
+            leftovers_removed=past.files,
+        )
+        if previous is not None:
+            log.warning("Found dead server: pid %d", previous.pid)
+
+        found = [item for item in (ledger.repair, ledger.recovery) if item is not None]
+        await ledger.record(started, *found)
+        if past.hank_hash is not None:
+            log.warning("hank.json has changed since this execution began")
+            await ledger.record(
+                HankChanged(previous_hash=past.hank_hash, current_hash=self._hank.hank_hash)
+            )
+
+    # --- service -------------------------------------------------------------------------------
+
+    async def _serve(self, app: App, opened: Opened, tasks: anyio.abc.TaskGroup) -> None:
+        layout = opened.layout
+        settings = ListenerSettings(
+            controller_token=layout.controller_token,
+            viewer_token=layout.viewer_token,
+            traffic_log=layout.traffic_log,
+            port=self._settings.port,
+            no_token=self._settings.no_token,
+        )
+        async with serve(app.doors(), settings, self._clock) as listener:
+            app.attach(listener)
+            opened.lock.update(port=listener.port, run_id=opened.ledger.state.current_run_id)
+            publish = listener.hub.publish
+            with opened.ledger.subscribe(lambda each: publish(each.frame, each.event.seq)):
+                self._tell_ready(app.ready())
+                log.info("Listening on port %d", listener.port)
+                app.runner.on_rest = self._on_rest
+                tasks.start_soon(app.runner.run)
+                await self._begin(app, opened)
+                reason = await self._switch.wait()
+                await self._drain(app, opened, reason)
+
+    async def _begin(self, app: App, opened: Opened) -> None:
+        """Goes on with the plan, or says why not."""
+        if next_codon(app.around.state) is None:
+            app.runner.outcome = Outcome.COMPLETED
+            await opened.ledger.record(
+                ServerIdle(reason="all-codons-completed", message="All codons have run already.")
+            )
+            self._on_rest(Outcome.COMPLETED)
+        elif self._settings.autostart:
+            app.runner.start_next()
+        else:
+            await opened.ledger.record(
+                ServerIdle(reason="startup", message="Waiting for a command.")
+            )
+
+    def _on_rest(self, outcome: Outcome) -> None:
+        if not self._settings.headless:
+            return
+
+        match outcome:
+            case Outcome.COMPLETED:
+                self._switch.flip("all codons completed")
+            case Outcome.FAILED:
+                self._switch.flip("a codon failed", ExitCode.FAILED)
+            case Outcome.WAITING:
+                pass
+
+    # --- end -----------------------------------------------------------------------------------
+
+    async def _drain(self, app: App, opened: Opened, reason: str) -> None:
+        """Ends the agent, takes the `exit` checkpoint, closes the run; bounded in time."""
+        log.info("Stopping: %s", reason)
+        app.is_ready = False
+        with anyio.move_on_after(DRAIN_SECONDS) as scope:
+            await opened.ledger.record(ServerStopping(reason=reason))
+            await app.runner.close(Halt(f"The server stopped: {reason}.", checkpoint_kind="exit"))
+            await opened.ledger.flush()
+
+        if scope.cancelled_caught:
+            log.error("The orderly end took too long; the next start recovers")
+            self._switch.exit_code = ExitCode.SOFTWARE
+
+    async def _watch_signals(self) -> None:
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
+            async for number in received:
+                name = signal.Signals(number).name
+                unfinished = self._settings.headless
+                self._switch.flip(name, ExitCode.FAILED if unfinished else ExitCode.DONE)
+
+    def _stop_for_client(self, reason: str) -> None:
+        self._switch.flip(reason)
+
+    def _kill_for_client(self, reason: str) -> None:
+        """Leaves at once; agents die with us, and the next start recovers."""
+        log.error("Forced to stop: %s", reason)
+        os._exit(ExitCode.FAILED)
+
+    def _lock_lost(self, lost: LockLost) -> None:
+        """Fences ourselves: whoever owns the directory now must find no second writer."""
+        log.error("The runtime lock is lost: %s", lost)
+        os._exit(ExitCode.SOFTWARE)
+
+
+def _note_run(lock: HeldLock, published: Published) -> None:
+    """Keeps runtime.lock's runId true (seed 001)."""
+    data = published.event.data
+    if isinstance(data, StateTransition) and data.transition_type == RunStarted.TYPE:
+        lock.update(run_id=data.run_id)
+
+
+_RECORDED = re.compile(rb'"type":"CheckpointCreated".*?"sha":"([0-9a-f]{40})"')
+
+
+def recorded_checkpoints(ledger: Ledger) -> frozenset[Sha]:
+    """The shas that the journal names; read from the raw lines, so that a long journal is quick."""
+    found = (_RECORDED.search(line) for line in ledger.history(0, None))
+    return frozenset(Sha(match[1].decode()) for match in found if match is not None)
+
+
+def _milliseconds(previous: PreviousOwner | None) -> int | None:
+    if previous is None or previous.heartbeat_age is None:
+        return None
+
+    return previous.heartbeat_age // timedelta(milliseconds=1)
+
+
+def _log_recovery(recovered: Recovered) -> None:
+    if recovered.crashed_run is not None:
+        codon = recovered.crashed_codon
+        log.warning(
+            "Run %s crashed%s",
+            recovered.crashed_run.run_id,
+            "" if codon is None else f" in codon {codon.codon_id}",
+        )
+
+    if recovered.adopted:
+        log.warning("Adopted %d checkpoints nobody had recorded", recovered.adopted)
+
+    if recovered.finished_rollback:
+        log.warning("Finished the rollback that was cut short")
+
+
+def _ledger_stop(failure: BaseException) -> Stop:
+    return Stop(
+        f"The journal or the state could not be written: {failure.__cause__ or failure}.",
+        ExitCode.IO_ERROR,
+        hint="Check the disk, then start again; everything that was acknowledged is safe.",
+    )

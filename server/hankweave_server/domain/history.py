@@ -1,0 +1,206 @@
+"""The execution thread: the one line of codons that leads to now, across runs.
+
+A continuation run goes on from a checkpoint of an earlier run, so the thread is found by walking
+back from the newest run: all its codons, then those of its source up to the point it continued
+from. The point is the codon whose checkpoint was restored; a checkpoint taken *before or during*
+a codon's work (its rig, a tool call, an error) leaves that codon out, because it runs again
+(Hankweave's own thread loses everything before it there, and starts from the first codon).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from hankweave_protocol.ids import CodonId, RunId, Sha
+from hankweave_protocol.state import (
+    CodonExecution,
+    CompletedCodon,
+    Continuation,
+    ContinuationSource,
+    FailedCodon,
+    FreshStart,
+    PlanEntry,
+    PreparingCodon,
+    Run,
+    SkippedCodon,
+    StartingConditions,
+    State,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadEntry:
+    """One execution of a codon on the way to now."""
+
+    run_id: RunId
+    codon: CodonExecution
+
+
+def run_named(state: State, run_id: RunId | None) -> Run | None:
+    return next((run for run in state.runs if run.run_id == run_id), None)
+
+
+def newest_run(state: State) -> Run | None:
+    return state.runs[0] if state.runs else None
+
+
+def thread(state: State) -> tuple[ThreadEntry, ...]:
+    """Returns the thread that ends with the newest run, oldest first."""
+    newest = newest_run(state)
+    return () if newest is None else _thread_of(state, newest, seen=frozenset())
+
+
+def _thread_of(state: State, run: Run, seen: frozenset[RunId]) -> tuple[ThreadEntry, ...]:
+    own = tuple(ThreadEntry(run.run_id, codon) for codon in run.codons)
+    match run.starting_conditions:
+        case FreshStart():
+            return own
+        case Continuation(source=source):
+            parent = run_named(state, source.run_id)
+            if parent is None or run.run_id in seen:
+                return own
+
+            before = _thread_of(state, parent, seen | {run.run_id})
+            return _up_to(before, source) + own
+
+
+def _up_to(entries: tuple[ThreadEntry, ...], source: ContinuationSource) -> tuple[ThreadEntry, ...]:
+    """Cuts a thread at the point a continuation went on from."""
+    for index in reversed(range(len(entries))):
+        codon = entries[index].codon
+        if source.checkpoint_sha is not None and source.checkpoint_sha == end_checkpoint(codon):
+            return entries[: index + 1 if codon.codon_id == source.after_codon else index]
+
+    if source.after_codon is None:
+        return ()
+
+    for index in reversed(range(len(entries))):
+        if entries[index].codon.codon_id == source.after_codon:
+            return entries[: index + 1]
+
+    return ()
+
+
+def end_checkpoint(codon: CodonExecution) -> Sha | None:
+    """The checkpoint of a codon's end, whatever the end was; None while it is active."""
+    match codon:
+        case CompletedCodon(completion_checkpoint=sha):
+            return sha
+        case FailedCodon(error_checkpoint=sha):
+            return sha
+        case SkippedCodon(skip_checkpoint=sha):
+            return sha
+        case _:
+            return None
+
+
+def rig_checkpoint(codon: CodonExecution) -> Sha | None:
+    return None if isinstance(codon, PreparingCodon) else codon.rig_setup_checkpoint
+
+
+def is_done(codon: CodonExecution, plan: tuple[PlanEntry, ...]) -> bool:
+    """Tells whether the plan goes on after this execution: success, skip, or an ignored failure."""
+    match codon:
+        case CompletedCodon() | SkippedCodon():
+            return True
+        case FailedCodon():
+            entry = plan_entry(plan, codon.codon_id)
+            return entry is not None and entry.codon.on_failure == "ignore"
+        case _:
+            return False
+
+
+def plan_entry(plan: tuple[PlanEntry, ...], codon_id: CodonId) -> PlanEntry | None:
+    return next((entry for entry in plan if entry.codon_id == codon_id), None)
+
+
+def next_codon(state: State) -> CodonId | None:
+    """The codon that comes next: after what is done, or again what failed; None at the end.
+
+    Looks at the thread and the plan alone; whether a codon is active now is for the caller.
+    """
+    entries = thread(state)
+    plan = state.execution_plan
+    if not entries:
+        return plan[0].codon_id if plan else None
+
+    newest = entries[-1].codon
+    if not is_done(newest, plan):
+        return newest.codon_id
+
+    position = next(
+        (index for index, entry in enumerate(plan) if entry.codon_id == newest.codon_id), None
+    )
+    if position is None or position + 1 >= len(plan):
+        return None
+
+    return plan[position + 1].codon_id
+
+
+def active_codon(state: State) -> CodonExecution | None:
+    """The codon that is not terminal in the current run, if there is one."""
+    run = run_named(state, state.current_run_id)
+    if run is None or not run.codons:
+        return None
+
+    newest = run.codons[-1]
+    return None if end_state(newest) else newest
+
+
+def end_state(codon: CodonExecution) -> bool:
+    return isinstance(codon, CompletedCodon | FailedCodon | SkippedCodon)
+
+
+def previous_session(state: State, codon_id: CodonId) -> str | None:
+    """The agent session that `continue-previous` resumes: the newest one before this codon.
+
+    A skipped codon counts if its agent had said something (Hankweave, codon start).
+    """
+    for entry in reversed(thread(state)):
+        if entry.codon.codon_id == codon_id:
+            continue
+
+        match entry.codon:
+            case CompletedCodon(claude_session_id=session):
+                return session
+            case SkippedCodon(claude_session_id=str() as session, assistant_message_count=count):
+                return session if count else None
+            case _:
+                return None
+
+    return None
+
+
+def starting_conditions(
+    state: State, codon_id: CodonId | None, reason: Literal["rollback", "retry", "continue"]
+) -> StartingConditions:
+    """How a new run begins that goes on with this codon: after the thread, or instead of its end.
+
+    A run that does its codon again continues from before the codon's newest execution, so that
+    the thread never holds two executions of one step.
+    """
+    entries = thread(state)
+    source_run: RunId | None
+    if entries and entries[-1].codon.codon_id == codon_id:
+        again = len(entries) - 1
+        while again and entries[again - 1].codon.codon_id == codon_id:
+            again -= 1
+
+        source_run = entries[-1].run_id
+        entries = entries[:again]
+    else:
+        source_run = entries[-1].run_id if entries else None
+
+    if source_run is None:
+        return FreshStart(initial_checkpoint_sha=state.initial_checkpoint)
+
+    after = entries[-1].codon if entries else None
+    return Continuation(
+        source=ContinuationSource(
+            run_id=source_run,
+            after_codon=None if after is None else after.codon_id,
+            checkpoint_sha=state.initial_checkpoint if after is None else end_checkpoint(after),
+        ),
+        reason=reason,
+    )

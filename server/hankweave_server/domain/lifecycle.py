@@ -1,0 +1,310 @@
+"""The life of a codon: eight states, and every move between them in one table.
+
+Two rules. Everything that decides which state may follow which stands in `MOVES`; and nothing here
+knows why a move is made. A state that is not terminal can always fail or be skipped; the way
+forward is one step at a time, except that a codon without sentinels goes from `running` to
+`completed` directly. The terminal states are in the table too, with nowhere to go (seed 002).
+
+The functions below the table build the next state's record out of the former one and the facts of
+the move. They carry forward what seed 002 keeps, and rename `sentinels.loaded` to
+`sentinels.executed` where a codon ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import assert_never
+
+from hankweave_protocol.ids import CodonId, Sha
+from hankweave_protocol.state import (
+    NO_SENTINELS,
+    NO_TOKENS,
+    ActiveCodon,
+    ActiveStatus,
+    CodonExecution,
+    CodonStatus,
+    CompletedCodon,
+    CompletingSentinelsCodon,
+    ExecutedSentinels,
+    FailedCodon,
+    FailureReason,
+    InitializingCodon,
+    LoadedSentinels,
+    PreparingCodon,
+    RunningCodon,
+    SkippedCodon,
+    StartingCodon,
+    Tokens,
+)
+
+Active = ActiveCodon
+
+MOVES: Mapping[CodonStatus, frozenset[CodonStatus]] = {
+    "preparing": frozenset({"starting", "failed", "skipped"}),
+    "starting": frozenset({"initializing", "failed", "skipped"}),
+    "initializing": frozenset({"running", "failed", "skipped"}),
+    "running": frozenset({"completing-sentinels", "completed", "failed", "skipped"}),
+    "completing-sentinels": frozenset({"completed", "failed", "skipped"}),
+    "completed": frozenset(),
+    "failed": frozenset(),
+    "skipped": frozenset(),
+}
+
+
+class Impossible(Exception):
+    """Something that cannot have happened to this state; nothing is changed."""
+
+
+class IllegalTransition(Impossible):
+    """A move that the table does not have; the state is unchanged."""
+
+    def __init__(self, codon_id: CodonId, from_status: CodonStatus, to_status: CodonStatus) -> None:
+        super().__init__(f"codon {codon_id} cannot go from {from_status} to {to_status}")
+        self.codon_id = codon_id
+        self.from_status = from_status
+        self.to_status = to_status
+
+
+def advance(current: CodonExecution, to: CodonExecution) -> CodonExecution:
+    """Returns the record that follows; raises IllegalTransition unless the table has the move."""
+    before, after = status_of(current), status_of(to)
+    if current.codon_id != to.codon_id or after not in MOVES[before]:
+        raise IllegalTransition(current.codon_id, before, after)
+
+    return to
+
+
+def status_of(codon: CodonExecution) -> CodonStatus:
+    match codon:
+        case PreparingCodon() | StartingCodon() | InitializingCodon():
+            return active_status_of(codon)
+        case RunningCodon() | CompletingSentinelsCodon():
+            return active_status_of(codon)
+        case CompletedCodon():
+            return "completed"
+        case FailedCodon():
+            return "failed"
+        case SkippedCodon():
+            return "skipped"
+        case _:
+            assert_never(codon)
+
+
+def active_status_of(codon: ActiveCodon) -> ActiveStatus:
+    match codon:
+        case PreparingCodon():
+            return "preparing"
+        case StartingCodon():
+            return "starting"
+        case InitializingCodon():
+            return "initializing"
+        case RunningCodon():
+            return "running"
+        case CompletingSentinelsCodon():
+            return "completing-sentinels"
+        case _:
+            assert_never(codon)
+
+
+def is_terminal(codon: CodonExecution) -> bool:
+    return not MOVES[status_of(codon)]
+
+
+def is_active(codon: CodonExecution) -> bool:
+    return not isinstance(codon, CompletedCodon | FailedCodon | SkippedCodon)
+
+
+def active(codon: CodonExecution) -> ActiveCodon:
+    """The same record, known to be active; a terminal one is the caller's mistake."""
+    if isinstance(codon, CompletedCodon | FailedCodon | SkippedCodon):
+        raise IllegalTransition(codon.codon_id, status_of(codon), status_of(codon))
+
+    return codon
+
+
+def cost_of(codon: CodonExecution) -> float:
+    """USD: final, partial or current, whichever the state has (seed 002's own example)."""
+    match codon:
+        case PreparingCodon() | StartingCodon() | InitializingCodon():
+            return 0.0
+        case RunningCodon() | CompletingSentinelsCodon():
+            return codon.current_cost
+        case CompletedCodon():
+            return codon.final_cost
+        case FailedCodon() | SkippedCodon():
+            return codon.partial_cost
+        case _:
+            assert_never(codon)
+
+
+def sentinel_cost_of(codon: CodonExecution) -> float:
+    """USD that the codon's sentinels cost; never part of `cost_of`."""
+    return 0.0 if isinstance(codon, PreparingCodon) else codon.sentinels.total_cost
+
+
+def tokens_of(codon: CodonExecution) -> Tokens:
+    match codon:
+        case PreparingCodon() | StartingCodon() | InitializingCodon():
+            return NO_TOKENS
+        case RunningCodon() | CompletingSentinelsCodon():
+            return codon.current_tokens
+        case CompletedCodon():
+            return codon.final_tokens
+        case FailedCodon() | SkippedCodon():
+            return codon.partial_tokens
+        case _:
+            assert_never(codon)
+
+
+# --- the moves ----------------------------------------------------------------------------------
+
+
+def start_agent(codon: PreparingCodon) -> StartingCodon:
+    return StartingCodon(
+        codon_id=codon.codon_id,
+        start_time=codon.start_time,
+        loop_context=codon.loop_context,
+        attempt=codon.attempt,
+        sentinels=NO_SENTINELS,
+    )
+
+
+def await_session(
+    codon: StartingCodon, *, pid: int, log_path: str, previous_session_id: str | None
+) -> InitializingCodon:
+    return InitializingCodon(
+        codon_id=codon.codon_id,
+        start_time=codon.start_time,
+        loop_context=codon.loop_context,
+        attempt=codon.attempt,
+        sentinels=codon.sentinels,
+        rig_setup_checkpoint=codon.rig_setup_checkpoint,
+        claude_pid=pid,
+        claude_log_path=log_path,
+        previous_session_id=previous_session_id,
+    )
+
+
+def begin(codon: InitializingCodon, *, session_id: str) -> RunningCodon:
+    return RunningCodon(
+        codon_id=codon.codon_id,
+        start_time=codon.start_time,
+        loop_context=codon.loop_context,
+        attempt=codon.attempt,
+        sentinels=codon.sentinels,
+        rig_setup_checkpoint=codon.rig_setup_checkpoint,
+        claude_pid=codon.claude_pid,
+        claude_log_path=codon.claude_log_path,
+        previous_session_id=codon.previous_session_id,
+        claude_session_id=session_id,
+        current_cost=0.0,
+        current_tokens=NO_TOKENS,
+        assistant_message_count=0,
+    )
+
+
+def complete(
+    codon: RunningCodon | CompletingSentinelsCodon,
+    *,
+    end_time: str,
+    exit_code: int,
+    result_received: bool,
+    checkpoint: Sha,
+) -> CompletedCodon:
+    return CompletedCodon(
+        codon_id=codon.codon_id,
+        start_time=codon.start_time,
+        loop_context=codon.loop_context,
+        attempt=codon.attempt,
+        end_time=end_time,
+        claude_session_id=codon.claude_session_id,
+        claude_log_path=codon.claude_log_path,
+        exit_code=exit_code,
+        final_cost=codon.current_cost,
+        final_tokens=codon.current_tokens,
+        result_message_received=result_received,
+        completion_checkpoint=checkpoint,
+        sentinels=_executed(codon.sentinels),
+        rig_setup_checkpoint=codon.rig_setup_checkpoint,
+        extension_count=codon.extension_count,
+        assistant_message_count=codon.assistant_message_count,
+    )
+
+
+def fail(
+    codon: ActiveCodon,
+    *,
+    end_time: str,
+    exit_code: int,
+    reason: FailureReason,
+    checkpoint: Sha | None,
+) -> FailedCodon:
+    known = _Known(codon)
+    return FailedCodon(
+        codon_id=codon.codon_id,
+        start_time=codon.start_time,
+        loop_context=codon.loop_context,
+        attempt=codon.attempt,
+        end_time=end_time,
+        failed_during=active_status_of(codon),
+        exit_code=exit_code,
+        failure_reason=reason,
+        partial_cost=cost_of(codon),
+        partial_tokens=tokens_of(codon),
+        sentinels=known.sentinels,
+        claude_pid=known.pid,
+        claude_session_id=known.session_id,
+        claude_log_path=known.log_path,
+        rig_setup_checkpoint=known.rig,
+        error_checkpoint=checkpoint,
+        extension_count=known.extensions,
+        assistant_message_count=known.messages,
+    )
+
+
+def skip(codon: ActiveCodon, *, end_time: str, checkpoint: Sha | None) -> SkippedCodon:
+    known = _Known(codon)
+    return SkippedCodon(
+        codon_id=codon.codon_id,
+        start_time=codon.start_time,
+        loop_context=codon.loop_context,
+        attempt=codon.attempt,
+        end_time=end_time,
+        skipped_during=active_status_of(codon),
+        partial_cost=cost_of(codon),
+        partial_tokens=tokens_of(codon),
+        assistant_message_count=known.messages,
+        sentinels=known.sentinels,
+        claude_pid=known.pid,
+        claude_session_id=known.session_id,
+        claude_log_path=known.log_path,
+        rig_setup_checkpoint=known.rig,
+        skip_checkpoint=checkpoint,
+    )
+
+
+class _Known:
+    """What an active codon knows already, whichever state it is in."""
+
+    def __init__(self, codon: ActiveCodon) -> None:
+        self.pid: int | None = None
+        self.log_path: str | None = None
+        self.session_id: str | None = None
+        self.rig: Sha | None = None
+        self.messages = self.extensions = 0
+        self.sentinels = _executed(NO_SENTINELS)
+        if not isinstance(codon, PreparingCodon):
+            self.rig = codon.rig_setup_checkpoint
+            self.sentinels = _executed(codon.sentinels)
+
+        if isinstance(codon, InitializingCodon | RunningCodon | CompletingSentinelsCodon):
+            self.pid, self.log_path = codon.claude_pid, codon.claude_log_path
+
+        if isinstance(codon, RunningCodon | CompletingSentinelsCodon):
+            self.session_id = codon.claude_session_id
+            self.messages = codon.assistant_message_count
+            self.extensions = codon.extension_count
+
+
+def _executed(sentinels: LoadedSentinels) -> ExecutedSentinels:
+    return ExecutedSentinels(executed=sentinels.loaded, total_cost=sentinels.total_cost)

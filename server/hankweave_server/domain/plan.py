@@ -1,0 +1,182 @@
+"""The execution plan: the line of codons that will run, loops unrolled one iteration at a time.
+
+Two rules keep it right (seed 002, "Execution Plan"). An id stands in it once, so growing it twice
+by the same iteration grows it once. And it never knows more of a loop than the iteration that runs
+or comes next, so a rollback takes away the iterations that lie after its target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import takewhile
+
+from hankweave_protocol.hank import Codon, Hank, IterationLimit, Loop
+from hankweave_protocol.ids import CodonId, iteration_id
+from hankweave_protocol.instants import from_text, milliseconds_between
+from hankweave_protocol.state import (
+    CodonExecution,
+    CompletedCodon,
+    FailedCodon,
+    LoopContext,
+    PlanEntry,
+    SkippedCodon,
+    State,
+)
+from hankweave_server.domain.history import thread
+
+Plan = tuple[PlanEntry, ...]
+
+
+def initial_plan(hank: Hank) -> Plan:
+    """Lays out the hank with the first iteration of each loop."""
+    entries: list[PlanEntry] = []
+    for step in hank.hank:
+        match step:
+            case Codon():
+                entries.append(PlanEntry(codon=step, codon_id=CodonId(step.id)))
+            case Loop():
+                entries.extend(_iteration(step, 0))
+
+    return tuple(entries)
+
+
+def next_iteration(plan: Plan, loop: Loop, entry: PlanEntry) -> Plan:
+    """Inserts the iteration that follows an entry's own; the plan stays if it has that already.
+
+    Whether the loop goes on is for the caller to know. Raises ValueError for an entry of another
+    loop or plan: a caller's mistake.
+    """
+    context = entry.loop_context
+    if context is None or context.loop_id != loop.id:
+        raise ValueError(f"{entry.codon_id} is no codon of the loop {loop.id}")
+
+    number = context.iteration + 1
+    iterations = [_key(entry.loop_context) for entry in plan]
+    if (loop.id, number) in iterations:
+        return plan
+
+    # After the whole iteration: what stands behind it there is the rest of the hank.
+    end = max(i for i, key in enumerate(iterations) if key == (loop.id, number - 1)) + 1
+    return (*plan[:end], *_iteration(loop, number), *plan[end:])
+
+
+def prune_after(plan: Plan, codon_id: CodonId) -> Plan:
+    """Takes out the iterations that were added after a codon, as a rollback to it needs.
+
+    What comes next after the codon stays in, so that work can go on; of later loops the first
+    iteration stays. Raises ValueError for a codon that is not in the plan.
+    """
+    position = [entry.codon_id for entry in plan].index(codon_id)
+    newest: dict[str, int] = {}
+    for reached in plan[: position + 2]:
+        if reached.loop_context is not None:
+            newest[reached.loop_context.loop_id] = reached.loop_context.iteration
+
+    return tuple(entry for entry in plan if _is_within(entry, newest))
+
+
+def reentered(plan: Plan, hank: Hank, after_codon: CodonId | None) -> Plan:
+    """Gives the plan with which work goes on after a codon; null: from the beginning.
+
+    A codon that the plan does not have any more, because the hank was changed, leaves it whole.
+    """
+    if after_codon is None:
+        return initial_plan(hank)
+
+    return plan if entry(plan, after_codon) is None else prune_after(plan, after_codon)
+
+
+def entry(plan: Plan, codon_id: CodonId) -> PlanEntry | None:
+    return next((entry for entry in plan if entry.codon_id == codon_id), None)
+
+
+def after(plan: Plan, codon_id: CodonId) -> PlanEntry | None:
+    """Returns what follows a codon; None if it is the last one or not in the plan."""
+    following = iter(plan)
+    found = any(entry.codon_id == codon_id for entry in following)
+    return next(following, None) if found else None
+
+
+def tracked_patterns(plan: Plan, upto: CodonId) -> tuple[str, ...]:
+    """Accumulates what the codons up to and including one track (seed 000, "trackedFiles").
+
+    The last of equal patterns counts, because in a list with negations the last match decides.
+    """
+    before = takewhile(lambda entry: entry.codon_id != upto, plan)
+    patterns = [pattern for entry in before for pattern in entry.codon.patterns]
+    reached = entry(plan, upto)
+    if reached is not None:
+        patterns.extend(reached.codon.patterns)
+
+    return tuple(reversed(dict.fromkeys(reversed(patterns))))
+
+
+def loop_of(hank: Hank, entry: PlanEntry) -> Loop | None:
+    """Returns the loop an entry belongs to; None for a codon of its own."""
+    if entry.loop_context is None:
+        return None
+
+    name = entry.loop_context.loop_id
+    return next((step for step in hank.hank if isinstance(step, Loop) and step.id == name), None)
+
+
+def ends_iteration(loop: Loop, entry: PlanEntry) -> bool:
+    """Tells whether an entry is the last codon of the loop's body."""
+    context = entry.loop_context
+    return context is not None and context.codon_index_in_loop == len(loop.codons) - 1
+
+
+def is_loop_finished(loop: Loop, entry: PlanEntry, *, context_exceeded: bool = False) -> bool:
+    """Tells whether the loop ends with an entry that has ended.
+
+    By its limit once the last codon of the last iteration is done; by a full context at once,
+    where the loop waits for that.
+    """
+    if isinstance(loop.terminate_on, IterationLimit):
+        context = entry.loop_context
+        iterations = 0 if context is None else context.iteration + 1
+        return ends_iteration(loop, entry) and iterations >= loop.terminate_on.limit
+
+    return context_exceeded
+
+
+def iteration_duration_ms(state: State, entry: PlanEntry) -> int:
+    """Measures an iteration from its first codon's newest start to the end of the given one."""
+    context = entry.loop_context
+    executions = [item.codon for item in thread(state)]
+    own = [codon for codon in executions if _is_of(codon, context)]
+    ended = [codon for codon in own if codon.codon_id == entry.codon_id]
+    if not ended:
+        return 0
+
+    last = ended[-1]
+    match last:
+        case CompletedCodon() | FailedCodon() | SkippedCodon():
+            spent = milliseconds_between(from_text(own[0].start_time), from_text(last.end_time))
+            return max(0, spent)
+        case _:
+            return 0
+
+
+def _is_of(codon: CodonExecution, context: LoopContext | None) -> bool:
+    return codon.loop_context is not None and _key(codon.loop_context) == _key(context)
+
+
+def _is_within(entry: PlanEntry, newest: Mapping[str, int]) -> bool:
+    context = entry.loop_context
+    return context is None or context.iteration <= newest.get(context.loop_id, 0)
+
+
+def _key(context: LoopContext | None) -> tuple[str, int] | None:
+    return None if context is None else (context.loop_id, context.iteration)
+
+
+def _iteration(loop: Loop, number: int) -> list[PlanEntry]:
+    return [
+        PlanEntry(
+            codon=codon,
+            codon_id=iteration_id(codon.id, number),
+            loop_context=LoopContext(loop_id=loop.id, iteration=number, codon_index_in_loop=index),
+        )
+        for index, codon in enumerate(loop.codons)
+    ]

@@ -1,0 +1,258 @@
+"""Which checkpoint a rollback means, and where in the plan work goes on from there.
+
+Pure: known checkpoints and the state come in, a `RollbackTarget` or a refusal goes out. Prefixes
+are looked up among the thread's checkpoints first and among all timelines only if none matches
+there (seed 000, "Using Checkpoints"); more than one match is refused and all are listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.ids import CodonId, Sha, is_sha_prefix
+from hankweave_protocol.records import CheckpointRecord, CodonCheckpointType
+from hankweave_protocol.state import CompletedCodon, FailedCodon, Run, SkippedCodon, State
+from hankweave_server.domain.history import (
+    ThreadEntry,
+    end_checkpoint,
+    rig_checkpoint,
+    run_named,
+    thread,
+)
+
+Checkpoints = Mapping[Sha, CheckpointRecord]
+"""Every checkpoint on our refs, oldest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackTarget:
+    """Where a rollback goes."""
+
+    checkpoint: CheckpointRecord
+    after_codon: CodonId | None
+    """The codon after which work goes on; None: from the beginning of the plan."""
+    passed: tuple[ThreadEntry, ...]
+    """Executions of the thread that lie after the target, newest first."""
+
+
+def last_success(state: State, known: Checkpoints) -> RollbackTarget:
+    """The newest completed codon; else the newest rig; else the state before any codon."""
+    entries = thread(state)
+    for entry in reversed(entries):
+        if isinstance(entry.codon, CompletedCodon) and entry.codon.completion_checkpoint in known:
+            return target_of(state, known, entry.codon.completion_checkpoint)
+
+    for entry in reversed(entries):
+        rig = rig_checkpoint(entry.codon)
+        if rig is not None and rig in known:
+            return target_of(state, known, rig)
+
+    if state.initial_checkpoint is not None and state.initial_checkpoint in known:
+        return target_of(state, known, state.initial_checkpoint)
+
+    raise Refused(
+        ErrorCode.CHECKPOINT_NOT_FOUND,
+        "There is no checkpoint yet that could be restored.",
+        hint="Checkpoints appear when a rig is set up and when a codon ends.",
+    )
+
+
+def of_codon(
+    state: State, known: Checkpoints, codon_id: CodonId, kind: CodonCheckpointType
+) -> RollbackTarget:
+    """A checkpoint of the newest execution of a codon in the thread."""
+    entries = thread(state)
+    position = next(
+        (i for i in reversed(range(len(entries))) if entries[i].codon.codon_id == codon_id), None
+    )
+    if position is None:
+        ran = dict.fromkeys(entry.codon.codon_id for entry in entries)
+        raise Refused(
+            ErrorCode.UNKNOWN_CODON,
+            f"Codon {codon_id} is not in the execution thread.",
+            path="$.data.codonId",
+            hint=f"Codons that ran: {', '.join(ran) or 'none'}.",
+        )
+
+    sha = _codon_checkpoint(state, entries, position, kind)
+    if sha is None or sha not in known:
+        raise Refused(
+            ErrorCode.CHECKPOINT_NOT_FOUND,
+            f"Codon {codon_id} has no {kind} checkpoint.",
+            path="$.data.checkpointType",
+            hint=_what_there_is(entries[position]),
+        )
+
+    return target_of(state, known, sha)
+
+
+def of_prefix(state: State, known: Checkpoints, prefix: str) -> RollbackTarget:
+    """The one checkpoint whose sha begins so."""
+    if not is_sha_prefix(prefix):
+        raise Refused(
+            ErrorCode.CHECKPOINT_NOT_FOUND,
+            f"{prefix!r} is not the beginning of a commit id.",
+            path="$.data.checkpointSha",
+            hint="Give 4 to 40 lower-case hexadecimal digits.",
+        )
+
+    on_thread = _thread_checkpoints(state)
+    matches = [sha for sha in known if sha.startswith(prefix) and sha in on_thread]
+    matches = matches or [sha for sha in known if sha.startswith(prefix)]
+    match matches:
+        case []:
+            raise Refused(
+                ErrorCode.CHECKPOINT_NOT_FOUND,
+                f"No checkpoint begins with {prefix}.",
+                path="$.data.checkpointSha",
+                hint="checkpoint.list names them all.",
+            )
+        case [sha]:
+            return target_of(state, known, sha)
+        case _:
+            raise Refused(
+                ErrorCode.AMBIGUOUS_CHECKPOINT,
+                f"{len(matches)} checkpoints begin with {prefix}.",
+                path="$.data.checkpointSha",
+                hint="Matches: " + "; ".join(_described(known[sha]) for sha in matches) + ".",
+            )
+
+
+def target_of(state: State, known: Checkpoints, sha: Sha) -> RollbackTarget:
+    """The target that a known checkpoint is, wherever it lies."""
+    record = known[sha]
+    entries = thread(state)
+    position = _position(entries, record)
+    if position is not None:
+        keeps = position + 1 if _goes_on_after(entries[position], sha) else position
+        after = entries[keeps - 1].codon.codon_id if keeps else None
+        return RollbackTarget(record, after, tuple(reversed(entries[position + 1 :])))
+
+    if record.kind == "initial":
+        return RollbackTarget(record, None, tuple(reversed(entries)))
+
+    return RollbackTarget(record, _after_in_old_timeline(state, record), ())
+
+
+def _codon_checkpoint(
+    state: State, entries: tuple[ThreadEntry, ...], position: int, kind: CodonCheckpointType
+) -> Sha | None:
+    codon = entries[position].codon
+    match kind:
+        case "rig-setup":
+            return rig_checkpoint(codon)
+        case "completed":
+            return end_checkpoint(codon) if isinstance(codon, CompletedCodon) else None
+        case "error":
+            return end_checkpoint(codon) if isinstance(codon, FailedCodon) else None
+        case "skipped":
+            return end_checkpoint(codon) if isinstance(codon, SkippedCodon) else None
+        case "end":
+            return end_checkpoint(codon) or rig_checkpoint(codon)
+        case "start":
+            return rig_checkpoint(codon) or _before(state, entries, position)
+
+
+def _before(state: State, entries: tuple[ThreadEntry, ...], position: int) -> Sha | None:
+    """The state a codon without a rig began from: where the codon before it ended."""
+    for entry in reversed(entries[:position]):
+        sha = end_checkpoint(entry.codon)
+        if sha is not None:
+            return sha
+
+    return state.initial_checkpoint
+
+
+def _position(entries: tuple[ThreadEntry, ...], record: CheckpointRecord) -> int | None:
+    """Finds the execution a checkpoint belongs to: by its sha, else by run, codon and order."""
+    for index in reversed(range(len(entries))):
+        if record.sha in (
+            end_checkpoint(entries[index].codon),
+            rig_checkpoint(entries[index].codon),
+        ):
+            return index
+
+    if record.coordinate.codon_id is None:
+        return None
+
+    for index in reversed(range(len(entries))):
+        entry = entries[index]
+        same_run = entry.run_id == record.coordinate.run_id
+        if same_run and entry.codon.codon_id == record.coordinate.codon_id:
+            return index
+
+    return None
+
+
+def _goes_on_after(entry: ThreadEntry, sha: Sha) -> bool:
+    """Tells whether the files of this checkpoint hold the codon's finished work."""
+    match entry.codon:
+        case CompletedCodon(completion_checkpoint=end):
+            return end == sha
+        case SkippedCodon(skip_checkpoint=end):
+            return end == sha
+        case _:
+            # An error checkpoint holds broken work: the codon runs again, not the one after it.
+            return False
+
+
+def _after_in_old_timeline(state: State, record: CheckpointRecord) -> CodonId | None:
+    """The re-entry point of a checkpoint whose run is not on the thread any more."""
+    run = run_named(state, record.coordinate.run_id)
+    if run is None:
+        return record.coordinate.codon_id if record.kind in ("completed", "skipped") else None
+
+    seen_from_there = _as_seen_by(state, run)
+    entries = thread(seen_from_there)
+    position = _position(entries, record)
+    if position is None:
+        return None
+
+    keeps = position + 1 if _goes_on_after(entries[position], record.sha) else position
+    return entries[keeps - 1].codon.codon_id if keeps else None
+
+
+def _as_seen_by(state: State, run: Run) -> State:
+    """The state as the given run saw it: that run is the newest."""
+    runs = state.runs
+    at = next(index for index, other in enumerate(runs) if other is run)
+    return State(
+        runs=runs[at:],
+        current_run_id=None,
+        execution_plan=state.execution_plan,
+        initial_checkpoint=state.initial_checkpoint,
+    )
+
+
+def _thread_checkpoints(state: State) -> frozenset[Sha]:
+    entries = thread(state)
+    shas = (
+        sha
+        for entry in entries
+        for sha in (rig_checkpoint(entry.codon), end_checkpoint(entry.codon))
+    )
+    return frozenset(sha for sha in (*shas, state.initial_checkpoint) if sha is not None)
+
+
+def _what_there_is(entry: ThreadEntry) -> str:
+    found = []
+    if rig_checkpoint(entry.codon) is not None:
+        found.append("rig-setup")
+
+    match entry.codon:
+        case CompletedCodon():
+            found.append("completed")
+        case FailedCodon(error_checkpoint=sha) if sha is not None:
+            found.append("error")
+        case SkippedCodon(skip_checkpoint=sha) if sha is not None:
+            found.append("skipped")
+        case _:
+            pass
+
+    return f"It has: {', '.join(found) or 'none'}."
+
+
+def _described(record: CheckpointRecord) -> str:
+    return f"{record.sha[:12]} {record.kind}:{record.coordinate.codon_id or '-'}"

@@ -1,0 +1,1 @@
+"""Driving the plan: one codon after the other."""

@@ -1,0 +1,219 @@
+"""Taking checkpoints and putting them on record.
+
+The engine makes the commit durable first; the journal names it second (DESIGN 5). A crash between
+the two leaves a commit nobody recorded: `adopt` finds it at the next start, exactly once.
+The engine blocks, so it works in a worker thread, one call at a time under one gate.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import uuid
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import TypeVar
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from hankweave_protocol import instants
+from hankweave_protocol.events import CheckpointPartial
+from hankweave_protocol.ids import CodonId, RunId, Sha, branch_of
+from hankweave_protocol.records import CheckpointKind, CheckpointRecord, Coordinate, SkippedFile
+from hankweave_protocol.state import CodonExecution
+from hankweave_protocol.transitions import CheckpointCreated
+from hankweave_server.checkpoints.engine import CheckpointEngine
+from hankweave_server.checkpoints.model import (
+    CheckpointMade,
+    CheckpointRequest,
+    CommitFacts,
+    FileChange,
+)
+from hankweave_server.clock import Clock
+from hankweave_server.ledger.ledger import Ledger
+
+T = TypeVar("T")
+
+
+class Checkpointer:
+    """Every checkpoint of this execution: those that exist, and the making of new ones."""
+
+    def __init__(self, engine: CheckpointEngine, ledger: Ledger, clock: Clock) -> None:
+        self.engine = engine
+        self._ledger = ledger
+        self._clock = clock
+        self._gate = anyio.Lock()
+        self._branch: RunId | None = None
+        self.known: dict[Sha, CheckpointRecord] = {}
+        """All checkpoints on our refs, oldest first."""
+
+    async def load(self) -> None:
+        """Reads what the shadow repository holds; its commits tell all that is listed."""
+        commits = await self._blocking(lambda: list(self.engine.commits()))
+        self.known = {facts.sha: record_of(facts) for facts in reversed(commits)}
+
+    async def adopt(self, recorded: frozenset[Sha]) -> tuple[CheckpointRecord, ...]:
+        """Records the commits that a server made and could not tell of before it died."""
+        orphans = tuple(record for sha, record in self.known.items() if sha not in recorded)
+        for record in orphans:
+            await self._ledger.record(
+                CheckpointCreated(checkpoint=record, recovered=True),
+                run_id=record.coordinate.run_id,
+                codon_id=record.coordinate.codon_id,
+            )
+
+        return orphans
+
+    async def take(
+        self,
+        kind: CheckpointKind,
+        *,
+        run_id: RunId,
+        codon: CodonExecution | None,
+        codon_name: str,
+        patterns: Iterable[str],
+        label: str | None = None,
+        also: frozenset[bytes] = frozenset(),
+        duration_ms: int | None = None,
+        causes: tuple[int | str, ...] = (),
+    ) -> CheckpointRecord:
+        """Captures the work tree, and returns when commit and journal line are durable."""
+        request = CheckpointRequest(
+            kind=kind,
+            codon_id=None if codon is None else codon.codon_id,
+            codon_name=codon_name,
+            run_id=run_id,
+            timestamp=self._clock.now(),
+            duration_ms=duration_ms,
+            operation_id=uuid.uuid4().hex,
+            event_seq=self._ledger.last_seq,
+            session_id=_session_of(codon),
+            memory_epoch=0,
+            label=label,
+            patterns=tuple(patterns),
+            also=also,
+        )
+        made = await self.run(self._commit, request)
+        record = _record_made(request, made, codon)
+        self.known[record.sha] = record
+        entries: list[CheckpointCreated | CheckpointPartial] = [
+            CheckpointCreated(checkpoint=record)
+        ]
+        if record.partial:
+            entries.append(CheckpointPartial(checkpoint=record.coordinate, skipped=record.skipped))
+
+        await self._ledger.record(*entries, run_id=run_id, codon_id=request.codon_id, causes=causes)
+        return record
+
+    def _commit(self, request: CheckpointRequest) -> CheckpointMade:
+        """Commits on the run's branch, which appears with its first checkpoint (seed 000)."""
+        if self._branch != request.run_id:
+            at = self.engine.tip(request.run_id) or self.engine.head()
+            self.engine.start_branch(request.run_id, at)
+            self._branch = request.run_id
+
+        return self.engine.checkpoint(request)
+
+    async def detach(self, at: Sha) -> None:
+        """Leaves HEAD at a commit: the branch it was on keeps all it had (seed 000)."""
+        await self.run(self.engine.detach, at)
+        self._branch = None
+
+    @property
+    def current_branch(self) -> str | None:
+        """The branch HEAD is on; None while it is detached after a rollback."""
+        return None if self._branch is None else branch_of(self._branch)
+
+    def reattached(self, sha: Sha, run_id: RunId, codon_id: CodonId) -> CheckpointCreated:
+        """Says that a codon starts from a rig that an earlier run had set up."""
+        record = self.known[sha]
+        coordinate = msgspec.structs.replace(record.coordinate, run_id=run_id, codon_id=codon_id)
+        return CheckpointCreated(checkpoint=msgspec.structs.replace(record, coordinate=coordinate))
+
+    async def changes(self, patterns: Iterable[str]) -> tuple[FileChange, ...]:
+        """What changed in the tracked files since the last look."""
+        return await self.run(self.engine.scan_changes, tuple(patterns))
+
+    async def run(self, work: Callable[..., T], *arguments: object) -> T:
+        """Runs one call of the engine in a worker thread, alone."""
+        async with self._gate:
+            return await self._blocking(functools.partial(work, *arguments))
+
+    async def _blocking(self, work: Callable[[], T]) -> T:
+        # A cancelled caller must not leave the engine half way: the call is awaited to its end.
+        with anyio.CancelScope(shield=True):
+            return await anyio.to_thread.run_sync(work)
+
+
+def record_of(facts: CommitFacts) -> CheckpointRecord:
+    """Reads a checkpoint's record back from its commit."""
+    return CheckpointRecord(
+        sha=facts.sha,
+        kind=_kind(facts.kind),
+        coordinate=Coordinate(
+            checkpoint_sha=facts.sha,
+            event_seq=facts.event_seq or 0,
+            run_id=facts.run_id,
+            codon_id=facts.codon_id,
+            codon_state=_STATE_OF_KIND.get(facts.kind),
+            memory_epoch=facts.memory_epoch,
+        ),
+        codon_name=facts.codon_name,
+        timestamp=_text(facts.timestamp),
+        operation_id=facts.operation_id or "",
+        label=facts.label,
+    )
+
+
+_STATE_OF_KIND = {
+    "rig-setup": "starting",
+    "completed": "completed",
+    "error": "failed",
+    "skipped": "skipped",
+    "tool": "running",
+    "turn": "running",
+}
+
+
+def _record_made(
+    request: CheckpointRequest, made: CheckpointMade, codon: CodonExecution | None
+) -> CheckpointRecord:
+    skipped = tuple(
+        SkippedFile(path=os.fsdecode(item.path), reason=item.reason) for item in made.skipped
+    )
+    return CheckpointRecord(
+        sha=made.sha,
+        kind=_kind(request.kind),
+        coordinate=Coordinate(
+            checkpoint_sha=made.sha,
+            event_seq=request.event_seq,
+            run_id=request.run_id,
+            codon_id=request.codon_id,
+            codon_state=_STATE_OF_KIND.get(request.kind, _status_of(codon)),
+            memory_epoch=request.memory_epoch,
+        ),
+        codon_name=request.codon_name,
+        timestamp=_text(request.timestamp),
+        operation_id=request.operation_id,
+        label=request.label,
+        partial=made.partial,
+        skipped=skipped,
+    )
+
+
+def _text(moment: datetime) -> str:
+    return instants.to_text(moment)
+
+
+def _kind(kind: str) -> CheckpointKind:
+    return kind  # type: ignore[return-value]  # the engine keeps the kind as the text it is in git
+
+
+def _status_of(codon: CodonExecution | None) -> str | None:
+    return None if codon is None else str(codon.__struct_config__.tag)
+
+
+def _session_of(codon: CodonExecution | None) -> str | None:
+    return getattr(codon, "claude_session_id", None)

@@ -1,0 +1,249 @@
+"""Turns what an agent says into events and costs, in the order it was said."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import deque
+from typing import assert_never
+
+import anyio.to_thread
+
+from hankweave_protocol.events import (
+    AgentOutput,
+    AssistantAction,
+    FileSource,
+    FileUpdated,
+    TokenUsage,
+    ToolResult,
+)
+from hankweave_protocol.ids import CodonId, RunId
+from hankweave_protocol.shapes import Typed
+from hankweave_protocol.state import NO_TOKENS, Tokens
+from hankweave_protocol.transitions import CostsIncremented, CostsUpdated
+from hankweave_server.agents.base import (
+    AgentSignal,
+    ContextExceeded,
+    PlainOutput,
+    RequestTimedOut,
+    ResultReported,
+    Said,
+    SessionStarted,
+    Stderr,
+    Thought,
+    TokenCounts,
+    ToolCalled,
+    ToolReturned,
+    UsageReported,
+)
+from hankweave_server.checkpoints.model import FileChange
+from hankweave_server.execution.surroundings import Surroundings
+
+READ_ONLY_TOOLS = frozenset({"Read", "Glob", "Grep", "LS", "WebFetch", "WebSearch", "TodoWrite"})
+"""Tools that cannot change a file; after any other the work tree is scanned (seed 001)."""
+
+LAST_WORDS = 20
+"""Lines of stderr kept to say why an agent failed."""
+
+
+class Narrator:
+    """Tells one codon's story, and keeps of it what the verdict needs."""
+
+    def __init__(self, around: Surroundings, run_id: RunId, codon_id: CodonId) -> None:
+        self._around = around
+        self._run_id = run_id
+        self._codon_id = codon_id
+        self._model = ""
+        self._message = ("", NO_TOKENS)
+        self._called_at: dict[str, float] = {}
+        self._last_words: deque[str] = deque(maxlen=LAST_WORDS)
+        self.result: ResultReported | None = None
+        self.request_timed_out = False
+
+    @property
+    def last_words(self) -> str:
+        if self.result is not None and self.result.text:
+            return self.result.text
+
+        return "\n".join(self._last_words)
+
+    async def tell(self, signal: AgentSignal) -> None:
+        """Posts the events of one signal; a session's start is for the caller, not for here."""
+        match signal:
+            case SessionStarted(model=model):
+                self._model = model
+            case Said(text=text):
+                await self._act("message", text)
+            case Thought(text=text):
+                await self._act("thinking", text)
+            case ToolCalled():
+                await self._tool_called(signal)
+            case ToolReturned():
+                await self._tool_returned(signal)
+            case UsageReported():
+                await self._count(signal)
+            case ResultReported():
+                await self._conclude(signal)
+            case PlainOutput(line=line):
+                await self._post(AgentOutput(codon_id=self._codon_id, stream="stdout", line=line))
+            case Stderr(line=line):
+                self._last_words.append(line)
+                await self._post(AgentOutput(codon_id=self._codon_id, stream="stderr", line=line))
+            case ContextExceeded(reason=reason) | RequestTimedOut(reason=reason):
+                self.request_timed_out |= isinstance(signal, RequestTimedOut)
+                self._last_words.append(reason)
+            case _:
+                assert_never(signal)
+
+    async def announce_files(self, source: FileSource) -> None:
+        """Scans the tracked files and tells what changed since the last look (seed 001)."""
+        around = self._around
+        changes = await around.checkpointer.changes(around.patterns())
+        if changes:
+            updates = await anyio.to_thread.run_sync(self._describe, changes, source)
+            await self._post(*updates)
+
+    def _describe(
+        self, changes: tuple[FileChange, ...], source: FileSource
+    ) -> tuple[FileUpdated, ...]:
+        root = os.fsencode(self._around.layout.work_tree)
+        return tuple(
+            FileUpdated(
+                path=os.fsdecode(change.path),
+                filename=os.fsdecode(os.path.basename(change.path)),
+                action=change.kind,
+                sha256="" if change.kind == "deleted" else _digest(root + b"/" + change.path),
+                bytes=change.size,
+                source=source,
+                codon_id=self._codon_id,
+            )
+            for change in changes
+        )
+
+    async def _act(self, action: str, content: str) -> None:
+        await self._post(
+            AssistantAction(
+                codon_id=self._codon_id,
+                action="message" if action == "message" else "thinking",
+                content=content,
+            )
+        )
+
+    async def _tool_called(self, call: ToolCalled) -> None:
+        self._called_at[call.tool_use_id] = self._around.clock.monotonic()
+        await self._post(
+            AssistantAction(
+                codon_id=self._codon_id,
+                action="tool_use",
+                content="",
+                tool_name=call.name,
+                tool_input=call.input,
+                tool_use_id=call.tool_use_id,
+            )
+        )
+
+    async def _tool_returned(self, done: ToolReturned) -> None:
+        called_at = self._called_at.pop(done.tool_use_id, None)
+        if called_at is None:
+            return
+
+        limit = self._around.tool_result_limit
+        cut = len(done.result) > limit
+        await self._post(
+            ToolResult(
+                codon_id=self._codon_id,
+                tool_use_id=done.tool_use_id,
+                tool_name=done.name,
+                result=done.result[:limit] + "..." if cut else done.result,
+                truncated=cut,
+                original_length=len(done.result),
+                execution_time_ms=round((self._around.clock.monotonic() - called_at) * 1000),
+                is_error=done.is_error,
+            )
+        )
+        if done.name not in READ_ONLY_TOOLS:
+            await self.announce_files(FileSource(kind="tool_use", tool_use_id=done.tool_use_id))
+
+    async def _count(self, usage: UsageReported) -> None:
+        """A later report for the same message replaces the earlier one, so only the rest counts."""
+        message_id, before = self._message
+        same = bool(message_id) and message_id == usage.message_id
+        total = _tokens(usage.tokens)
+        delta = _difference(total, before) if same else total
+        self._message = (usage.message_id, total)
+        await self._post(
+            CostsIncremented(
+                run_id=self._run_id,
+                codon_id=self._codon_id,
+                cost=0.0,
+                tokens=delta,
+                messages=0 if same else 1,
+            ),
+            _usage_event(self._codon_id, delta, 0.0, usage.model),
+        )
+
+    async def _conclude(self, result: ResultReported) -> None:
+        self.result = result
+        if result.cost_usd is None and result.tokens is None:
+            return
+
+        tokens = NO_TOKENS if result.tokens is None else _tokens(result.tokens)
+        cost = result.cost_usd or 0.0
+        await self._post(
+            CostsUpdated(run_id=self._run_id, codon_id=self._codon_id, cost=cost, tokens=tokens),
+            TokenUsage(
+                codon_id=self._codon_id,
+                input_tokens=tokens.input_tokens,
+                output_tokens=tokens.output_tokens,
+                cache_creation_tokens=tokens.cache_creation_tokens,
+                cache_read_tokens=tokens.cache_read_tokens,
+                total_cost=cost,
+                model_id=self._model or None,
+                model_usage=dict(result.model_usage) or None,
+                final=True,
+            ),
+        )
+
+    async def _post(self, *entries: Typed) -> None:
+        await self._around.ledger.post(*entries, run_id=self._run_id, codon_id=self._codon_id)
+
+
+def _usage_event(codon_id: CodonId, tokens: Tokens, cost: float, model: str) -> TokenUsage:
+    return TokenUsage(
+        codon_id=codon_id,
+        input_tokens=tokens.input_tokens,
+        output_tokens=tokens.output_tokens,
+        cache_creation_tokens=tokens.cache_creation_tokens,
+        cache_read_tokens=tokens.cache_read_tokens,
+        total_cost=cost,
+        model_id=model or None,
+    )
+
+
+def _tokens(counts: TokenCounts) -> Tokens:
+    return Tokens(
+        input_tokens=counts.input_tokens,
+        output_tokens=counts.output_tokens,
+        cache_creation_tokens=counts.cache_creation_tokens,
+        cache_read_tokens=counts.cache_read_tokens,
+    )
+
+
+def _difference(after: Tokens, before: Tokens) -> Tokens:
+    return Tokens(
+        input_tokens=after.input_tokens - before.input_tokens,
+        output_tokens=after.output_tokens - before.output_tokens,
+        cache_creation_tokens=after.cache_creation_tokens - before.cache_creation_tokens,
+        cache_read_tokens=after.cache_read_tokens - before.cache_read_tokens,
+    )
+
+
+def _digest(path: bytes) -> str:
+    """SHA-256 of a file as it is now; empty where it is gone again or is a link."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return ""
+
+    with open(descriptor, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

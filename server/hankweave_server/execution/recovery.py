@@ -1,0 +1,160 @@
+"""What a start does about the past, before anything runs.
+
+We hold the lock, so every run that is marked `running` belongs to a server that died (DESIGN 6).
+Leftover agents are killed before this; then, in order: commits nobody told of are put on record,
+the crashed run and its codon are marked, a rollback that was cut short is finished, and where the
+thread ends in broken work the files go back to the last success.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hankweave_protocol.ids import Sha
+from hankweave_protocol.state import (
+    CodonExecution,
+    FailedCodon,
+    FailureReason,
+    FreshStart,
+    PlanEntry,
+    Run,
+)
+from hankweave_protocol.transitions import (
+    CodonTransitioned,
+    InitialCheckpointSet,
+    PlanSet,
+    RunCrashed,
+    RunStarted,
+)
+from hankweave_server.domain import lifecycle
+from hankweave_server.domain import plan as plans
+from hankweave_server.domain.history import end_state, next_codon, plan_entry, thread
+from hankweave_server.domain.targets import last_success
+from hankweave_server.execution.codon_run import NO_PROCESS
+from hankweave_server.execution.rollback import Rollback
+from hankweave_server.execution.runner import Runner, new_run
+from hankweave_server.execution.surroundings import Surroundings
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What was found and done; the daemon's log and the `server.started` event print it."""
+
+    crashed_run: Run | None
+    crashed_codon: CodonExecution | None
+    adopted: int
+    finished_rollback: bool
+    rolled_back: bool
+
+
+class Recovery:
+    def __init__(
+        self, around: Surroundings, runner: Runner, rollback: Rollback, recorded: frozenset[Sha]
+    ) -> None:
+        self._around = around
+        self._runner = runner
+        self._rollback = rollback
+        self._recorded = recorded
+        """The shas that the journal names."""
+
+    async def recover(self) -> Recovered:
+        """Brings state, journal, repository and files into agreement."""
+        adopted = await self._around.checkpointer.adopt(self._recorded)
+        crashed_run, crashed_codon = await self._mark_crashed()
+        finished = await self._rollback.finish_interrupted()
+        rolled_back = finished is None and await self._undo_broken_work(
+            crashed=crashed_run is not None
+        )
+        return Recovered(
+            crashed_run=crashed_run,
+            crashed_codon=crashed_codon,
+            adopted=len(adopted),
+            finished_rollback=finished is not None,
+            rolled_back=rolled_back,
+        )
+
+    async def begin_if_new(self) -> None:
+        """Lays out the plan of a new execution and takes its `initial` checkpoint.
+
+        Each part is done only if it is missing, so a crash between them is made good here.
+        """
+        around = self._around
+        if not around.state.execution_plan:
+            await around.ledger.record(PlanSet(execution_plan=plans.initial_plan(around.hank.hank)))
+
+        if not around.state.runs:
+            run = new_run(around, FreshStart())
+            await around.ledger.record(RunStarted(run=run), run_id=run.run_id)
+
+        if around.state.initial_checkpoint is None:
+            sha = await self._initial_checkpoint()
+            await around.ledger.record(InitialCheckpointSet(checkpoint_sha=sha))
+
+    async def _initial_checkpoint(self) -> Sha:
+        known = self._around.checkpointer.known.values()
+        made = next((record.sha for record in known if record.kind == "initial"), None)
+        if made is not None:
+            return made
+
+        record = await self._around.checkpointer.take(
+            "initial",
+            run_id=self._around.state.runs[-1].run_id,
+            codon=None,
+            codon_name="Before any codon",
+            patterns=self._all_patterns(),
+        )
+        return record.sha
+
+    def _all_patterns(self) -> tuple[str, ...]:
+        """The initial checkpoint holds all that any codon will ever track."""
+        entries = self._around.state.execution_plan
+        return plans.tracked_patterns(entries, entries[-1].codon_id) if entries else ()
+
+    async def _mark_crashed(self) -> tuple[Run | None, CodonExecution | None]:
+        around = self._around
+        crashed = next((run for run in around.state.runs if run.status == "running"), None)
+        if crashed is None:
+            return None, None
+
+        active = [codon for codon in crashed.codons if not end_state(codon)]
+        entries = [self._failure_of(crashed, codon) for codon in active]
+        await around.ledger.record(
+            *entries,
+            RunCrashed(
+                run_id=crashed.run_id,
+                end_time=around.now_text(),
+                server_pid=crashed.server_pid,
+            ),
+            run_id=crashed.run_id,
+        )
+        return crashed, active[-1] if active else None
+
+    def _failure_of(self, run: Run, codon: CodonExecution) -> CodonTransitioned:
+        failed = lifecycle.fail(
+            lifecycle.active(codon),
+            end_time=self._around.now_text(),
+            exit_code=NO_PROCESS,
+            reason=FailureReason(type="unknown", retriable=True, message="Server crashed"),
+            checkpoint=None,
+        )
+        return CodonTransitioned(
+            run_id=run.run_id, from_status=lifecycle.status_of(codon), codon=failed
+        )
+
+    async def _undo_broken_work(self, *, crashed: bool) -> bool:
+        """Rolls the files back to the last success where a codon died under the last server."""
+        entries = thread(self._around.state)
+        if not crashed or not entries or not isinstance(entries[-1].codon, FailedCodon):
+            return False
+
+        target = last_success(self._around.state, self._around.checkpointer.known)
+        await self._rollback.perform(target, auto_restart=False, stop_running=False)
+        return True
+
+    def pending(self) -> PlanEntry | None:
+        """What is left to run, if anything."""
+        codon_id = next_codon(self._around.state)
+        if codon_id is None:
+            return None
+
+        return plan_entry(self._around.state.execution_plan, codon_id)

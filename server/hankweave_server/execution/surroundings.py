@@ -1,0 +1,57 @@
+"""What driving an execution needs from around it, handed over once by the composition root."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from hankweave_protocol import instants
+from hankweave_protocol.hank import Codon
+from hankweave_protocol.ids import RunId
+from hankweave_protocol.state import State
+from hankweave_server.agents.base import Agent
+from hankweave_server.clock import Clock
+from hankweave_server.domain.history import thread
+from hankweave_server.domain.plan import tracked_patterns
+from hankweave_server.execution.checkpointer import Checkpointer
+from hankweave_server.hanks.load import LoadedHank
+from hankweave_server.layout import Layout
+from hankweave_server.ledger.ledger import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """One execution's rooms, as its drivers see them."""
+
+    layout: Layout
+    clock: Clock
+    ledger: Ledger
+    checkpointer: Checkpointer
+    hank: LoadedHank
+    agent_for: Callable[[Codon], Agent]
+    started_monotonic: float
+    tool_result_limit: int = 2500
+    """Characters of a tool's result that an event carries (Hankweave's default)."""
+    idle_timeout: timedelta | None = timedelta(minutes=10)
+
+    @property
+    def state(self) -> State:
+        return self.ledger.state
+
+    def now_text(self) -> str:
+        return instants.to_text(self.clock.now())
+
+    def new_run_id(self) -> RunId:
+        """Seed 002's three parts: epoch milliseconds and two random ones."""
+        milliseconds = instants.epoch_ms(self.clock.now())
+        return RunId(f"{milliseconds}-{secrets.token_hex(3)}-{secrets.token_hex(3)}")
+
+    def patterns(self) -> tuple[str, ...]:
+        """What is tracked now: the patterns of the plan up to the thread's newest codon."""
+        entries = thread(self.state)
+        if not entries:
+            return ()
+
+        return tracked_patterns(self.state.execution_plan, entries[-1].codon.codon_id)

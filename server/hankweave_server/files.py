@@ -1,0 +1,93 @@
+"""Files that survive a power cut, and files that only their owner may read.
+
+`replace_durably` is the one way a small file of ours changes: a reader sees the old or the new
+content, never a part of one, and after the call returns the new content is on the disk. A crash
+leaves at most a `.tmp` beside it, which is garbage and is overwritten by the next writer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+from pathlib import Path
+
+PRIVATE_FILE = 0o600
+PRIVATE_DIRECTORY = 0o700
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def make_private_directory(path: Path) -> None:
+    """Creates the directory and its missing parents for the owner alone; an existing one stays."""
+    if path.is_dir():
+        return
+
+    make_private_directory(path.parent)
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=PRIVATE_DIRECTORY)
+
+
+def sync_directory(path: Path) -> None:
+    """Makes the names in a directory durable: what was created, renamed or unlinked there."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_filesystem(path: Path) -> None:
+    """Flushes the whole file system that holds the path: one call for many new files.
+
+    Raises OSError when the kernel reports a failed write-back (syncfs(2), Linux >= 5.8).
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if _libc.syncfs(descriptor) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), str(path))
+    finally:
+        os.close(descriptor)
+
+
+def write_all(descriptor: int, data: bytes | memoryview) -> None:
+    """Writes every byte; write(2) may take fewer than it was given."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def write_private(path: Path, data: bytes, *, durable: bool) -> None:
+    """Writes a file for the owner alone, in place; only for names that nobody reads yet."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+    descriptor = os.open(path, flags, PRIVATE_FILE)
+    try:
+        write_all(descriptor, data)
+        if durable:
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Replaces a file atomically but not durably: for what only informs, like the heartbeat."""
+    temporary = path.with_name(path.name + ".tmp")
+    write_private(temporary, data, durable=False)
+    temporary.replace(path)
+
+
+def replace_durably(path: Path, data: bytes) -> None:
+    """Replaces a file atomically; when it returns, the new content survives a power cut."""
+    temporary = path.with_name(path.name + ".tmp")
+    write_private(temporary, data, durable=True)
+    temporary.replace(path)
+    sync_directory(path.parent)
+
+
+def remove_durably(path: Path) -> None:
+    """Removes a file if it is there; when it returns, the removal survives a power cut."""
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+
+    sync_directory(path.parent)

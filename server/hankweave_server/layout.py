@@ -1,0 +1,131 @@
+"""Where everything lies in an execution directory (seed 001, DESIGN 4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from hankweave_protocol.ids import CodonId, RunId
+
+STATE_DIRECTORY = ".hankweave"
+SHADOW_REPOSITORY = ".hankweavecheckpoints"
+DATA_SOURCE = "read_only_data_source"
+RIG_ARCHIVE = "rigArchive"
+
+NEVER_CAPTURED = frozenset({".git", DATA_SOURCE, RIG_ARCHIVE, STATE_DIRECTORY, SHADOW_REPOSITORY})
+"""Path components no checkpoint ever holds and no rollback ever touches (seed 000, DESIGN 7)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The paths of one execution; in in-place mode the work tree is the root itself (DESIGN 4)."""
+
+    root: Path
+    work_tree: Path
+
+    @classmethod
+    def of_execution(cls, root: Path) -> Layout:
+        return cls(root=root, work_tree=root / "agentRoot")
+
+    @classmethod
+    def in_place(cls, workspace: Path) -> Layout:
+        return cls(root=workspace, work_tree=workspace)
+
+    @property
+    def is_in_place(self) -> bool:
+        return self.root == self.work_tree
+
+    @property
+    def data_source(self) -> Path:
+        return self.root / DATA_SOURCE
+
+    @property
+    def rig_archive(self) -> Path:
+        return self.root / RIG_ARCHIVE
+
+    @property
+    def state_directory(self) -> Path:
+        return self.root / STATE_DIRECTORY
+
+    @property
+    def runtime_lock(self) -> Path:
+        return self.state_directory / "runtime.lock"
+
+    @property
+    def lock_guard(self) -> Path:
+        return self.state_directory / "runtime.lock.guard"
+
+    @property
+    def meta(self) -> Path:
+        return self.state_directory / "execution-meta.json"
+
+    @property
+    def state(self) -> Path:
+        return self.state_directory / "state.json"
+
+    @property
+    def state_backup(self) -> Path:
+        return self.state_directory / "state.json.bak"
+
+    @property
+    def journal(self) -> Path:
+        return self.state_directory / "events" / "events.jsonl"
+
+    @property
+    def server_log(self) -> Path:
+        return self.state_directory / "logs" / "server.log"
+
+    @property
+    def traffic_log(self) -> Path:
+        return self.state_directory / "logs" / "websocket.log"
+
+    @property
+    def runs(self) -> Path:
+        return self.state_directory / "runs"
+
+    def run_folder(self, run: RunId) -> Path:
+        return self.runs / run
+
+    def agent_log(self, run: RunId, codon: CodonId) -> Path:
+        return self.run_folder(run) / f"{codon}-claude.log"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.state_directory / "checkpoints"
+
+    @property
+    def shadow_repository(self) -> Path:
+        return self.checkpoints / SHADOW_REPOSITORY
+
+    @property
+    def git_config(self) -> Path:
+        return self.checkpoints / ".gitconfig"
+
+    @property
+    def scan_cache(self) -> Path:
+        return self.checkpoints / "scan-cache"
+
+    @property
+    def sentinel_outputs(self) -> Path:
+        return self.state_directory / "sentinels" / "outputs"
+
+    @property
+    def sentinel_history(self) -> Path:
+        return self.state_directory / "sentinels" / "history"
+
+    @property
+    def controller_token(self) -> Path:
+        return self.state_directory / "server.token"
+
+    @property
+    def viewer_token(self) -> Path:
+        return self.state_directory / "server.viewer-token"
+
+    @property
+    def rollback_intent(self) -> Path:
+        return self.state_directory / "rollback.intent"
+
+    @property
+    def agent_processes(self) -> Path:
+        """What is known of agents that live: read at start to kill leftovers (DESIGN 10)."""
+        return self.state_directory / "agents"

@@ -1,0 +1,142 @@
+"""What goes into the journal together: decided at once, written at once, told at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import msgspec
+
+from hankweave_protocol import codec, instants
+from hankweave_protocol.events import Event, EventData, StateTransition
+from hankweave_protocol.ids import CodonId, EventSeq, RunId
+from hankweave_protocol.state import State
+from hankweave_protocol.transitions import (
+    CheckpointCreated,
+    CodonStarted,
+    CodonTransitioned,
+    CostsIncremented,
+    CostsUpdated,
+    ExtensionCountUpdated,
+    InitialCheckpointSet,
+    PlanSet,
+    RunStarted,
+    SentinelStatesUpdated,
+    Transition,
+)
+from hankweave_server.clock import Clock
+from hankweave_server.domain.replay import apply, as_known, resulting_state
+
+Entry: TypeAlias = EventData | Transition
+NewId: TypeAlias = Callable[[], str]
+
+TICKS = (CostsIncremented, CostsUpdated, SentinelStatesUpdated, ExtensionCountUpdated)
+"""Transitions that come with every message: state.json may lag behind them (DESIGN 5)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """An event that is in the journal, and its one encoding: every client gets these bytes."""
+
+    event: Event
+    frame: bytes
+    """The journal's line without its newline."""
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """Whom entries are about, where they do not say it themselves, and what led to them."""
+
+    run_id: RunId | None = None
+    codon_id: CodonId | None = None
+    causes: tuple[int | str, ...] = ()
+
+
+def compose(
+    state: State, entries: Iterable[Entry], about: About, *, clock: Clock, new_id: NewId
+) -> tuple[tuple[Published, ...], State]:
+    """Numbers and encodes entries, and returns the state they lead to; all of them or none.
+
+    Raises Impossible for a transition that the state does not allow, and ValueError for an event
+    that is not for the journal.
+    """
+    published: list[Published] = []
+    for entry in entries:
+        seq = EventSeq(state.last_event_seq + 1)
+        state = _after(state, entry, seq)
+        event = _event(entry, about, state, id=new_id(), timestamp=instants.to_text(clock.now()))
+        published.append(Published(event, _frame(event)))
+
+    return tuple(published), state
+
+
+def asks_for_save(entry: Entry) -> bool:
+    """Tells whether state.json must hold this before anyone is told."""
+    return isinstance(entry, Transition) and not isinstance(entry, TICKS)
+
+
+def _after(state: State, entry: Entry, seq: EventSeq) -> State:
+    if isinstance(entry, Transition):
+        return apply(state, entry, seq)
+
+    if not entry.JOURNALED:
+        raise ValueError(f"{entry.TYPE} answers one client; it is not for the journal")
+
+    return msgspec.structs.replace(state, last_event_seq=seq)
+
+
+def _event(entry: Entry, about: About, after: State, *, id: str, timestamp: str) -> Event:
+    run_id, codon_id = about.run_id, about.codon_id
+    data: EventData
+    if isinstance(entry, Transition):
+        subject = _subject(entry)
+        data = StateTransition(
+            transition_type=entry.TYPE,
+            transition=codec.transition_body(entry),
+            resulting_state=resulting_state(after),
+            run_id=subject.run_id,
+            codon_id=subject.codon_id,
+        )
+        run_id, codon_id = run_id or subject.run_id, codon_id or subject.codon_id
+    else:
+        data = entry
+
+    return Event(
+        id=id,
+        seq=EventSeq(after.last_event_seq),
+        timestamp=timestamp,
+        type=data.TYPE,
+        data=data,
+        run_id=run_id or after.current_run_id,
+        codon_id=codon_id,
+        causes=about.causes,
+    )
+
+
+def _subject(transition: Transition) -> About:
+    match as_known(transition):
+        case RunStarted(run=run):
+            return About(run.run_id)
+        case CodonStarted(run_id=run_id, codon=codon):
+            return About(run_id, codon.codon_id)
+        case CodonTransitioned(run_id=run_id, codon=codon):
+            return About(run_id, codon.codon_id)
+        case CheckpointCreated(checkpoint=checkpoint):
+            return About(checkpoint.coordinate.run_id, checkpoint.coordinate.codon_id)
+        case InitialCheckpointSet() | PlanSet():
+            return About()
+        case (
+            CostsIncremented() | CostsUpdated() | SentinelStatesUpdated() | ExtensionCountUpdated()
+        ) as tick:
+            return About(tick.run_id, tick.codon_id)
+        case ended:
+            return About(ended.run_id)
+
+
+def _frame(event: Event) -> bytes:
+    frame = codec.encode(event)
+    if b"\n" in frame:
+        raise ValueError(f"the frame of {event.type} has a newline; it would be two lines")
+
+    return frame

@@ -1,0 +1,266 @@
+"""events.jsonl: one event a line, numbered 1, 2, 3 … without a gap.
+
+What survives: a line whose append returned with `durable` survives a power cut; one without it
+survives the death of the process, and a power cut after the next `sync`. A batch is written by one
+call, but a power cut may leave a prefix of it, so whoever writes must be able to live with every
+prefix (DESIGN 5: state = fold(journal) at each of them).
+
+A file can be broken in two ways, and they must not be mistaken for each other. A *torn tail* is
+what a crash leaves: bytes after the last good line in which no whole event stands. Nobody was told
+of them, so they are moved to a quarantine file and the journal goes on. *Damage* is a bad line with
+whole events after it: those were told to somebody, so it is raised and never repaired here.
+
+In between lies the hole: a power cut may persist later pages of an unsynced write and leave zeros
+for the earlier ones. Zeros never stand in JSON; where they begin after the last event that is known
+to be durable, they and all after them are a torn tail as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+
+import msgspec
+
+from hankweave_server import files
+
+
+class JournalCorrupt(Exception):
+    """A journal that cannot be trusted as it stands; a person must decide what to do with it."""
+
+    def __init__(self, path: Path, line: int, reason: str) -> None:
+        super().__init__(f"{path}, line {line}: {reason}")
+        self.path = path
+        self.line = line
+        self.reason = reason
+
+
+class JournalWriteFailed(Exception):
+    """An append or sync that the disk refused; the file ends where it ended before.
+
+    `__cause__` is the OSError. If even the way back failed, a note says so; then the next append
+    refuses to write after the fragment, and the next open cuts it off.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class JournalRepair:
+    """A torn tail that was cut off, and where its bytes are kept."""
+
+    quarantine: Path
+    bytes: int
+
+
+class Journal:
+    """An open journal: appends at the end, reads anywhere.
+
+    One thread may append or sync while another reads: a reader sees whole lines only, because the
+    table of line ends grows after the write.
+    """
+
+    def __init__(self, path: Path, descriptor: int, ends: array[int]) -> None:
+        self.path = path
+        self._descriptor = descriptor
+        self._ends = ends
+        """Offset after each line; the first entry is 0, the last one is the file's size."""
+
+    @classmethod
+    def open(
+        cls, path: Path, *, known_durable: int | None = None
+    ) -> tuple[Journal, JournalRepair | None]:
+        """Opens or creates the journal, and cuts off a torn tail.
+
+        `known_durable` is the last seq that is known to be on the disk; None trusts no hole.
+        Raises JournalCorrupt, with the file untouched, and OSError.
+        """
+        files.make_private_directory(path.parent)
+        descriptor = _open_private(path)
+        try:
+            with _mapped(descriptor) as content:
+                ends = _accepted(content)
+                tail = bytes(content[ends[-1] :])
+
+            repair = None
+            if tail:
+                _require_torn(path, tail, len(ends), known_durable)
+                repair = _cut(path, descriptor, ends[-1], tail)
+        except BaseException:
+            os.close(descriptor)
+            raise
+
+        return cls(path, descriptor, ends), repair
+
+    @property
+    def last_seq(self) -> int:
+        return len(self._ends) - 1
+
+    def read(self, since_seq: int, limit: int | None = None) -> list[bytes]:
+        """Returns the lines after a seq, oldest first, without their newlines."""
+        ends = self._ends
+        last = len(ends) - 1
+        first = min(max(since_seq, 0), last)
+        until = last if limit is None else min(last, first + max(limit, 0))
+        begin, end = ends[first], ends[until]
+        if begin == end:
+            return []
+
+        return _pread_all(self._descriptor, end - begin, begin).split(b"\n")[:-1]
+
+    def append(self, lines: Sequence[bytes], *, durable: bool) -> None:
+        """Writes lines, given without newlines, by one call; raises JournalWriteFailed.
+
+        On a failure the file is truncated to where it ended before anything else happens, so that
+        the next line can never fuse with a fragment of this one.
+        """
+        self._require_untouched()
+        written = array("Q", accumulate((len(line) + 1 for line in lines), initial=self._ends[-1]))
+        try:
+            files.write_all(self._descriptor, b"".join(line + b"\n" for line in lines))
+            if durable:
+                os.fdatasync(self._descriptor)
+        except OSError as error:
+            raise self._taken_back(error) from error
+
+        self._ends.extend(written[1:])
+
+    def sync(self) -> None:
+        """Makes all that was appended durable; raises JournalWriteFailed."""
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            raise JournalWriteFailed(f"Cannot sync the journal: {error}") from error
+
+    def close(self) -> None:
+        """Closes the file; a second call does nothing."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _taken_back(self, error: OSError) -> JournalWriteFailed:
+        failure = JournalWriteFailed(f"Cannot append to the journal: {error}")
+        try:
+            os.ftruncate(self._descriptor, self._ends[-1])
+        except OSError as second:
+            failure.add_note(f"The fragment could not be truncated: {second}")
+
+        return failure
+
+    def _require_untouched(self) -> None:
+        size = os.fstat(self._descriptor).st_size
+        if size != self._ends[-1]:
+            raise JournalWriteFailed(
+                f"The journal has {size} bytes, not {self._ends[-1]}: another program wrote to it, "
+                "or a failed append could not be taken back."
+            )
+
+
+class _Line(msgspec.Struct):
+    """What makes a line an event to the journal; the rest is its readers' concern."""
+
+    type: str
+    seq: int = 0
+    """0 in a journal that Hankweave wrote: an event, but none of ours."""
+
+
+_decode_line = msgspec.json.Decoder(_Line).decode
+
+
+def _seq_in(line: bytes) -> int | None:
+    """Returns the seq of a line that holds a whole event; None for anything else."""
+    try:
+        return _decode_line(line).seq
+    except (msgspec.MsgspecError, UnicodeError, RecursionError, ValueError):
+        return None
+
+
+def _accepted(content: bytes | mmap.mmap) -> array[int]:
+    """Finds the ends of the lines whose seqs are 1, 2, 3 … up to the first that is not."""
+    ends = array("Q", [0])
+    begin = 0
+    while (newline := content.find(b"\n", begin)) >= 0:
+        if _seq_in(content[begin:newline]) != len(ends):
+            break
+
+        begin = newline + 1
+        ends.append(begin)
+
+    return ends
+
+
+def _require_torn(path: Path, tail: bytes, number: int, known_durable: int | None) -> None:
+    """Raises JournalCorrupt unless the tail is what a crash can leave."""
+    lines = tail.split(b"\n")[:-1]
+    seqs = [seq for seq in map(_seq_in, lines) if seq is not None]
+    is_hole = bool(lines) and b"\0" in lines[0]
+    if not seqs or (is_hole and known_durable is not None and number > known_durable):
+        return
+
+    first = _seq_in(lines[0])
+    found = "is no event" if first is None else f"has seq {first}"
+    raise JournalCorrupt(
+        path,
+        number,
+        f"the line {found} where seq {number} must stand, and {len(seqs)} whole events stand "
+        "from there on",
+    )
+
+
+def _cut(path: Path, descriptor: int, end: int, tail: bytes) -> JournalRepair:
+    """Keeps the tail in a file of its own, durably, and only then takes it off the journal."""
+    quarantine = _free_name(path.with_name(f"{path.stem}.quarantine"))
+    files.write_private(quarantine, tail, durable=True)
+    files.sync_directory(path.parent)
+    os.ftruncate(descriptor, end)
+    os.fsync(descriptor)
+    return JournalRepair(quarantine, len(tail))
+
+
+def _free_name(base: Path) -> Path:
+    number = 1
+    while (candidate := base.with_name(f"{base.name}-{number}")).exists():
+        number += 1
+
+    return candidate
+
+
+def _open_private(path: Path) -> int:
+    flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+    with contextlib.suppress(FileNotFoundError):
+        return os.open(path, flags)
+
+    descriptor = os.open(path, flags | os.O_CREAT, files.PRIVATE_FILE)
+    files.sync_directory(path.parent)
+    files.sync_directory(path.parent.parent)
+    return descriptor
+
+
+@contextlib.contextmanager
+def _mapped(descriptor: int) -> Iterator[bytes | mmap.mmap]:
+    """Maps the file, so that a long journal is scanned without being read into memory."""
+    if os.fstat(descriptor).st_size == 0:
+        yield b""
+        return
+
+    with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as content:
+        yield content
+
+
+def _pread_all(descriptor: int, count: int, offset: int) -> bytes:
+    """Reads exactly `count` bytes; pread(2) may return fewer than it was asked for."""
+    parts: list[bytes] = []
+    while count > 0:
+        part = os.pread(descriptor, count, offset)
+        if not part:
+            raise OSError(f"the journal is {count} bytes shorter than it was")
+
+        parts.append(part)
+        count -= len(part)
+        offset += len(part)
+
+    return b"".join(parts)

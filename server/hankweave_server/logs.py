@@ -1,0 +1,103 @@
+"""server.log: one readable line for each thing the server did (seed 001, logs/).
+
+structlog makes the events, the standard library's rotating handler keeps the file. The format is
+seed 001's: `2025-01-04T12:00:00.000Z [INFO] Beginning codon: observe#0`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from hankweave_protocol import instants
+from hankweave_server import files
+
+MAX_BYTES = 16 * 1024 * 1024
+BACKUPS = 4
+
+Logger = structlog.stdlib.BoundLogger
+
+
+def logger(name: str) -> Logger:
+    """Returns the logger of a room; what it says goes to server.log once that is open."""
+    bound: Logger = structlog.stdlib.get_logger(name)
+    return bound
+
+
+class _PrivateRotatingHandler(RotatingFileHandler):
+    """A rotating file that only its owner can read."""
+
+    def _open(self) -> Any:
+        descriptor = os.open(
+            self.baseFilename,
+            os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW,
+            files.PRIVATE_FILE,
+        )
+        return os.fdopen(descriptor, self.mode, encoding=self.encoding)
+
+
+@contextmanager
+def server_log(path: Path) -> Iterator[None]:
+    """Sends everything logged to the file while the context lasts."""
+    files.make_private_directory(path.parent)
+    handler = _PrivateRotatingHandler(
+        path, maxBytes=MAX_BYTES, backupCount=BACKUPS, encoding="utf-8"
+    )
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=_SHARED, processors=[_forget_record, _render]
+        )
+    )
+    _configure()
+    root = logging.getLogger()
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        handler.close()
+
+
+def _configure() -> None:
+    structlog.configure(
+        processors=[*_SHARED, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )
+
+
+def _stamp(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    event["timestamp"] = instants.to_text(datetime.now(UTC))
+    return event
+
+
+def _forget_record(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    event.pop("_record", None)
+    event.pop("_from_structlog", None)
+    return event
+
+
+def _render(_: Any, __: str, event: MutableMapping[str, Any]) -> str:
+    stamp, level = event.pop("timestamp"), str(event.pop("level")).upper()
+    message, trace = event.pop("event"), event.pop("exception", None)
+    facts = "".join(f" {key}={value!r}" for key, value in sorted(event.items()))
+    line = f"{stamp} [{level}] {message}{facts}"
+    return line if trace is None else f"{line}\n{trace}"
+
+
+_SHARED: list[Any] = [
+    structlog.stdlib.add_log_level,
+    structlog.stdlib.PositionalArgumentsFormatter(),
+    _stamp,
+    structlog.processors.format_exc_info,
+]

@@ -1,0 +1,92 @@
+"""The guard: the file whose flock grants, and whose content names the last grantee."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import socket
+import stat
+from pathlib import Path
+
+from hankweave_protocol import codec
+from hankweave_server import files
+from hankweave_server.domain.liveness import GuardOwner
+from hankweave_server.runtime_lock import processes
+from hankweave_server.runtime_lock.record import MISSING, decoded
+
+_LARGEST = 64 * 1024
+
+
+class GuardBusy(Exception):
+    """Somebody holds the guard; `owner` is what stands in it, where that can be read."""
+
+    def __init__(self, owner: GuardOwner | None) -> None:
+        super().__init__("the guard is held")
+        self.owner = owner
+
+
+def granted_guard(path: Path) -> int:
+    """Opens the guard and takes its lock, which lasts until the descriptor is closed.
+
+    Raises GuardBusy when somebody else holds it; then nothing was changed.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    while True:
+        guard = os.open(path, flags, files.PRIVATE_FILE)
+        with contextlib.ExitStack() as undo:
+            undo.callback(os.close, guard)
+            _lock(guard, path)
+            if still_named(path, guard):
+                undo.pop_all()
+                return guard
+
+
+def _lock(guard: int, path: Path) -> None:
+    if not stat.S_ISREG(os.fstat(guard).st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+
+    try:
+        fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise GuardBusy(guard_owner(guard)) from None
+
+
+def still_named(path: Path, descriptor: int) -> bool:
+    """Tells whether the path leads to the open file: not to another one, and not to nothing."""
+    try:
+        named = os.stat(path, follow_symlinks=False)
+    except OSError as error:
+        if error.errno in MISSING:
+            return False
+
+        raise
+
+    return os.path.samestat(named, os.fstat(descriptor))
+
+
+def guard_owner(guard: int) -> GuardOwner | None:
+    return decoded(GuardOwner, os.pread(guard, _LARGEST, 0))
+
+
+def write_owner(guard: int, owner: GuardOwner) -> None:
+    """Writes in place: a rename would make another inode, and an empty file would name nobody."""
+    content = codec.encode(owner)
+    os.pwrite(guard, content, 0)
+    os.ftruncate(guard, len(content))
+    os.fsync(guard)
+
+
+def identity(start_time: str) -> GuardOwner:
+    """Describes this process as an owner whose runtime.lock says this `startTime`."""
+    ticks = processes.start_ticks(os.getpid())
+    assert ticks is not None
+    return GuardOwner(
+        pid=os.getpid(),
+        start_ticks=ticks,
+        boot_id=processes.boot_id(),
+        pid_namespace=processes.pid_namespace(),
+        host=socket.gethostname(),
+        start_time=start_time,
+    )

@@ -1,0 +1,224 @@
+"""Taking the execution directory, holding it, and giving it up."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from hankweave_protocol import codec
+from hankweave_protocol.ids import RunId
+from hankweave_protocol.instants import to_text
+from hankweave_protocol.records import RuntimeLock
+from hankweave_server import files
+from hankweave_server.clock import Clock
+from hankweave_server.domain.liveness import GuardOwner, PreviousOwner, heartbeat_age
+from hankweave_server.layout import Layout
+from hankweave_server.runtime_lock.errors import LockHeld, LockLost, described
+from hankweave_server.runtime_lock.examination import HeartbeatWatch, examine
+from hankweave_server.runtime_lock.guard import (
+    GuardBusy,
+    granted_guard,
+    guard_owner,
+    identity,
+    still_named,
+    write_owner,
+)
+from hankweave_server.runtime_lock.record import read_record
+
+HEARTBEAT_INTERVAL = timedelta(seconds=30)  # Seed 001: `lastHeartbeat`, "every 30 seconds".
+
+
+def acquire(
+    layout: Layout,
+    clock: Clock,
+    run_id: RunId | None = None,
+    *,
+    wait: Callable[[float], None] = time.sleep,
+) -> HeldLock:
+    """Takes the execution directory, or raises LockHeld and leaves it as it was.
+
+    Waits only where another program left a lock without a guard and its process cannot be found:
+    then it watches, up to `FOREIGN_WATCH`, whether the heartbeat moves; `wait` takes seconds.
+    """
+    files.make_private_directory(layout.state_directory)
+    watch = HeartbeatWatch(layout.runtime_lock, clock, wait)
+    if not os.path.lexists(layout.lock_guard):
+        # None of ours was ever here. An owner of another program must not even find a guard.
+        examine(layout.runtime_lock, None, watch, clock)
+
+    with contextlib.ExitStack() as undo:
+        guard = _granted(layout, clock)
+        undo.callback(os.close, guard)
+        previous = examine(layout.runtime_lock, guard_owner(guard), watch, clock)
+        folder = os.open(layout.state_directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        undo.callback(os.close, folder)
+        now = to_text(clock.now())
+        record = RuntimeLock(pid=os.getpid(), run_id=run_id, start_time=now, last_heartbeat=now)
+        files.remove_durably(layout.runtime_lock)
+        write_owner(guard, identity(now))
+        files.replace_durably(layout.runtime_lock, codec.encode(record))
+        held = HeldLock(layout, clock, guard, folder, record, previous)
+        held.verify()
+        undo.pop_all()
+
+    return held
+
+
+class HeldLock:
+    """The execution directory is ours, until `release` or until `verify` says otherwise.
+
+    Safe to use from several threads.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        clock: Clock,
+        guard: int,
+        folder: int,
+        record: RuntimeLock,
+        previous: PreviousOwner | None,
+    ) -> None:
+        self.previous = previous
+        self._layout = layout
+        self._clock = clock
+        self._guard = guard
+        self._folder = folder
+        # The folder as it was granted: if another one takes its path, nothing is written there.
+        self._lock_file = Path(f"/proc/self/fd/{folder}") / layout.runtime_lock.name
+        self._record = record
+        self._loss: str | None = None
+        self._is_released = False
+        self._gate = threading.Lock()
+
+    @property
+    def record(self) -> RuntimeLock:
+        return self._record
+
+    def update(self, *, run_id: RunId | None = None, port: int | None = None) -> None:
+        """Writes the current run or the port into runtime.lock; what is None stays as it was."""
+        with self._gate:
+            self._verify()
+            self._record = msgspec.structs.replace(
+                self._record,
+                run_id=self._record.run_id if run_id is None else run_id,
+                port=self._record.port if port is None else port,
+            )
+            self._write()
+
+    def verify(self) -> None:
+        """Raises LockLost unless the directory is still ours; a loss is final."""
+        with self._gate:
+            self._verify()
+
+    async def heartbeat(
+        self,
+        interval: timedelta = HEARTBEAT_INTERVAL,
+        *,
+        on_lost: Callable[[LockLost], None],
+    ) -> None:
+        """Refreshes runtime.lock until cancelled, released or lost; a loss is told to `on_lost`.
+
+        Beats in a thread of its own, so that neither a blocked event loop nor busy worker threads
+        delay it.
+        """
+        stopped = threading.Event()
+        try:
+            loss = await anyio.to_thread.run_sync(
+                self._beat_until,
+                stopped,
+                interval,
+                abandon_on_cancel=True,
+                limiter=anyio.CapacityLimiter(1),
+            )
+        finally:
+            stopped.set()
+
+        if loss is not None:
+            on_lost(loss)
+
+    def release(self) -> None:
+        """Gives the directory up: runtime.lock goes, if it is still ours; the guard stays.
+
+        Call it when all writers have ended: the guard is closed last.
+        """
+        with self._gate, contextlib.ExitStack() as closing:
+            if self._is_released:
+                return
+
+            self._is_released = True
+            closing.callback(os.close, self._guard)
+            closing.callback(os.close, self._folder)
+            with contextlib.suppress(LockLost):
+                self._verify()
+                files.remove_durably(self._lock_file)
+
+            self._loss = self._loss or "it was given up"
+
+    def _beat_until(self, stopped: threading.Event, interval: timedelta) -> LockLost | None:
+        while not stopped.wait(interval.total_seconds()):
+            with self._gate:
+                if self._is_released:
+                    return None
+
+                try:
+                    self._beat()
+                except LockLost as loss:
+                    return loss
+
+        return None
+
+    def _beat(self) -> None:
+        # A full disk is no reason to end the agents: the stamp that stands still shows it.
+        with contextlib.suppress(OSError):
+            self._verify()
+            self._write()
+
+    def _verify(self) -> None:
+        self._loss = self._loss or self._find_loss()
+        if self._loss is not None:
+            raise LockLost(self._loss)
+
+    def _find_loss(self) -> str | None:
+        if not still_named(self._layout.lock_guard, self._guard):
+            return "its lock guard is gone or another one"
+
+        # A lock that is missing or torn names nobody else; the next beat writes it again.
+        found = read_record(self._lock_file)
+        if found is None or self._is_ours(found):
+            return None
+
+        return f"its runtime.lock was taken over by {described(found, found.pid)}"
+
+    def _is_ours(self, found: RuntimeLock) -> bool:
+        ours = self._record
+        return (found.pid, found.start_time) == (ours.pid, ours.start_time)
+
+    def _write(self) -> None:
+        now = to_text(self._clock.now())
+        self._record = msgspec.structs.replace(self._record, last_heartbeat=now)
+        files.replace(self._lock_file, codec.encode(self._record))
+
+
+def _granted(layout: Layout, clock: Clock) -> int:
+    try:
+        return granted_guard(layout.lock_guard)
+    except GuardBusy as busy:
+        raise _held_by(busy.owner, read_record(layout.runtime_lock), clock) from None
+
+
+def _held_by(owner: GuardOwner | None, record: RuntimeLock | None, clock: Clock) -> LockHeld:
+    if record is None or (owner is not None and not owner.wrote(record)):
+        # It is just starting or ending; what stands in runtime.lock is about somebody else.
+        return LockHeld(None, None if owner is None else owner.pid, None)
+
+    return LockHeld(record, record.pid, heartbeat_age(record, clock.now()))

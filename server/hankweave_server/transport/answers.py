@@ -1,0 +1,90 @@
+"""Idempotent command ids: what was answered once is answered the same again.
+
+A client whose connection broke cannot know whether its command was done. It sends the same frame
+with the same id again, on whatever connection, and gets the first answer, waiting for it where the
+first is still at work. The book is memory only: after a restart of the server an id is new.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import anyio
+
+from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.ids import CommandId
+
+KEPT_ANSWERS = 1_000
+KEPT_BYTES = 16 * 1024 * 1024  # A thousand reports of large rollbacks would be gigabytes.
+
+Frames = tuple[bytes, ...]
+_Key = tuple[CommandId, bytes]
+
+
+@dataclass(slots=True)
+class _Entry:
+    done: anyio.Event = field(default_factory=anyio.Event)
+    frames: Frames | None = None
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.frames or ()))
+
+
+class AnswerBook:
+    """The last answers to commands that change something, for all connections."""
+
+    def __init__(self, kept: int = KEPT_ANSWERS, kept_bytes: int = KEPT_BYTES) -> None:
+        self._kept = kept
+        self._kept_bytes = kept_bytes
+        self._bytes = 0
+        self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
+
+    async def once(
+        self, command_id: CommandId, frame: bytes, do: Callable[[], Awaitable[Frames]]
+    ) -> Frames:
+        """Returns what `do` answers, calling it only for an id and frame it has not seen.
+
+        Raises Refused (SHUTTING_DOWN) where the first was cancelled while this one waited.
+        """
+        key = (command_id, hashlib.sha256(frame).digest())
+        known = self._entries.get(key)
+        if known is not None:
+            self._entries.move_to_end(key)
+            return await _outcome_of(known)
+
+        entry = self._entries[key] = _Entry()
+        try:
+            entry.frames = await do()
+        finally:
+            entry.done.set()
+            if entry.frames is None:
+                del self._entries[key]
+
+        self._bytes += entry.size
+        self._forget_oldest()
+        return entry.frames
+
+    def _forget_oldest(self) -> None:
+        if self._is_within_bounds():
+            return
+
+        answered = [key for key, entry in self._entries.items() if entry.done.is_set()]
+        for key in answered:
+            self._bytes -= self._entries.pop(key).size
+            if self._is_within_bounds():
+                return
+
+    def _is_within_bounds(self) -> bool:
+        return len(self._entries) <= self._kept and self._bytes <= self._kept_bytes
+
+
+async def _outcome_of(entry: _Entry) -> Frames:
+    await entry.done.wait()
+    if entry.frames is None:
+        raise Refused(ErrorCode.SHUTTING_DOWN, "The server is shutting down.")
+
+    return entry.frames

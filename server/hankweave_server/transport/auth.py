@@ -1,0 +1,144 @@
+"""Who may do what: two tokens, two roles, new at each start (DESIGN 9, "Access").
+
+The role comes from the token, never from what the client claims. The files tell the tokens to
+whoever may read the execution directory; a crash leaves them behind, naming tokens that no server
+accepts any more, and the next start overwrites them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import ipaddress
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import assert_never
+
+from hankweave_protocol.replies import Mode
+from hankweave_server.files import make_private_directory, replace
+
+TOKEN_BYTES = 32  # 256 bits: guessing is hopeless, so failures need no counting.
+
+
+class Role(Enum):
+    """What a token stands for."""
+
+    VIEWER = "viewer"
+    CONTROLLER = "controller"
+
+    def grants(self, wanted: Mode) -> Mode:
+        """Returns the mode a client gets: what it asked for, but never more than its role."""
+        match self:
+            case Role.VIEWER:
+                return "readonly"
+            case Role.CONTROLLER:
+                return wanted
+            case _:
+                assert_never(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Keyring:
+    """The two tokens of one server start."""
+
+    controller: str
+    viewer: str
+
+    @classmethod
+    def new(cls) -> Keyring:
+        return cls(secrets.token_hex(TOKEN_BYTES), secrets.token_hex(TOKEN_BYTES))
+
+    def role_of(self, token: str) -> Role | None:
+        """Finds the role of a token, in a time that says nothing about the tokens."""
+        given = token.encode("utf-8", "replace")
+        is_controller = hmac.compare_digest(given, self.controller.encode())
+        is_viewer = hmac.compare_digest(given, self.viewer.encode())
+        if is_controller:
+            return Role.CONTROLLER
+
+        return Role.VIEWER if is_viewer else None
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The request named a token that holds, or none is needed."""
+
+    role: Role
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """The request named no token: the handshake must."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """The request named a token that does not hold."""
+
+
+Admission = Admitted | Undecided | Rejected
+
+
+class Gate:
+    """Judges requests and handshakes; without a keyring (`--no-token`) loopback is trusted."""
+
+    def __init__(self, keyring: Keyring | None) -> None:
+        self._keyring = keyring
+
+    def admit(self, authorizations: list[str], query_tokens: list[str], peer: str) -> Admission:
+        """Judges a request by its Authorization headers and `token` parameters."""
+        if self._keyring is None:
+            return Admitted(Role.CONTROLLER) if is_loopback(peer) else Rejected()
+
+        tokens = [_bearer(header) for header in authorizations] + list(query_tokens)
+        if not tokens:
+            return Undecided()
+
+        roles = {None if token is None else self._keyring.role_of(token) for token in tokens}
+        role = roles.pop()
+        # One wrong token among right ones, or two roles at once, is nobody's honest request.
+        return Rejected() if role is None or roles else Admitted(role)
+
+    def role_for(self, token: str | None, admitted: Role | None) -> Role | None:
+        """Judges a handshake: its token where it has one, else what the request brought."""
+        if self._keyring is None or token is None:
+            return admitted
+
+        return self._keyring.role_of(token)
+
+
+@contextlib.contextmanager
+def issued_tokens(controller: Path, viewer: Path) -> Iterator[Keyring]:
+    """Writes new tokens, the bare token and a newline, for the owner alone; removes them after."""
+    keyring = Keyring.new()
+    make_private_directory(controller.parent)
+    replace(controller, f"{keyring.controller}\n".encode())
+    replace(viewer, f"{keyring.viewer}\n".encode())
+    try:
+        yield keyring
+    finally:
+        withdraw_tokens(controller, viewer)
+
+
+def withdraw_tokens(*paths: Path) -> None:
+    """Removes token files, also those a crashed server left behind."""
+    for path in paths:
+        path.unlink(missing_ok=True)
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _bearer(header: str) -> str | None:
+    scheme, _, token = header.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else None

@@ -1,0 +1,294 @@
+"""One client: its handshake, then its commands, one at a time and in order.
+
+Knows no socket. Frames come in through `receive`; what goes out leaves through an `Outlet`, so that
+a test can be a list. Whatever a client sends, it gets an answer with a code and the connection goes
+on: a refusal is for this client alone and leaves no trace anywhere else (DESIGN 9, "Bad input").
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import anyio
+import msgspec
+from anyio.lowlevel import checkpoint
+
+from hankweave_protocol.codec import (
+    decode_command,
+    decode_envelope,
+    decode_handshake,
+    decode_value,
+    encode,
+)
+from hankweave_protocol.commands import Command
+from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.ids import ClientId, CommandId
+from hankweave_protocol.replies import HandshakeData, HandshakeResponse, HandshakeResponseData
+from hankweave_protocol.shapes import Value
+from hankweave_server.clock import Clock
+from hankweave_server.transport.answers import AnswerBook, Frames
+from hankweave_server.transport.auth import Gate, Role
+from hankweave_server.transport.doors import Caller, Doors
+from hankweave_server.transport.frames import (
+    error_frame,
+    event_frame,
+    failure_frame,
+    success_frame,
+)
+from hankweave_server.transport.outbox import ClientGone
+from hankweave_server.transport.rate import TokenBucket
+
+MAX_FRAME = 1024 * 1024  # Bytes; commands are small, and a prompt is not sent over the wire.
+HISTORY_SHOWN = 50  # Hankweave's handshakeHistoryLimit.
+HISTORY_PAGE = 200  # Lines read at once for a late joiner: some hundred kilobytes.
+POLICY_VIOLATION = 1008
+
+_log = logging.getLogger("hankweave.transport")
+
+
+@dataclass(frozen=True, slots=True)
+class Outlet:
+    """The way out to one client."""
+
+    send: Callable[[bytes], None]
+    room: Callable[[], Awaitable[None]]
+    """Waits until much more can be sent; raises ClientGone."""
+    join: Callable[[int], bool]
+    """Makes the client live after a seq; False where the journal has gone on since."""
+    close: Callable[[int, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all connections of a server have in common."""
+
+    doors: Doors
+    gate: Gate
+    answers: AnswerBook
+    clock: Clock
+
+
+class _Labels(Value):
+    """What can be told of a frame that could not be taken."""
+
+    id: CommandId | None = None
+    type: str | None = None
+
+
+class Connection:
+    """The server's side of one client."""
+
+    def __init__(
+        self, client_id: ClientId, peer: str, role: Role | None, outlet: Outlet, shared: Shared
+    ) -> None:
+        """`role` is what the request's token stood for; None: the handshake must bring one."""
+        self._client_id = client_id
+        self._peer = peer
+        self._role = role
+        self._outlet = outlet
+        self._doors = shared.doors
+        self._gate = shared.gate
+        self._answers = shared.answers
+        self._clock = shared.clock
+        self._bucket = TokenBucket(shared.clock.monotonic())
+        self._caller: Caller | None = None
+        self._wants_replies = False
+        self.greeted = anyio.Event()
+        """Set when a handshake was accepted."""
+
+    async def receive(self, frame: str | bytes) -> None:
+        """Does what one frame asks for; raises ClientGone where nobody is left to answer.
+
+        A text frame comes as str, a binary one as bytes.
+        """
+        try:
+            self._refuse_form(frame)
+            await self._take(frame)
+        except Refused as refusal:
+            self._refuse(refusal, frame)
+        except ClientGone:
+            raise
+        except Exception:
+            _log.exception("A frame of %s could not be served.", self._client_id)
+            self._refuse(_internal_error(), frame)
+
+    # --- what is refused ------------------------------------------------------------------------
+
+    def _refuse_form(self, frame: str | bytes) -> None:
+        if not self._bucket.take(self._clock.monotonic()):
+            raise Refused(
+                ErrorCode.RATE_LIMITED,
+                "Too many messages.",
+                hint="At most 200 a second, 400 in a burst.",
+            )
+
+        if isinstance(frame, bytes):
+            raise Refused(
+                ErrorCode.INVALID_COMMAND,
+                "Binary frames are not understood.",
+                path="$",
+                hint="Send one JSON object in a text frame.",
+            )
+
+        if len(frame) > MAX_FRAME or len(frame.encode()) > MAX_FRAME:
+            raise Refused(
+                ErrorCode.FRAME_TOO_LARGE, f"A frame may have {MAX_FRAME} bytes.", path="$"
+            )
+
+    def _refuse(self, refusal: Refused, frame: str | bytes) -> None:
+        labels = _labels_of(frame)
+        self._outlet.send(self._refusal_frame(refusal, labels.id, labels.type))
+
+    def _refusal_frame(
+        self, refusal: Refused, command_id: CommandId | None, context: str | None
+    ) -> bytes:
+        if self._wants_replies:
+            return failure_frame(refusal, command_id, self._clock)
+
+        return error_frame(refusal, context, self._clock)
+
+    # --- handshake ------------------------------------------------------------------------------
+
+    async def _take(self, frame: str | bytes) -> None:
+        kind, _ = decode_envelope(frame)
+        if kind == "handshake":
+            await self._greet(decode_handshake(frame).data)
+        elif self._caller is None:
+            raise Refused(
+                ErrorCode.HANDSHAKE_REQUIRED,
+                "Handshake required before sending commands.",
+                hint='Send {"type": "handshake", "data": {"mode": "readonly"}} first.',
+            )
+        else:
+            await self._obey(decode_command(frame), frame, self._caller)
+
+    async def _greet(self, hello: HandshakeData) -> None:
+        """Grants a mode, and the first time makes the client live; a second one may change mode."""
+        self._wants_replies = hello.protocol_version is not None
+        role = self._gate.role_for(hello.token, self._role)
+        if role is None:
+            self._turn_away()
+            return
+
+        last = self._doors.last_seq()
+        since = last if hello.since_seq is None else hello.since_seq
+        if not 0 <= since <= last:
+            raise Refused(
+                ErrorCode.INVALID_COMMAND,
+                f"The journal ends at {last}; {since} is not in it.",
+                path="$.data.sinceSeq",
+                hint="This is another execution's journal: connect without sinceSeq.",
+            )
+
+        self._role = role
+        caller = Caller(
+            client_id=self._client_id,
+            mode=role.grants(hello.mode),
+            peer=self._peer,
+            wants_replies=self._wants_replies,
+        )
+        self._introduce(caller, last, hello)
+        self.greeted.set()
+        if self._caller is None:
+            await self._catch_up(since)
+
+        self._caller = caller
+        await self._doors.greeted(caller)
+
+    def _turn_away(self) -> None:
+        refusal = Refused(
+            ErrorCode.UNAUTHORIZED,
+            "This needs a token that holds.",
+            path="$.data.token",
+            hint="It stands in .hankweave/server.token of the execution directory.",
+        )
+        self._outlet.send(self._refusal_frame(refusal, None, "handshake"))
+        self._outlet.close(POLICY_VIOLATION, "unauthorized")
+
+    def _introduce(self, caller: Caller, last: int, hello: HandshakeData) -> None:
+        lines: list[bytes] = []
+        if hello.send_previous_events:
+            lines = self._doors.history(max(0, last - HISTORY_SHOWN), HISTORY_SHOWN)
+
+        response = HandshakeResponseData(
+            client_id=caller.client_id,
+            mode=caller.mode,
+            event_history=tuple(msgspec.Raw(line) for line in reversed(lines)),
+            total_events=last,
+        )
+        self._outlet.send(encode(HandshakeResponse(data=response)))
+        self._outlet.send(event_frame(self._doors.ready(), self._clock))
+        if caller.wants_replies:
+            self._outlet.send(event_frame(self._doors.snapshot(), self._clock))
+
+    async def _catch_up(self, since: int) -> None:
+        """Sends what the client lacks from the journal, then hands it over to the live stream."""
+        sent = since
+        while not self._outlet.join(sent):
+            lines = self._doors.history(sent, HISTORY_PAGE)
+            if not lines:
+                raise RuntimeError(f"the journal gives nothing after {sent}, and there is more")
+
+            for line in lines:
+                await self._outlet.room()
+                self._outlet.send(line)
+                sent += 1  # Seqs have no gap (DESIGN 5), so counting is knowing.
+
+            await checkpoint()
+
+    # --- commands -------------------------------------------------------------------------------
+
+    async def _obey(self, command: Command, frame: str | bytes, caller: Caller) -> None:
+        mutates = command.data.MUTATES
+        if mutates and caller.mode == "readonly":
+            raise Refused(
+                ErrorCode.INSUFFICIENT_PERMISSIONS,
+                f"A readonly client may not send {command.type}.",
+                path="$.type",
+                hint="Handshake as readandwrite, with the token of .hankweave/server.token.",
+            )
+
+        async def do() -> Frames:
+            return await self._do(command, caller)
+
+        if mutates and caller.wants_replies:
+            text = frame.encode() if isinstance(frame, str) else frame
+            frames = await self._answers.once(command.id, text, do)
+        else:
+            frames = await do()
+
+        for answer in frames:
+            await self._outlet.room()
+            self._outlet.send(answer)
+
+    async def _do(self, command: Command, caller: Caller) -> Frames:
+        try:
+            answer = await self._doors.handle(command, caller)
+            events = tuple(event_frame(event, self._clock) for event in answer.targeted)
+            if not caller.wants_replies:
+                return events
+
+            return (*events, success_frame(command.id, answer.data, self._clock))
+        except Refused as refusal:
+            return (self._refusal_frame(refusal, command.id, command.type),)
+        except Exception:
+            _log.exception("%s of %s failed.", command.type, self._client_id)
+            return (self._refusal_frame(_internal_error(), command.id, command.type),)
+
+
+def _internal_error() -> Refused:
+    return Refused(
+        ErrorCode.INTERNAL_ERROR,
+        "The server failed to do this.",
+        hint="Its log, .hankweave/logs/server.log, says why.",
+    )
+
+
+def _labels_of(frame: str | bytes) -> _Labels:
+    """Reads what can be read of a bad frame, so that its sender knows which one it was."""
+    try:
+        return decode_value(_Labels, frame)
+    except Refused:
+        return _Labels()

@@ -1,0 +1,61 @@
+"""What the transport is handed: the callables through which it reaches the rest of the server."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from hankweave_protocol.commands import Command
+from hankweave_protocol.events import EventData, ServerReady, StateSnapshot
+from hankweave_protocol.ids import ClientId
+from hankweave_protocol.replies import Mode
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sends a command, as granted by the handshake."""
+
+    client_id: ClientId
+    mode: Mode
+    peer: str
+    """`address:port` of the other end."""
+    wants_replies: bool
+    """True where the client sent `protocolVersion`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command comes back with."""
+
+    data: object | None
+    """The reply's data, anything msgspec can encode; None: it was done, there is nothing to say."""
+    targeted: tuple[EventData, ...] = ()
+    """Events for this client alone (pong, history.batch); they stand before the reply."""
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What `/healthz` and `/readyz` say."""
+
+    alive: bool
+    ready: bool
+    """True where commands are taken: recovered, and not shutting down."""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """The rest of the server, seen from a socket. Only `handle` and `greeted` may wait."""
+
+    handle: Callable[[Command, Caller], Awaitable[Answer]]
+    """Does one command; raises Refused where the caller asked for what cannot be done."""
+    history: Callable[[int, int | None], list[bytes]]
+    """Journal lines with a seq greater than the first argument, oldest first, at most so many."""
+    last_seq: Callable[[], int]
+    ready: Callable[[], ServerReady]
+    snapshot: Callable[[], StateSnapshot]
+    greeted: Callable[[Caller], Awaitable[None]]
+    """Told after each handshake: autostart and the idle event are decided behind it."""
+    health: Callable[[], Health]
+    metrics: Callable[[], bytes]
+    """Prometheus text format."""

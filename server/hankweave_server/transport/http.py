@@ -1,0 +1,192 @@
+"""What stands before the upgrade: who may knock, and the few pages the port serves.
+
+A web page that somebody opens can send requests to loopback, and a name it controls can resolve to
+loopback (DNS rebinding). So Host must be one of our own addresses, and Origin, where there is one,
+one of our own pages: exact strings, never patterns (DESIGN 9, "Access").
+Nothing here changes anything: whatever does goes over the WebSocket and so into the log.
+"""
+
+from __future__ import annotations
+
+import mimetypes
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from importlib.resources import files
+from typing import assert_never
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+from websockets.datastructures import Headers
+from websockets.http11 import Request, Response
+
+from hankweave_server.transport.auth import (
+    Admitted,
+    Gate,
+    Rejected,
+    Role,
+    Undecided,
+)
+from hankweave_server.transport.doors import Doors
+
+SOCKET_PATHS = frozenset({"/", "/ws"})
+LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Under which names this server may be spoken to."""
+
+    hosts: frozenset[str]
+    """Exact Host headers: name and port."""
+    origins: frozenset[str]
+
+    @classmethod
+    def of(
+        cls, port: int, *, tls: bool, names: tuple[str, ...], origins: tuple[str, ...]
+    ) -> Addresses:
+        scheme = "https" if tls else "http"
+        hosts = {f"{name}:{port}" for name in LOOPBACK_NAMES + names}
+        if port == (443 if tls else 80):
+            hosts |= set(LOOPBACK_NAMES + names)  # Browsers leave a scheme's own port out.
+
+        return cls(
+            frozenset(hosts), frozenset({f"{scheme}://{host}" for host in hosts} | {*origins})
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """The request may become a WebSocket; `role` is None where the handshake must bring a token."""
+
+    role: Role | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    body: bytes
+    content_type: str
+
+
+class FrontDoor:
+    """Judges each request: an upgrade, a page, or a refusal."""
+
+    def __init__(self, addresses: Addresses, gate: Gate, doors: Doors) -> None:
+        self._addresses = addresses
+        self._gate = gate
+        self._doors = doors
+        self._pages = _read_pages()
+        sockets = " ".join(sorted(_socket_origin(origin) for origin in addresses.origins))
+        self._policy = (
+            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+            f"connect-src 'self' {sockets}; base-uri 'none'; form-action 'none'; "
+            "frame-ancestors 'none'"
+        )
+
+    def judge(self, request: Request, peer: str) -> Upgrade | Response:
+        """Decides about one request; `peer` is the address of the other end."""
+        hosts = request.headers.get_all("Host")
+        if len(hosts) != 1 or hosts[0].lower() not in self._addresses.hosts:
+            return self._text(HTTPStatus.FORBIDDEN, "This host is not served here.")
+
+        origins = request.headers.get_all("Origin")
+        if origins and (len(origins) != 1 or origins[0] not in self._addresses.origins):
+            return self._text(HTTPStatus.FORBIDDEN, "This origin is not let in.")
+
+        parts = urlsplit(request.path)
+        if not _asks_for_upgrade(request.headers):
+            return self._serve(request.method, parts.path)
+
+        if parts.path not in SOCKET_PATHS:
+            return self._text(HTTPStatus.NOT_FOUND, "The WebSocket is at /ws.")
+
+        tokens = parse_qs(parts.query, keep_blank_values=True).get("token", [])
+        admission = self._gate.admit(request.headers.get_all("Authorization"), tokens, peer)
+        match admission:
+            case Admitted(role):
+                return Upgrade(role)
+            case Undecided():
+                return Upgrade(None)
+            case Rejected():
+                return self._text(HTTPStatus.UNAUTHORIZED, "This token does not hold.")
+            case _:
+                assert_never(admission)
+
+    def _serve(self, method: str, path: str) -> Response:
+        source = self._source(path)
+        if source is None:
+            return self._text(HTTPStatus.NOT_FOUND, "There is nothing here.", method)
+
+        if method not in {"GET", "HEAD"}:
+            refusal = self._text(HTTPStatus.METHOD_NOT_ALLOWED, "Only GET and HEAD.", method)
+            refusal.headers["Allow"] = "GET, HEAD"
+            return refusal
+
+        status, page = source()
+        return self._response(status, page, method)
+
+    def _source(self, path: str) -> Callable[[], tuple[HTTPStatus, _Page]] | None:
+        match path:
+            case "/healthz":
+                return lambda: self._health(self._doors.health().alive)
+            case "/readyz":
+                return lambda: self._health(self._doors.health().ready)
+            case "/metrics":
+                return lambda: (HTTPStatus.OK, _Page(self._doors.metrics(), METRICS_TYPE))
+            case _:
+                page = self._pages.get(path)
+                return None if page is None else lambda: (HTTPStatus.OK, page)
+
+    def _health(self, good: bool) -> tuple[HTTPStatus, _Page]:
+        body = msgspec.json.encode(self._doors.health())
+        status = HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE
+        return status, _Page(body, "application/json")
+
+    def _text(self, status: HTTPStatus, sentence: str, method: str = "GET") -> Response:
+        return self._response(
+            status, _Page(f"{sentence}\n".encode(), "text/plain; charset=utf-8"), method
+        )
+
+    def _response(self, status: HTTPStatus, page: _Page, method: str) -> Response:
+        headers = Headers(
+            {
+                "Connection": "close",
+                "Content-Length": str(len(page.body)),
+                "Content-Type": page.content_type,
+                "Content-Security-Policy": self._policy,
+                "X-Content-Type-Options": "nosniff",
+                "X-Frame-Options": "DENY",
+                "Referrer-Policy": "no-referrer",
+                "Cross-Origin-Resource-Policy": "same-origin",
+                "Cache-Control": "no-store",
+            }
+        )
+        body = b"" if method == "HEAD" else page.body
+        return Response(status.value, status.phrase, headers, body)
+
+
+def _read_pages() -> dict[str, _Page]:
+    """Reads the UI's files once: a table knows no `..`."""
+    folder = files("hankweave_server.transport") / "web"
+    pages = {
+        f"/{entry.name}": _Page(entry.read_bytes(), _content_type(entry.name))
+        for entry in folder.iterdir()
+        if entry.is_file()
+    }
+    return pages | {"/": pages["/index.html"]}
+
+
+def _content_type(name: str) -> str:
+    guessed, _ = mimetypes.guess_type(name)
+    kind = guessed or "application/octet-stream"
+    return f"{kind}; charset=utf-8" if kind.startswith("text/") else kind
+
+
+def _asks_for_upgrade(headers: Headers) -> bool:
+    wanted = ",".join(headers.get_all("Upgrade")).lower().split(",")
+    return "websocket" in {token.strip() for token in wanted}
+
+
+def _socket_origin(origin: str) -> str:
+    return "ws" + origin.removeprefix("http")

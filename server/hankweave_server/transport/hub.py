@@ -1,0 +1,67 @@
+"""Everybody who watches: one event in, the same bytes out to all, in journal order.
+
+`publish` is called by the ledger, in journal order, with a line that is already encoded; here it
+is handed to each outbox and nothing is waited for. A client goes live by `join`, which admits it
+only when it lacks no event: that check and the admission happen without a pause between them, so
+what was published before comes from history and what comes after comes from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hankweave_protocol.events import EventData
+from hankweave_server.clock import Clock
+from hankweave_server.transport.frames import event_frame
+from hankweave_server.transport.outbox import Outbox
+
+
+class Hub:
+    """The live clients of one server."""
+
+    def __init__(
+        self, last_seq: Callable[[], int], record: Callable[[bytes], None], clock: Clock
+    ) -> None:
+        """`record` takes each broadcast frame for the traffic log, once for all clients."""
+        self._last_seq = last_seq
+        self._record = record
+        self._clock = clock
+        self._live: dict[Outbox, int] = {}
+        self._published = 0
+
+    @property
+    def live_clients(self) -> int:
+        return len(self._live)
+
+    def join(self, outbox: Outbox, after: int) -> bool:
+        """Makes a client live if it has every event up to `after` and there is no later one."""
+        if after < max(self._last_seq(), self._published):
+            return False
+
+        self._live[outbox] = after
+        return True
+
+    def leave(self, outbox: Outbox) -> None:
+        self._live.pop(outbox, None)
+
+    def publish(self, frame: bytes, seq: int) -> None:
+        """Sends a journaled event to all; `frame` is its line without the newline."""
+        self._published = seq
+        if not self._live:
+            return
+
+        self._record(frame)
+        # The journal may count an event before it is published: who joined in between has it.
+        for outbox, after in self._live.items():
+            if seq > after:
+                outbox.put(frame)
+
+    def broadcast(self, data: EventData) -> None:
+        """Sends an event that is not journaled to all."""
+        if not self._live:
+            return
+
+        frame = event_frame(data, self._clock)
+        self._record(frame)
+        for outbox in self._live:
+            outbox.put(frame)

@@ -1,0 +1,72 @@
+"""A WebSocket as an outbox sees it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from websockets.asyncio.server import ServerConnection, broadcast
+from websockets.exceptions import ConnectionClosed
+from websockets.protocol import State
+
+from hankweave_server.transport.auth import Role
+from hankweave_server.transport.outbox import ConnectionLost
+
+
+class Socket(ServerConnection):
+    """A server connection that is counted from its first byte and knows what it was granted."""
+
+    role: Role | None = None
+    """What the upgrade request's token stood for."""
+    all: set[Socket]
+    """Every connection of the listener, those included that have not asked for anything yet."""
+    most: int
+    """How many there may be."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.all.add(self)
+        if len(self.all) > self.most:
+            self.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.all.discard(self)
+        super().connection_lost(exc)
+
+    @property
+    def peer(self) -> str:
+        address = self.remote_address
+        return f"{address[0]}:{address[1]}" if address else "unknown"
+
+    @property
+    def peer_host(self) -> str:
+        address = self.remote_address
+        return str(address[0]) if address else "unknown"
+
+
+class SocketWire:
+    """The outbox's wire over a WebSocket; frames are UTF-8 and go out as text, as they are."""
+
+    def __init__(self, socket: Socket) -> None:
+        self._socket = socket
+
+    def write_now(self, frame: bytes) -> bool:
+        # An empty write buffer means that the kernel took all there was. Then `broadcast` hands
+        # the frame over without a task switch: its missing back-pressure is this very check.
+        socket = self._socket
+        if socket.state is not State.OPEN or socket.transport.get_write_buffer_size():
+            return False
+
+        broadcast((socket,), frame, text=True)
+        return True
+
+    async def send(self, frame: bytes) -> None:
+        try:
+            await self._socket.send(frame, text=True)
+        except ConnectionClosed:
+            raise ConnectionLost from None
+
+    async def close(self, code: int, reason: str) -> None:
+        await self._socket.close(code, reason)
+
+    def abort(self) -> None:
+        self._socket.transport.abort()

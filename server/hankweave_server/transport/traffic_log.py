@@ -1,0 +1,163 @@
+"""websocket.log: what went over the sockets, one `TrafficRecord` a line (seed 001).
+
+A frame to one client is a line, and so is a frame from one. A broadcast is one line, not one for
+each client: it is the same frame, and with a thousand watchers the log would be all copies.
+Recording is an append to a list; redaction and writing happen in a worker thread a moment later.
+What is not yet written when the process is killed is lost: the log explains, the journal remembers.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import anyio
+import msgspec
+from anyio import to_thread
+
+from hankweave_protocol.codec import encode
+from hankweave_protocol.instants import to_text
+from hankweave_protocol.records import TrafficMetadata, TrafficRecord
+from hankweave_server.clock import Clock
+from hankweave_server.files import PRIVATE_FILE, make_private_directory, write_all
+from hankweave_server.transport.redaction import redact
+
+ROTATE_AT = 64 * 1024 * 1024
+KEPT_FILES = 5  # websocket.log and .1 to .4: at most 320 MiB beside an execution.
+FLUSH_INTERVAL = 0.2  # Seconds: long enough to write many lines at once, short enough for `tail`.
+PENDING_LIMIT = 32 * 1024 * 1024  # Bytes that may wait for a slow disk; then frames are counted.
+
+Direction = Literal["in", "out"]
+_raw_decoder = msgspec.json.Decoder(msgspec.Raw)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    logged_at: str
+    direction: Direction
+    frame: bytes
+    error: str | None
+
+
+class TrafficLog:
+    """Writes the log. `record` is for the event loop's thread; `run` is its one writer."""
+
+    def __init__(
+        self,
+        path: Path,
+        clock: Clock,
+        *,
+        secrets: tuple[str, ...] = (),
+        rotate_at: int = ROTATE_AT,
+        report: Callable[[OSError], None],
+    ) -> None:
+        """`report` is told, in the worker thread, when a batch could not be written."""
+        self._path = path
+        self._clock = clock
+        self._secrets = tuple(secret.encode() for secret in secrets)
+        self._rotate_at = rotate_at
+        self._report = report
+        self._pending: list[_Pending] = []
+        self._pending_bytes = 0
+        self._left_out = 0
+        self._wake = anyio.Event()
+
+    def record(self, direction: Direction, frame: bytes, *, error: str | None = None) -> None:
+        """Takes a frame for the log; never waits and never fails."""
+        if self._pending_bytes + len(frame) > PENDING_LIMIT:
+            self._left_out += 1
+            return
+
+        self._pending.append(_Pending(to_text(self._clock.now()), direction, frame, error))
+        self._pending_bytes += len(frame)
+        if len(self._pending) == 1:
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Writes what was recorded until cancelled, then writes the rest."""
+        try:
+            while True:
+                await self._wake.wait()
+                await anyio.sleep(FLUSH_INTERVAL)
+                await self._flush()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._flush()
+
+    async def _flush(self) -> None:
+        self._wake = anyio.Event()
+        batch, self._pending = self._pending, []
+        left_out, self._left_out = self._left_out, 0
+        self._pending_bytes = 0
+        if batch:
+            await to_thread.run_sync(self._write, batch, left_out)
+
+    def _write(self, batch: list[_Pending], left_out: int) -> None:
+        lines = [self._line(pending) for pending in batch]
+        if left_out:
+            lines.append(_left_out_line(batch[-1].logged_at, left_out))
+
+        try:
+            self._append(b"".join(lines))
+        except OSError as error:
+            self._report(error)
+
+    def _line(self, pending: _Pending) -> bytes:
+        message, error = _as_json(redact(pending.frame, self._secrets))
+        record = TrafficRecord(
+            logged_at=pending.logged_at,
+            direction=pending.direction,
+            message=msgspec.Raw(message),
+            metadata=TrafficMetadata(size=len(pending.frame), error=pending.error or error),
+        )
+        return encode(record) + b"\n"
+
+    def _append(self, data: bytes) -> None:
+        make_private_directory(self._path.parent)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(self._path, flags, PRIVATE_FILE)
+        try:
+            write_all(descriptor, data)
+            size = os.fstat(descriptor).st_size
+        finally:
+            os.close(descriptor)
+
+        if size >= self._rotate_at:
+            self._rotate()
+
+    def _rotate(self) -> None:
+        """Renames; nothing is copied, so a reader that has a file open keeps a whole one."""
+        for number in range(KEPT_FILES - 1, 1, -1):
+            older = self._numbered(number - 1)
+            if older.exists():
+                older.replace(self._numbered(number))
+
+        self._path.replace(self._numbered(1))
+
+    def _numbered(self, number: int) -> Path:
+        return self._path.with_name(f"{self._path.name}.{number}")
+
+
+def _as_json(frame: bytes) -> tuple[bytes, str | None]:
+    """Returns the frame as one line of JSON; what is none becomes a JSON string."""
+    try:
+        _raw_decoder.decode(frame)
+    except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError):
+        return encode(frame.decode("utf-8", "replace")), "not JSON"
+
+    # Between tokens of valid JSON a line break is mere white space, and inside strings there is
+    # none: replacing them keeps the meaning, and one record on one line.
+    return frame.replace(b"\n", b" ").replace(b"\r", b" "), None
+
+
+def _left_out_line(logged_at: str, count: int) -> bytes:
+    record = TrafficRecord(
+        logged_at=logged_at,
+        direction="out",
+        message=msgspec.Raw(b"null"),
+        metadata=TrafficMetadata(size=0, error=f"{count} frames were not logged: disk too slow"),
+    )
+    return encode(record) + b"\n"

@@ -1,0 +1,326 @@
+"""The daemon's promises to a person: one owner, orderly ends, clear answers to bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from websockets.asyncio.client import connect as connect_raw
+
+from hankweave_client.client import CommandRefused
+from hankweave_client.discovery import discover
+from hankweave_protocol.commands import (
+    CodonForceStop,
+    CodonNext,
+    CodonRedo,
+    CodonSkip,
+    CodonStart,
+    ListCheckpoints,
+    RollbackToCheckpoint,
+    RollbackToCodon,
+    RollbackToLastSuccess,
+)
+from hankweave_protocol.errors import ErrorCode
+from hankweave_protocol.events import CodonCompletedEvent, CodonStartedEvent, ServerIdle
+from hankweave_protocol.ids import CodonId
+from hankweave_protocol.state import CompletedCodon, FailedCodon, SkippedCodon
+from support.git_facts import GitWitness
+from support.running_server import (
+    command,
+    environment,
+    journal,
+    running_server,
+    state,
+)
+from support.scripted_hank import codon, waits_for, write_hank, writes
+
+DEADLINE = 30.0
+
+
+def hankweave(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*arguments), env=environment(**env), capture_output=True, text=True, timeout=60
+    )
+
+
+async def idle(client: Any, reason: str) -> None:
+    with anyio.fail_after(DEADLINE):
+        async for event in client.events():
+            if isinstance(event.data, ServerIdle) and event.data.reason == reason:
+                return
+
+
+async def started(client: Any, codon_id: str) -> None:
+    with anyio.fail_after(DEADLINE):
+        async for event in client.events():
+            if isinstance(event.data, CodonStartedEvent) and event.data.codon_id == codon_id:
+                return
+
+
+async def test_a_second_server_names_the_owner_and_touches_nothing(tmp_path: Path) -> None:
+    """The second start exits 75 with the first one's pid, and no file has changed."""
+    hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "a")))
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution, "--no-autostart") as server:
+        before = {p: p.stat().st_mtime_ns for p in execution.rglob("*") if p.is_file()}
+        second = hankweave("run", str(hank), "--execution", str(execution), "--headless")
+        after = {p: p.stat().st_mtime_ns for p in execution.rglob("*") if p.is_file()}
+        assert second.returncode == 75
+        assert str(server.pid) in second.stderr
+        assert "Traceback" not in second.stderr
+        assert after == before
+
+
+async def test_sigterm_in_mid_work_leaves_an_exit_checkpoint_and_no_lock(tmp_path: Path) -> None:
+    """Within eight seconds: agent gone, `exit` commit, codon failed, run closed, lock removed."""
+    gate = tmp_path / "gate"
+    hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "half"), waits_for(gate)))
+    execution = tmp_path / "execution"
+    async with (
+        running_server(hank, None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await started(client, "one")
+        while not (execution / "agentRoot" / "a.txt").exists():
+            await anyio.sleep(0.01)
+
+        with anyio.fail_after(8):
+            assert await server.stop() == 0
+
+    final = state(execution)
+    assert final.current_run_id is None
+    failed = final.runs[0].codons[-1]
+    assert isinstance(failed, FailedCodon)
+    git = GitWitness(execution)
+    assert git.subjects()[0].startswith("exit:one ")
+    assert git.blob("HEAD", "a.txt") == b"half"
+    assert failed.error_checkpoint == git.run("rev-parse", "HEAD").strip()
+    assert not (execution / ".hankweave" / "runtime.lock").exists()
+
+
+async def test_killed_in_mid_codon_it_restores_the_last_success_and_goes_on(
+    tmp_path: Path,
+) -> None:
+    """The half-done file of the killed codon is gone before the codon runs again."""
+    gate = tmp_path / "gate"
+    seen = "test -e half.txt && echo half > seen.txt || echo clean > seen.txt"
+    hank = write_hank(
+        tmp_path / "hank",
+        codon("one", writes("a.txt", "a")),
+        codon("two", {"run": seen}, writes("half.txt", "half"), waits_for(gate)),
+    )
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution) as server:
+        while not (execution / "agentRoot" / "half.txt").exists():
+            await anyio.sleep(0.01)
+
+        agent = state(execution).runs[0].codons[-1]
+        server.kill()
+        await server.ended()
+
+    gate.touch()
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 0
+
+    assert (execution / "agentRoot" / "seen.txt").read_text() == "clean\n"
+    runs = state(execution).runs
+    assert [run.status for run in runs] == ["completed", "crashed"]
+    assert isinstance(runs[1].codons[-1], FailedCodon)
+    assert [codon.codon_id for codon in runs[0].codons] == ["two"]
+    pid = getattr(agent, "claude_pid", None)
+    assert pid is not None
+    assert not Path(f"/proc/{pid}").exists()
+
+
+async def test_skip_redo_and_force_stop_end_a_codon_as_they_say(tmp_path: Path) -> None:
+    """skip: skipped; forceStop: failed; redo: the newest codon again, in a run of its own."""
+    gate = tmp_path / "gate"
+    hank = write_hank(
+        tmp_path / "hank",
+        codon("one", writes("a.txt", "a"), waits_for(gate)),
+        codon("two", writes("b.txt", "b")),
+    )
+    execution = tmp_path / "execution"
+    async with (
+        running_server(hank, None, execution, "--no-autostart") as server,
+        server.client(since_seq=0) as client,
+    ):
+        await client.send(CodonNext())
+        await started(client, "one")
+        await client.send(CodonForceStop(reason="enough"))
+        await idle(client, "stopped")
+        assert isinstance(state(execution).runs[0].codons[-1], FailedCodon)
+        await client.send(CodonRedo())
+        await started(client, "one")
+        await client.send(CodonSkip())
+        await idle(client, "codon-completed")
+        assert isinstance(state(execution).runs[0].codons[-1], SkippedCodon)
+        await client.send(CodonNext())
+        await idle(client, "all-codons-completed")
+        assert isinstance(state(execution).runs[0].codons[-1], CompletedCodon)
+
+
+REFUSALS: list[tuple[Callable[[], Any], ErrorCode, str | None]] = [
+    (lambda: CodonStart(codon_id=CodonId("two")), ErrorCode.CODON_RUNNING, None),
+    (lambda: CodonNext(), ErrorCode.CODON_RUNNING, None),
+    (lambda: CodonRedo(), ErrorCode.CODON_RUNNING, None),
+    (lambda: RollbackToLastSuccess(), ErrorCode.CODON_RUNNING, None),
+    (
+        lambda: RollbackToCheckpoint(checkpoint_sha="0123456789"),
+        ErrorCode.CHECKPOINT_NOT_FOUND,
+        "$.data.checkpointSha",
+    ),
+    (
+        lambda: RollbackToCheckpoint(checkpoint_sha="../../x"),
+        ErrorCode.CHECKPOINT_NOT_FOUND,
+        "$.data.checkpointSha",
+    ),
+    (
+        lambda: RollbackToCodon(codon_id=CodonId("nobody"), checkpoint_type="end"),
+        ErrorCode.UNKNOWN_CODON,
+        "$.data.codonId",
+    ),
+    (
+        lambda: RollbackToLastSuccess(expected_run_id="another"),  # type: ignore[arg-type]
+        ErrorCode.STALE_RUN,
+        "$.data.expectedRunId",
+    ),
+    (
+        lambda: ListCheckpoints(run_id="nobody"),  # type: ignore[arg-type]
+        ErrorCode.UNKNOWN_RUN,
+        "$.data.runId",
+    ),
+]
+
+
+async def test_what_cannot_be_done_is_refused_with_a_code_and_leaves_no_trace(
+    tmp_path: Path,
+) -> None:
+    """Each impossible command has its own code and path; the journal does not grow by it."""
+    gate = tmp_path / "gate"
+    hank = write_hank(
+        tmp_path / "hank", codon("one", writes("a.txt", "a")), codon("two", waits_for(gate))
+    )
+    execution = tmp_path / "execution"
+    async with (
+        running_server(hank, None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await started(client, "two")
+        status = await client.send_status()
+        for make, code, path in REFUSALS:
+            with pytest.raises(CommandRefused) as refused:
+                await client.send(make())
+
+            assert (refused.value.code, refused.value.path) == (code, path), make()
+
+        assert (await client.send_status()).last_event_seq == status.last_event_seq
+
+
+FRAMES: list[tuple[str, ErrorCode]] = [
+    ("{nonsense", ErrorCode.MALFORMED_JSON),
+    ("[" * 100_000, ErrorCode.MALFORMED_JSON),
+    ('{"type": "codon.nxt", "id": "1"}', ErrorCode.UNKNOWN_COMMAND),
+    ('{"type": "codon.start", "id": "1"}', ErrorCode.INVALID_COMMAND),
+    ('{"type": "codon.start", "id": "1", "data": {"codonId": 7}}', ErrorCode.INVALID_COMMAND),
+    ('{"type": "codon.next"}', ErrorCode.INVALID_COMMAND),
+]
+
+
+async def test_a_malformed_frame_is_answered_to_its_sender_and_the_socket_stays(
+    tmp_path: Path,
+) -> None:
+    """Every malformed frame has its code; the next good command still works."""
+    hank = write_hank(tmp_path / "hank", codon("one"))
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution, "--no-autostart"):
+        address = discover(execution)
+        headers = {"Authorization": f"Bearer {address.token}"}
+        async with connect_raw(address.url, additional_headers=headers) as socket:
+            await socket.send('{"type": "ping", "id": "0"}')
+            early = json.loads(await socket.recv())
+            assert early["data"]["code"] == ErrorCode.HANDSHAKE_REQUIRED
+            await socket.send(
+                '{"type": "handshake", "data": {"mode": "readonly", "protocolVersion": 1}}'
+            )
+            kinds = [json.loads(await socket.recv())["type"] for _ in range(3)]
+            assert kinds == ["handshake.response", "server.ready", "state.snapshot"]
+            for frame, code in FRAMES:
+                await socket.send(frame)
+                answer = json.loads(await socket.recv())
+                assert (answer["type"], answer["data"]["code"]) == ("command.failed", code)
+
+            await socket.send('{"type": "codon.next", "id": "2"}')
+            denied = json.loads(await socket.recv())
+            assert denied["data"]["code"] == ErrorCode.INSUFFICIENT_PERMISSIONS
+            await socket.send('{"type": "ping", "id": "3"}')
+            assert json.loads(await socket.recv())["type"] == "pong"
+
+
+def test_a_broken_hank_reports_all_its_errors_and_exits_2(tmp_path: Path) -> None:
+    """Two faults, two lines, a suggestion, no traceback, and nothing is created."""
+    hank = tmp_path / "hank.json"
+    broken = codon("one") | {"continuatonMode": "fresh", "maxExtensions": 0}
+    hank.write_text(json.dumps({"hank": [broken]}))
+    done = hankweave(
+        "run", str(hank), HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR=str(tmp_path / "executions")
+    )
+    assert done.returncode == 2
+    assert "continuatonMode" in done.stderr
+    assert "continuationMode" in done.stderr
+    assert "maxExtensions" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "executions").exists()
+
+
+async def test_a_missing_agent_program_fails_its_codon_with_a_sentence(tmp_path: Path) -> None:
+    """The codon fails with the program's name in its reason; headless ends with exit code 1."""
+    broken = codon("one") | {"agent": {"type": "command", "command": ["no-such-program-here"]}}
+    hank = write_hank(tmp_path / "hank", broken)
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 1
+
+    failed = state(execution).runs[0].codons[-1]
+    assert isinstance(failed, FailedCodon)
+    assert "no-such-program-here" in (failed.failure_reason.message or "")
+    assert not any("Traceback" in line for line in server.output)
+    done = [e.data for e in journal(execution) if isinstance(e.data, CodonCompletedEvent)]
+    assert [event.success for event in done] == [False]
+
+
+@pytest.mark.parametrize(
+    ("place", "code"), [("file", 2), ("missing-hank", 66), ("missing-data", 66)]
+)
+def test_a_wrong_path_is_one_sentence_and_an_exit_code(
+    tmp_path: Path, place: str, code: int
+) -> None:
+    """A file where the execution should be, a hank or data that is not there."""
+    hank = write_hank(tmp_path / "hank", codon("one"))
+    (tmp_path / "file").write_text("not a directory")
+    words = {
+        "file": [str(hank), "--execution", str(tmp_path / "file")],
+        "missing-hank": [str(tmp_path / "nowhere.json")],
+        "missing-data": [str(hank), str(tmp_path / "nowhere")],
+    }[place]
+    done = hankweave("run", *words, "--headless")
+    assert done.returncode == code, done.stderr
+    assert done.stderr.startswith("hankweave: ")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_an_unwritable_directory_is_one_sentence(tmp_path: Path) -> None:
+    """No permission: exit code 74 or 77, no traceback."""
+    hank = write_hank(tmp_path / "hank", codon("one"))
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0o500)
+    done = hankweave("run", str(hank), "--execution", str(locked / "execution"))
+    assert done.returncode in (74, 77)
+    assert "Traceback" not in done.stderr

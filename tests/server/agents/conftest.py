@@ -1,0 +1,112 @@
+"""What the tests of this room share: a task with sensible defaults, an ear, and a witness."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import anyio
+import psutil
+import pytest
+
+from hankweave_protocol.ids import CodonId, RunId
+from hankweave_server.agents.base import (
+    Agent,
+    AgentLimits,
+    AgentOutcome,
+    AgentSession,
+    AgentSignal,
+    AgentTask,
+    PlainOutput,
+)
+from hankweave_server.agents.command import CommandAgent
+
+DEADLINE = 30.0
+"""Seconds after which a test that waits has failed."""
+
+
+@pytest.fixture
+def a_task(tmp_path: Path) -> Callable[..., AgentTask]:
+    def build(prompt: str = "", **changes: object) -> AgentTask:
+        work_tree = tmp_path / "agentRoot"
+        work_tree.mkdir(exist_ok=True)
+        limits = AgentLimits(kill_grace=timedelta(seconds=0.3))
+        defaults = {
+            "prompt": prompt,
+            "system_prompt": None,
+            "model": "test-model",
+            "work_tree": work_tree,
+            "data_dir": tmp_path / "data",
+            "log_path": tmp_path / "runs" / "observe-claude.log",
+            "resume_session": None,
+            "environment": {},
+            "run_id": RunId("1736000000000-abc123-def456"),
+            "codon_id": CodonId("observe"),
+            "processes_dir": tmp_path / "agents",
+            "limits": limits,
+        }
+        return AgentTask(**(defaults | changes))
+
+    return build
+
+
+@dataclass(frozen=True)
+class Heard:
+    signals: Sequence[AgentSignal]
+    outcome: AgentOutcome
+
+    def of(self, kind: type) -> list:
+        return [signal for signal in self.signals if isinstance(signal, kind)]
+
+
+@pytest.fixture
+def hear() -> Callable:
+    async def run(agent: Agent, task: AgentTask) -> Heard:
+        with anyio.fail_after(DEADLINE):
+            async with agent.start(task) as session:
+                signals = [signal async for signal in session.signals()]
+                return Heard(signals, await session.wait())
+
+    return run
+
+
+@pytest.fixture
+def python() -> Callable[[str], CommandAgent]:
+    """Makes an agent of Python source."""
+
+    def build(source: str, **changes: object) -> CommandAgent:
+        return CommandAgent((sys.executable, "-I", "-S", "-c", source), **changes)
+
+    return build
+
+
+@pytest.fixture
+def words() -> Callable:
+    """Waits until the agent has printed so many lines, and returns them split into words."""
+
+    async def read(session: AgentSession, count: int) -> list[list[str]]:
+        lines: list[list[str]] = []
+        with anyio.fail_after(DEADLINE):
+            async for signal in session.signals():
+                if isinstance(signal, PlainOutput):
+                    lines.append(signal.line.split())
+                    if len(lines) == count:
+                        break
+
+        return lines
+
+    return read
+
+
+@pytest.fixture
+def lives() -> Callable[[int], bool]:
+    def ask(pid: int) -> bool:
+        try:
+            return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return False
+
+    return ask

@@ -1,0 +1,234 @@
+"""Any program as an agent, as real processes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import anyio
+import pytest
+
+from hankweave_server.agents import session as session_module
+from hankweave_server.agents.base import (
+    AgentLimits,
+    AgentNotFound,
+    AgentStartFailed,
+    Exited,
+    Killed,
+    PlainOutput,
+    ResultReported,
+    Said,
+    SessionStarted,
+    Stderr,
+)
+from hankweave_server.agents.command import CommandAgent
+
+
+async def test_a_plain_program_is_a_whole_agent(a_task, hear) -> None:
+    """Its session is made up, its lines are told and logged, its exit code is its verdict."""
+    task = a_task("the prompt")
+    heard = await hear(CommandAgent(("sh", "-c", "cat; echo; echo oops >&2; exit 3")), task)
+    begun, plain, result = (
+        heard.of(kind) for kind in (SessionStarted, PlainOutput, ResultReported)
+    )
+    assert [signal.model for signal in begun] == ["test-model"]
+    assert plain == [PlainOutput("the prompt")]
+    assert heard.of(Stderr) == [Stderr("oops")]
+    assert result == [ResultReported(False, "oops", None, None, begun[0].session_id, {})]
+    assert heard.outcome == Exited(3)
+    logged = [json.loads(line) for line in task.log_path.read_bytes().splitlines()]
+    assert {(entry["type"], entry["message"]) for entry in logged} == {
+        ("stdout", "the prompt"),
+        ("stderr", "oops"),
+    }
+
+
+async def test_stream_json_is_understood_and_logged_raw(a_task, hear) -> None:
+    """Messages become signals; the log keeps them byte for byte."""
+    lines = [
+        '{"type":"system","subtype":"init","session_id":"s1","model":"opus","x": 1}',
+        '{"type":"assistant","message":{"content":"Hello"}}',
+        '{"type":"result","subtype":"success","result":"done"}',
+    ]
+    task = a_task("\n".join(lines))
+    heard = await hear(CommandAgent(("cat",)), task)
+    assert list(heard.signals) == [
+        SessionStarted("s1", "opus"),
+        Said("Hello"),
+        ResultReported(True, "done", None, None, None, {}),
+    ]
+    assert task.log_path.read_text().splitlines() == lines
+
+
+async def test_an_agent_may_end_without_a_result(a_task, hear) -> None:
+    """Exit 0 after a session without a result is told as it is: no result."""
+    task = a_task('{"type":"system","subtype":"init","session_id":"s1","model":"opus"}')
+    heard = await hear(CommandAgent(("cat",)), task)
+    assert heard.of(ResultReported) == []
+    assert heard.outcome == Exited(0)
+
+
+async def test_a_program_runs_in_the_work_tree_with_its_environment(a_task, hear) -> None:
+    """Working directory, variables and the system prompt before the prompt are as the task says."""
+    task = a_task("do it", system_prompt="be good", environment={"KEY": "value"})
+    heard = await hear(CommandAgent(("sh", "-c", 'pwd; echo "$KEY"; cat')), task)
+    lines = [signal.line for signal in heard.of(PlainOutput)]
+    assert lines == [str(task.work_tree), "value", "be good", "do it"]
+
+
+async def test_a_plain_program_goes_on_under_the_session_it_resumes(a_task, hear) -> None:
+    """A made-up session keeps its name when it is continued."""
+    heard = await hear(CommandAgent(("true",)), a_task(resume_session="s7"))
+    assert heard.signals[0] == SessionStarted("s7", "test-model")
+
+
+async def test_a_silent_program_begins_its_session_after_a_while(a_task, python) -> None:
+    """Silence for the quiet start is taken for a plain program at work."""
+    agent = python("import time; time.sleep(60)", quiet_start=timedelta(seconds=0.05))
+    with anyio.fail_after(10):
+        async with agent.start(a_task()) as session:
+            assert isinstance(await anext(session.signals()), SessionStarted)
+
+
+@pytest.mark.parametrize("program", ["no-such-program", "./no-such-program", "/no/such/program"])
+async def test_a_missing_program_is_named(a_task, program: str) -> None:
+    """The error names the program and says what to do."""
+    with pytest.raises(AgentNotFound, match=r"no-such-program|no/such/program") as caught:
+        async with CommandAgent((program,)).start(a_task()):
+            pass
+
+    assert caught.value.hint
+
+
+async def test_a_program_the_kernel_refuses_is_a_failed_start(a_task) -> None:
+    """An executable without a known format is refused with the kernel's reason."""
+    task = a_task()
+    program = task.work_tree / "broken"
+    program.write_bytes(b"\x7fELF nonsense")
+    program.chmod(0o755)
+    with pytest.raises(AgentStartFailed, match="Exec format error"):
+        async with CommandAgent(("./broken",)).start(task):
+            pass
+
+    assert list(task.processes_dir.glob("*")) == []
+
+
+async def test_a_keeper_that_cannot_run_is_a_failed_start(a_task, monkeypatch) -> None:
+    """If Python itself does not come up, the start fails and is not taken for an agent."""
+    monkeypatch.setattr("hankweave_server.agents.process.own_program", lambda _module: ("false",))
+    with pytest.raises(AgentStartFailed, match="keeper"):
+        async with CommandAgent(("true",)).start(a_task()):
+            pass
+
+
+async def test_a_missing_work_tree_is_a_failed_start(a_task) -> None:
+    """Without its directory no agent starts."""
+    task = a_task()
+    task.work_tree.rmdir()
+    with pytest.raises(AgentStartFailed, match="agentRoot"):
+        async with CommandAgent(("true",)).start(task):
+            pass
+
+
+async def test_a_prompt_larger_than_a_pipe_arrives_whole(a_task, hear, python) -> None:
+    """A megabyte of prompt reaches the program while its output is read."""
+    prompt = "word " * 200_000
+    heard = await hear(python("import sys; print(len(sys.stdin.read()))"), a_task(prompt))
+    assert heard.of(PlainOutput) == [PlainOutput(str(len(prompt)))]
+
+
+async def test_an_agent_that_never_reads_its_prompt_is_left_alone(
+    a_task, hear, python, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the prompt's deadline stdin is closed, and the agent's own course decides."""
+    monkeypatch.setattr(session_module, "PROMPT_DEADLINE", 0.1)
+    source = """
+import os, time
+while True:  # Until stdin is closed: the prompt fills the pipe, then comes its end.
+    if not os.read(0, 1 << 16): break
+    time.sleep(0.3)
+print("closed")
+"""
+    heard = await hear(python(source), a_task("x" * 300_000))
+    assert heard.of(PlainOutput) == [PlainOutput("closed")]
+    assert heard.outcome == Exited(0)
+
+
+async def test_an_agent_that_closes_its_stdin_is_no_error(a_task, hear, python) -> None:
+    """A prompt nobody wants is dropped."""
+    heard = await hear(python("import os; os.close(0); print('on')"), a_task("x" * 300_000))
+    assert heard.of(PlainOutput) == [PlainOutput("on")]
+
+
+async def test_a_crash_is_told_with_its_signal(a_task, hear, python) -> None:
+    """Death by a signal is not an exit code."""
+    heard = await hear(python("import os; os.kill(os.getpid(), 11)"), a_task())
+    assert heard.outcome == Killed(11)
+    assert not heard.of(ResultReported)[0].success
+
+
+async def test_an_agent_starts_clean(a_task, hear, python) -> None:
+    """It has three streams, no core dump, a session of its own, and is the first to go."""
+    source = """
+import os, resource
+print(sorted(int(fd) for fd in os.listdir("/proc/self/fd")))
+print(resource.getrlimit(resource.RLIMIT_CORE), os.getsid(0) == os.getpid())
+print(open("/proc/self/oom_score_adj").read())
+"""
+    heard = await hear(python(source), a_task())
+    assert [signal.line for signal in heard.of(PlainOutput)] == [
+        "[0, 1, 2, 3]",  # The last one lists the directory.
+        "(0, 0) True",
+        "500",
+    ]
+
+
+async def test_an_agent_starts_with_default_signals(a_task, hear) -> None:
+    """What Python ignores or blocks for itself is neither ignored nor blocked for the agent."""
+    agent = CommandAgent(("grep", "-E", "SigBlk|SigIgn", "/proc/self/status"))
+    heard = await hear(agent, a_task())
+    assert [signal.line.split()[1] for signal in heard.of(PlainOutput)] == ["0" * 16] * 2
+
+
+async def test_an_error_of_the_caller_is_raised_as_it_is(a_task, lives) -> None:
+    """Whoever drives the agent meets its own exception, not a group, and the agent is ended."""
+    pids = []
+
+    async def drive() -> None:
+        async with CommandAgent(("sleep", "600")).start(a_task()) as session:
+            pids.append(session.pid)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await drive()
+
+    assert [pid for pid in pids if lives(pid)] == []
+    assert len(pids) == 1
+
+
+async def test_an_agent_whose_log_cannot_be_written_is_ended(a_task, python) -> None:
+    """A full disk ends the agent, and its signals end with the error."""
+    source = "import time; print('hello', flush=True); time.sleep(600)"
+    with anyio.fail_after(20):
+        async with python(source).start(a_task(log_path=Path("/dev/full"))) as session:
+            with pytest.raises(OSError, match="No space left"):
+                [signal async for signal in session.signals()]
+
+            assert isinstance(await session.wait(), Killed)
+
+
+async def test_python_is_found_in_path(a_task, hear, tmp_path) -> None:
+    """A bare name is looked for in the agent's PATH, not in the daemon's."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python3").symlink_to(sys.executable)
+    task = a_task("print('found')", environment={"PATH": str(tmp_path / "bin")})
+    heard = await hear(CommandAgent(("python3", "-I", "-S", "-")), task)
+    assert heard.of(PlainOutput) == [PlainOutput("found")]
+
+
+async def test_a_task_without_limits_runs(a_task, hear) -> None:
+    """None is no limit."""
+    heard = await hear(CommandAgent(("true",)), a_task(limits=AgentLimits(None, None, None)))
+    assert heard.outcome == Exited(0)

@@ -1,0 +1,61 @@
+"""What an agent finds in its environment."""
+
+from __future__ import annotations
+
+from hankweave_server.agents.environment import MARK, agent_environment
+
+
+def compose(task, host: dict[str, str], **extra: str) -> dict[str, str]:
+    return agent_environment(task, host, mark="m4rk", extra=extra)
+
+
+def test_only_a_short_list_is_inherited(a_task) -> None:
+    """The daemon's environment stays with the daemon, secrets and all."""
+    host = {"PATH": "/bin", "LC_TIME": "C", "AWS_SECRET": "x", "ANTHROPIC_API_KEY": "x", "LD_X": ""}
+    composed = compose(a_task(), host)
+    assert composed.keys() & host.keys() == {"PATH", "LC_TIME"}
+
+
+def test_the_task_is_told_in_the_environment(a_task) -> None:
+    """Root, data, run, codon and model have their names; the session only when it is resumed."""
+    task = a_task()
+    composed = compose(task, {})
+    assert composed == {
+        "HANKWEAVE_AGENT_ROOT": str(task.work_tree),
+        "HANKWEAVE_DATA_DIR": str(task.data_dir),
+        "HANKWEAVE_RUN_ID": task.run_id,
+        "HANKWEAVE_CODON_ID": "observe",
+        "HANKWEAVE_MODEL": "test-model",
+        MARK: "m4rk",
+    }
+    resumed = compose(a_task(resume_session="s1"), {})
+    assert resumed["HANKWEAVE_RESUME_SESSION"] == "s1"
+
+
+def test_a_prefixed_variable_reaches_the_agent_without_its_prefix(a_task) -> None:
+    """HANKWEAVE_X is X for the agent, over what it would inherit, and `unset` removes X."""
+    host = {"PATH": "/bin", "TERM": "xterm", "HANKWEAVE_PATH": "/other", "HANKWEAVE_TERM": "unset"}
+    composed = compose(a_task(), host)
+    assert composed["PATH"] == "/other"
+    assert "TERM" not in composed
+
+
+def test_what_configures_or_opens_the_server_never_reaches_an_agent(a_task) -> None:
+    """Tokens, settings and a foreign mark are not handed on under any name."""
+    secrets = {
+        "HANKWEAVE_TOKEN": "t0",
+        "HANKWEAVE_SERVER_TOKEN": "t1",
+        "HANKWEAVE_RUNTIME_PORT": "t2",
+        "HANKWEAVE_SENTINEL_KEY": "t3",
+        MARK: "t4",
+        "HANKWEAVE_": "t5",
+    }
+    assert not set(secrets.values()) & set(compose(a_task(), secrets).values())
+
+
+def test_the_codons_own_variables_win(a_task) -> None:
+    """Over everything inherited, needed or named by us; the mark alone cannot be taken away."""
+    own = {"PATH": "mine", "KEY": "mine", "HANKWEAVE_MODEL": "mine", MARK: "mine"}
+    composed = compose(a_task(environment=own), {"PATH": "/bin", "HANKWEAVE_KEY": "x"}, KEY="y")
+    assert composed["PATH"] == composed["KEY"] == composed["HANKWEAVE_MODEL"] == "mine"
+    assert composed[MARK] == "m4rk"

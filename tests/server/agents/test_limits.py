@@ -1,0 +1,174 @@
+"""Time, memory and log stay bounded, whatever an agent does (T-P4, T-P6)."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import anyio
+import psutil
+import pytest
+
+from hankweave_server.agents.base import AgentLimits, Exited, PlainOutput, Said, Stderr, TimedOut
+
+GRACE = timedelta(seconds=0.2)
+SOON = timedelta(seconds=0.4)
+MIB = 1024 * 1024
+
+
+def limits(**changes: object) -> AgentLimits:
+    return AgentLimits(**({"kill_grace": GRACE} | changes))
+
+
+async def test_an_agent_that_begins_no_session_times_out(a_task, hear, python) -> None:
+    """Silence from the start ends at the start limit."""
+    heard = await hear(python("import time; time.sleep(600)"), a_task(limits=limits(start=SOON)))
+    assert heard.outcome == TimedOut("start")
+
+
+async def test_an_agent_that_falls_silent_times_out(a_task, hear, python) -> None:
+    """Open pipes without output end at the idle limit, though stdout was closed by its owner."""
+    source = "import os, time; print('x', flush=True); os.close(1); time.sleep(600)"
+    heard = await hear(python(source), a_task(limits=limits(idle=SOON)))
+    assert heard.outcome == TimedOut("idle")
+
+
+async def test_an_agent_that_never_ends_times_out(a_task, hear, python) -> None:
+    """Talking on and on, deaf to SIGINT and SIGTERM, ends at the total limit."""
+    source = """
+import signal, time
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+while True:
+    print("still here", flush=True)
+    time.sleep(0.05)
+"""
+    heard = await hear(python(source), a_task(limits=limits(total=SOON, idle=SOON)))
+    assert heard.outcome == TimedOut("total")
+
+
+async def test_stderr_counts_as_a_sign_of_life(a_task, hear, python) -> None:
+    """Progress on stderr alone keeps the idle limit away."""
+    source = """
+import sys, time
+print("begun", flush=True)
+for _ in range(6):
+    print(".", file=sys.stderr, flush=True)
+    time.sleep(0.1)
+"""
+    heard = await hear(python(source), a_task(limits=limits(idle=SOON)))
+    assert heard.outcome == Exited(0)
+    assert heard.of(Stderr) == [Stderr(".")] * 6
+
+
+async def test_a_paused_agent_does_not_time_out(a_task, python, words) -> None:
+    """Time in the pause is not the agent's."""
+    source = "import time; print('x', flush=True); time.sleep(0.3)"
+    with anyio.fail_after(20):
+        async with python(source).start(a_task(limits=limits(idle=SOON))) as session:
+            await words(session, 1)
+            await session.pause()
+            with anyio.move_on_after(3 * SOON.total_seconds()):
+                await session.wait()
+
+            await session.resume()
+            assert await session.wait() == Exited(0)
+
+
+async def test_a_slow_reader_does_not_time_the_agent_out(a_task, python) -> None:
+    """An agent that waits for its reader is not idle, and nothing of what it says is lost."""
+    source = "for n in range(2000): print(f'{n:01000}')"
+    with anyio.fail_after(20):
+        async with python(source).start(a_task(limits=limits(idle=SOON))) as session:
+            lines = []
+            async for signal in session.signals():
+                if not lines:
+                    await anyio.sleep(2 * SOON.total_seconds())
+
+                lines += [signal] if isinstance(signal, PlainOutput) else []
+
+            assert len(lines) == 2000
+            assert await session.wait() == Exited(0)
+
+
+async def test_an_agent_can_be_stopped_by_its_own_reader(a_task, python) -> None:
+    """Stopping from inside the reading loop leaves the agent its last words, though none reads."""
+    source = """
+try:
+    while True: print("x" * 1000)
+except KeyboardInterrupt:
+    for _ in range(2000): print("y" * 1000)
+    raise SystemExit(7)
+"""
+    patient = limits(kill_grace=timedelta(seconds=10))
+    with anyio.fail_after(10):
+        async with python(source).start(a_task(limits=patient)) as session:
+            async for signal in session.signals():
+                if isinstance(signal, PlainOutput):
+                    await session.stop()
+                    break
+
+            assert await session.wait() == Exited(7)
+
+
+FLOOD = """
+import os, threading
+def flood(descriptor):
+    block = (b"y" * 8191 + b"\\n") * 128
+    for _ in range(48):
+        os.write(descriptor, block) == len(block) or os._exit(9)
+other = threading.Thread(target=flood, args=[2])
+other.start()
+flood(1)
+other.join()
+for _ in range(20):
+    os.write(1, b"z" * (1 << 20))
+os.write(1, b"\\n")
+os.write(1, b'{"type":"assistant","message":{"content":"after the flood"}}\\n')
+"""
+
+
+async def test_a_flood_needs_no_memory_and_fills_no_disk(a_task, python) -> None:
+    """48 MiB on each stream and one line of 20 MiB: all read, memory bounded, the log capped."""
+    task = a_task(limits=limits(log_bytes=8 * MIB))
+    before = psutil.Process().memory_info().rss
+    peak = before
+    last: object = None
+    longest = read = 0
+    with anyio.fail_after(30):
+        async with python(FLOOD).start(task) as session:
+            async for signal in session.signals():
+                match signal:
+                    case PlainOutput(line) | Stderr(line):
+                        longest, read = max(longest, len(line)), read + len(line)
+                    case Said():
+                        last = signal
+
+                peak = max(peak, psutil.Process().memory_info().rss) if read % 64 == 0 else peak
+
+            assert await session.wait() == Exited(0)
+
+    assert last == Said("after the flood")
+    assert read >= 96 * (MIB - 128) + MIB
+    assert MIB < longest < MIB + 100
+    assert peak - before < 32 * MIB
+    assert task.log_path.stat().st_size <= 8 * MIB + 200
+    *_, marker = task.log_path.read_bytes().splitlines()
+    assert json.loads(marker)["type"] == "truncated"
+
+
+@pytest.mark.parametrize("line", ["\\n", ".\\n"])
+async def test_a_flood_of_tiny_lines_needs_no_memory(a_task, python, line: str) -> None:
+    """Even when every byte or two is a line, what waits for a slow reader is bounded."""
+    source = f"import os\nfor _ in range(10): os.write(1, b'{line}' * 50_000)"
+    before = psutil.Process().memory_info().rss
+    told = 0
+    with anyio.fail_after(30):
+        async with python(source).start(a_task()) as session:
+            async for signal in session.signals():
+                told += signal == PlainOutput(".")
+
+            assert await session.wait() == Exited(0)
+
+    assert told == (500_000 if line.startswith(".") else 0)
+    assert psutil.Process().memory_info().rss - before < 32 * MIB

@@ -1,0 +1,51 @@
+"""The bounded way from the pipes to the reader."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from hankweave_server.agents.base import Said
+from hankweave_server.agents.mailbox import ROOM, ROOM_IN_A_HURRY, Mailbox
+
+
+async def test_a_full_mailbox_waits_for_its_reader() -> None:
+    """Nothing is dropped: the one who puts waits until the one who takes has made room."""
+    mailbox = Mailbox()
+    for number in range(ROOM):
+        await mailbox.put([Said(str(number))])
+
+    with pytest.raises(TimeoutError), anyio.fail_after(0.02):
+        await mailbox.put([Said("too much")])
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(mailbox.put, [Said("last")])
+        taken = [await mailbox.take() for _ in range(ROOM + 1)]
+
+    assert taken[-1] == [Said("last")]
+
+
+async def test_in_a_hurry_nobody_waits_and_memory_stays_bounded() -> None:
+    """Once hurried, what finds no room is dropped."""
+    mailbox = Mailbox()
+    mailbox.hurry()
+    for number in range(ROOM_IN_A_HURRY + 10):
+        await mailbox.put([Said(str(number))])
+
+    mailbox.close()
+    taken = [batch async for batch in _all(mailbox)]
+    assert len(taken) == ROOM_IN_A_HURRY
+
+
+async def test_a_closed_mailbox_is_read_to_its_end() -> None:
+    """What was put before it closed is still taken, then comes None."""
+    mailbox = Mailbox()
+    await mailbox.put([Said("a")])
+    mailbox.close()
+    assert await mailbox.take() == [Said("a")]
+    assert await mailbox.take() is None
+
+
+async def _all(mailbox: Mailbox):
+    while (batch := await mailbox.take()) is not None:
+        yield batch

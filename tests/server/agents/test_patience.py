@@ -1,0 +1,57 @@
+"""Three limits on one clock."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from hankweave_server.agents.base import AgentLimits
+from hankweave_server.agents.patience import Patience, Remaining
+
+
+def patience(start: float | None, idle: float | None, total: float | None) -> Patience:
+    seconds = (
+        None if limit is None else timedelta(seconds=limit) for limit in (start, idle, total)
+    )
+    return Patience(AgentLimits(*seconds), now=100.0)
+
+
+def test_the_nearest_limit_is_named() -> None:
+    """Of all limits the one that comes first is told, with the time that is left."""
+    assert patience(5, 10, 20).remaining(102.0) == Remaining("start", 3.0)
+
+
+def test_a_session_ends_the_start_limit() -> None:
+    """Once the session has begun, only idle and total time count."""
+    limits = patience(5, 10, 20)
+    limits.session_began()
+    assert limits.remaining(102.0) == Remaining("idle", 8.0)
+
+
+def test_output_renews_the_idle_limit_only() -> None:
+    """Talking does not buy total time."""
+    limits = patience(None, 10, 20)
+    limits.heard(109.0)
+    assert limits.remaining(109.0) == Remaining("idle", 10.0)
+    limits.heard(118.0)
+    assert limits.remaining(118.0) == Remaining("total", 2.0)
+
+
+def test_a_reached_limit_is_over() -> None:
+    """Zero seconds left is over."""
+    assert patience(None, 10, None).remaining(110.0).is_over
+
+
+def test_without_limits_nothing_ends() -> None:
+    """No limit, no end."""
+    assert patience(None, None, None).remaining(1e9) is None
+
+
+def test_held_time_does_not_count() -> None:
+    """While it is held, even twice, the clock stands still, and goes on after the last release."""
+    limits = patience(None, None, 10)
+    limits.hold(102.0)
+    limits.hold(103.0)
+    limits.release(150.0)
+    assert limits.remaining(180.0) == Remaining("total", 8.0)
+    limits.release(200.0)
+    assert limits.remaining(201.0) == Remaining("total", 7.0)

@@ -1,0 +1,240 @@
+"""Whatever an agent starts ends with it (T-P1, T-P6, T-P9)."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import anyio
+import psutil
+import pytest
+
+from hankweave_server.agents.base import Exited, Killed, PlainOutput
+from hankweave_server.agents.command import CommandAgent
+
+# Each process prints its name and pid, and sleeps; none listens to SIGINT or SIGTERM.
+TREE = """
+import os, signal, sys, time
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+def stay(name):
+    print(name, os.getpid(), flush=True)
+    time.sleep(600)
+
+if os.fork() == 0:
+    stay("child")
+
+if os.fork() == 0:
+    os.setsid()
+    stay("own-session")
+
+between = os.fork()
+if between == 0:
+    os.setsid()
+    if os.fork() == 0:
+        program = "import os, time; print('double-forked', os.getpid(), flush=True)"
+        program += "; time.sleep(600)"
+        os.execve(sys.executable, [sys.executable, "-I", "-S", "-c", program], {})
+
+    os._exit(0)
+
+os.waitpid(between, 0)
+stay("agent")
+"""
+NAMES = {"agent", "child", "own-session", "double-forked"}
+
+
+async def test_nothing_outlives_a_stop(a_task, python, words, lives) -> None:
+    """Child, child with a session of its own, double-forked one: all are dead (T-P1)."""
+    with anyio.fail_after(20):
+        async with python(TREE).start(a_task()) as session:
+            tree = {name: int(pid) for name, pid in await words(session, 4)}
+            assert tree.keys() == NAMES
+            assert tree["agent"] == session.pid
+            await session.stop()
+            assert [name for name, pid in tree.items() if lives(pid)] == []
+            assert await session.wait() == Killed(signal.SIGKILL)
+            await session.stop()
+
+
+async def test_nothing_outlives_the_context(a_task, python, words, lives) -> None:
+    """Leaving the context is enough, and the record of the agent goes with it."""
+    task = a_task()
+    with anyio.fail_after(20):
+        async with python(TREE).start(task) as session:
+            tree = await words(session, 4)
+            assert len(list(task.processes_dir.iterdir())) == 1
+
+    assert [name for name, pid in tree if lives(int(pid))] == []
+    assert list(task.processes_dir.iterdir()) == []
+
+
+async def test_nothing_outlives_a_cancelled_caller(a_task, python, words, lives) -> None:
+    """Cancelling the task that drives the agent ends the agent."""
+    tree = []
+    with anyio.move_on_after(20) as scope:
+        async with python(TREE).start(a_task()) as session:
+            tree = await words(session, 4)
+            scope.cancel()
+            await anyio.sleep_forever()
+
+    assert len(tree) == 4
+    assert [name for name, pid in tree if lives(int(pid))] == []
+
+
+async def test_nothing_outlives_an_agent_that_exits(a_task, hear, python, lives) -> None:
+    """Background processes end when the agent does, though they hold its stdout open (T-P6)."""
+    heard = await hear(python(TREE.replace('stay("agent")', "time.sleep(0.5)")), a_task())
+    tree = [signal.line.split() for signal in heard.of(PlainOutput)]
+    assert heard.outcome == Exited(0)
+    assert {name for name, _ in tree} <= NAMES - {"agent"}
+    assert [name for name, pid in tree if lives(int(pid))] == []
+
+
+async def test_a_stdout_held_by_a_stranger_does_not_hold_us(a_task, python, words) -> None:
+    """Once nothing of the agent lives its output is at its end, whoever else has the pipe open."""
+    source = "print('agent', flush=True); import time; time.sleep(600)"
+    with anyio.fail_after(20):
+        async with python(source).start(a_task()) as session:
+            await words(session, 1)
+            stranger = os.open(f"/proc/{session.pid}/fd/1", os.O_WRONLY)
+            await session.stop()
+            assert PlainOutput("agent") not in [signal async for signal in session.signals()]
+            os.close(stranger)
+
+
+async def test_an_agent_that_kills_its_keeper_does_not_get_away(
+    a_task, python, words, lives
+) -> None:
+    """Without the keeper the agent dies with it, and the rest is found by its mark."""
+    source = TREE.replace("{})", "os.environ)")  # A mark that is kept, for the hunt.
+    with anyio.fail_after(20):
+        async with python(source).start(a_task()) as session:
+            tree = await words(session, 4)
+            keeper = psutil.Process(session.pid).ppid()
+            os.kill(keeper, signal.SIGKILL)
+            assert await session.wait() == Killed(signal.SIGKILL)
+            assert [name for name, pid in tree if lives(int(pid))] == []
+
+
+async def test_an_agent_that_stops_its_keeper_does_not_get_away(
+    a_task, python, words, lives, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A keeper that answers nothing is given up after its deadline, and hunted with the others."""
+    monkeypatch.setattr("hankweave_server.agents.process.KILL_DEADLINE", 0.2)
+    with anyio.fail_after(20):
+        async with python(TREE).start(a_task()) as session:
+            tree = await words(session, 4)
+            os.kill(psutil.Process(session.pid).ppid(), signal.SIGSTOP)
+
+    assert [name for name, pid in tree if lives(int(pid))] == []
+
+
+async def test_an_interrupt_comes_first(a_task, python, words) -> None:
+    """An agent that ends by itself on SIGINT is given the time to say so."""
+    source = """
+import time
+try:
+    print("ready", flush=True)
+    time.sleep(600)
+except KeyboardInterrupt:
+    print("goodbye")
+"""
+    with anyio.fail_after(20):
+        async with python(source).start(a_task()) as session:
+            await words(session, 1)
+            await session.stop()
+            last = [signal async for signal in session.signals()]
+            assert PlainOutput("goodbye") in last
+            assert await session.wait() == Exited(0)
+
+
+async def test_a_terminate_comes_second(a_task, python, words) -> None:
+    """An agent that ignores SIGINT still gets SIGTERM before SIGKILL."""
+    source = """
+import signal, time
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+print("ready", flush=True)
+time.sleep(600)
+"""
+    with anyio.fail_after(20):
+        async with python(source).start(a_task()) as session:
+            await words(session, 1)
+            await session.stop()
+            assert await session.wait() == Killed(signal.SIGTERM)
+
+
+async def test_a_paused_tree_stands_still_and_goes_on(a_task, python, words, lives) -> None:
+    """Every process of the tree is stopped, and after a resume none is."""
+    with anyio.fail_after(20):
+        async with python(TREE).start(a_task()) as session:
+            pids = [int(pid) for _, pid in await words(session, 4)]
+            await session.pause()
+            assert {psutil.Process(pid).status() for pid in pids} == {psutil.STATUS_STOPPED}
+            await session.resume()
+            assert psutil.STATUS_STOPPED not in {psutil.Process(pid).status() for pid in pids}
+            await session.pause()
+            await session.stop()
+            assert [pid for pid in pids if lives(pid)] == []
+
+
+async def test_a_paused_agent_hears_the_interrupt(a_task, python, words) -> None:
+    """Stopping a paused agent gives it its chance to end in order."""
+    source = """
+import time
+try:
+    print("ready", flush=True)
+    time.sleep(600)
+except KeyboardInterrupt:
+    raise SystemExit(7)
+"""
+    with anyio.fail_after(20):
+        async with python(source).start(a_task()) as session:
+            await words(session, 1)
+            await session.pause()
+            await session.stop()
+            assert await session.wait() == Exited(7)
+
+
+async def test_a_fork_bomb_is_ended(a_task, python, words) -> None:
+    """A tree that forks as fast as it can is killed whole, group by group (T-P6)."""
+    source = """
+import os, signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+print("bomb", os.getpid(), flush=True)
+for generation in range(6):
+    os.fork()
+while True:
+    if os.fork():
+        os._exit(0)
+"""
+    with anyio.fail_after(30):
+        async with python(source).start(a_task()) as session:
+            ((_, pid),) = await words(session, 1)
+
+    sessions = {
+        process.pid for process in psutil.process_iter() if _session_of(process) == int(pid)
+    }
+    assert sessions == set()
+
+
+def _session_of(process: psutil.Process) -> int:
+    try:
+        return os.getsid(process.pid)
+    except ProcessLookupError:
+        return -1
+
+
+async def test_no_zombies_remain(a_task, hear) -> None:
+    """Agents come and go without leaving dead children or descriptors behind (T-P9)."""
+    agent = CommandAgent(("sh", "-c", "sleep 600 & true"))
+    await hear(agent, a_task())
+    descriptors = psutil.Process().num_fds()
+    for _ in range(20):
+        await hear(agent, a_task())
+
+    children = psutil.Process().children(recursive=True)
+    assert [child for child in children if child.status() == psutil.STATUS_ZOMBIE] == []
+    assert psutil.Process().num_fds() == descriptors

@@ -1,0 +1,148 @@
+"""The scripted agent: same script, same words, as a real process."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import anyio
+import pytest
+
+from hankweave_server.agents.base import (
+    Exited,
+    Killed,
+    ResultReported,
+    Said,
+    SessionStarted,
+    Stderr,
+    Thought,
+    ToolCalled,
+    ToolReturned,
+    UsageReported,
+)
+from hankweave_server.agents.scripted import ScriptedAgent
+
+
+def script(*steps: dict) -> str:
+    return json.dumps({"steps": steps})
+
+
+async def test_a_prompt_that_is_no_script_plays_the_default(a_task, hear) -> None:
+    """The demo needs no script: the agent says what it read and writes a note."""
+    task = a_task("Look at the data.\n")
+    heard = await hear(ScriptedAgent(), task)
+    assert heard.of(Said) == [Said("I have read the prompt of observe: 4 words.")]
+    note = task.work_tree / "notes" / "observe.md"
+    assert note.read_text() == "# observe\n\nLook at the data.\n"
+    assert heard.of(ResultReported)[0].success
+    assert heard.outcome == Exited(0)
+
+
+async def test_files_change_as_tool_calls(a_task, hear) -> None:
+    """Every file step is a call, the change, and its result."""
+    task = a_task(
+        script(
+            {"write": {"path": "deep/a.txt", "text": "one\n"}},
+            {"append": {"path": "deep/a.txt", "text": "zwei ü\n"}},
+            {"write": {"path": "b.txt", "text": ""}},
+            {"delete": "b.txt"},
+            {"run": "cat deep/a.txt; exit 4"},
+        )
+    )
+    heard = await hear(ScriptedAgent(), task)
+    calls, returns = heard.of(ToolCalled), heard.of(ToolReturned)
+    assert [call.name for call in calls] == ["Write", "Edit", "Write", "Bash", "Bash"]
+    assert calls[0].input["file_path"] == str(task.work_tree / "deep/a.txt")
+    assert [(r.tool_use_id, r.name) for r in returns] == [(c.tool_use_id, c.name) for c in calls]
+    assert returns[-1] == ToolReturned("toolu_5", "Bash", "one\nzwei ü\n", is_error=True)
+    assert not (task.work_tree / "b.txt").exists()
+    assert heard.of(ResultReported)[0].success
+
+
+async def test_two_runs_say_the_same(a_task, hear) -> None:
+    """Ids, tokens and costs follow from the task alone."""
+    task = a_task(script({"say": "Hello there"}, {"think": "Hm"}, {"cost": 0.5}, {"cost": 0.25}))
+    first, second = [await hear(ScriptedAgent(), task) for _ in range(2)]
+    assert first == second
+    assert first.of(Thought) == [Thought("Hm")]
+    assert len({usage.message_id for usage in first.of(UsageReported)}) == 2
+    (result,) = first.of(ResultReported)
+    assert result.cost_usd == 0.75
+    assert result.tokens.output_tokens == sum(
+        usage.tokens.output_tokens for usage in first.of(UsageReported)
+    )
+
+
+async def test_a_resumed_session_keeps_its_name(a_task, hear) -> None:
+    """Continuing a session is visible in its first line."""
+    heard = await hear(ScriptedAgent(), a_task(script(), resume_session="s9"))
+    assert heard.of(SessionStarted) == [SessionStarted("s9", "test-model")]
+
+
+@pytest.mark.parametrize(
+    ("step", "outcome", "texts"),
+    [
+        ({"fail": {"message": "out of credit"}}, Exited(1), ["out of credit"]),
+        ({"fail": {"message": "no", "exitCode": 0}}, Exited(0), ["no"]),
+        ({"exit": 5}, Exited(5), []),
+        ({"crash": "SIGKILL"}, Killed(signal.SIGKILL), []),
+        ({"crash": 15}, Killed(signal.SIGTERM), []),
+    ],
+)
+async def test_a_script_can_end_badly(a_task, hear, step, outcome, texts) -> None:
+    """Failures come with an error result, exits and crashes without any."""
+    heard = await hear(ScriptedAgent(), a_task(script(step, {"say": "never"})))
+    assert heard.outcome == outcome
+    assert [(result.success, result.text) for result in heard.of(ResultReported)] == [
+        (False, text) for text in texts
+    ]
+    assert heard.of(Said) == []
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        script({"dance": 1}),
+        script({"say": "a", "think": "b"}),
+        script({"delete": "absent"}),
+        '{"steps"',
+    ],
+)
+async def test_a_wrong_script_is_an_error_result(a_task, hear, prompt: str) -> None:
+    """Unknown steps and broken scripts end with a sentence and exit code 2."""
+    heard = await hear(ScriptedAgent(), a_task(prompt))
+    assert heard.of(ResultReported)[0].text.startswith("The script is wrong")
+    assert heard.outcome == Exited(2)
+
+
+async def test_a_script_waits_for_a_file(a_task) -> None:
+    """A test can hold the agent at a step and let it go."""
+    task = a_task(script({"say": "before"}, {"waitForFile": "go"}, {"wait": 0}, {"say": "after"}))
+    with anyio.fail_after(20):
+        async with ScriptedAgent().start(task) as session:
+            said = []
+            async for signal in session.signals():
+                if isinstance(signal, Said):
+                    said.append(signal.text)
+                    (task.work_tree / "go").touch()
+
+    assert said == ["before", "after"]
+
+
+async def test_a_script_prints_anything(a_task, hear) -> None:
+    """Raw lines and stderr are for trying out how a runner takes them."""
+    line = '{"type":"assistant","message":{"content":"raw"}}'
+    heard = await hear(ScriptedAgent(), a_task(script({"raw": line}, {"stderr": "careful"})))
+    assert heard.of(Said) == [Said("raw")]
+    assert heard.of(Stderr) == [Stderr("careful")]
+
+
+@pytest.mark.parametrize("from_codon", [True, False])
+async def test_a_script_can_be_a_file(a_task, hear, tmp_path, monkeypatch, from_codon) -> None:
+    """HANKWEAVE_SCRIPT names it, in the codon's environment or in the daemon's."""
+    file = tmp_path / "script.json"
+    file.write_text(script({"say": "from the file"}))
+    monkeypatch.setenv("HANKWEAVE_SCRIPT", "/absent" if from_codon else str(file))
+    environment = {"HANKWEAVE_SCRIPT": str(file)} if from_codon else {}
+    heard = await hear(ScriptedAgent(), a_task("plain prompt", environment=environment))
+    assert heard.of(Said) == [Said("from the file")]

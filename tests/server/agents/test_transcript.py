@@ -1,0 +1,185 @@
+"""Lines of stdout and what they say."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hankweave_server.agents.base import (
+    ContextExceeded,
+    PlainOutput,
+    RequestTimedOut,
+    ResultReported,
+    Said,
+    SessionStarted,
+    Stderr,
+    Thought,
+    TokenCounts,
+    ToolCalled,
+    ToolReturned,
+    UsageReported,
+)
+from hankweave_server.agents.transcript import parse
+
+
+def assistant(content: object, **message: object) -> dict:
+    return {
+        "type": "assistant",
+        "message": {"id": "m1", "model": "opus", "content": content} | message,
+    }
+
+
+def tool_result(content: object, **block: object) -> dict:
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": content} | block
+    return {"type": "user", "message": {"role": "user", "content": [result]}}
+
+
+def result(**fields: object) -> dict:
+    return {"type": "result", "subtype": "success", "is_error": False, "result": "ok"} | fields
+
+
+def reported(**fields: object) -> ResultReported:
+    defaults = {
+        "success": True,
+        "text": "ok",
+        "cost_usd": None,
+        "tokens": None,
+        "session_id": None,
+        "model_usage": {},
+    }
+    return ResultReported(**(defaults | fields))
+
+
+USAGE = {
+    "input_tokens": 10,
+    "output_tokens": 5,
+    "cache_creation_input_tokens": 3,
+    "cache_read_input_tokens": 2,
+    "service_tier": "standard",
+}
+
+MESSAGES = [
+    (
+        {"type": "system", "subtype": "init", "session_id": "s1", "model": "opus", "tools": []},
+        [SessionStarted("s1", "opus")],
+    ),
+    ({"type": "system", "subtype": "init"}, []),
+    ({"type": "system", "subtype": "api_retry", "attempt": 2}, []),
+    ({"type": "system", "subtype": "compact_boundary"}, [ContextExceeded("compact_boundary")]),
+    (assistant("Hello"), [Said("Hello")]),
+    (assistant([{"type": "text", "text": "Hello"}]), [Said("Hello")]),
+    (assistant([{"type": "thinking", "thinking": "Hm", "signature": "x"}]), [Thought("Hm")]),
+    (
+        assistant([{"type": "tool_use", "id": "t1", "name": "Write", "input": {"file_path": "a"}}]),
+        [ToolCalled("t1", "Write", {"file_path": "a"})],
+    ),
+    (
+        assistant([{"type": "text", "text": "a"}, {"type": "redacted_thinking"}], usage=USAGE),
+        [Said("a"), UsageReported("m1", "opus", TokenCounts(10, 5, 3, 2))],
+    ),
+    (
+        assistant([], usage={"input_tokens": 7, "output_tokens": -1}),
+        [UsageReported("m1", "opus", TokenCounts(7, 0))],
+    ),
+    (assistant(None), []),
+    (assistant([None, 5, "x", {"type": "text", "text": 5}]), []),
+    (
+        {"type": "assistant", "content": "flat", "usage": {"input_tokens": 1}},
+        [Said("flat"), UsageReported("", "", TokenCounts(1))],
+    ),
+    (tool_result("done"), [ToolReturned("t1", "", "done", False)]),
+    (tool_result("no", is_error=True), [ToolReturned("t1", "", "no", True)]),
+    (
+        tool_result([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]),
+        [ToolReturned("t1", "", "a\nb", False)],
+    ),
+    (tool_result([{"type": "image"}]), [ToolReturned("t1", "", '{"type":"image"}', False)]),
+    (tool_result({"ok": True}), [ToolReturned("t1", "", '{"ok":true}', False)]),
+    (tool_result(None), [ToolReturned("t1", "", "", False)]),
+    ({"type": "user", "message": {"role": "user", "content": "an echo"}}, []),
+    (
+        result(total_cost_usd=0.25, session_id="s1", usage=USAGE, modelUsage={"opus": {"n": 1}}),
+        [
+            reported(
+                cost_usd=0.25,
+                session_id="s1",
+                tokens=TokenCounts(10, 5, 3, 2),
+                model_usage={"opus": {"n": 1}},
+            )
+        ],
+    ),
+    (result(total_cost=0.015), [reported(cost_usd=0.015)]),
+    (result(total_cost_usd=True, cost=-1), [reported()]),
+    (result(is_error=True, result="no credit"), [reported(success=False, text="no credit")]),
+    (
+        {"type": "result", "subtype": "error_during_execution", "errors": ["a", "b"]},
+        [reported(success=False, text="a\nb")],
+    ),
+    ({"type": "stderr", "timestamp": "…", "message": "warned"}, [Stderr("warned")]),
+    ({"type": "stream_event", "event": {"type": "message_start"}}, []),
+    ({"type": "control_response"}, []),
+    (
+        assistant("API Error: Request timed out."),
+        [
+            Said("API Error: Request timed out."),
+            RequestTimedOut("API Error: Request timed out."),
+        ],
+    ),
+    (
+        assistant("API Error: terminated", model="<synthetic>"),
+        [Said("API Error: terminated"), ContextExceeded("API Error: terminated")],
+    ),
+    (
+        assistant("Prompt is too long", model="<synthetic>"),
+        [Said("Prompt is too long"), ContextExceeded("Prompt is too long")],
+    ),
+    (assistant("The user's prompt is too long."), [Said("The user's prompt is too long.")]),
+    (
+        assistant("API Error: the response exceeded the 32000 output token maximum."),
+        [
+            Said("API Error: the response exceeded the 32000 output token maximum."),
+            ContextExceeded("API Error: the response exceeded the 32000 output token maximum."),
+        ],
+    ),
+    (
+        result(is_error=True, result="400 context_length_exceeded"),
+        [
+            ContextExceeded("400 context_length_exceeded"),
+            reported(success=False, text="400 context_length_exceeded"),
+        ],
+    ),
+    (result(result="prompt is too long, said I"), [reported(text="prompt is too long, said I")]),
+]
+
+
+@pytest.mark.parametrize(("message", "expected"), MESSAGES)
+def test_a_message_says_what_the_table_says(message: dict, expected: list) -> None:
+    """Every known message becomes its signals, and every unknown one becomes none."""
+    assert parse(json.dumps(message).encode()) == expected
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"plain text",
+        b'{"type": "assistant"',
+        b'{"answer": 42}',
+        b'{"type": 7}',
+        b"[1, 2]",
+        b"null",
+        b'{"type": "result", "total_cost_usd": NaN}',
+        b'{"type": "system", "session_id": "\\ud800"}',
+        b"[" * 100_000,
+        b'{"type":"user","x":' * 5_000,
+    ],
+)
+def test_what_is_no_message_is_plain_output(line: bytes) -> None:
+    """Text, torn or hostile JSON, and JSON without a type are handed on as they are."""
+    assert parse(line) == [PlainOutput(line.decode())]
+
+
+def test_bytes_that_are_no_text_are_plain_output() -> None:
+    """Bytes that are not UTF-8 are replaced where they are, and nothing is raised."""
+    assert parse(b"caf\xe9") == [PlainOutput("caf�")]
+    assert parse(b'{"type": "caf\xe9"}') == [PlainOutput('{"type": "caf�"}')]

@@ -1,0 +1,266 @@
+"""A laboratory: one execution directory, its engine, and the git program as a witness."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import shutil
+import stat
+import subprocess
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from hankweave_protocol.ids import CodonId, RunId, Sha
+from hankweave_server.checkpoints.engine import CheckpointEngine
+from hankweave_server.checkpoints.model import CheckpointMade, CheckpointRequest, RestoreReport
+from hankweave_server.layout import Layout
+
+RUN = RunId("1736000000000-abc123-def456")
+EVERYTHING = ("**",)
+START = datetime(2025, 1, 4, 12, 0, tzinfo=UTC)
+
+
+class Lab:
+    """Edits a work tree, checkpoints it, rolls it back, and asks git what it thinks."""
+
+    def __init__(self, root: Path, *, in_place: bool = False) -> None:
+        self.layout = Layout.in_place(root) if in_place else Layout.of_execution(root)
+        self.tree = self.layout.work_tree
+        self.tree.mkdir(parents=True, exist_ok=True)
+        self.size_limit: int | None = None
+        self.engine = CheckpointEngine.open(self.layout)
+        self._count = 0
+
+    def reopen(self, *, forget: bool = False) -> CheckpointEngine:
+        """Ends the engine and starts another, as a restart of the daemon does."""
+        self.engine.close()
+        if forget:
+            self.layout.scan_cache.unlink(missing_ok=True)
+
+        self.engine = CheckpointEngine.open(self.layout, size_limit=self.size_limit)
+        return self.engine
+
+    # The work tree
+
+    def path(self, name: str | bytes) -> bytes:
+        return os.path.join(os.fsencode(self.tree), os.fsencode(name))
+
+    def write(self, name: str | bytes, content: str | bytes = b"", mode: int | None = None) -> None:
+        path = self.path(name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as stream:
+            stream.write(content.encode() if isinstance(content, str) else content)
+
+        if mode is not None:
+            os.chmod(path, mode)
+
+    def link(self, name: str | bytes, target: str | bytes) -> None:
+        path = self.path(name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.symlink(os.fsencode(target), path)
+
+    def read(self, name: str | bytes) -> bytes:
+        with open(self.path(name), "rb") as stream:
+            return stream.read()
+
+    def delete(self, name: str | bytes) -> None:
+        path = self.path(name)
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path)
+        else:
+            os.unlink(path)
+
+    def exists(self, name: str | bytes) -> bool:
+        return os.path.lexists(self.path(name))
+
+    def mode(self, name: str | bytes) -> int:
+        return stat.S_IMODE(os.lstat(self.path(name)).st_mode)
+
+    def picture(self) -> dict[bytes, tuple[str, int, bytes]]:
+        """Everything in the work tree: kind, permissions and content, folders included."""
+        root = os.fsencode(self.tree)
+        found: dict[bytes, tuple[str, int, bytes]] = {}
+        for folder, folders, files in os.walk(root):
+            if folder == root and b".hankweave" in folders:
+                folders.remove(b".hankweave")
+
+            for name in folders + files:
+                path = os.path.join(folder, name)
+                found[os.path.relpath(path, root)] = _seen(path)
+
+        return found
+
+    # The engine
+
+    def request(
+        self,
+        kind: str = "completed",
+        patterns: tuple[str, ...] = EVERYTHING,
+        *,
+        also: frozenset[bytes] = frozenset(),
+        run: RunId = RUN,
+        codon: str | None = "build",
+        name: str = "Build it",
+        label: str | None = None,
+    ) -> CheckpointRequest:
+        self._count += 1
+        return CheckpointRequest(
+            kind=kind,
+            codon_id=None if codon is None else CodonId(codon),
+            codon_name=name,
+            run_id=run,
+            timestamp=START + timedelta(seconds=self._count),
+            duration_ms=45000,
+            operation_id=f"op-{self._count}",
+            event_seq=self._count,
+            session_id="session-1",
+            memory_epoch=2,
+            label=label,
+            patterns=patterns,
+            also=also,
+        )
+
+    def checkpoint(self, *patterns: str, **details: object) -> CheckpointMade:
+        request = self.request(patterns=patterns or EVERYTHING, **details)  # type: ignore[arg-type]
+        return self.engine.checkpoint(request)
+
+    def rollback(
+        self,
+        target: Sha,
+        patterns: tuple[str, ...] = EVERYTHING,
+        paths: frozenset[bytes] | None = None,
+        keep: frozenset[bytes] = frozenset(),
+    ) -> RestoreReport:
+        """Plan, safety checkpoint, restore, detach: the daemon's order."""
+        plan = self.engine.plan_restore(target, patterns, paths)
+        safety = self.engine.checkpoint(
+            self.request("safety", patterns, also=plan.touched, codon=None)
+        )
+        report = self.engine.restore(target, safety.sha, paths, keep)
+        if paths is None:
+            self.engine.detach(target)
+
+        if not keep:
+            planned = (plan.added, plan.updated, plan.removed)
+            assert (report.added, report.updated, report.removed) == planned
+
+        return report
+
+    # The witness
+
+    def git(self, *arguments: str, check: bool = True, text: bool = True) -> str:
+        return self.git_bytes(*arguments, check=check).decode("utf-8", "surrogateescape")
+
+    def git_bytes(self, *arguments: str, check: bool = True) -> bytes:
+        """Runs the git program as seed 000 tells people to, with a hostile home."""
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": "/nonexistent",
+            "GIT_DIR": str(self.layout.shadow_repository),
+            "GIT_WORK_TREE": str(self.tree),
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_PAGER": "cat",
+        }
+        done = subprocess.run(
+            ["git", *arguments],
+            cwd=self.layout.root,
+            env=environment,
+            capture_output=True,
+            check=False,
+        )
+        if check:
+            assert done.returncode == 0, (arguments, done.stderr)
+
+        return done.stdout + (b"" if check else done.stderr)
+
+    def names(self, sha: str) -> set[bytes]:
+        listed = self.git_bytes("ls-tree", "-r", "-z", "--name-only", sha)
+        return set(filter(None, listed.split(b"\0")))
+
+    def assert_sound(self) -> None:
+        assert self.git("fsck", "--full", "--strict", "--no-dangling") == ""
+
+
+def _seen(path: bytes) -> tuple[str, int, bytes]:
+    status = os.lstat(path)
+    permissions = stat.S_IMODE(status.st_mode)
+    if stat.S_ISLNK(status.st_mode):
+        return "link", 0o777, os.readlink(path)
+
+    if stat.S_ISDIR(status.st_mode):
+        return "folder", permissions, b""
+
+    if stat.S_ISREG(status.st_mode):
+        with open(path, "rb") as stream:
+            return "file", permissions, stream.read()
+
+    return "special", permissions, b""
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    laboratory = Lab(tmp_path / "execution")
+    yield laboratory
+    laboratory.engine.close()
+
+
+@pytest.fixture
+def in_place_lab(tmp_path: Path) -> Iterator[Lab]:
+    laboratory = Lab(tmp_path / "project", in_place=True)
+    yield laboratory
+    laboratory.engine.close()
+
+
+@pytest.fixture
+def without_privileges() -> Iterator[None]:
+    """Takes from this thread root's right to read everything, as an ordinary user lacks it."""
+    with contextlib.ExitStack() as undo:
+        if os.geteuid() == 0:
+            before = _capabilities()
+            undo.callback(_set_capabilities, *before)
+            overrides = 1 << 1 | 1 << 2  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+            effective = before[0] & ~overrides
+            _set_capabilities(effective, before[1], before[2])
+
+        yield
+
+
+class _Header(ctypes.Structure):
+    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
+
+
+class _Data(ctypes.Structure):
+    _fields_ = (
+        ("effective", ctypes.c_uint32),
+        ("permitted", ctypes.c_uint32),
+        ("inheritable", ctypes.c_uint32),
+    )
+
+
+_VERSION_3 = 0x20080522
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _capabilities() -> tuple[int, int, int]:
+    header, data = _Header(_VERSION_3, 0), (_Data * 2)()
+    assert _libc.capget(ctypes.byref(header), data) == 0
+    low, high = data
+    return (
+        low.effective | high.effective << 32,
+        low.permitted | high.permitted << 32,
+        low.inheritable | high.inheritable << 32,
+    )
+
+
+def _set_capabilities(effective: int, permitted: int, inheritable: int) -> None:
+    header, data = _Header(_VERSION_3, 0), (_Data * 2)()
+    for half, shift in ((data[0], 0), (data[1], 32)):
+        half.effective = effective >> shift & 0xFFFFFFFF
+        half.permitted = permitted >> shift & 0xFFFFFFFF
+        half.inheritable = inheritable >> shift & 0xFFFFFFFF
+
+    assert _libc.capset(ctypes.byref(header), data) == 0

@@ -1,0 +1,445 @@
+"""What a crash, a full disk or a meddler leaves behind, and what the next start makes of it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from hankweave_protocol.ids import Sha
+from hankweave_server.checkpoints import engine as engine_module
+from hankweave_server.checkpoints import objects, placing, recording, skeleton
+from hankweave_server.checkpoints.engine import CheckpointEngine
+from hankweave_server.checkpoints.errors import (
+    CheckpointDamaged,
+    InsufficientSpace,
+    RestoreIncomplete,
+    ShadowRepositoryError,
+)
+from hankweave_server.checkpoints.model import Skipped
+from hankweave_server.layout import Layout
+
+
+class SimulatedCrash(BaseException):
+    """Ends the process, as far as the code under test can tell."""
+
+
+class CrashingSystem:
+    """Counts the calls that change a disk and crashes before the n-th."""
+
+    CHANGES = ("mkdir", "rename", "replace", "unlink", "rmdir", "symlink", "fsync", "fchmod")
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch = monkeypatch
+        self.seen = 0
+
+    def crash_before(self, number: int) -> None:
+        self.seen = 0
+        self._monkeypatch.undo()
+        for name in self.CHANGES:
+            self._monkeypatch.setattr(os, name, self._counting(getattr(os, name), number))
+
+        self._monkeypatch.setattr(os, "open", self._counting_creations(os.open, number))
+
+    def rest(self) -> None:
+        self._monkeypatch.undo()
+
+    def _counting(self, real, number):
+        def call(*arguments, **details):
+            self._step(number)
+            return real(*arguments, **details)
+
+        return call
+
+    def _counting_creations(self, real, number):
+        def call(path, flags, *arguments, **details):
+            if flags & os.O_CREAT:
+                self._step(number)
+
+            return real(path, flags, *arguments, **details)
+
+        return call
+
+    def _step(self, number):
+        self.seen += 1
+        if self.seen >= number:
+            raise SimulatedCrash
+
+
+@pytest.fixture
+def system(monkeypatch):
+    return CrashingSystem(monkeypatch)
+
+
+def crash_points(limit):
+    return range(1, limit)
+
+
+def test_a_crash_anywhere_in_creation_leaves_a_startable_state(tmp_path, system):
+    """Wherever creation is cut off, the next start makes a working repository."""
+    survived = 0
+    for number in crash_points(60):
+        root = tmp_path / str(number)
+        (root / "agentRoot").mkdir(parents=True)
+        layout = Layout.of_execution(root)
+        system.crash_before(number)
+        try:
+            skeleton.make_ready(layout)
+            survived += 1
+        except SimulatedCrash:
+            pass
+
+        system.rest()
+        CheckpointEngine.open(layout).close()
+        assert [path.name for path in layout.checkpoints.iterdir() if ".new" in path.name] == []
+
+    assert survived > 0
+
+
+def test_a_crash_anywhere_in_a_checkpoint_loses_nothing(lab, system):
+    """Wherever a checkpoint is cut off, the earlier ones stand and the next start cleans up."""
+    lab.write("a", "1")
+    first = lab.checkpoint()
+    finished = 0
+    for number in crash_points(40):
+        lab.write("a", f"content {number}")
+        lab.write("secret", f"content {number}", 0o600)
+        head = lab.engine.head()
+        system.crash_before(number)
+        try:
+            lab.checkpoint()
+            finished += 1
+        except SimulatedCrash:
+            pass
+
+        system.rest()
+        lab.reopen(forget=True)
+        assert lab.engine.find(first.sha) == [first.sha]
+        assert lab.engine.head() == head or lab.engine.facts(lab.engine.head()).parents == (head,)
+        assert not list(lab.layout.shadow_repository.rglob("tmp_*"))
+        assert not list(lab.layout.shadow_repository.rglob("*.lock"))
+
+    lab.assert_sound()
+    assert finished > 0
+    assert all(lab.engine.verify(facts.sha) == [] for facts in lab.engine.commits())
+
+
+def test_a_crash_anywhere_in_a_restore_is_healed_by_doing_it_again(lab, system):
+    """Wherever a restore is cut off, the redo ends in exactly the target."""
+    lab.write("a", "1", 0o600)
+    lab.write("d/e/f", "1")
+    lab.link("l", "a")
+    os.mkdir(lab.path("empty"))
+    target = lab.checkpoint()
+    then = lab.picture()
+    finished = 0
+    for number in crash_points(40):
+        for name in ("a", "d", "l", "empty"):
+            if lab.exists(name):
+                lab.delete(name)
+
+        lab.link("d", "elsewhere")
+        lab.write("l/inner", "2")
+        lab.write("later/x", "2")
+        lab.write("a", "2")
+        safety = lab.checkpoint(kind="safety", codon=None)
+        system.crash_before(number)
+        try:
+            lab.engine.restore(target.sha, safety.sha)
+            finished += 1
+        except SimulatedCrash:
+            pass
+
+        system.rest()
+        lab.reopen(forget=number % 2 == 0)
+        lab.engine.restore(target.sha, safety.sha)
+        assert lab.picture() == then
+
+    assert finished > 0
+
+
+def test_leftovers_of_a_dead_process_are_cleared_and_named(lab):
+    """Locks, temporary files and half a pack do not stop the next start, which names them."""
+    lab.checkpoint()
+    repository = lab.layout.shadow_repository
+    planted = [
+        "HEAD.lock",
+        "index.lock",
+        "objects/12/tmp_obj_x",
+        "objects/pack/pack-1234.pack",
+        "objects/pack/tmp_pack_x",
+        "refs/heads/run-x.lock",
+    ]
+    for name in planted:
+        (repository / name).parent.mkdir(exist_ok=True)
+        (repository / name).write_bytes(b"")
+
+    engine = lab.reopen()
+
+    assert sorted(engine.leftovers) == planted
+    lab.checkpoint()
+    lab.assert_sound()
+
+
+def test_the_branch_moves_only_after_the_flush(lab, monkeypatch):
+    """Objects are flushed, then named, and only then does a ref name the commit."""
+    order: list[str] = []
+
+    def noting(name, real):
+        def call(*arguments, **details):
+            order.append(name)
+            return real(*arguments, **details)
+
+        return call
+
+    monkeypatch.setattr(objects, "sync_filesystem", noting("flush", objects.sync_filesystem))
+    monkeypatch.setattr(
+        objects.StagedPack, "adopt", noting("name", objects.StagedPack.adopt), raising=True
+    )
+    monkeypatch.setattr(objects, "sync_directory", noting("flush names", objects.sync_directory))
+    point = recording.ShadowRepo.point_branch
+    monkeypatch.setattr(recording.ShadowRepo, "point_branch", noting("ref", point))
+    lab.write("a", "1")
+
+    lab.checkpoint()
+
+    assert order == ["flush", "name", "flush names", "ref"]
+
+
+def test_a_full_disk_is_said_and_leaves_nothing(lab, monkeypatch):
+    """ENOSPC while objects are written is InsufficientSpace; no ref moves, no file stays."""
+    lab.write("a", "1")
+    first = lab.checkpoint()
+    lab.write("a", "2")
+    lab.write("big", bytes(9 << 20))
+
+    def full(path):
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(objects, "sync_filesystem", full)
+    with pytest.raises(InsufficientSpace):
+        lab.checkpoint()
+
+    monkeypatch.undo()
+    assert lab.engine.head() == first.sha
+    assert not list(lab.layout.shadow_repository.rglob("tmp_*"))
+    assert lab.names(lab.checkpoint().sha) == {b"a", b"big"}
+    lab.assert_sound()
+
+
+def test_a_fault_of_the_store_is_not_taken_for_a_missing_file(lab, monkeypatch):
+    """ENOENT from the repository fails the checkpoint; it does not delete the file from it."""
+
+    def broken(self, data):
+        raise FileNotFoundError(errno.ENOENT, "objects is gone")
+
+    monkeypatch.setattr(objects.ObjectStaging, "blob", broken)
+    lab.write("a", "1")
+
+    with pytest.raises(ShadowRepositoryError):
+        lab.checkpoint()
+
+
+def test_a_restore_needs_room_before_it_starts(lab, monkeypatch):
+    """Without room for the target nothing is touched, and the numbers are said."""
+    lab.write("a", "x" * 5000)
+    made = lab.checkpoint()
+    lab.write("a", "y")
+    monkeypatch.setattr(engine_module, "free_bytes", lambda place: 4000)
+
+    with pytest.raises(InsufficientSpace) as refusal:
+        lab.engine.plan_restore(made.sha, ("**",))
+
+    assert refusal.value.free == 4000
+    assert refusal.value.need > 5000
+    assert lab.read("a") == b"y"
+
+
+def test_content_nobody_captured_is_never_overwritten(lab):
+    """An edit made after the safety checkpoint stays, and the restore says it is incomplete."""
+    lab.write("a", "1")
+    lab.write("b", "1")
+    made = lab.checkpoint()
+    lab.write("a", "2")
+    lab.write("b", "2")
+    lab.write("c", "2")
+    safety = lab.checkpoint(kind="safety", codon=None)
+    lab.write("a", "edited since")
+    lab.write("c", "edited since")
+
+    with pytest.raises(RestoreIncomplete) as incomplete:
+        lab.engine.restore(made.sha, safety.sha)
+
+    assert set(incomplete.value.unfinished) == {Skipped(b"a", "changed"), Skipped(b"c", "changed")}
+    assert [lab.read(name) for name in "abc"] == [b"edited since", b"1", b"edited since"]
+    again = lab.checkpoint(kind="safety", codon=None)
+    lab.engine.restore(made.sha, again.sha)
+    assert lab.read("a") == b"1"
+    assert not lab.exists("c")
+
+
+def test_a_full_disk_in_mid_restore_is_said(lab, monkeypatch):
+    """ENOSPC while files are written is InsufficientSpace, and the redo finishes the work."""
+    lab.write("a", "1")
+    made = lab.checkpoint()
+    lab.write("a", "2")
+    safety = lab.checkpoint(kind="safety", codon=None)
+
+    def full(descriptor, pieces):
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(placing, "_write_sparsely", full)
+    with pytest.raises(InsufficientSpace):
+        lab.engine.restore(made.sha, safety.sha)
+
+    assert lab.read("a") == b"2"
+    monkeypatch.undo()
+    lab.engine.restore(made.sha, safety.sha)
+    assert lab.read("a") == b"1"
+
+
+# Damage
+
+
+def object_file(lab, name: str) -> Path:
+    """Unpacks everything, so that one object can be hurt, and gives its file."""
+    packs = lab.layout.shadow_repository / "objects" / "pack"
+    for pack in list(packs.glob("*.pack")):
+        moved = lab.layout.root / pack.name
+        pack.rename(moved)
+        pack.with_suffix(".idx").unlink()
+        environment = {**os.environ, "GIT_DIR": str(lab.layout.shadow_repository)}
+        with moved.open("rb") as content:
+            subprocess.run(["git", "unpack-objects", "-q"], stdin=content, env=environment, check=True)
+
+    sha = lab.git("rev-parse", name).strip()
+    return lab.layout.shadow_repository / "objects" / sha[:2] / sha[2:]
+
+
+@pytest.mark.parametrize("which", ["a", "dir", "dir/b"])
+def test_a_damaged_object_is_named_with_the_checkpoints_it_hits(lab, which):
+    """verify names object, path and every checkpoint that needs it; the others are intact."""
+    lab.write("a", "one")
+    lab.write("dir/b", "one too")
+    first = lab.checkpoint()
+    second = lab.checkpoint()
+    lab.write("a", "two")
+    lab.write("dir/b", "two")
+    third = lab.checkpoint()
+    broken = object_file(lab, f"{first.sha}:{which}")
+    broken.chmod(0o600)
+    broken.write_bytes(broken.read_bytes()[:-4] + b"rot!")
+    lab.reopen()
+
+    (damage,) = lab.engine.verify(first.sha)
+
+    assert damage.path == which.encode()
+    assert damage.kind == ("tree" if which == "dir" else "blob")
+    assert set(damage.checkpoints) == {first.sha, second.sha}
+    assert lab.engine.verify(third.sha) == []
+
+
+def test_a_rollback_to_a_damaged_checkpoint_is_refused_before_anything_moves(lab):
+    """One missing blob refuses the plan; the work tree is as it was."""
+    lab.write("a", "one")
+    lab.write("b", "one too")
+    made = lab.checkpoint()
+    lab.write("a", "two")
+    lab.write("b", "two too")
+    lab.checkpoint()
+    object_file(lab, f"{made.sha}:b").unlink()
+    lab.reopen()
+
+    with pytest.raises(CheckpointDamaged) as refusal:
+        lab.engine.plan_restore(made.sha, ("**",))
+
+    assert [damage.path for damage in refusal.value.damages] == [b"b"]
+    assert lab.read("a") == b"two"
+    with pytest.raises(CheckpointDamaged):
+        lab.engine.read_file(made.sha, b"b")
+
+
+def test_a_damaged_past_does_not_forbid_new_checkpoints(lab):
+    """When the parent's tree cannot be read, the next checkpoint is made all the same."""
+    lab.write("a", "one")
+    made = lab.checkpoint()
+    object_file(lab, f"{made.sha}^{{tree}}").unlink()
+    lab.reopen(forget=True)
+    lab.write("a", "two")
+
+    again = lab.checkpoint()
+
+    assert lab.engine.verify(made.sha)[0].kind == "tree"
+    assert lab.engine.verify(again.sha) == []
+    assert again.files == 1
+
+
+def test_an_unknown_checkpoint_is_damage_to_verify(lab):
+    """A recorded sha whose commit is gone is reported as a damaged commit."""
+    (damage,) = lab.engine.verify(Sha("ab" * 20))
+
+    assert damage.kind == "commit"
+
+
+# The cache
+
+
+@pytest.mark.parametrize("harm", ["delete", "garble", "truncate", "garbage"])
+def test_the_scan_cache_is_only_a_cache(lab, harm):
+    """Deleted or corrupt, it costs a reading and changes no checkpoint."""
+    lab.write("a", "1")
+    lab.write("b", "1")
+    lab.checkpoint()
+    lab.engine.close()
+    cache = lab.layout.scan_cache
+    content = cache.read_bytes()
+    cache.unlink()
+    if harm != "delete":
+        cache.write_bytes(
+            {"garble": content[:-2] + b"xx", "truncate": content[:20], "garbage": b"\0" * 99}[harm]
+        )
+
+    lab.engine = CheckpointEngine.open(lab.layout)
+    lab.write("a", "2")
+
+    assert [change.path for change in lab.checkpoint().changed] == [b"a"]
+
+
+def test_the_scan_cache_saves_reading(lab, monkeypatch):
+    """After a restart, files whose stat data is as it was are not read again."""
+    lab.write("a", "1")
+    lab.checkpoint()
+    read: list[bytes] = []
+    real = recording.Capture.read
+    monkeypatch.setattr(
+        recording.Capture, "read", lambda self, path: (read.append(path), real(self, path))[1]
+    )
+    deadline = time.monotonic() + 5
+    made = None
+    while made is None or read:
+        # Until the last write is older than a clock tick, its stat data proves nothing.
+        assert time.monotonic() < deadline
+        lab.reopen()
+        read.clear()
+        made = lab.checkpoint()
+
+    assert made.files == 1
+
+
+def test_a_cache_of_another_repository_is_not_believed(lab):
+    """If the shadow repository was thrown away, the cache that spoke of it is worthless."""
+    lab.write("a", "1")
+    lab.checkpoint()
+    lab.engine.close()
+    shutil.rmtree(lab.layout.shadow_repository)
+    lab.engine = CheckpointEngine.open(lab.layout)
+
+    made = lab.checkpoint()
+
+    assert lab.git("show", f"{made.sha}:a") == "1"
+    lab.assert_sound()

@@ -1,0 +1,864 @@
+"""Every hazard of an untrusted work tree, one small case each (facts on git hazards, section 6)."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import subprocess
+import threading
+
+import pytest
+
+from hankweave_server.checkpoints import capture, placing
+from hankweave_server.checkpoints.model import Skipped
+
+
+def outside(lab, name="outside"):
+    folder = lab.layout.root.parent / name
+    folder.mkdir()
+    (folder / "f").write_text("not yours")
+    return folder
+
+
+# Links
+
+
+def test_a_parent_replaced_by_a_link_is_replaced_back(lab):
+    """A folder that became a link outwards becomes a folder again; nothing outside changes."""
+    lab.write("d/f", "inside")
+    made = lab.checkpoint()
+    there = outside(lab)
+    lab.delete("d")
+    lab.link("d", str(there))
+
+    lab.rollback(made.sha)
+
+    assert lab.read("d/f") == b"inside"
+    assert not os.path.islink(lab.path("d"))
+    assert [path.name for path in there.iterdir()] == ["f"]
+    assert (there / "f").read_text() == "not yours"
+
+
+def test_an_untracked_link_in_place_of_a_parent_is_saved_and_replaced(lab):
+    """A link no pattern matches is captured by the safety checkpoint before it goes."""
+    lab.write("d/f.md", "inside")
+    made = lab.checkpoint("*.md")
+    there = outside(lab)
+    lab.delete("d")
+    lab.link("d", str(there))
+
+    lab.rollback(made.sha, patterns=("*.md",))
+
+    assert lab.read("d/f.md") == b"inside"
+    assert (there / "f").read_text() == "not yours"
+    safety = next(facts.sha for facts in lab.engine.commits() if facts.kind == "safety")
+    assert lab.engine.read_file(safety, b"d").data == os.fsencode(there)
+
+
+def test_a_linked_folder_is_captured_as_a_link(lab):
+    """Capture never looks behind a link, whatever the patterns or `also` say."""
+    there = outside(lab)
+    lab.link("d", str(there))
+
+    made = lab.checkpoint("d", "d/f", also=frozenset({b"d/f"}))
+
+    assert lab.names(made.sha) == {b"d"}
+    assert lab.git("ls-tree", made.sha).startswith("120000 blob")
+
+
+def test_a_tracked_folder_that_becomes_a_link_is_one(lab):
+    """Files known below a folder are gone, not read through the link that took its place."""
+    lab.write("d/f", "inside")
+    lab.checkpoint()
+    there = outside(lab)
+    lab.delete("d")
+    lab.link("d", str(there))
+
+    made = lab.checkpoint()
+
+    assert lab.names(made.sha) == {b"d"}
+
+
+def test_a_file_replaced_by_a_link_is_a_file_again(lab):
+    """A rollback replaces the link itself; what it points to stays."""
+    lab.write("a", "inside")
+    made = lab.checkpoint()
+    there = outside(lab)
+    lab.delete("a")
+    lab.link("a", str(there / "f"))
+
+    lab.rollback(made.sha)
+
+    assert lab.read("a") == b"inside"
+    assert not os.path.islink(lab.path("a"))
+    assert (there / "f").read_text() == "not yours"
+
+
+def test_links_of_every_kind_come_back_as_they_were(lab):
+    """Dangling, absolute, relative and self-pointing links are text to us."""
+    targets = {"dangling": "nowhere", "absolute": "/etc", "up": "../..", "self": "self"}
+    for name, target in targets.items():
+        lab.link(name, target)
+
+    lab.link("odd", b"caf\xe9\n")
+    made = lab.checkpoint()
+    then = lab.picture()
+    for name in (*targets, "odd"):
+        lab.delete(name)
+
+    lab.rollback(made.sha)
+
+    assert lab.picture() == then
+
+
+def test_no_byte_leaves_the_tree_while_a_folder_flips_to_a_link(lab):
+    """Another process swaps a folder and a link outwards during restores: nothing outside changes."""
+    there = outside(lab)
+    lab.write("d/f", "one")
+    first = lab.checkpoint("d")
+    lab.write("d/f", "two")
+    second = lab.checkpoint("d")
+    lab.link("swap", str(there))
+    stop = threading.Event()
+    flips = threading.Thread(target=_flip, args=(lab.path("d"), lab.path("swap"), stop))
+    flips.start()
+    try:
+        for _ in range(60):
+            for target, safety in ((first, second), (second, first)):
+                _restore_in_a_storm(lab, target.sha, safety.sha)
+    finally:
+        stop.set()
+        flips.join()
+
+    assert [path.name for path in there.iterdir()] == ["f"]
+    assert (there / "f").read_text() == "not yours"
+
+
+def _restore_in_a_storm(lab, target, safety):
+    try:
+        lab.engine.restore(target, safety)
+    except Exception as problem:
+        assert type(problem).__module__.startswith("hankweave_server.checkpoints")
+
+
+def _flip(one, other, stop):
+    third = one + b".third"
+    while not stop.is_set():
+        for source, goal in ((one, third), (other, one), (third, other)):
+            try:
+                os.rename(source, goal)
+            except OSError:
+                continue
+
+
+# Names
+
+
+def test_names_that_spell_git_are_never_captured(lab):
+    """`.git` is passed over in silence; what other systems take for it is reported."""
+    lab.write(".git", "gitdir: elsewhere")
+    lab.write("x/.GIT/config", "evil")
+    lab.write("git~1", "evil")
+    lab.write(".git. ", "evil")
+    lab.write(".g\u200cit", "evil")
+    lab.write("good", "good")
+
+    made = lab.checkpoint()
+
+    assert lab.names(made.sha) == {b"good"}
+    assert made.partial
+    assert {item.path for item in made.skipped} == {
+        b"x/.GIT",
+        b"git~1",
+        b".git. ",
+        ".g\u200cit".encode(),
+    }
+    lab.assert_sound()
+
+
+def test_odd_names_come_back_exactly(lab):
+    """Newline, tab, quotes, backslash, 255 bytes, NFC beside NFD, no UTF-8: all are names."""
+    names = [
+        b"new\nline",
+        b"tab\tquote\"'",
+        b"back\\slash",
+        b" leading and trailing ",
+        b"-rf",
+        b"x" * 255,
+        "\u00e9".encode(),
+        "e\u0301".encode(),
+        b"latin\xe9",
+        b"Case",
+        b"case",
+        b"*[a]{b,c}?",
+        b"folder\n\xff/inner\\",
+        b"trailing.dot.",
+        b"#hash",
+        b"!bang",
+    ]
+    for name in names:
+        lab.write(name, b"content of " + name)
+
+    made = lab.checkpoint()
+    then = lab.picture()
+    for name in names:
+        lab.write(name, b"changed")
+
+    lab.rollback(made.sha)
+
+    assert lab.picture() == then
+    assert lab.names(made.sha) == set(names)
+    lab.assert_sound()
+
+
+def test_submodule_files_are_plain_files(lab):
+    """`.gitmodules` is content like any other, even if it would be dangerous to obey."""
+    lab.write(".gitmodules", '[submodule "x"]\n\tpath = x\n\turl = -u./evil\n')
+
+    made = lab.checkpoint()
+
+    assert lab.names(made.sha) == {b".gitmodules"}
+    lab.assert_sound()
+
+
+# Repositories inside
+
+
+def nested_repository(lab, folder):
+    path = lab.path(folder).decode()
+    os.makedirs(path, exist_ok=True)
+    environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
+    subprocess.run(["git", "init", "-q", path], check=True, env=environment)
+
+
+@pytest.mark.parametrize("with_commit", [False, True])
+def test_files_of_a_nested_repository_are_captured_without_its_git(lab, with_commit):
+    """Files inside are tracked one by one, never as a gitlink; its `.git` is never touched."""
+    nested_repository(lab, "sub")
+    lab.write("sub/f", "1")
+    if with_commit:
+        identity = ["-c", "user.name=a", "-c", "user.email=b"]
+        place = ["git", "-C", lab.path("sub").decode(), *identity]
+        subprocess.run([*place, "add", "f"], check=True)
+        subprocess.run([*place, "commit", "-qm", "x"], check=True)
+
+    made = lab.checkpoint()
+    then = lab.picture()
+    lab.write("sub/f", "2")
+    lab.write("sub/g", "2")
+
+    lab.rollback(made.sha)
+
+    assert lab.names(made.sha) == {b"sub/f"}
+    assert lab.picture() == then
+
+
+def test_a_repository_initialised_later_is_left_alone(lab):
+    """A rollback to before `git init` keeps that `.git` and removes only tracked files."""
+    lab.write("a", "1")
+    made = lab.checkpoint()
+    nested_repository(lab, "sub")
+    lab.write("sub/f", "1")
+
+    lab.rollback(made.sha)
+
+    assert not lab.exists("sub/f")
+    assert lab.exists("sub/.git/HEAD")
+
+
+def test_the_users_own_repository_does_not_move(in_place_lab):
+    """In place, no byte below the user's `.git` changes and nothing is dropped into the tree."""
+    lab = in_place_lab
+    nested_repository(lab, ".")
+    lab.write("a", "1")
+    (lab.tree / ".git" / "index").write_bytes(b"mine")
+    before = {path: path.lstat().st_mtime_ns for path in (lab.tree / ".git").rglob("*")}
+    made = lab.checkpoint()
+    lab.write("a", "2")
+
+    lab.rollback(made.sha)
+
+    assert before == {path: path.lstat().st_mtime_ns for path in (lab.tree / ".git").rglob("*")}
+    assert {path.name for path in lab.tree.iterdir()} == {".git", ".hankweave", "a"}
+    assert lab.names(made.sha) == {b"a"}
+
+
+def test_our_own_folders_are_never_captured(in_place_lab):
+    """State, data source and rig archive stay out, whatever the patterns say."""
+    lab = in_place_lab
+    for name in ("read_only_data_source/x", "rigArchive/x", ".hankweave/state.json", "deep/.git/x"):
+        lab.write(name, "x")
+
+    lab.write("deep/rigArchive/x", "x")
+
+    made = lab.checkpoint("**", "read_only_data_source/**", ".hankweave/**")
+
+    assert lab.names(made.sha) == {b"deep/rigArchive/x"}
+
+
+# Configuration
+
+
+def test_no_configuration_of_user_or_system_is_read(lab, tmp_path, monkeypatch):
+    """A home full of traps changes no byte of a checkpoint or a rollback."""
+    (tmp_path / "ignored").write_text("*\n")
+    (tmp_path / ".gitconfig").write_text(
+        f"[core]\n autocrlf = true\n excludesFile = {tmp_path}/ignored\n[commit]\n gpgsign = true\n"
+    )
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    engine = lab.reopen()
+    lab.write("a.txt", b"one\r\ntwo\r\n")
+
+    made = lab.checkpoint()
+    lab.write("a.txt", b"other")
+    lab.rollback(made.sha)
+
+    assert lab.read("a.txt") == b"one\r\ntwo\r\n"
+    assert engine.read_file(made.sha, b"a.txt").data == b"one\r\ntwo\r\n"
+    assert "Hankweave Runtime <froggie@southbridge.ai>" in lab.git("log", "-1", "--format=%an <%ae>")
+
+
+def test_attributes_and_filters_change_no_byte(lab):
+    """A hostile `.gitattributes` alters neither what is stored nor what comes back."""
+    lab.write(".gitattributes", "* text=auto eol=crlf ident working-tree-encoding=UTF-16 filter=x\n")
+    every_byte = bytes(range(256)) * 3 + b"\r\n\n$Id$\n"
+    lab.write("all", every_byte)
+    made = lab.checkpoint()
+    lab.write("all", "other")
+
+    lab.rollback(made.sha)
+
+    assert lab.read("all") == every_byte
+    assert lab.git_bytes("cat-file", "blob", f"{made.sha}:all") == every_byte
+    lab.engine.refresh_index(made.sha)
+    assert lab.git("status", "--porcelain") == ""
+
+
+def test_hooks_and_monitors_never_run(lab, tmp_path):
+    """A planted hook or file monitor does not run, not even under stock git, and config is reset."""
+    canary = tmp_path / "canary"
+    hooks = lab.layout.shadow_repository / "hooks"
+    hooks.mkdir()
+    for name in ("post-checkout", "reference-transaction", "post-index-change", "pre-commit"):
+        (hooks / name).write_text(f"#!/bin/sh\ntouch {canary}\n")
+        (hooks / name).chmod(0o755)
+
+    with (lab.layout.shadow_repository / "config").open("a") as config:
+        config.write(f"[core]\n\tfsmonitor = touch {canary}\n\thooksPath = hooks\n")
+
+    engine = lab.reopen()
+    lab.write("a", "1")
+    made = lab.checkpoint()
+    lab.rollback(made.sha)
+    engine.refresh_index(made.sha)
+    lab.git("status")
+
+    assert "config" in engine.leftovers
+    assert not canary.exists()
+
+
+def test_everything_of_ours_is_private(lab):
+    """No file or folder of the shadow repository can be read by others."""
+    lab.write("a", "secret")
+    lab.write("b", "secret", 0o600)
+    made = lab.checkpoint()
+    lab.engine.refresh_index(made.sha)
+    lab.reopen()
+
+    open_to_others = [
+        path for path in lab.layout.checkpoints.rglob("*") if path.lstat().st_mode & 0o077
+    ]
+
+    assert lab.layout.checkpoints.stat().st_mode & 0o077 == 0
+    assert open_to_others == []
+
+
+# Ignore rules
+
+
+def test_ignored_files_are_neither_captured_nor_deleted(lab):
+    """`.gitignore` at all levels hides files; no rollback deletes them."""
+    lab.write(".gitignore", "*.log\nbuild/\n")
+    lab.write("sub/.gitignore", "!keep.log\n/only-here\n")
+    for name in ("a.log", "build/out", "sub/keep.log", "sub/only-here", "sub/x/only-here"):
+        lab.write(name, "1")
+
+    made = lab.checkpoint()
+    lab.write("late.log", "2")
+    lab.rollback(made.sha)
+
+    assert lab.names(made.sha) == {
+        b".gitignore",
+        b"sub/.gitignore",
+        b"sub/keep.log",
+        b"sub/x/only-here",
+    }
+    assert lab.read("late.log") == b"2"
+    assert lab.read("build/out") == b"1"
+
+
+def test_a_file_ignored_later_stays_tracked(lab):
+    """An agent cannot hide a tracked file behind a new `.gitignore`."""
+    lab.write("secret/a", "1")
+    lab.checkpoint()
+    lab.write(".gitignore", "*\n")
+    lab.write("secret/a", "2")
+    lab.write("hidden", "x")
+
+    made = lab.checkpoint()
+
+    assert lab.names(made.sha) == {b"secret/a"}
+    assert lab.git("show", f"{made.sha}:secret/a") == "2"
+    lab.delete("secret/a")
+    assert lab.names(lab.checkpoint().sha) == set()
+
+
+def test_data_that_an_older_ignore_file_unhides_is_not_deleted(lab):
+    """Bringing back a `.gitignore` that hid less deletes nothing that it now shows."""
+    lab.write("a", "1")
+    made = lab.checkpoint()
+    lab.write(".gitignore", "data/\n")
+    lab.write("data/precious", "days of work")
+
+    lab.rollback(made.sha)
+
+    assert lab.read("data/precious") == b"days of work"
+    assert not lab.exists(".gitignore")
+
+
+def test_an_ignore_file_edited_in_place_is_obeyed_at_once(lab):
+    """Rules are read again when only the content of `.gitignore` changed."""
+    lab.write(".gitignore", "*.a\n")
+    lab.write("sub/x.a", "1")
+    lab.checkpoint()
+    lab.write(".gitignore", "*.b\n")
+
+    assert b"sub/x.a" in lab.names(lab.checkpoint().sha)
+
+
+def test_a_safety_checkpoint_captures_what_it_is_told_to(lab):
+    """Paths in `also` are captured though ignored and matched by no pattern."""
+    lab.write(".gitignore", "*.log\n")
+    lab.write("x/a.log", "1")
+    lab.write("x/b.log", "1")
+
+    made = lab.checkpoint("*.md", also=frozenset({b"x/a.log", b"missing", b"../up", b".git/x"}))
+
+    assert lab.names(made.sha) == {b"x/a.log"}
+
+
+# What is not a file
+
+
+def test_pipes_sockets_and_devices_are_skipped_and_said(lab):
+    """None of them blocks a checkpoint; each is named, and none makes it partial."""
+    os.mkfifo(lab.path("pipe"))
+    listener = socket.socket(socket.AF_UNIX)
+    folder = os.open(lab.tree, os.O_RDONLY)
+    listener.bind(f"/proc/self/fd/{folder}/sock")
+    os.close(folder)
+    lab.write("file", "1")
+    expected = [Skipped(b"pipe", "fifo"), Skipped(b"sock", "socket")]
+    if os.geteuid() == 0:
+        os.mknod(lab.path("null"), stat.S_IFCHR | 0o600, os.makedev(1, 3))
+        expected.insert(0, Skipped(b"null", "device"))
+
+    made = lab.checkpoint()
+    again = lab.checkpoint()
+    listener.close()
+
+    assert list(made.skipped) == expected
+    assert again.skipped == made.skipped
+    assert not made.partial
+    assert lab.names(made.sha) == {b"file"}
+
+
+def test_a_pipe_in_place_of_a_file_is_replaced(lab):
+    """A rollback over a pipe does not block and brings the file back."""
+    lab.write("a", "1")
+    lab.write("d/b", "1")
+    made = lab.checkpoint()
+    for name in ("a", "d"):
+        lab.delete(name)
+        os.mkfifo(lab.path(name))
+
+    lab.rollback(made.sha)
+
+    assert lab.read("a") == b"1"
+    assert lab.read("d/b") == b"1"
+
+
+def test_a_pipe_made_later_survives_a_rollback(lab):
+    """What was never captured is never deleted."""
+    lab.write("d/a", "1")
+    made = lab.checkpoint()
+    os.mkfifo(lab.path("d/pipe"))
+    lab.write("e/x", "2")
+    os.mkfifo(lab.path("e/pipe"))
+
+    lab.rollback(made.sha)
+
+    assert stat.S_ISFIFO(os.lstat(lab.path("d/pipe")).st_mode)
+    assert stat.S_ISFIFO(os.lstat(lab.path("e/pipe")).st_mode)
+
+
+# Sizes and timing
+
+
+def test_a_large_file_is_streamed_and_comes_back(lab, monkeypatch):
+    """A file beyond the pack's share is stored and restored piece by piece, holes included."""
+    lab.write("huge", b"\1" * 100 + bytes(20 << 20) + b"\2")
+    made = lab.checkpoint()
+    then = lab.picture()
+    lab.write("huge", "small")
+
+    lab.rollback(made.sha)
+
+    assert lab.picture() == then
+    assert os.lstat(lab.path("huge")).st_blocks * 512 < 10 << 20
+    lab.assert_sound()
+
+
+def test_a_file_over_the_limit_is_reported_and_never_lost(lab):
+    """Over-size files make a checkpoint partial; no rollback deletes or overwrites them."""
+    lab.size_limit = 1000
+    lab.reopen()
+    lab.write("big", b"x" * 2000)
+    lab.write("grows", "1")
+    made = lab.checkpoint()
+    lab.write("grows", b"y" * 2000)
+    lab.write("later", b"z" * 2000)
+    other = lab.checkpoint()
+
+    report = lab.rollback(made.sha)
+
+    assert made.partial
+    assert made.skipped == (Skipped(b"big", "too-large"),)
+    assert {item.path for item in other.skipped} == {b"big", b"grows", b"later"}
+    assert lab.read("big") == b"x" * 2000
+    assert lab.read("grows") == b"y" * 2000
+    assert lab.read("later") == b"z" * 2000
+    assert Skipped(b"grows", "too-large") in report.skipped
+
+
+def test_what_a_target_did_not_capture_is_not_deleted_on_the_way_back(lab):
+    """A file captured now but too large at the target existed then: it is kept."""
+    lab.size_limit = 1000
+    lab.reopen()
+    lab.write("shrinks", b"x" * 2000)
+    made = lab.checkpoint()
+    lab.write("shrinks", "1")
+    lab.checkpoint()
+
+    report = lab.rollback(made.sha)
+
+    assert lab.read("shrinks") == b"1"
+    assert report.skipped == (Skipped(b"shrinks", "too-large"),)
+
+
+def test_a_file_that_changes_while_it_is_read_is_read_again(lab, monkeypatch):
+    """One change during the reading is healed by reading again."""
+    lab.write("a", "before")
+    _disturb(monkeypatch, lab, times=1)
+
+    made = lab.checkpoint()
+
+    assert made.skipped == ()
+    assert lab.git("show", f"{made.sha}:a") == "after 1"
+
+
+def test_a_file_that_never_rests_is_stored_and_marked(lab, monkeypatch):
+    """After three attempts the content read is stored, named unstable, and read again next time."""
+    lab.write("a", "before")
+    _disturb(monkeypatch, lab, times=3)
+
+    made = lab.checkpoint()
+
+    assert made.skipped == (Skipped(b"a", "unstable"),)
+    assert not made.partial
+    monkeypatch.undo()
+    assert lab.git("show", f"{lab.checkpoint().sha}:a") == "after 3"
+
+
+def _disturb(monkeypatch, lab, times):
+    """Writes to `a` after its content was read and before its stat data is compared."""
+    real, left = capture._is_unchanged, [times]
+
+    def is_unchanged(descriptor, status):
+        if left[0]:
+            left[0] -= 1
+            lab.write("a", f"after {times - left[0]}")
+
+        return real(descriptor, status)
+
+    monkeypatch.setattr(capture, "_is_unchanged", is_unchanged)
+
+
+def test_a_large_file_that_shrinks_while_it_is_read_is_not_stored(lab, monkeypatch):
+    """A stream that ends early cannot be stored: the file is named, and the checkpoint partial."""
+    lab.write("a", bytes(9 << 20))
+    monkeypatch.setattr(
+        "hankweave_server.checkpoints.objects.os.read", lambda descriptor, size: b""
+    )
+
+    made = lab.checkpoint()
+
+    assert made.skipped == (Skipped(b"a", "changing"),)
+    assert made.partial
+    assert not list(lab.layout.shadow_repository.rglob("tmp_*"))
+
+
+def test_an_edit_of_equal_size_with_its_mtime_put_back_is_seen(lab):
+    """ctime cannot be put back, so the content is read again."""
+    lab.write("a", "one")
+    lab.checkpoint()
+    status = os.stat(lab.path("a"))
+    lab.write("a", "two")
+    os.utime(lab.path("a"), ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    assert lab.git("show", f"{lab.checkpoint().sha}:a") == "two"
+
+
+# Modes, links, folders
+
+
+def test_permissions_come_back_as_they_were(lab):
+    """0600, 0444, 0755 and 0700 survive a rollback, of files changed and of files not."""
+    modes = {"secret": 0o600, "read-only": 0o444, "script": 0o755, "mine": 0o700, "plain": 0o644}
+    for name, mode in modes.items():
+        lab.write(name, "1", mode)
+
+    made = lab.checkpoint()
+    then = lab.picture()
+    for name in ("secret", "script", "plain"):
+        lab.delete(name)
+        lab.write(name, "2", 0o664)
+
+    for name in ("read-only", "mine"):
+        os.chmod(lab.path(name), 0o640)
+
+    lab.rollback(made.sha)
+
+    assert lab.picture() == then
+
+
+def test_an_unusual_umask_is_not_an_exception(lab):
+    """Under umask 002 the commonest modes are the usual ones, and the manifest lists the rest."""
+    for name in ("a", "b", "c"):
+        lab.write(name, "1", 0o664)
+
+    lab.write("d", "1", 0o644)
+    made = lab.checkpoint()
+    then = lab.picture()
+    for name in ("a", "d"):
+        lab.delete(name)
+
+    lab.rollback(made.sha)
+
+    assert lab.picture() == then
+    note = lab.git("notes", "--ref=hankweave", "show", made.sha)
+    assert '"d": "0644"' in note
+    assert '"a"' not in note
+
+
+def test_set_uid_is_never_given_back(lab):
+    """A restored file has no set-uid bit: it would be another user's grant."""
+    lab.write("tool", "1", 0o4755)
+    made = lab.checkpoint()
+    lab.delete("tool")
+
+    lab.rollback(made.sha)
+
+    assert lab.mode("tool") == 0o755
+
+
+def test_a_hard_link_outside_keeps_its_content(lab):
+    """Restoring one name of a hard-linked file does not write through to the other."""
+    lab.write("a", "one")
+    made = lab.checkpoint()
+    lab.write("a", "two")
+    other = lab.layout.root / "other-name"
+    os.link(lab.path("a"), other)
+
+    lab.rollback(made.sha)
+
+    assert lab.read("a") == b"one"
+    assert other.read_text() == "two"
+
+
+def test_empty_folders_come_back_and_go(lab):
+    """Empty folders are part of a checkpoint: remade with their mode, removed when not in it."""
+    os.makedirs(lab.path("empty/deep"))
+    os.mkdir(lab.path("private"), 0o700)
+    lab.write("full/a", "1")
+    made = lab.checkpoint()
+    then = lab.picture()
+    os.rmdir(lab.path("empty/deep"))
+    os.rmdir(lab.path("empty"))
+    os.rmdir(lab.path("private"))
+    os.makedirs(lab.path("later/on"))
+    lab.delete("full")
+
+    lab.rollback(made.sha)
+
+    assert lab.picture() == then
+
+
+def test_a_folder_that_fills_is_emptied_but_kept(lab):
+    """A folder empty at the target and full now stands empty after the rollback."""
+    os.mkdir(lab.path("d"))
+    made = lab.checkpoint()
+    lab.write("d/x", "1")
+
+    lab.rollback(made.sha)
+
+    assert os.listdir(lab.path("d")) == []
+
+
+def test_modes_of_folders_come_back(lab):
+    """A private folder made anew is private, and a read-only one takes its files first."""
+    lab.write("private/a", "1")
+    os.chmod(lab.path("private"), 0o700)
+    lab.write("frozen/a", "1")
+    os.chmod(lab.path("frozen"), 0o555)
+    made = lab.checkpoint()
+    then = lab.picture()
+    os.chmod(lab.path("frozen"), 0o755)
+    lab.delete("private")
+    lab.delete("frozen")
+
+    lab.rollback(made.sha)
+
+    assert lab.picture() == then
+
+
+def test_files_in_a_read_only_folder_can_be_restored(lab, without_privileges):
+    """An ordinary user's read-only folder is opened for the change and closed again."""
+    lab.write("d/a", "1")
+    made = lab.checkpoint()
+    lab.write("d/a", "2")
+    lab.write("d/b", "2")
+    os.chmod(lab.path("d"), 0o555)
+
+    lab.rollback(made.sha)
+
+    assert lab.read("d/a") == b"1"
+    assert not lab.exists("d/b")
+    assert lab.mode("d") == 0o755
+
+
+def test_file_folder_and_link_may_change_places(lab):
+    """Every swap of kinds is undone, and redone by going forward again."""
+    kinds = ("file", "folder", "link")
+    for before in kinds:
+        for after in kinds:
+            _place(lab, f"{before}-{after}", before, "1")
+
+    first = lab.checkpoint()
+    one = lab.picture()
+    for before in kinds:
+        for after in kinds:
+            lab.delete(f"{before}-{after}")
+            _place(lab, f"{before}-{after}", after, "2")
+
+    second = lab.checkpoint()
+    two = lab.picture()
+
+    lab.rollback(first.sha)
+    assert lab.picture() == one
+    lab.rollback(second.sha)
+    assert lab.picture() == two
+
+
+def _place(lab, name, kind, content):
+    if kind == "file":
+        lab.write(name, content)
+    elif kind == "link":
+        lab.link(name, content)
+    else:
+        lab.write(f"{name}/inner/{content}", content)
+
+
+def test_a_folder_of_untracked_files_in_the_way_is_saved_then_replaced(lab):
+    """Where a file must be, a folder's ignored files go too, after the safety checkpoint has them."""
+    lab.write("x", "file")
+    made = lab.checkpoint()
+    lab.delete("x")
+    lab.write(".gitignore", "*.log\n")
+    lab.write("x/sub/a.log", "ignored")
+
+    lab.rollback(made.sha)
+
+    assert lab.read("x") == b"file"
+    safety = next(facts.sha for facts in lab.engine.commits() if facts.kind == "safety")
+    assert lab.engine.read_file(safety, b"x/sub/a.log").data == b"ignored"
+
+
+def test_a_folder_with_a_repository_in_the_way_stays(lab):
+    """Where a file must be, a folder with a `.git` is kept and the path named as skipped."""
+    lab.write("x", "file")
+    lab.write("y", "1")
+    made = lab.checkpoint()
+    lab.delete("x")
+    nested_repository(lab, "x")
+    lab.write("y", "2")
+
+    plan = lab.engine.plan_restore(made.sha, ("**",))
+    report = lab.rollback(made.sha)
+
+    assert plan.kept == (Skipped(b"x", "in-the-way"),)
+    assert report.skipped == (Skipped(b"x", "in-the-way"),)
+    assert lab.exists("x/.git/HEAD")
+    assert lab.read("y") == b"1"
+
+
+# What cannot be read
+
+
+def test_an_unreadable_file_is_reported_and_never_lost(lab, without_privileges):
+    """It makes the checkpoint partial; the rest is captured and no rollback touches it."""
+    lab.write("a", "1")
+    lab.write("locked", "1")
+    first = lab.checkpoint()
+    lab.write("a", "2")
+    lab.write("locked", "2", 0o000)
+    lab.write("later", "2", 0o000)
+
+    second = lab.checkpoint()
+    report = lab.rollback(first.sha)
+
+    assert second.partial
+    assert set(second.skipped) == {Skipped(b"locked", "unreadable"), Skipped(b"later", "unreadable")}
+    assert lab.read("a") == b"1"
+    assert set(report.skipped) == {Skipped(b"locked", "unreadable")}
+    os.chmod(lab.path("locked"), 0o600)
+    os.chmod(lab.path("later"), 0o600)
+    assert (lab.read("locked"), lab.read("later")) == (b"2", b"2")
+
+
+def test_an_unreadable_folder_protects_what_is_in_it(lab, without_privileges):
+    """A folder that cannot be listed is reported, and nothing in it counts as deleted by us."""
+    lab.write("a", "1")
+    lab.write("vault/x", "1")
+    first = lab.checkpoint()
+    os.chmod(lab.path("vault"), 0o000)
+    lab.write("a", "2")
+
+    second = lab.checkpoint()
+    lab.rollback(first.sha)
+    os.chmod(lab.path("vault"), 0o755)
+
+    assert second.partial
+    assert Skipped(b"vault", "unreadable") in second.skipped
+    assert lab.read("vault/x") == b"1"
+    assert lab.read("a") == b"1"
+
+
+def test_a_half_written_restore_is_never_captured(lab):
+    """What a crash leaves of a restore is ours: no checkpoint takes it for the agent's."""
+    lab.write("d/" + placing.TEMPORARY.decode(), "half")
+    lab.write("d/a", "1")
+
+    assert lab.names(lab.checkpoint().sha) == {b"d/a"}

@@ -1,0 +1,277 @@
+"""Claims about the execution plan: it grows by iterations and never holds a codon twice."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hankweave_protocol.hank import (
+    Codon,
+    ContextExceededEnd,
+    Hank,
+    IterationLimit,
+    Loop,
+)
+from hankweave_protocol.ids import CodonId, RunId, Sha
+from hankweave_protocol.state import (
+    EMPTY_STATE,
+    NO_TOKENS,
+    CompletedCodon,
+    ExecutedSentinels,
+    FreshStart,
+    PlanEntry,
+    Run,
+    State,
+)
+from hankweave_server.domain import plan as plans
+
+
+def a_codon(name: str, *patterns: str) -> Codon:
+    return Codon(
+        id=name, name=name, model="m", continuation_mode="fresh", tracked_files=tuple(patterns)
+    )
+
+
+def a_loop(name: str, *codons: Codon, limit: int | None = 3) -> Loop:
+    end = ContextExceededEnd() if limit is None else IterationLimit(limit=limit)
+    return Loop(id=name, name=name, terminate_on=end, codons=codons)
+
+
+REVIEW = a_loop("review-loop", a_codon("review", "r/**"), a_codon("mend", "m/**", "!m/x"))
+HANK = Hank(hank=(a_codon("observe", "*.ts"), REVIEW, a_codon("report", "*.md")))
+
+
+def names(plan: plans.Plan) -> list[str]:
+    return [entry.codon_id for entry in plan]
+
+
+def entry_of(plan: plans.Plan, name: str) -> PlanEntry:
+    found = plans.entry(plan, CodonId(name))
+    assert found is not None
+    return found
+
+
+def grown(*after: str) -> plans.Plan:
+    plan = plans.initial_plan(HANK)
+    for name in after:
+        plan = plans.next_iteration(plan, REVIEW, entry_of(plan, name))
+
+    return plan
+
+
+def test_a_plan_begins_with_the_first_iteration_of_each_loop() -> None:
+    """Seed 002: entries are codons, never loops; ids of a body carry `#0` and their context."""
+    plan = plans.initial_plan(HANK)
+    assert names(plan) == ["observe", "review#0", "mend#0", "report"]
+    contexts = [entry.loop_context for entry in plan]
+    assert contexts[0] is contexts[3] is None
+    assert [(c.loop_id, c.iteration, c.codon_index_in_loop) for c in contexts if c] == [
+        ("review-loop", 0, 0),
+        ("review-loop", 0, 1),
+    ]
+
+
+def test_the_next_iteration_stands_between_the_one_before_and_the_rest() -> None:
+    """An iteration is inserted right after its predecessor, in the order of the body."""
+    assert names(grown("mend#0", "mend#1")) == [
+        "observe",
+        "review#0",
+        "mend#0",
+        "review#1",
+        "mend#1",
+        "review#2",
+        "mend#2",
+        "report",
+    ]
+
+
+def test_completing_an_iteration_again_does_not_insert_the_next_one_again() -> None:
+    """A redo or a rollback ends an iteration twice; Hankweave stops with duplicate ids there."""
+    assert grown("mend#0", "mend#0") == grown("mend#0")
+    assert grown("mend#0", "mend#1", "mend#0") == grown("mend#0", "mend#1")
+
+
+def test_an_entry_of_another_loop_is_refused() -> None:
+    """Growing a loop by a codon outside of it is the caller's mistake."""
+    with pytest.raises(ValueError, match="observe is no codon of the loop review-loop"):
+        grown("observe")
+
+
+@pytest.mark.parametrize(
+    ("target", "left"),
+    [
+        ("observe", ["observe", "review#0", "mend#0", "report"]),
+        ("review#0", ["observe", "review#0", "mend#0", "report"]),
+        ("mend#0", ["observe", "review#0", "mend#0", "review#1", "mend#1", "report"]),
+        ("review#1", ["observe", "review#0", "mend#0", "review#1", "mend#1", "report"]),
+    ],
+)
+def test_a_rollback_takes_out_the_iterations_after_its_target(target: str, left: list[str]) -> None:
+    """What comes next after the target stays, so that work goes on where it was."""
+    plan = grown("mend#0", "mend#1")
+    pruned = plans.prune_after(plan, CodonId(target))
+    assert names(pruned) == left
+    assert plans.after(pruned, CodonId(target)) == plans.after(plan, CodonId(target))
+
+
+def test_a_rollback_behind_a_loop_leaves_the_loop_as_it_ran() -> None:
+    """Iterations before the target are history and stay in the plan."""
+    plan = grown("mend#0", "mend#1")
+    assert plans.prune_after(plan, CodonId("report")) == plan
+    assert plans.prune_after(plan, CodonId("mend#2")) == plan
+
+
+def test_work_goes_on_from_the_beginning_with_the_initial_plan() -> None:
+    """Before the first codon the plan is laid out anew; after one it is pruned to it."""
+    plan = grown("mend#0", "mend#1")
+    assert plans.reentered(plan, HANK, None) == plans.initial_plan(HANK)
+    assert plans.reentered(plan, HANK, CodonId("mend#0")) == grown("mend#0")
+
+
+def test_a_codon_that_a_changed_hank_lost_leaves_the_plan_whole() -> None:
+    """A target that is not in the plan any more prunes nothing."""
+    plan = grown("mend#0")
+    assert plans.reentered(plan, HANK, CodonId("gone")) == plan
+
+
+def test_neighbours_are_found() -> None:
+    """`after` gives the following entry, none after the last and none for a stranger."""
+    plan = grown()
+    assert plans.after(plan, CodonId("mend#0")) == entry_of(plan, "report")
+    assert plans.after(plan, CodonId("report")) is None
+    assert plans.after(plan, CodonId("gone")) is None
+    assert plans.entry(plan, CodonId("gone")) is None
+
+
+@pytest.mark.parametrize(
+    ("upto", "patterns"),
+    [
+        ("observe", ("*.ts",)),
+        ("review#0", ("*.ts", "r/**")),
+        ("mend#0", ("*.ts", "r/**", "m/**", "!m/x")),
+        ("mend#1", ("*.ts", "r/**", "m/**", "!m/x")),
+        ("report", ("*.ts", "r/**", "m/**", "!m/x", "*.md")),
+    ],
+)
+def test_patterns_accumulate_along_the_plan(upto: str, patterns: tuple[str, ...]) -> None:
+    """Codon k tracks what 1..k track, loop bodies included (DESIGN 7); no pattern comes twice."""
+    assert plans.tracked_patterns(grown("mend#0"), CodonId(upto)) == patterns
+
+
+def test_of_equal_patterns_the_last_one_counts() -> None:
+    """A pattern that comes again after its negation means what it means there."""
+    hank = Hank(hank=(a_codon("a", "*.ts", "!x.ts"), a_codon("b", "*.ts")))
+    plan = plans.initial_plan(hank)
+    assert plans.tracked_patterns(plan, CodonId("b")) == ("!x.ts", "*.ts")
+
+
+def test_a_loop_ends_at_its_limit() -> None:
+    """With a limit of 3 the last codon of iteration 2 ends the loop, and nothing before it."""
+    plan = grown("mend#0", "mend#1")
+    finished = [
+        name for name in names(plan)[1:-1] if plans.is_loop_finished(REVIEW, entry_of(plan, name))
+    ]
+    assert finished == ["mend#2"]
+
+
+def test_a_loop_until_the_context_is_full_ends_with_it() -> None:
+    """`contextExceeded` knows no limit, and ends at whichever codon the context is full."""
+    endless = a_loop("endless", a_codon("a"), a_codon("b"), limit=None)
+    plan = plans.initial_plan(Hank(hank=(endless,)))
+    for item in plan:
+        assert not plans.is_loop_finished(endless, item)
+        assert plans.is_loop_finished(endless, item, context_exceeded=True)
+
+
+def test_a_loop_is_found_by_its_entries() -> None:
+    """`loop_of` knows the loop of a body's codon; `ends_iteration` its last one."""
+    plan = grown()
+    assert plans.loop_of(HANK, entry_of(plan, "observe")) is None
+    assert plans.loop_of(HANK, entry_of(plan, "mend#0")) is REVIEW
+    assert [plans.ends_iteration(REVIEW, item) for item in plan] == [False, False, True, False]
+
+
+def test_an_iteration_lasts_from_its_first_start_to_its_end() -> None:
+    """The time between two codons of an iteration counts, other iterations do not."""
+    plan = grown("mend#0")
+    state = _state_after(plan, ["observe", "review#0", "mend#0", "review#1", "mend#1"])
+    assert plans.iteration_duration_ms(state, entry_of(plan, "mend#0")) == 90_000
+    assert plans.iteration_duration_ms(EMPTY_STATE, entry_of(plan, "mend#0")) == 0
+
+
+@given(st.data())
+def test_growing_and_pruning_never_holds_a_codon_twice(data: st.DataObject) -> None:
+    """Any walk of iterations and rollbacks keeps ids unique, the order, and iterations gapless."""
+    hank = data.draw(_hanks())
+    plan = plans.initial_plan(hank)
+    for _ in range(data.draw(st.integers(0, 12))):
+        item = data.draw(st.sampled_from(plan))
+        loop = plans.loop_of(hank, item)
+        if loop is not None and data.draw(st.booleans()):
+            before = plan
+            plan = plans.next_iteration(plan, loop, item)
+            assert plans.next_iteration(plan, loop, item) == plan
+            assert [entry for entry in plan if entry in before] == list(before)
+        else:
+            following = plans.after(plan, item.codon_id)
+            plan = plans.prune_after(plan, item.codon_id)
+            assert plans.prune_after(plan, item.codon_id) == plan
+            assert plans.after(plan, item.codon_id) == following
+
+        assert len(set(names(plan))) == len(plan)
+        assert plan == _in_order(hank, plan)
+
+
+@st.composite
+def _hanks(draw: st.DrawFn) -> Hank:
+    steps: list[Codon | Loop] = []
+    for number in range(draw(st.integers(1, 4))):
+        size = draw(st.integers(0, 3))
+        codons = [a_codon(f"c{number}-{i}") for i in range(max(1, size))]
+        steps.append(a_loop(f"l{number}", *codons) if size else codons[0])
+
+    return Hank(hank=tuple(steps))
+
+
+def _in_order(hank: Hank, plan: plans.Plan) -> plans.Plan:
+    """Rebuilds a plan from nothing but the number of iterations of each loop."""
+    built = plans.initial_plan(hank)
+    for loop in (step for step in hank.hank if isinstance(step, Loop)):
+        iterations = {e.loop_context.iteration for e in plan if plans.loop_of(hank, e) is loop}  # type: ignore[union-attr]
+        for number in range(len(iterations) - 1):
+            last = entry_of(built, f"{loop.codons[-1].id}#{number}")
+            built = plans.next_iteration(built, loop, last)
+
+    return built
+
+
+def _state_after(plan: plans.Plan, done: list[str]) -> State:
+    codons = tuple(
+        CompletedCodon(
+            codon_id=CodonId(name),
+            start_time=f"2025-01-04T12:{minute:02}:00.000Z",
+            loop_context=entry_of(plan, name).loop_context,
+            end_time=f"2025-01-04T12:{minute:02}:30.000Z",
+            claude_session_id="s",
+            claude_log_path="l",
+            exit_code=0,
+            final_cost=0,
+            final_tokens=NO_TOKENS,
+            result_message_received=True,
+            completion_checkpoint=Sha("0" * 40),
+            sentinels=ExecutedSentinels(executed=(), total_cost=0),
+        )
+        for minute, name in enumerate(done)
+    )
+    run = Run(
+        run_id=RunId("r"),
+        run_folder="/r",
+        git_branch="run-r",
+        starting_conditions=FreshStart(),
+        codons=codons,
+        status="running",
+        start_time="2025-01-04T12:00:00.000Z",
+        server_pid=1,
+    )
+    return State(runs=(run,), current_run_id=run.run_id, execution_plan=plan)

@@ -1,0 +1,638 @@
+"""Claims about owning an execution directory: two servers never do (DESIGN 6)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Self
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
+
+from hankweave_protocol.ids import RunId
+from hankweave_server.clock import SystemClock
+from hankweave_server.errors import ExitCode
+from hankweave_server.layout import Layout
+from hankweave_server.runtime_lock import HeldLock, LockHeld, LockLost, acquire
+from support.lock_starter import crash
+
+RUN = RunId("1736000000000-abc123-def456")
+BEAT = timedelta(milliseconds=10)
+IMPORTED = [Path(__file__).parents[2] / name for name in ("server", "protocol", "tests")]
+
+
+class MovedClock:
+    """A clock that stands still until it is told to move; waiting moves it."""
+
+    def __init__(self) -> None:
+        self.wall = datetime(2025, 1, 4, 12, 0, tzinfo=UTC)
+        self.seconds = 0.0
+
+    def now(self) -> datetime:
+        return self.wall
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def wait(self, seconds: float) -> None:
+        self.seconds += seconds
+        self.wall += timedelta(seconds=seconds)
+
+
+class BeatenClock(MovedClock):
+    """Tells how often it was asked: once for each beat."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._asked = threading.Semaphore(0)
+
+    def now(self) -> datetime:
+        self._asked.release()
+        self.wall += timedelta(milliseconds=1)
+        return self.wall
+
+    def await_a_whole_beat(self) -> None:
+        """Blocks until a beat that began after this call has written what it had to write."""
+        while self._asked.acquire(blocking=False):
+            pass
+
+        for _ in range(2):  # The next beat begins when the one before it is done.
+            assert self._asked.acquire(timeout=10), "no beat within 10 s"
+
+
+class Server:
+    """A lock starter in a process of its own."""
+
+    def __init__(self, root: Path) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "support.lock_starter", str(root)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, IMPORTED))},
+        )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def tell(self, word: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(word + "\n")
+        self._process.stdin.flush()
+
+    def answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
+        return answer
+
+    def ask(self, word: str) -> dict[str, Any]:
+        self.tell(word)
+        return self.answer()
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def __enter__(self) -> Self:
+        self.answer()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+
+
+@contextlib.contextmanager
+def servers(root: Path, count: int) -> Iterator[list[Server]]:
+    with contextlib.ExitStack() as stack:
+        started = [Server(root) for _ in range(count)]
+        yield [stack.enter_context(server) for server in started]
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    return Layout.of_execution(tmp_path / "execution")
+
+
+def written(layout: Layout) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads(layout.runtime_lock.read_bytes())
+    return record
+
+
+def write_foreign(layout: Layout, **fields: Any) -> None:
+    """Writes a runtime.lock as a program does that knows no guard."""
+    layout.state_directory.mkdir(parents=True, exist_ok=True)
+    record = {
+        "pid": 2**22 + 1,  # Above the highest pid that Linux gives out.
+        "runId": RUN,
+        "startTime": "2025-01-04T11:00:00.000Z",
+        "lastHeartbeat": "2025-01-04T11:59:30.000Z",
+    }
+    layout.runtime_lock.write_text(json.dumps(record | fields))
+
+
+def snapshot(root: Path) -> dict[str, tuple[int, int, bytes]]:
+    """Takes down all files below a folder with inode, mtime and content."""
+    return {
+        str(path.relative_to(root)): (
+            path.lstat().st_ino,
+            path.lstat().st_mtime_ns,
+            path.read_bytes() if path.is_file() else b"",
+        )
+        for path in root.rglob("*")
+    }
+
+
+# --- what is written ----------------------------------------------------------------------------
+
+
+def test_the_lock_has_exactly_the_four_fields_of_the_seed(layout: Layout) -> None:
+    """Seed 001: pid, runId, startTime and lastHeartbeat, the stamps in UTC with a Z."""
+    lock = acquire(layout, SystemClock(), RUN)
+    record = written(layout)
+    lock.release()
+
+    assert list(record) == ["pid", "runId", "startTime", "lastHeartbeat"]
+    assert (record["pid"], record["runId"]) == (os.getpid(), RUN)
+    for stamp in (record["startTime"], record["lastHeartbeat"]):
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", stamp)
+
+
+def test_run_and_port_are_written_when_they_are_known(layout: Layout) -> None:
+    """An update adds the port and changes the run, and leaves the rest."""
+    lock = acquire(layout, MovedClock())
+    assert written(layout)["runId"] is None
+    assert "port" not in written(layout)
+
+    lock.update(port=7777)
+    lock.update(run_id=RUN)
+    record = written(layout)
+    lock.release()
+
+    assert (record["runId"], record["port"]) == (RUN, 7777)
+    assert record["startTime"] == "2025-01-04T12:00:00.000Z"
+
+
+def test_lock_and_guard_are_for_their_owner_alone(layout: Layout) -> None:
+    """Both files are 0600 and the state directory 0700 (DESIGN 4)."""
+    lock = acquire(layout, SystemClock())
+    modes = [
+        path.stat().st_mode & 0o777
+        for path in (layout.runtime_lock, layout.lock_guard, layout.state_directory)
+    ]
+    lock.release()
+    assert modes == [0o600, 0o600, 0o700]
+
+
+def test_a_release_leaves_the_guard_and_nothing_else(layout: Layout) -> None:
+    """After a release only the guard is left, the same inode as ever; a start finds nobody."""
+    lock = acquire(layout, SystemClock())
+    inode = layout.lock_guard.stat().st_ino
+    lock.release()
+    lock.release()
+    assert [path.name for path in layout.state_directory.iterdir()] == ["runtime.lock.guard"]
+
+    again = acquire(layout, SystemClock())
+    assert again.previous is None
+    assert layout.lock_guard.stat().st_ino == inode
+    again.release()
+
+
+def test_a_lock_that_was_given_up_verifies_no_more(layout: Layout) -> None:
+    """Writers that come after the release are refused."""
+    lock = acquire(layout, SystemClock())
+    lock.release()
+    with pytest.raises(LockLost):
+        lock.verify()
+
+
+# --- two servers --------------------------------------------------------------------------------
+
+
+def test_a_second_server_is_refused_and_touches_nothing(layout: Layout) -> None:
+    """It ends with 75, names the owner's pid, run and start, and changes no file (DESIGN 6)."""
+    clock = MovedClock()
+    lock = acquire(layout, clock, RUN)
+    before = snapshot(layout.root)
+    clock.wait(20)
+    with pytest.raises(LockHeld) as refusal:
+        acquire(layout, clock)
+
+    assert snapshot(layout.root) == before
+    lock.release()
+    assert refusal.value.exit_code == ExitCode.LOCK_HELD == 75
+    assert refusal.value.pid == os.getpid()
+    assert refusal.value.owner == lock.record
+    assert refusal.value.heartbeat_age == timedelta(seconds=20)
+    for fact in (str(os.getpid()), RUN, "2025-01-04T12:00:00.000Z"):
+        assert fact in refusal.value.message
+
+
+def test_an_owner_that_has_not_written_yet_is_named_by_its_guard(layout: Layout) -> None:
+    """Between the grant and the first write the refusal names the pid in the guard."""
+    lock = acquire(layout, SystemClock())
+    layout.runtime_lock.unlink()
+    with pytest.raises(LockHeld) as refusal:
+        acquire(layout, SystemClock())
+
+    lock.release()
+    assert (refusal.value.owner, refusal.value.pid) == (None, os.getpid())
+
+
+@pytest.mark.parametrize("begin", ["nothing", "stale"])
+def test_of_many_starters_one_owns(layout: Layout, begin: str) -> None:
+    """T-L1, T-L2: eight starters at once, with no lock or a stale one: one owner each round."""
+    with servers(layout.root, 8) as starters:
+        for _ in range(25):
+            for starter in starters:
+                starter.tell("acquire")
+
+            answers = [starter.answer() for starter in starters]
+            owners = [i for i, answer in enumerate(answers) if answer["owned"]]
+            assert len(owners) == 1, answers
+            assert starters[owners[0]].ask("verify") == {"done": True}
+            starters[owners[0]].ask("crash" if begin == "stale" else "release")
+
+
+def test_a_killed_owner_is_succeeded_at_once_and_named(layout: Layout) -> None:
+    """T-L4: after SIGKILL the next start owns within two seconds and knows the dead pid."""
+    with servers(layout.root, 1) as [owner]:
+        assert owner.ask("acquire")["owned"]
+        owner.kill()
+
+    began = time.monotonic()
+    lock = acquire(layout, SystemClock(), wait=_never_wait)
+    assert time.monotonic() - began < 2
+    assert lock.previous is not None
+    assert (lock.previous.pid, lock.previous.pid_alive) == (owner.pid, False)
+    lock.release()
+
+
+def test_a_stopped_owner_still_owns(layout: Layout) -> None:
+    """T-L3: a server under SIGSTOP is not succeeded, and goes on after SIGCONT."""
+    with servers(layout.root, 1) as [owner]:
+        assert owner.ask("acquire")["owned"]
+        os.kill(owner.pid, signal.SIGSTOP)
+        hours_later = MovedClock()
+        hours_later.wall = datetime.now(UTC) + timedelta(hours=3)
+        with pytest.raises(LockHeld) as refusal:
+            acquire(layout, hours_later, wait=_never_wait)
+
+        os.kill(owner.pid, signal.SIGCONT)
+        assert refusal.value.pid == owner.pid
+        assert owner.ask("verify") == {"done": True}
+        assert owner.ask("release") == {"done": True}
+
+
+def test_a_child_does_not_inherit_the_guard(layout: Layout) -> None:
+    """A program that the server started and that outlives it keeps nobody out."""
+    lock = acquire(layout, SystemClock())
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, close_fds=False) as child:
+        crash(lock)
+        acquire(layout, SystemClock()).release()
+        child.kill()
+
+
+def test_a_pid_that_was_given_out_again_does_not_keep_us_out(layout: Layout) -> None:
+    """T-L5, T-L6, T-L7: the guard is free, so its last owner is gone, whoever has its pid now."""
+    crash(acquire(layout, SystemClock(), RUN))
+    owner = json.loads(layout.lock_guard.read_bytes())
+    layout.lock_guard.write_text(json.dumps(owner | {"bootId": "another boot"}))
+
+    lock = acquire(layout, SystemClock(), wait=_never_wait)
+    assert lock.previous is not None
+    assert (lock.previous.pid, lock.previous.run_id) == (os.getpid(), RUN)
+    assert lock.previous.pid_reused
+    lock.release()
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"\0" * 200, b"[1]", b'{"pid": "x"}', b'{"pid":' + b"9" * 5000]
+)
+def test_a_torn_lock_is_written_anew(layout: Layout, content: bytes) -> None:
+    """T-L8: a runtime.lock that is empty, garbage or NULs keeps nobody out."""
+    layout.state_directory.mkdir(parents=True)
+    layout.runtime_lock.write_bytes(content)
+    lock = acquire(layout, SystemClock(), wait=_never_wait)
+    assert written(layout)["pid"] == os.getpid()
+    lock.release()
+
+
+def test_a_link_in_place_of_a_lock_is_not_followed(layout: Layout, tmp_path: Path) -> None:
+    """What a link called runtime.lock or runtime.lock.guard leads to stays as it is."""
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    layout.state_directory.mkdir(parents=True)
+    layout.runtime_lock.symlink_to(precious)
+    acquire(layout, SystemClock(), wait=_never_wait).release()
+    assert precious.read_text() == "mine"
+
+    layout.lock_guard.unlink()
+    layout.lock_guard.symlink_to(precious)
+    with pytest.raises(OSError, match="symbolic links"):
+        acquire(layout, SystemClock())
+
+    assert precious.read_text() == "mine"
+
+
+# --- other programs -----------------------------------------------------------------------------
+
+
+def test_a_foreign_lock_with_a_living_process_is_respected(layout: Layout) -> None:
+    """A lock without a guard holds while its pid lives and began before it; no file appears."""
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as other:
+        write_foreign(layout, pid=other.pid, startTime="2999-01-01T00:00:00.000Z")
+        before = snapshot(layout.root)
+        with pytest.raises(LockHeld) as refusal:
+            acquire(layout, SystemClock(), wait=_never_wait)
+
+        assert refusal.value.pid == other.pid
+        assert snapshot(layout.root) == before
+        other.kill()
+
+
+def test_a_foreign_lock_whose_heartbeat_moves_is_respected(layout: Layout) -> None:
+    """T-L11: a server on another host cannot be seen, but its heartbeat can."""
+    clock = MovedClock()
+    write_foreign(layout)
+
+    def wait(seconds: float) -> None:
+        clock.wait(seconds)
+        if clock.seconds >= 30:
+            write_foreign(layout, lastHeartbeat="2025-01-04T12:00:00.000Z")
+
+    with pytest.raises(LockHeld):
+        acquire(layout, clock, wait=wait)
+
+    assert clock.seconds == 30
+    assert not layout.lock_guard.exists()
+
+
+def test_a_foreign_lock_whose_heartbeat_stands_still_is_taken_over(layout: Layout) -> None:
+    """T-L11: after 75 s of our own monotonic time without a move the lock is stale."""
+    clock = MovedClock()
+    write_foreign(layout, pid=os.getpid())
+    lock = acquire(layout, clock, wait=clock.wait)
+    assert clock.seconds == 75
+    assert lock.previous is not None
+    assert lock.previous.run_id == RUN
+    lock.release()
+
+
+# --- losing it ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", ["guard deleted", "guard replaced", "directory moved"])
+async def test_an_owner_whose_directory_changed_hands_notices(layout: Layout, fault: str) -> None:
+    """T-L9: the heartbeat tells a loss once, and every later write is refused."""
+    lock = acquire(layout, SystemClock())
+    match fault:
+        case "guard deleted":
+            layout.lock_guard.unlink()
+        case "guard replaced":
+            shutil.copy(layout.lock_guard, layout.root / "copy")
+            (layout.root / "copy").replace(layout.lock_guard)
+        case "directory moved":
+            layout.state_directory.rename(layout.root / "elsewhere")
+
+    losses: list[LockLost] = []
+    with anyio.fail_after(10):
+        await lock.heartbeat(BEAT, on_lost=losses.append)
+
+    assert [loss.exit_code for loss in losses] == [ExitCode.SOFTWARE]
+    with pytest.raises(LockLost):
+        lock.update(port=1)
+
+    lock.release()
+
+
+def test_an_owner_writes_nothing_into_a_directory_that_took_the_place_of_its_own(
+    layout: Layout,
+) -> None:
+    """T-L10: .hankweave is moved away and another server starts: the old one fences itself."""
+    with servers(layout.root, 2) as [old, new]:
+        assert old.ask("acquire")["owned"]
+        layout.state_directory.rename(layout.root / "moved")
+        assert new.ask("acquire")["owned"]
+        before = snapshot(layout.state_directory)
+        assert "guard" in old.ask("beat")["lost"]
+        old.ask("release")
+        assert snapshot(layout.state_directory) == before
+        assert new.ask("verify") == {"done": True}
+
+
+async def test_a_lock_that_another_program_took_over_is_lost(layout: Layout) -> None:
+    """Where runtime.lock names another owner, two servers believe in themselves; ours yields."""
+    lock = acquire(layout, SystemClock())
+    write_foreign(layout, pid=4711)
+    losses: list[LockLost] = []
+    with anyio.fail_after(10):
+        await lock.heartbeat(BEAT, on_lost=losses.append)
+
+    assert "4711" in losses[0].message
+    lock.release()
+    assert written(layout)["pid"] == 4711
+
+
+# --- the heartbeat ------------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def beating(lock: HeldLock, clock: BeatenClock) -> AsyncIterator[None]:
+    """Lets a lock beat quickly, from its first whole beat on; it must not be lost meanwhile."""
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: lock.heartbeat(BEAT, on_lost=_raise))
+        await anyio.to_thread.run_sync(clock.await_a_whole_beat)
+        yield
+        tasks.cancel_scope.cancel()
+
+
+async def test_the_heartbeat_moves_while_the_event_loop_is_blocked(layout: Layout) -> None:
+    """T-L13: a beat needs no turn of the event loop."""
+    clock = BeatenClock()
+    lock = acquire(layout, clock)
+    async with beating(lock, clock):
+        before = written(layout)["lastHeartbeat"]
+        clock.await_a_whole_beat()  # Without an await: the loop does not turn.
+        assert written(layout)["lastHeartbeat"] > before
+
+    lock.release()
+
+
+async def test_the_heartbeat_moves_while_all_worker_threads_are_busy(layout: Layout) -> None:
+    """T-L13: a beat needs no worker thread; git work may occupy them all."""
+    clock = BeatenClock()
+    lock = acquire(layout, clock)
+    workers = anyio.to_thread.current_default_thread_limiter()
+    before, workers.total_tokens = workers.total_tokens, 1
+    try:
+        async with workers, anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: lock.heartbeat(BEAT, on_lost=_raise))
+            with anyio.fail_after(10):
+                await anyio.to_thread.run_sync(
+                    clock.await_a_whole_beat, limiter=anyio.CapacityLimiter(1)
+                )
+
+            tasks.cancel_scope.cancel()
+    finally:
+        workers.total_tokens = before
+
+    lock.release()
+
+
+async def test_a_clock_set_back_neither_stops_the_heartbeat_nor_frees_the_lock(
+    layout: Layout,
+) -> None:
+    """T-L14: two hours back, the stamp is still refreshed and nobody takes over."""
+    clock = BeatenClock()
+    lock = acquire(layout, clock, RUN)
+    clock.wall -= timedelta(hours=2)
+    async with beating(lock, clock):
+        assert written(layout)["lastHeartbeat"] < "2025-01-04T10:30:00.000Z"
+        with pytest.raises(LockHeld):
+            acquire(layout, clock)
+
+    lock.release()
+
+
+async def test_a_lock_file_that_somebody_deleted_is_written_again(layout: Layout) -> None:
+    """runtime.lock grants nothing, so its absence takes nothing away; the next beat restores it."""
+    clock = BeatenClock()
+    lock = acquire(layout, clock, RUN)
+    layout.runtime_lock.unlink()
+    async with beating(lock, clock):
+        assert written(layout)["runId"] == RUN
+
+    lock.release()
+
+
+async def test_a_failed_beat_is_not_a_loss(layout: Layout) -> None:
+    """While the lock cannot be written the server goes on, and beats again when it can."""
+    clock = BeatenClock()
+    lock = acquire(layout, clock)
+    layout.runtime_lock.unlink()
+    obstacle = layout.runtime_lock.with_name("runtime.lock.tmp")
+    obstacle.mkdir()
+    async with beating(lock, clock):
+        lock.verify()
+        assert not layout.runtime_lock.exists()
+        obstacle.rmdir()
+        clock.await_a_whole_beat()
+        assert written(layout)["pid"] == os.getpid()
+
+    lock.release()
+
+
+# --- any story ----------------------------------------------------------------------------------
+
+
+class Ownership(RuleBasedStateMachine):
+    """T-L12: starts, releases, crashes and damage in any order; never two owners."""
+
+    alive: Bundle[HeldLock] = Bundle("alive")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = MovedClock()
+        self.root = Path(os.environ["HANKWEAVE_TEST_ROOT"]) / os.urandom(4).hex()
+        self.layout = Layout.of_execution(self.root)
+        self.started: list[HeldLock] = []
+
+    @rule(target=alive)
+    def start(self) -> Any:
+        self.clock.wait(0.001)
+        try:
+            lock = acquire(self.layout, self.clock, wait=self.clock.wait)
+        except LockHeld:
+            return multiple()
+
+        self.started.append(lock)
+        return lock
+
+    @rule(lock=consumes(alive))
+    def release(self, lock: HeldLock) -> None:
+        self.started.remove(lock)
+        lock.release()
+
+    @rule(lock=consumes(alive))
+    def crash(self, lock: HeldLock) -> None:
+        self.started.remove(lock)
+        crash(lock)
+
+    @rule()
+    def damage_the_lock(self) -> None:
+        if self.layout.state_directory.exists():
+            self.layout.runtime_lock.write_bytes(b"{\0")
+
+    @rule()
+    def delete_the_lock(self) -> None:
+        self.layout.runtime_lock.unlink(missing_ok=True)
+
+    @rule()
+    def delete_the_guard(self) -> None:
+        self.layout.lock_guard.unlink(missing_ok=True)
+
+    @rule()
+    def replace_the_directory(self) -> None:
+        if self.layout.state_directory.exists():
+            self.layout.state_directory.rename(self.root / os.urandom(4).hex())
+
+    @invariant()
+    def at_most_one_owner_may_write(self) -> None:
+        assert sum(map(_may_write, self.started)) <= 1
+
+    def teardown(self) -> None:
+        for lock in self.started:
+            lock.release()
+
+
+def test_whatever_happens_there_are_never_two_owners(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T-L12: no sequence of starts, ends, crashes and damage makes two servers that may write."""
+    monkeypatch.setenv("HANKWEAVE_TEST_ROOT", str(tmp_path))
+    case = Ownership.TestCase
+    case.settings = settings(
+        max_examples=40,
+        stateful_step_count=25,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        database=None,
+    )
+    case().runTest()
+
+
+def _may_write(lock: HeldLock) -> bool:
+    try:
+        lock.verify()
+    except LockLost:
+        return False
+
+    return True
+
+
+def _never_wait(seconds: float) -> None:
+    raise AssertionError(f"waited {seconds} s")
+
+
+def _raise(loss: LockLost) -> None:
+    raise loss

@@ -1,0 +1,139 @@
+"""The real server as a real process: started, talked to over a real socket, killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+import anyio.abc
+import msgspec
+
+from hankweave_client.client import Client, connect
+from hankweave_client.discovery import discover
+from hankweave_protocol import codec
+from hankweave_protocol.events import Event
+from hankweave_protocol.state import State
+
+START_DEADLINE = 30.0
+STOP_DEADLINE = 20.0
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "earthquakes"
+
+
+@dataclass
+class RunningServer:
+    """One `hankweave run` process."""
+
+    process: anyio.abc.Process
+    execution: Path
+    output: list[str] = field(default_factory=list)
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @asynccontextmanager
+    async def client(self, since_seq: int | None = None) -> AsyncIterator[Client]:
+        address = discover(self.execution)
+        async with connect(address.url, token=address.token, since_seq=since_seq) as client:
+            yield client
+
+    def kill(self) -> None:
+        """kill -9: the server gets no chance to say goodbye."""
+        self.process.send_signal(signal.SIGKILL)
+
+    async def stop(self) -> int:
+        """SIGTERM, and the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return await self.ended()
+
+    async def ended(self) -> int:
+        with anyio.fail_after(STOP_DEADLINE):
+            return await self.process.wait()
+
+
+def environment(**extra: str) -> dict[str, str]:
+    """A server's environment in tests: ours, without what would change its behaviour."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("HANKWEAVE", "GIT_"))}
+    return kept | extra
+
+
+def command(*arguments: str) -> list[str]:
+    """The console script as it is installed; from a bare checkout, the module behind it."""
+    script = Path(sys.executable).with_name("hankweave")
+    if script.exists():
+        return [str(script), *arguments]
+
+    return [sys.executable, "-c", "from hankweave_server.cli.app import main; main()", *arguments]
+
+
+@asynccontextmanager
+async def running_server(
+    hank: Path,
+    data: Path | None,
+    execution: Path,
+    *options: str,
+    env: dict[str, str] | None = None,
+) -> AsyncIterator[RunningServer]:
+    """Starts `hankweave run` and waits until it serves; kills it at the end if it still lives."""
+    words = [str(hank), *([] if data is None else [str(data)]), "--execution", str(execution)]
+    async with await anyio.open_process(
+        command("run", *words, "--json", *options),
+        env=environment(**(env or {})),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    ) as process:
+        server = RunningServer(process, execution)
+        async with anyio.create_task_group() as readers:
+            ready = anyio.Event()
+            readers.start_soon(_read, server, ready)
+            try:
+                with anyio.fail_after(START_DEADLINE):
+                    await ready.wait()
+
+                assert any('"server.ready"' in line for line in server.output), server.output
+                yield server
+            finally:
+                if process.returncode is None:
+                    process.kill()
+
+                readers.cancel_scope.cancel()
+
+
+async def _read(server: RunningServer, ready: anyio.Event) -> None:
+    assert server.process.stdout is not None
+    rest = b""
+    async for chunk in server.process.stdout:
+        *lines, rest = (rest + chunk).split(b"\n")
+        server.output.extend(line.decode() for line in lines)
+        if any('"server.ready"' in line for line in server.output[-len(lines) - 1 :]):
+            ready.set()
+
+    server.output.append(rest.decode())
+    ready.set()
+
+
+def journal(execution: Path) -> list[Event]:
+    """Every event of an execution's journal, as it lies on the disk."""
+    path = execution / ".hankweave" / "events" / "events.jsonl"
+    return [codec.decode_event(line) for line in path.read_bytes().splitlines()]
+
+
+def state(execution: Path) -> State:
+    return msgspec.json.decode((execution / ".hankweave" / "state.json").read_bytes(), type=State)
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder with its content."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not path.is_symlink()
+    }

@@ -1,0 +1,43 @@
+"""Small hanks for tests, whose agents do exactly what their script says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+Step = Mapping[str, Any]
+
+
+def codon(
+    name: str, *steps: Step, tracked: Sequence[str] = ("**",), **fields: Any
+) -> dict[str, Any]:
+    """One codon of a scripted agent."""
+    return {
+        "id": name,
+        "name": f"Codon {name}",
+        "model": "scripted",
+        "continuationMode": "fresh",
+        "promptText": json.dumps({"steps": list(steps)}),
+        "agent": {"type": "scripted"},
+        "trackedFiles": list(tracked),
+        **fields,
+    }
+
+
+def writes(path: str, text: str) -> Step:
+    return {"write": {"path": path, "text": text}}
+
+
+def waits_for(path: Path) -> Step:
+    """The agent waits until the test makes the file."""
+    return {"waitForFile": str(path)}
+
+
+def write_hank(folder: Path, *codons: Mapping[str, Any], **fields: Any) -> Path:
+    """Writes hank.json into a folder and returns its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "hank.json"
+    path.write_text(json.dumps({"hank": list(codons), **fields}, indent=2))
+    return path
