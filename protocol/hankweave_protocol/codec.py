@@ -32,8 +32,18 @@ _PATH = re.compile(r" - at `(?P<path>[^`]*)`$")
 
 
 def encode(value: object) -> bytes:
-    """Writes one line of JSON without a newline."""
-    return _encoder.encode(value)
+    """Writes one line of JSON without a newline.
+
+    JSON holds Unicode alone, but names of files are bytes: a byte that is not UTF-8 (a surrogate
+    in Python's text) is written as `\\xff`, so that a strange name never keeps an event back.
+    """
+    if isinstance(value, Event) and isinstance(value.data, UnknownEvent):
+        value = _as_it_came(value, value.data)
+
+    try:
+        return _encoder.encode(value)
+    except UnicodeEncodeError:
+        return _encoder.encode(_readable(msgspec.to_builtins(value, enc_hook=_parsed)))
 
 
 class _Envelope(Value):
@@ -42,12 +52,12 @@ class _Envelope(Value):
     data: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-class _EventEnvelope(Value):
+class _EventEnvelope(Value, kw_only=True):
     id: str
+    seq: EventSeq = EventSeq(0)
     timestamp: str
     type: str
     data: msgspec.Raw
-    seq: EventSeq = EventSeq(0)
     run_id: RunId | None = None
     codon_id: CodonId | None = None
     causes: tuple[int | str, ...] = ()
@@ -188,7 +198,7 @@ def _refuse_deep_nesting(text: str | bytes) -> None:
         )
 
 
-_STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*"?|[\[{]|[\]}]', re.DOTALL)
+_STRUCTURE = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[{]|[\]}]', re.DOTALL)
 
 
 def _depth(text: bytes) -> int:
@@ -212,3 +222,46 @@ def _depth(text: bytes) -> int:
 def _nearest(name: str, names: tuple[str, ...]) -> str:
     close = difflib.get_close_matches(name, names, n=1)
     return f"Did you mean {close[0]!r}?" if close else f"Known types: {', '.join(names)}."
+
+
+# --- what JSON cannot hold ------------------------------------------------------------------------
+
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def _as_it_came(event: Event, unknown: UnknownEvent) -> _EventEnvelope:
+    return _EventEnvelope(
+        id=event.id,
+        seq=event.seq,
+        timestamp=event.timestamp,
+        type=event.type,
+        data=unknown.raw,
+        run_id=event.run_id,
+        codon_id=event.codon_id,
+        causes=event.causes,
+    )
+
+
+def _parsed(value: object) -> object:
+    """Lets `to_builtins` pass what is encoded already."""
+    if isinstance(value, msgspec.Raw):
+        return msgspec.json.decode(value)
+
+    raise TypeError(f"{type(value).__name__} is no value of the protocol")
+
+
+def _readable(value: object) -> object:
+    match value:
+        case str():
+            return _LONE_SURROGATE.sub(_shown, value)
+        case list() | tuple():
+            return [_readable(item) for item in value]
+        case dict():
+            return {_readable(key): _readable(item) for key, item in value.items()}
+        case _:
+            return value
+
+
+def _shown(surrogate: re.Match[str]) -> str:
+    code = ord(surrogate[0])
+    return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else "\ufffd"

@@ -6,7 +6,9 @@ Each class says what kind of command it is by two class variables: `MUTATES` (on
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
+
+from msgspec import Meta
 
 from hankweave_protocol.ids import CodonId, CommandId, RunId
 from hankweave_protocol.records import CheckpointKind, CodonCheckpointType
@@ -75,7 +77,7 @@ class ListCheckpoints(CommandData):
     DURING_ROLLBACK: ClassVar[bool] = True
     run_id: RunId | None = None
     kinds: tuple[CheckpointKind, ...] | None = None
-    limit: int | None = None
+    limit: Annotated[int, Meta(ge=1)] | None = None
     cursor: str | None = None
 
 
@@ -142,7 +144,7 @@ class HistorySync(CommandData):
     TYPE: ClassVar[str] = "history.sync"
     MUTATES: ClassVar[bool] = False
     DURING_ROLLBACK: ClassVar[bool] = True
-    since_seq: int = 0
+    since_seq: Annotated[int, Meta(ge=0)] = 0
 
 
 class GetState(CommandData):

@@ -29,11 +29,12 @@ class EventData(Typed):
     JOURNALED: ClassVar[bool] = True
 
 
-class Event(Value):
+class Event(Value, kw_only=True):
     """One line of the journal, and one frame on the wire."""
 
     id: str
-    seq: EventSeq
+    seq: EventSeq = EventSeq(0)
+    """0, and not written, for an event that is not journaled."""
     timestamp: str
     type: str
     data: EventData

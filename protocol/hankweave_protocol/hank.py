@@ -14,7 +14,8 @@ from msgspec import Meta
 
 from hankweave_protocol.shapes import Value
 
-CodonName = Annotated[str, Meta(min_length=1, pattern=r"^[^\s/\\#\x00]+$")]
+CodonName = Annotated[str, Meta(min_length=1, pattern=r"^(?!\.{1,2}$)[^\s/\\#\x00]+$(?!\n)")]
+"""Part of file names and coordinates: no `/`, no `#`, no space; and neither `.` nor `..`."""
 Dollars = Annotated[float, Meta(ge=0)]
 Seconds = Annotated[float, Meta(gt=0)]
 PositiveInt = Annotated[int, Meta(ge=1)]

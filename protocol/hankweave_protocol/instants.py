@@ -17,7 +17,10 @@ def from_text(text: str) -> datetime:
     if moment.tzinfo is None:
         raise ValueError(f"{text!r} has no time zone")
 
-    return moment.astimezone(UTC)
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError(f"{text!r} is before the year 1 or after 9999 in UTC") from None
 
 
 def epoch_ms(moment: datetime) -> int:

@@ -25,10 +25,11 @@ from hankweave_protocol.events import (
     ServerReady,
     ServerStarted,
     ServerStopping,
+    StateRecovered,
     StateTransition,
 )
-
 from hankweave_protocol.ids import Sha
+from hankweave_protocol.state import State
 from hankweave_protocol.transitions import RunStarted
 from hankweave_server import __version__, files
 from hankweave_server.agents import leftovers
@@ -38,12 +39,17 @@ from hankweave_server.cli.executions import Chosen, prepare
 from hankweave_server.clock import Clock
 from hankweave_server.domain.history import next_codon
 from hankweave_server.domain.liveness import PreviousOwner
+from hankweave_server.domain.salvage import salvage
+from hankweave_server.domain.validation import validate
 from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.execution.checkpointer import record_of
 from hankweave_server.execution.codon_run import Halt
 from hankweave_server.execution.recovery import Recovered
 from hankweave_server.execution.runner import Outcome
 from hankweave_server.hanks.load import LoadedHank
+from hankweave_server.ledger.journal import JournalCorrupt
 from hankweave_server.ledger.ledger import Ledger, LedgerFailed, Published
+from hankweave_server.ledger.store import NewerState
 from hankweave_server.logs import logger, server_log
 from hankweave_server.runtime_lock import HeldLock, LockLost, acquire
 from hankweave_server.settings import RunSettings
@@ -115,9 +121,9 @@ class Daemon:
             log.info("Starting Hankweave %s as pid %d", __version__, os.getpid())
             changed = prepare(self._chosen, self._hank, self._settings, self._clock)
             agents = await self._sweep()
-            ledger = await Ledger.open(layout, self._clock)
             engine = await anyio.to_thread.run_sync(CheckpointEngine.open, layout)
             stack.callback(engine.close)
+            ledger = await self._open_ledger(engine)
             stack.enter_context(ledger.subscribe(self._tell_event))
             stack.enter_context(ledger.subscribe(partial(_note_run, lock)))
             past = Past(changed, agents, engine.leftovers)
@@ -156,14 +162,46 @@ class Daemon:
 
         return tuple(each.pid for each in killed)
 
+    async def _open_ledger(self, engine: CheckpointEngine) -> Ledger:
+        layout = self._chosen.layout
+
+        def from_repository() -> State:
+            records = [record_of(facts) for facts in engine.commits()]
+            return salvage(reversed(records), runs_folder=str(layout.runs), server_pid=os.getpid())
+
+        try:
+            return await Ledger.open(layout, self._clock, rebuild=from_repository)
+        except (JournalCorrupt, NewerState) as error:
+            raise Stop(
+                str(error),
+                ExitCode.BAD_DATA,
+                hint="Nothing was changed. Move the damaged file aside to rebuild without it.",
+            ) from None
+
     async def _recover(self, app: App, opened: Opened, past: Past) -> None:
         await self._say_hello(opened, past)
         await app.checkpointer.load()
+        await self._validate(app, opened)
         recovery = app.recovery(recorded_checkpoints(opened.ledger))
-        await recovery.begin_if_new()
         recovered = await recovery.recover()
+        await recovery.begin_if_new()
         _log_recovery(recovered)
         app.is_ready = True
+
+    async def _validate(self, app: App, opened: Opened) -> None:
+        """Tells of everything the state says that folders or repository do not (seed 002)."""
+        folders = frozenset(path.name for path in opened.layout.runs.iterdir())
+        known = app.checkpointer.known
+        found = validate(
+            opened.ledger.state, run_folders=folders, checkpoint_exists=known.__contains__
+        )
+        if found.errors or found.warnings:
+            log.warning(
+                "state.json: %d errors, %d warnings", len(found.errors), len(found.warnings)
+            )
+            await opened.ledger.record(
+                StateRecovered(source="primary", errors=found.errors, warnings=found.warnings)
+            )
 
     async def _say_hello(self, opened: Opened, past: Past) -> None:
         """Tells what was found, before anything is done about it."""
@@ -204,8 +242,8 @@ class Daemon:
             opened.lock.update(port=listener.port, run_id=opened.ledger.state.current_run_id)
             publish = listener.hub.publish
             with opened.ledger.subscribe(lambda each: publish(each.frame, each.event.seq)):
-                self._tell_ready(app.ready())
                 log.info("Listening on port %d", listener.port)
+                self._tell_ready(app.ready())
                 app.runner.on_rest = self._on_rest
                 tasks.start_soon(app.runner.run)
                 await self._begin(app, opened)

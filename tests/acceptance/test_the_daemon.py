@@ -13,8 +13,8 @@ import anyio
 import pytest
 from websockets.asyncio.client import connect as connect_raw
 
-from hankweave_client.client import CommandRefused
 from hankweave_client.discovery import discover
+from hankweave_client.errors import CommandRefused
 from hankweave_protocol.commands import (
     CodonForceStop,
     CodonNext,
@@ -32,6 +32,7 @@ from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import CompletedCodon, FailedCodon, SkippedCodon
 from support.git_facts import GitWitness
 from support.running_server import (
+    appears,
     command,
     environment,
     journal,
@@ -47,6 +48,12 @@ def hankweave(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command(*arguments), env=environment(**env), capture_output=True, text=True, timeout=60
     )
+
+
+def written(execution: Path) -> dict[Path, int]:
+    """When each file was last written, but for the logs that the first server goes on writing."""
+    files = (path for path in execution.rglob("*") if path.is_file())
+    return {path: path.stat().st_mtime_ns for path in files if path.parent.name != "logs"}
 
 
 async def idle(client: Any, reason: str) -> None:
@@ -68,9 +75,12 @@ async def test_a_second_server_names_the_owner_and_touches_nothing(tmp_path: Pat
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "a")))
     execution = tmp_path / "execution"
     async with running_server(hank, None, execution, "--no-autostart") as server:
-        before = {p: p.stat().st_mtime_ns for p in execution.rglob("*") if p.is_file()}
+        async with server.client(since_seq=0) as client:
+            await idle(client, "startup")
+
+        before = written(execution)
         second = hankweave("run", str(hank), "--execution", str(execution), "--headless")
-        after = {p: p.stat().st_mtime_ns for p in execution.rglob("*") if p.is_file()}
+        after = written(execution)
         assert second.returncode == 75
         assert str(server.pid) in second.stderr
         assert "Traceback" not in second.stderr
@@ -87,9 +97,7 @@ async def test_sigterm_in_mid_work_leaves_an_exit_checkpoint_and_no_lock(tmp_pat
         server.client(since_seq=0) as client,
     ):
         await started(client, "one")
-        while not (execution / "agentRoot" / "a.txt").exists():
-            await anyio.sleep(0.01)
-
+        await appears(execution / "agentRoot" / "a.txt")
         with anyio.fail_after(8):
             assert await server.stop() == 0
 
@@ -117,9 +125,7 @@ async def test_killed_in_mid_codon_it_restores_the_last_success_and_goes_on(
     )
     execution = tmp_path / "execution"
     async with running_server(hank, None, execution) as server:
-        while not (execution / "agentRoot" / "half.txt").exists():
-            await anyio.sleep(0.01)
-
+        await appears(execution / "agentRoot" / "half.txt")
         agent = state(execution).runs[0].codons[-1]
         server.kill()
         await server.ended()
@@ -213,14 +219,14 @@ async def test_what_cannot_be_done_is_refused_with_a_code_and_leaves_no_trace(
         server.client(since_seq=0) as client,
     ):
         await started(client, "two")
-        status = await client.send_status()
+        status = await client.status()
         for make, code, path in REFUSALS:
             with pytest.raises(CommandRefused) as refused:
                 await client.send(make())
 
             assert (refused.value.code, refused.value.path) == (code, path), make()
 
-        assert (await client.send_status()).last_event_seq == status.last_event_seq
+        assert (await client.status()).last_event_seq == status.last_event_seq
 
 
 FRAMES: list[tuple[str, ErrorCode]] = [

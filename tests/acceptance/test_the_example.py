@@ -1,13 +1,15 @@
-"""The whole path, once: the real process, a real socket, the example's real data, git as witness."""
+"""The whole path, once: the real process, a real socket, real data, and git as witness."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import anyio
 import pytest
 
-from hankweave_client.client import Client, CommandRefused
+from hankweave_client.client import Client
+from hankweave_client.errors import CommandRefused
 from hankweave_protocol.commands import (
     RollbackToCheckpoint,
     RollbackToCodon,
@@ -21,6 +23,7 @@ from hankweave_protocol.events import (
     RollbackCompleted,
     RollbackStarted,
     ServerIdle,
+    ServerStarted,
 )
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import CompletedCodon, Continuation, FreshStart
@@ -90,9 +93,7 @@ async def test_rolling_back_three_ways_restores_exactly_what_git_holds(tmp_path:
     execution = tmp_path / "execution"
     git = GitWitness(execution)
     async with (
-        running_server(
-            EXAMPLE / "hank.json", EXAMPLE / "data", execution, env=FAST
-        ) as server,
+        running_server(EXAMPLE / "hank.json", EXAMPLE / "data", execution, env=FAST) as server,
         server.client(since_seq=0) as client,
     ):
         await wait_for_rest(client)
@@ -110,7 +111,7 @@ async def test_rolling_back_three_ways_restores_exactly_what_git_holds(tmp_path:
         assert git.is_detached()
 
         # To a codon in the middle of the loop, and on from there at once.
-        seq = (await client.send_status()).last_event_seq
+        seq = (await client.status()).last_event_seq
         await client.send(
             RollbackToCodon(
                 codon_id=CodonId("review#0"), checkpoint_type="completed", auto_restart=True
@@ -149,11 +150,11 @@ async def test_rolling_back_three_ways_restores_exactly_what_git_holds(tmp_path:
     }
 
 
-def at_codon(name: str) -> type[Event] | object:
+def at_codon(name: str) -> Callable[[Event], bool]:
     return lambda e: isinstance(e.data, CodonStartedEvent) and e.data.codon_id == name
 
 
-MOMENTS = {
+MOMENTS: dict[str, Callable[[Event], bool]] = {
     "while the second codon runs": at_codon("infer"),
     "while a loop's second iteration runs": at_codon("review#1"),
     "when the first codon has just ended": (
@@ -193,7 +194,8 @@ async def test_killed_and_started_again_it_ends_as_if_nothing_had_happened(
     final = state(execution)
     assert fold(events) == final
     assert "crashed" in {run.status for run in final.runs}
-    assert any(event.type == "server.started" and event.data.previous_pid == killed for event in events)
+    starts = [event.data for event in events if isinstance(event.data, ServerStarted)]
+    assert [start.previous_pid for start in starts] == [None, killed]
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     GitWitness(execution).assert_sound()
     assert comparable(execution) == comparable(reference)

@@ -137,3 +137,10 @@ def tree(folder: Path) -> dict[str, bytes]:
         for path in sorted(folder.rglob("*"))
         if path.is_file() and not path.is_symlink()
     }
+
+
+async def appears(path: Path, deadline: float = START_DEADLINE) -> None:
+    """Waits until a file that another process makes is there."""
+    with anyio.fail_after(deadline):
+        while not path.exists():  # noqa: ASYNC110  # nobody tells us of a foreign process's file
+            await anyio.sleep(0.01)

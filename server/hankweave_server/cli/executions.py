@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from hankweave_protocol import instants
 from hankweave_protocol.records import ExecutionMeta
@@ -95,7 +96,6 @@ def prepare(chosen: Chosen, hank: LoadedHank, settings: RunSettings, clock: Cloc
     if chosen.source is not None:
         data.link_data(layout, chosen.source, copy=settings.copy)
 
-    link = "none" if chosen.source is None else "copy" if settings.copy else "symlink"
     data.write_meta(
         layout,
         ExecutionMeta(
@@ -107,12 +107,19 @@ def prepare(chosen: Chosen, hank: LoadedHank, settings: RunSettings, clock: Cloc
             data_hash=chosen.data_hash,
             hank_hash=hank.hank_hash,
             hank_path=str(settings.hank.absolute()),
-            link_type=link,
+            link_type=_link_type(chosen, settings),
             created_at=now,
             last_used=now,
         ),
     )
     return None
+
+
+def _link_type(chosen: Chosen, settings: RunSettings) -> Literal["symlink", "copy", "none"]:
+    if chosen.source is None:
+        return "none"
+
+    return "copy" if settings.copy else "symlink"
 
 
 def _same_data(former: ExecutionMeta, chosen: Chosen, layout: Layout) -> None:

@@ -9,13 +9,15 @@ from typing import Any, TypeVar
 import anyio
 import click
 import msgspec
-from hankweave_client.client import Client, CommandRefused, connect
-from hankweave_client.discovery import NotRunning, discover
 
+from hankweave_client.client import Client, connect
+from hankweave_client.discovery import discover
+from hankweave_client.errors import CommandRefused, NotRunning
 from hankweave_protocol import codec
 from hankweave_protocol.commands import (
     GetServerStatus,
     ListCheckpoints,
+    OnRunning,
     RollbackPreview,
     RollbackToCheckpoint,
     RollbackToCodon,
@@ -131,7 +133,7 @@ def rollback(
     if sha is not None and codon is not None:
         raise click.UsageError("--to and --codon exclude each other.")
 
-    on_running = "stop" if stop_running else "refuse"
+    on_running: OnRunning = "stop" if stop_running else "refuse"
     command: Any
     if preview:
         command = RollbackPreview(

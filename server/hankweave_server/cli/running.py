@@ -58,7 +58,7 @@ def run(
     hankweave run my.json data/ --headless && echo done
     """
     settings = RunSettings(
-        hank=hank / HANK_FILE if hank.is_dir() else hank,
+        hank=_hank_file(hank),
         data=data,
         execution=execution,
         executions_root=executions.executions_root(),
@@ -72,6 +72,18 @@ def run(
         json_output=as_json,
     )
     sys.exit(serve(settings))
+
+
+def _hank_file(path: Path) -> Path:
+    file = path / HANK_FILE if path.is_dir() else path
+    if not file.exists():
+        raise Stop(
+            f"There is no hank at {file}.",
+            ExitCode.NO_INPUT,
+            hint="Name a hank.json, or a directory that holds one.",
+        )
+
+    return file
 
 
 def serve(settings: RunSettings) -> ExitCode:
@@ -96,10 +108,9 @@ def _voices(settings: RunSettings, layout: Layout) -> Voices:
         return _ready_as_json, lambda published: _print(published.frame.decode())
 
     def ready(event: ServerReady) -> None:
-        ws = event.url.replace("http://", "ws://").rstrip("/")
-        token = _token_of(layout)
+        page = f"http://127.0.0.1:{event.port}/{_token_of(layout)}"
         _print(f"Hankweave serves {event.execution_path}")
-        _print(f"  watch it: {event.url}{token}   WebSocket: {ws}/ws")
+        _print(f"  watch it: {page}   WebSocket: {event.url}")
 
     def told(published: Published) -> None:
         line = line_of(published.event)
@@ -144,6 +155,6 @@ def _leaves(error: BaseException) -> list[BaseException]:
 @click.argument("hank", type=click.Path(path_type=Path))
 def validate(hank: Path) -> None:
     """Check HANK and print all its errors at once; nothing is run or created."""
-    loaded = load(hank / HANK_FILE if hank.is_dir() else hank)
+    loaded = load(_hank_file(hank))
     codons = len(loaded.hank.hank)
     click.echo(f"{hank} is a valid hank with {codons} entries.")

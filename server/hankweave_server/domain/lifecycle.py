@@ -203,6 +203,26 @@ def begin(codon: InitializingCodon, *, session_id: str) -> RunningCodon:
     )
 
 
+def finish_sentinels(codon: RunningCodon) -> CompletingSentinelsCodon:
+    """The agent has ended, its sentinels have not."""
+    return CompletingSentinelsCodon(
+        codon_id=codon.codon_id,
+        start_time=codon.start_time,
+        loop_context=codon.loop_context,
+        attempt=codon.attempt,
+        sentinels=codon.sentinels,
+        rig_setup_checkpoint=codon.rig_setup_checkpoint,
+        claude_pid=codon.claude_pid,
+        claude_log_path=codon.claude_log_path,
+        previous_session_id=codon.previous_session_id,
+        claude_session_id=codon.claude_session_id,
+        current_cost=codon.current_cost,
+        current_tokens=codon.current_tokens,
+        assistant_message_count=codon.assistant_message_count,
+        extension_count=codon.extension_count,
+    )
+
+
 def complete(
     codon: RunningCodon | CompletingSentinelsCodon,
     *,

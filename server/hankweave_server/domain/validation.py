@@ -235,9 +235,9 @@ def _cost_mismatches(
     state: State, recomputed: Mapping[CodonKey, float]
 ) -> Iterator[ValidationWarning]:
     for key, cost in costs_of(state).items():
-        again = recomputed.get(key, cost)
-        if _differ(cost, again):
-            yield _mismatch(f"Codon {key.codon_id} in run {key.run_id}", cost, again)
+        if key in recomputed and _differ(cost, recomputed[key]):
+            who = f"Codon {key.codon_id} in run {key.run_id}"
+            yield _mismatch(who, cost, recomputed[key])
 
 
 def _mismatch(who: str, stated: float, recomputed: float) -> ValidationWarning:

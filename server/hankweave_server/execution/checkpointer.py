@@ -139,12 +139,16 @@ class Checkpointer:
     async def run(self, work: Callable[..., T], *arguments: object) -> T:
         """Runs one call of the engine in a worker thread, alone."""
         async with self._gate:
-            return await self._blocking(functools.partial(work, *arguments))
+            result = await self._blocking(functools.partial(work, *arguments))
+
+        return result
 
     async def _blocking(self, work: Callable[[], T]) -> T:
         # A cancelled caller must not leave the engine half way: the call is awaited to its end.
         with anyio.CancelScope(shield=True):
-            return await anyio.to_thread.run_sync(work)
+            result = await anyio.to_thread.run_sync(work)
+
+        return result
 
 
 def record_of(facts: CommitFacts) -> CheckpointRecord:

@@ -76,6 +76,9 @@ Interruption: TypeAlias = Skip | Halt
 
 _Kind = TypeVar("_Kind", bound=CodonExecution)
 
+KILL_GRACE = timedelta(seconds=1.5)
+"""Between INT and TERM, and between TERM and KILL: an orderly end has eight seconds in all."""
+
 NO_PROCESS = -1
 """The exit code of a codon whose agent never ran, or was ended by a time limit."""
 
@@ -352,9 +355,10 @@ class CodonRun:
     def _task(self) -> AgentTask:
         around, codon = self._around, self._entry.codon
         prompt = around.hank.prompts[codon.id]
-        limits = AgentLimits(idle=around.idle_timeout)
+        limits = AgentLimits(idle=around.idle_timeout, kill_grace=KILL_GRACE)
         if codon.shim_idle_timeout is not None:
-            limits = AgentLimits(idle=timedelta(seconds=codon.shim_idle_timeout))
+            idle = timedelta(seconds=codon.shim_idle_timeout)
+            limits = AgentLimits(idle=idle, kill_grace=KILL_GRACE)
 
         return AgentTask(
             prompt=self._rendered(prompt.text),

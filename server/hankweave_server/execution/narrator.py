@@ -18,7 +18,6 @@ from hankweave_protocol.events import (
     ToolResult,
 )
 from hankweave_protocol.ids import CodonId, RunId
-from hankweave_protocol.shapes import Typed
 from hankweave_protocol.state import NO_TOKENS, Tokens
 from hankweave_protocol.transitions import CostsIncremented, CostsUpdated
 from hankweave_server.agents.base import (
@@ -38,6 +37,7 @@ from hankweave_server.agents.base import (
 )
 from hankweave_server.checkpoints.model import FileChange
 from hankweave_server.execution.surroundings import Surroundings
+from hankweave_server.ledger.batch import Entry
 
 READ_ONLY_TOOLS = frozenset({"Read", "Glob", "Grep", "LS", "WebFetch", "WebSearch", "TodoWrite"})
 """Tools that cannot change a file; after any other the work tree is scanned (seed 001)."""
@@ -204,7 +204,7 @@ class Narrator:
             ),
         )
 
-    async def _post(self, *entries: Typed) -> None:
+    async def _post(self, *entries: Entry) -> None:
         await self._around.ledger.post(*entries, run_id=self._run_id, codon_id=self._codon_id)
 
 

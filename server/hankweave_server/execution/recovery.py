@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hankweave_protocol.ids import Sha
+import msgspec
+
+from hankweave_protocol.ids import RunId, Sha
 from hankweave_protocol.state import (
     CodonExecution,
     FailedCodon,
@@ -74,7 +76,7 @@ class Recovery:
         )
 
     async def begin_if_new(self) -> None:
-        """Lays out the plan of a new execution and takes its `initial` checkpoint.
+        """Lays out the plan of a new execution, takes its `initial` checkpoint, opens its run.
 
         Each part is done only if it is missing, so a crash between them is made good here.
         """
@@ -82,15 +84,17 @@ class Recovery:
         if not around.state.execution_plan:
             await around.ledger.record(PlanSet(execution_plan=plans.initial_plan(around.hank.hank)))
 
-        if not around.state.runs:
-            run = new_run(around, FreshStart())
-            await around.ledger.record(RunStarted(run=run), run_id=run.run_id)
-
+        run = new_run(around, FreshStart())
         if around.state.initial_checkpoint is None:
-            sha = await self._initial_checkpoint()
+            sha = await self._initial_checkpoint(run.run_id)
             await around.ledger.record(InitialCheckpointSet(checkpoint_sha=sha))
 
-    async def _initial_checkpoint(self) -> Sha:
+        if not around.state.runs:
+            fresh = FreshStart(initial_checkpoint_sha=around.state.initial_checkpoint)
+            opened = msgspec.structs.replace(run, starting_conditions=fresh)
+            await around.ledger.record(RunStarted(run=opened), run_id=run.run_id)
+
+    async def _initial_checkpoint(self, run_id: RunId) -> Sha:
         known = self._around.checkpointer.known.values()
         made = next((record.sha for record in known if record.kind == "initial"), None)
         if made is not None:
@@ -98,7 +102,7 @@ class Recovery:
 
         record = await self._around.checkpointer.take(
             "initial",
-            run_id=self._around.state.runs[-1].run_id,
+            run_id=run_id,
             codon=None,
             codon_name="Before any codon",
             patterns=self._all_patterns(),

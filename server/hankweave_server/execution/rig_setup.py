@@ -10,9 +10,9 @@ import anyio.to_thread
 from hankweave_protocol.events import Info, RigOutput, RigSetupCompleted, RigSetupFailed
 from hankweave_protocol.hank import RigCommand, RigCopy, RigItem
 from hankweave_protocol.ids import RunId
-from hankweave_protocol.shapes import Typed
 from hankweave_protocol.state import FailureReason, PlanEntry
 from hankweave_server.execution.surroundings import Surroundings
+from hankweave_server.ledger.batch import Entry
 from hankweave_server.workspace.rigs import CommandFailed, RigError, copy_rig, run_rig_command
 
 
@@ -105,5 +105,5 @@ class _Rig:
                 FailureReason(type="unknown", retriable=True, message=f"Rig setup: {error}")
             )
 
-    async def _post(self, *entries: Typed) -> None:
+    async def _post(self, *entries: Entry) -> None:
         await self._around.ledger.post(*entries, run_id=self._run_id, codon_id=self._entry.codon_id)

@@ -43,7 +43,6 @@ from hankweave_protocol.records import (
     RollbackReport,
     TouchedFile,
 )
-from hankweave_protocol.shapes import Typed
 from hankweave_protocol.state import Continuation, ContinuationSource, Run, State
 from hankweave_protocol.transitions import PlanSet, RunStarted
 from hankweave_server import files
@@ -66,6 +65,7 @@ from hankweave_server.domain.targets import RollbackTarget
 from hankweave_server.execution.codon_run import Halt
 from hankweave_server.execution.runner import Runner, closing, new_run
 from hankweave_server.execution.surroundings import Surroundings
+from hankweave_server.ledger.batch import Entry
 
 
 class Rollback:
@@ -234,7 +234,7 @@ class Rollback:
         await anyio.to_thread.run_sync(files.remove_durably, self._around.layout.rollback_intent)
         return report
 
-    def _story(self, intent: RollbackIntent, report: RollbackReport) -> Iterator[Typed]:
+    def _story(self, intent: RollbackIntent, report: RollbackReport) -> Iterator[Entry]:
         """Everything a rollback tells, in Hankweave's order (facts of its section 3.4)."""
         around, state = self._around, self._around.state
         yield from self._passed(intent, report)
@@ -262,7 +262,7 @@ class Rollback:
         yield WorkspaceInvalidated(paths=tuple(file.path for file in paths), reason="rollback")
         yield self._runner.snapshot()
 
-    def _passed(self, intent: RollbackIntent, report: RollbackReport) -> Iterator[Typed]:
+    def _passed(self, intent: RollbackIntent, report: RollbackReport) -> Iterator[Entry]:
         """The codons that were rolled back through, newest first; their files are gone already.
 
         Hankweave restores each of them in turn; the end is the same, so only the story is told.

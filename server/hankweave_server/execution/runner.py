@@ -277,7 +277,7 @@ class Runner:
             await self._around.ledger.record(event)
             return
 
-        grown = plans.next_iteration(self._around.state.execution_plan, loop)
+        grown = plans.next_iteration(self._around.state.execution_plan, loop, entry)
         await self._around.ledger.record(event, PlanSet(execution_plan=grown))
 
     # --- runs ----------------------------------------------------------------------------------

@@ -190,7 +190,10 @@ def _as_past(found: _Found) -> _Found:
         )
         errors = (*errors, ValidationError(type="corrupted_data", message=message))
 
-    return _Found(state, found.source, errors, found.kept, is_past=bool(founding(state)))
+    if not founding(state):
+        return _Found(EMPTY_STATE, found.source, errors, found.kept)
+
+    return _Found(state, found.source, errors, found.kept, is_past=True)
 
 
 def _without_state(

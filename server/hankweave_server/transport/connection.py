@@ -8,7 +8,7 @@ on: a refusal is for this client alone and leaves no trace anywhere else (DESIGN
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import anyio
@@ -30,7 +30,7 @@ from hankweave_protocol.shapes import Value
 from hankweave_server.clock import Clock
 from hankweave_server.transport.answers import AnswerBook, Frames
 from hankweave_server.transport.auth import Gate, Role
-from hankweave_server.transport.doors import Caller, Doors
+from hankweave_server.transport.doors import Answer, Caller, Doors
 from hankweave_server.transport.frames import (
     error_frame,
     event_frame,
@@ -250,32 +250,47 @@ class Connection:
                 hint="Handshake as readandwrite, with the token of .hankweave/server.token.",
             )
 
-        async def do() -> Frames:
-            return await self._do(command, caller)
-
         if mutates and caller.wants_replies:
-            text = frame.encode() if isinstance(frame, str) else frame
-            frames = await self._answers.once(command.id, text, do)
+            frames: Iterable[bytes] = await self._once(command, frame, caller)
         else:
-            frames = await do()
+            frames = await self._do(command, caller)
 
         for answer in frames:
             await self._outlet.room()
             self._outlet.send(answer)
 
-    async def _do(self, command: Command, caller: Caller) -> Frames:
+    async def _once(self, command: Command, frame: str | bytes, caller: Caller) -> Frames:
+        async def do() -> Frames:
+            return tuple(await self._do(command, caller))
+
+        text = frame.encode() if isinstance(frame, str) else frame
+        return await self._answers.once(command.id, text, do)
+
+    async def _do(self, command: Command, caller: Caller) -> Iterable[bytes]:
         try:
             answer = await self._doors.handle(command, caller)
-            events = tuple(event_frame(event, self._clock) for event in answer.targeted)
-            if not caller.wants_replies:
-                return events
-
-            return (*events, success_frame(command.id, answer.data, self._clock))
         except Refused as refusal:
             return (self._refusal_frame(refusal, command.id, command.type),)
         except Exception:
-            _log.exception("%s of %s failed.", command.type, self._client_id)
-            return (self._refusal_frame(_internal_error(), command.id, command.type),)
+            return (self._failed(command),)
+
+        return self._frames_of(answer, command, caller)
+
+    def _frames_of(self, answer: Answer, command: Command, caller: Caller) -> Iterator[bytes]:
+        """Encodes one frame at a time: the answer to `history.sync` is the whole journal."""
+        try:
+            for event in answer.targeted:
+                yield event_frame(event, self._clock)
+
+            if caller.wants_replies:
+                yield success_frame(command.id, answer.data, self._clock)
+        except Exception:
+            yield self._failed(command)
+
+    def _failed(self, command: Command) -> bytes:
+        """Answers for an exception that nobody foresaw: details for the log, none for the peer."""
+        _log.exception("%s of %s failed", command.type, self._client_id)
+        return self._refusal_frame(_internal_error(), command.id, command.type)
 
 
 def _internal_error() -> Refused:

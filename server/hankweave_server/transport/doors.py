@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 from hankweave_protocol.commands import Command
@@ -29,8 +29,8 @@ class Answer:
 
     data: object | None
     """The reply's data, anything msgspec can encode; None: it was done, there is nothing to say."""
-    targeted: tuple[EventData, ...] = ()
-    """Events for this client alone (pong, history.batch); they stand before the reply."""
+    targeted: Iterable[EventData] = ()
+    """Events for this client alone (pong, history.batch); made as they are sent, then the reply."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,8 @@ class Descent:
     """Holds the work tree open and the folder last reached, since neighbours come in turn."""
 
     def __init__(self, work_tree: Path) -> None:
-        self.root = os.open(work_tree, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._work_tree = work_tree
+        self.root = self._open_root()
         self._held: tuple[bytes, int] | None = None
 
     def folder(self, path: bytes) -> int:
@@ -65,6 +66,9 @@ class Descent:
         self.let_go()
         os.close(self.root)
 
+    def _open_root(self) -> int:
+        return os.open(self._work_tree, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
     def _opened(self, path: bytes) -> int:
         with contextlib.ExitStack() as above:
             descriptor = self.root
@@ -76,8 +80,14 @@ class Descent:
 
     @contextlib.contextmanager
     def fresh(self) -> Iterator[Descent]:
-        """Trusts no folder reached earlier while the block runs, and none of it afterwards."""
+        """Reaches everything anew while the block runs, from the work tree's own path on.
+
+        A work tree that was removed or replaced meanwhile is noticed, not read as an empty one.
+        """
         self.let_go()
+        root = self._open_root()
+        os.close(self.root)
+        self.root = root
         try:
             yield self
         finally:

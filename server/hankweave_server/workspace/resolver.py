@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Iterable
 
-from pathspec import GitIgnoreSpec
+from pathspec import GitIgnoreSpec, PathSpec
 
 EXPANSION_LIMIT = 1024  # `{a,b}` ten times over; more is a mistake or an attack.
 
@@ -33,7 +33,9 @@ class UnifiedFileResolver:
         self.patterns = tuple(patterns)
         lines = [_from_the_top(line) for pattern in self.patterns for line in expanded(pattern)]
         try:
-            self._spec = GitIgnoreSpec.from_lines(lines)
+            # The plain rule, by which the last match decides: `!node_modules/` takes back all that
+            # is below it, where a .gitignore would take back the folder and not its files.
+            self._spec = PathSpec.from_lines("gitignore", lines)
         except ValueError as problem:
             raise UnsupportedPattern(str(problem)) from problem
 

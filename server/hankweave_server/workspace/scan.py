@@ -207,7 +207,7 @@ class WorkTreeScan:
             and not (folder.rules is not None and folder.rules.hide(path, is_folder=True))
         )
         if known is not None:
-            if False:
+            if known.is_watched != watched:
                 known.is_watched, known.signature = watched, None
 
             return None

@@ -315,7 +315,9 @@ def object_file(lab, name: str) -> Path:
         pack.with_suffix(".idx").unlink()
         environment = {**os.environ, "GIT_DIR": str(lab.layout.shadow_repository)}
         with moved.open("rb") as content:
-            subprocess.run(["git", "unpack-objects", "-q"], stdin=content, env=environment, check=True)
+            subprocess.run(
+                ["git", "unpack-objects", "-q"], stdin=content, env=environment, check=True
+            )
 
     sha = lab.git("rev-parse", name).strip()
     return lab.layout.shadow_repository / "objects" / sha[:2] / sha[2:]

@@ -261,7 +261,11 @@ def test_commits_come_newest_first_with_their_facts(lab):
 
     assert newest.sha == made.sha
     assert (newest.kind, newest.codon_id, newest.codon_name) == ("manual", "review#1", "Review")
-    assert (newest.session_id, newest.memory_epoch, newest.label) == ("session-1", 2, "before lunch")
+    assert (newest.session_id, newest.memory_epoch, newest.label) == (
+        "session-1",
+        2,
+        "before lunch",
+    )
     assert (newest.event_seq, newest.operation_id, newest.duration_ms) == (2, "op-2", 45000)
     assert oldest.kind == "initial"
     assert oldest.codon_id is None

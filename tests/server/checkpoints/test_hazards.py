@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import stat
@@ -11,6 +12,7 @@ import threading
 import pytest
 
 from hankweave_server.checkpoints import capture, placing
+from hankweave_server.checkpoints.errors import RestoreIncomplete
 from hankweave_server.checkpoints.model import Skipped
 
 
@@ -113,7 +115,7 @@ def test_links_of_every_kind_come_back_as_they_were(lab):
 
 
 def test_no_byte_leaves_the_tree_while_a_folder_flips_to_a_link(lab):
-    """Another process swaps a folder and a link outwards during restores: nothing outside changes."""
+    """Somebody swaps a folder and a link outwards during restores: nothing outside changes."""
     there = outside(lab)
     lab.write("d/f", "one")
     first = lab.checkpoint("d")
@@ -136,10 +138,9 @@ def test_no_byte_leaves_the_tree_while_a_folder_flips_to_a_link(lab):
 
 
 def _restore_in_a_storm(lab, target, safety):
-    try:
+    """Restores as well as it can be done; being told that it could not is an answer too."""
+    with contextlib.suppress(RestoreIncomplete):
         lab.engine.restore(target, safety)
-    except Exception as problem:
-        assert type(problem).__module__.startswith("hankweave_server.checkpoints")
 
 
 def _flip(one, other, stop):
@@ -317,12 +318,16 @@ def test_no_configuration_of_user_or_system_is_read(lab, tmp_path, monkeypatch):
 
     assert lab.read("a.txt") == b"one\r\ntwo\r\n"
     assert engine.read_file(made.sha, b"a.txt").data == b"one\r\ntwo\r\n"
-    assert "Hankweave Runtime <froggie@southbridge.ai>" in lab.git("log", "-1", "--format=%an <%ae>")
+    assert "Hankweave Runtime <froggie@southbridge.ai>" in lab.git(
+        "log", "-1", "--format=%an <%ae>"
+    )
 
 
 def test_attributes_and_filters_change_no_byte(lab):
     """A hostile `.gitattributes` alters neither what is stored nor what comes back."""
-    lab.write(".gitattributes", "* text=auto eol=crlf ident working-tree-encoding=UTF-16 filter=x\n")
+    lab.write(
+        ".gitattributes", "* text=auto eol=crlf ident working-tree-encoding=UTF-16 filter=x\n"
+    )
     every_byte = bytes(range(256)) * 3 + b"\r\n\n$Id$\n"
     lab.write("all", every_byte)
     made = lab.checkpoint()
@@ -337,7 +342,7 @@ def test_attributes_and_filters_change_no_byte(lab):
 
 
 def test_hooks_and_monitors_never_run(lab, tmp_path):
-    """A planted hook or file monitor does not run, not even under stock git, and config is reset."""
+    """A planted hook or file monitor never runs, not even under stock git; config is reset."""
     canary = tmp_path / "canary"
     hooks = lab.layout.shadow_repository / "hooks"
     hooks.mkdir()
@@ -663,6 +668,21 @@ def test_an_unusual_umask_is_not_an_exception(lab):
     assert '"a"' not in note
 
 
+def test_permissions_that_all_change_at_once_come_back(lab):
+    """When every file's mode changes, the usual one does; a rollback still restores each."""
+    for name in ("a", "b", "c"):
+        lab.write(name, "1", 0o644)
+
+    made = lab.checkpoint()
+    then = lab.picture()
+    for name in ("a", "b", "c"):
+        os.chmod(lab.path(name), 0o600)
+
+    lab.rollback(made.sha)
+
+    assert lab.picture() == then
+
+
 def test_set_uid_is_never_given_back(lab):
     """A restored file has no set-uid bit: it would be another user's grant."""
     lab.write("tool", "1", 0o4755)
@@ -782,7 +802,7 @@ def _place(lab, name, kind, content):
 
 
 def test_a_folder_of_untracked_files_in_the_way_is_saved_then_replaced(lab):
-    """Where a file must be, a folder's ignored files go too, after the safety checkpoint has them."""
+    """Where a file must be, a folder's ignored files go too, safely captured."""
     lab.write("x", "file")
     made = lab.checkpoint()
     lab.delete("x")
@@ -830,7 +850,10 @@ def test_an_unreadable_file_is_reported_and_never_lost(lab, without_privileges):
     report = lab.rollback(first.sha)
 
     assert second.partial
-    assert set(second.skipped) == {Skipped(b"locked", "unreadable"), Skipped(b"later", "unreadable")}
+    assert set(second.skipped) == {
+        Skipped(b"locked", "unreadable"),
+        Skipped(b"later", "unreadable"),
+    }
     assert lab.read("a") == b"1"
     assert set(report.skipped) == {Skipped(b"locked", "unreadable")}
     os.chmod(lab.path("locked"), 0o600)

@@ -30,9 +30,7 @@ def is_ignored(path: bytes) -> bool:
 def tracked_part(picture):
     """What a checkpoint promises of a picture: files, their folders, and empty folders."""
     kept = {
-        path: seen
-        for path, seen in picture.items()
-        if seen[0] != "folder" and not is_ignored(path)
+        path: seen for path, seen in picture.items() if seen[0] != "folder" and not is_ignored(path)
     }
     for path, seen in picture.items():
         inside = [other for other in picture if other.startswith(path + b"/")]
@@ -135,7 +133,9 @@ class WorkTreeMachine(RuleBasedStateMachine):
 
         after = self.lab.picture()
         assert report.skipped == ()
-        assert tracked_part(after) == wanted
+        # A folder that was empty may hold ignored files by now, and then counts no longer as such.
+        assert {path: after.get(path) for path in wanted} == wanted
+        assert tracked_part(after).keys() <= wanted.keys()
         ours = {path for path in wanted if wanted[path][0] != "folder"}
         for path, seen in before.items():
             is_in_the_way = any(path.startswith(other + b"/") for other in ours)
@@ -154,7 +154,11 @@ class WorkTreeMachine(RuleBasedStateMachine):
         (self.place / "index").unlink(missing_ok=True)
         subprocess.run(["git", "add", "-A"], cwd=self.lab.tree, env=environment, check=True)
         written = subprocess.run(
-            ["git", "write-tree"], cwd=self.lab.tree, env=environment, check=True, capture_output=True
+            ["git", "write-tree"],
+            cwd=self.lab.tree,
+            env=environment,
+            check=True,
+            capture_output=True,
         )
         return written.stdout.decode().strip()
 
@@ -172,7 +176,8 @@ class WorkTreeMachine(RuleBasedStateMachine):
     def _is_really_inside(self, path: bytes) -> bool:
         parts = path.split(b"/")
         return not any(
-            os.path.islink(self.lab.path(b"/".join(parts[:depth]))) for depth in range(1, len(parts))
+            os.path.islink(self.lab.path(b"/".join(parts[:depth])))
+            for depth in range(1, len(parts))
         )
 
 

@@ -1,0 +1,393 @@
+"""A session with a server that outlives its connections.
+
+The session remembers the last seq it has. When a connection is lost it opens another one with
+`sinceSeq`, and the stream of events goes on without gap or duplicate. Commands that were not
+answered are sent again under their old id, which the server answers once; only where the server
+itself was started anew since, a command that changes something may or may not have been done, and
+then its sender is told so instead of being made to guess.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import anyio
+import msgspec
+
+from hankweave_client.calls import Calls
+from hankweave_client.discovery import Address, discover
+from hankweave_client.errors import CommandRefused, ConnectionLost, Unauthorized, Unreadable
+from hankweave_client.inbox import Closed, Inbox
+from hankweave_client.link import Link
+from hankweave_client.reconnect import Backoff
+from hankweave_protocol.codec import decode_envelope, decode_event, decode_value, encode_command
+from hankweave_protocol.commands import CommandData
+from hankweave_protocol.errors import Refused
+from hankweave_protocol.events import Event, EventData, ServerReady, ServerStarted, StateSnapshot
+from hankweave_protocol.ids import ClientId, CommandId
+from hankweave_protocol.replies import CommandFailed, CommandSucceeded, Failure, Mode
+
+__all__ = ["Client", "CommandRefused", "ConnectionLost", "Unauthorized", "connect", "connect_to"]
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A command that waits for its answer."""
+
+    frame: bytes
+    mutates: bool
+    sent: bool = False
+    done: anyio.Event = field(default_factory=anyio.Event)
+    answer: msgspec.Raw | Failure | Exception | None = None
+
+    def settle(self, answer: msgspec.Raw | Failure | Exception) -> None:
+        self.answer = answer
+        self.done.set()
+
+
+class Client(Calls):
+    """One session; made by `connect`."""
+
+    def __init__(
+        self,
+        locate: Callable[[], Address],
+        mode: Mode,
+        since_seq: int | None,
+        backoff: Backoff | None,
+        *,
+        moves: bool,
+        inbox: Inbox,
+    ) -> None:
+        self._locate = locate
+        self._mode: Mode = mode
+        self._seq = since_seq
+        self._backoff = backoff
+        self._moves = moves
+        """True where `locate` may name another address and token after a restart."""
+        self._inbox = inbox
+        self._pending: dict[CommandId, _Pending] = {}
+        self._link: Link | None = None
+        self._is_live = False
+        """False while there is no link, or one that has yet to bring what was missed."""
+        self._live_at = 0
+        """The seq at which a new link is live and commands may be sent again."""
+        self._end: Exception | None = None
+        self._opened: Link | None = None
+
+    @property
+    def client_id(self) -> ClientId:
+        return self._latest.response.client_id
+
+    @property
+    def mode(self) -> Mode:
+        """What was granted, which may be less than was asked for."""
+        return self._latest.response.mode
+
+    @property
+    def ready(self) -> ServerReady:
+        """What the server said of itself when this session last connected."""
+        return self._latest.ready
+
+    @property
+    def snapshot(self) -> StateSnapshot:
+        """The state when this session last connected; `events` tells what happened since."""
+        return self._latest.snapshot
+
+    @property
+    def last_seq(self) -> int:
+        """The newest event that has arrived."""
+        return self._seq or 0
+
+    @property
+    def _latest(self) -> Link:
+        assert self._opened is not None, "connect() hands out no client that is not connected"
+        return self._opened
+
+    # --- what a caller does ---------------------------------------------------------------------
+
+    async def send(self, command: CommandData) -> Any:
+        """Sends a command and returns its reply's data, decoded.
+
+        Raises CommandRefused where the server cannot do it, and ConnectionLost where the session
+        ended, or the server was restarted, before an answer came.
+        """
+        return msgspec.json.decode(await self._exchange(command))
+
+    async def ask(self, command: CommandData, shape: type[T]) -> T:
+        """The same, with the reply's data as a value of the given shape."""
+        return decode_value(shape, bytes(await self._exchange(command)))
+
+    async def events(self) -> AsyncIterator[Event]:
+        """Yields what happens, in journal order, from where the session began.
+
+        All readers of a session share one cursor. Ends when the session does; raises
+        ConnectionLost (or why reconnecting was given up) if that was not orderly.
+        """
+        while (event := await self._take()) is not None:
+            yield event
+
+    async def until(
+        self,
+        event_type: type[EventData],
+        predicate: Callable[[Event], bool] | None = None,
+        timeout: float | None = None,
+    ) -> Event:
+        """Takes events until one of the type (and the predicate) comes, and returns it.
+
+        Raises TimeoutError after `timeout` seconds, ConnectionLost where the session ends first.
+        """
+        with anyio.fail_after(timeout):
+            while (event := await self._take()) is not None:
+                if isinstance(event.data, event_type) and (predicate is None or predicate(event)):
+                    return event
+
+        raise ConnectionLost(f"The session ended before {event_type.TYPE}.")
+
+    async def _take(self) -> Event | None:
+        """Takes the next event; None where the session ended in order."""
+        try:
+            event = await self._inbox.take()
+        except Closed:
+            if self._end is None or _is_orderly(self._end):
+                return None
+
+            raise self._end from None
+
+        if self._inbox.is_lagging and self._inbox.has_room() and self._link is not None:
+            self._link.abort()  # The next connection brings what was missed.
+
+        return event
+
+    async def _exchange(self, command: CommandData) -> msgspec.Raw:
+        if self._end is not None:
+            raise ConnectionLost("The session has ended.") from self._end
+
+        command_id = CommandId(str(uuid.uuid4()))
+        pending = _Pending(encode_command(command, command_id), command.MUTATES)
+        self._pending[command_id] = pending
+        try:
+            if self._link is not None and self._is_live:
+                await _send(self._link, pending)
+
+            await pending.done.wait()
+        finally:
+            del self._pending[command_id]
+
+        match pending.answer:
+            case Failure() as failure:
+                raise CommandRefused(failure)
+            case Exception() as error:
+                raise error
+            case answer:
+                assert answer is not None
+                return answer
+
+    # --- the connection -------------------------------------------------------------------------
+
+    async def open(self) -> Link:
+        """Opens the first connection; raises what `Link.open` raises."""
+        link = await Link.open(self._locate(), self._mode, self._seq)
+        self._opened = link
+        if self._seq is None:
+            self._seq = link.response.total_events
+
+        return link
+
+    async def keep(self, link: Link) -> None:
+        """Serves the session until it is cancelled or cannot be kept up."""
+        try:
+            self._live_at = self.last_seq
+            while True:
+                await self._serve(link)
+                link = await self._reopen()
+        except (ConnectionError, CommandRefused, TimeoutError, OSError) as error:
+            self.end(error)
+
+    def end(self, error: Exception | None) -> None:
+        """Ends the session: who waits for an answer is told, who reads may read what is there."""
+        self._end = error or ConnectionLost("The session was closed.", orderly=True)
+        for pending in self._pending.values():
+            pending.settle(ConnectionLost(f"No answer came: {self._end}"))
+
+        self._inbox.close()
+
+    async def _serve(self, link: Link) -> None:
+        """Takes frames until the connection is lost; raises if it is not to be replaced."""
+        self._link = link
+        try:
+            if self.last_seq >= self._live_at:
+                await self._go_live(link)
+
+            while True:
+                await self._receive(await link.receive(), link)
+        except ConnectionLost:
+            if self._backoff is None:
+                raise
+        finally:
+            self._link, self._is_live = None, False
+            await link.aclose()
+
+    async def _reopen(self) -> Link:
+        assert self._backoff is not None
+        last: Exception = ConnectionLost("The connection was lost.")
+        for delay in self._backoff.delays():
+            await anyio.sleep(delay)
+            try:
+                link = await Link.open(self._locate(), self._mode, self._seq)
+            except Unauthorized as error:
+                if not self._moves:
+                    raise
+
+                last = error  # A restarted server writes its new token in a moment.
+            except Unreadable:
+                raise
+            except (ConnectionError, TimeoutError, OSError) as error:
+                last = error
+            else:
+                self._opened = link
+                self._live_at = link.response.total_events
+                self._inbox.is_lagging = False
+                return link
+
+        raise last
+
+    async def _go_live(self, link: Link) -> None:
+        """Lets commands through, those first that wait since the last connection."""
+        self._is_live = True
+        for pending in tuple(self._pending.values()):
+            await _send(link, pending)
+
+    # --- frames ---------------------------------------------------------------------------------
+
+    async def _receive(self, frame: str, link: Link) -> None:
+        try:
+            kind, _ = decode_envelope(frame)
+            match kind:
+                case "command.succeeded":
+                    reply = decode_value(CommandSucceeded, frame)
+                    self._settle(reply.in_reply_to, reply.data)
+                case "command.failed":
+                    failed = decode_value(CommandFailed, frame)
+                    self._settle(failed.in_reply_to, failed.data)
+                case "handshake.response":
+                    pass
+                case _:
+                    await self._take_in(decode_event(frame), link)
+        except Refused as fault:
+            raise Unreadable(fault) from None
+
+    def _settle(self, command_id: CommandId | None, answer: msgspec.Raw | Failure) -> None:
+        pending = None if command_id is None else self._pending.get(command_id)
+        if pending is not None:
+            pending.settle(answer)
+
+    async def _take_in(self, event: Event, link: Link) -> None:
+        if event.seq == 0:
+            self._inbox.put(event)
+            return
+
+        if event.seq <= self.last_seq:
+            return
+
+        if not self._inbox.is_lagging and event.seq != self.last_seq + 1:
+            raise ConnectionLost(f"After event {self.last_seq} came {event.seq}.")
+
+        if self._inbox.put(event):
+            self._seq = event.seq
+
+        if not self._is_live:
+            await self._catch_up(event, link)
+
+    async def _catch_up(self, event: Event, link: Link) -> None:
+        if isinstance(event.data, ServerStarted):
+            self._give_up_on_effects()
+
+        if event.seq >= self._live_at:
+            await self._go_live(link)
+
+    def _give_up_on_effects(self) -> None:
+        """The server is a new one: it does not know the ids of commands the old one was sent."""
+        for pending in self._pending.values():
+            if pending.mutates and pending.sent:
+                pending.settle(
+                    ConnectionLost("The server was restarted; the command may have been done.")
+                )
+
+
+async def _send(link: Link, pending: _Pending) -> None:
+    if not pending.done.is_set():
+        pending.sent = True
+        # A lost connection is noticed by whoever reads it, and the frame is sent on the next one.
+        with contextlib.suppress(ConnectionLost):
+            await link.send(pending.frame)
+
+
+def connect(
+    url: str,
+    *,
+    token: str | None = None,
+    mode: Mode = "readandwrite",
+    since_seq: int | None = None,
+    reconnect: bool | Backoff = True,
+) -> AbstractAsyncContextManager[Client]:
+    """Opens a session with the server at a WebSocket address.
+
+    With `since_seq` the events begin after that seq, without it with what happens from now on.
+    Raises NotRunning, Unauthorized, ConnectionLost or TimeoutError where the first connection
+    fails, CommandRefused where the journal has no such seq.
+    """
+    address = Address(url, token)
+    return _session(lambda: address, mode, since_seq, reconnect, moves=False)
+
+
+def connect_to(
+    execution: Path,
+    *,
+    mode: Mode = "readandwrite",
+    since_seq: int | None = None,
+    reconnect: bool | Backoff = True,
+) -> AbstractAsyncContextManager[Client]:
+    """Opens a session with the server of an execution, and finds it again after a restart."""
+    return _session(lambda: discover(execution), mode, since_seq, reconnect, moves=True)
+
+
+@asynccontextmanager
+async def _session(
+    locate: Callable[[], Address],
+    mode: Mode,
+    since_seq: int | None,
+    reconnect: bool | Backoff,
+    *,
+    moves: bool,
+    inbox: Inbox | None = None,
+) -> AsyncIterator[Client]:
+    backoff = reconnect if isinstance(reconnect, Backoff) else Backoff() if reconnect else None
+    client = Client(locate, mode, since_seq, backoff, moves=moves, inbox=inbox or Inbox())
+    link = await client.open()
+    failure: Exception | None = None
+    async with anyio.create_task_group() as group:
+        group.start_soon(client.keep, link)
+        try:
+            yield client
+        except Exception as error:
+            # Raised again outside: a task group would wrap the caller's own exception.
+            failure = error
+        finally:
+            client.end(None)
+            group.cancel_scope.cancel()
+            await link.aclose()
+
+    if failure is not None:
+        raise failure
+
+
+def _is_orderly(error: Exception) -> bool:
+    return isinstance(error, ConnectionLost) and error.orderly

@@ -1,0 +1,67 @@
+"""Finding the server of an execution by the files it leaves (DESIGN 6 and 9)."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from hankweave_client.errors import NotRunning
+from hankweave_protocol.codec import decode_value
+from hankweave_protocol.errors import Refused
+from hankweave_protocol.records import RuntimeLock
+
+__all__ = ["Address", "NotRunning", "discover"]
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a server listens, and what it wants to be told."""
+
+    url: str
+    token: str | None = None
+
+
+def discover(execution: Path) -> Address:
+    """Reads the address from runtime.lock and the best token this user may read.
+
+    Raises NotRunning where no server lives. A lock informs and no more: it may have been left by
+    a server that died, and then connecting fails.
+    """
+    folder = execution / ".hankweave"
+    lock = _read_lock(folder / "runtime.lock")
+    if not _lives(lock.pid):
+        raise NotRunning(f"The server of {execution} (pid {lock.pid}) is dead.")
+
+    if lock.port is None:
+        raise NotRunning(f"The server of {execution} (pid {lock.pid}) does not listen yet.")
+
+    token = _read_token(folder / "server.token") or _read_token(folder / "server.viewer-token")
+    return Address(url=f"ws://127.0.0.1:{lock.port}/ws", token=token)
+
+
+def _read_lock(path: Path) -> RuntimeLock:
+    try:
+        return decode_value(RuntimeLock, path.read_bytes())
+    except FileNotFoundError:
+        raise NotRunning(f"No server holds {path.parent.parent}.") from None
+    except Refused as fault:
+        raise NotRunning(f"{path} cannot be read: {fault.message}") from None
+
+
+def _read_token(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="ascii").strip() or None
+    except (FileNotFoundError, PermissionError):
+        return None
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True  # Somebody else's process; it exists.
+
+    return True

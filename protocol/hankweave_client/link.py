@@ -1,0 +1,173 @@
+"""One connection: opened, greeted, and then frames in both directions."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import anyio
+from websockets.asyncio.client import ClientConnection
+from websockets.asyncio.client import connect as connect_websocket
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+
+from hankweave_client.discovery import Address
+from hankweave_client.errors import (
+    CommandRefused,
+    ConnectionLost,
+    NotRunning,
+    Unauthorized,
+    Unreadable,
+)
+from hankweave_protocol import PROTOCOL_VERSION
+from hankweave_protocol.codec import decode_envelope, decode_event, decode_value, encode
+from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.events import EventData, ServerReady, StateSnapshot
+from hankweave_protocol.replies import (
+    CommandFailed,
+    Handshake,
+    HandshakeData,
+    HandshakeResponse,
+    HandshakeResponseData,
+    Mode,
+)
+
+OPEN_SECONDS = 10.0
+GOODBYE_SECONDS = 2.0
+MAX_FRAME = 64 * 1024 * 1024  # A snapshot of a large work tree has a large file tree.
+UNAUTHORIZED_STATUS = 401
+
+D = TypeVar("D", bound=EventData)
+
+
+class Link:
+    """A greeted connection."""
+
+    def __init__(
+        self,
+        socket: ClientConnection,
+        response: HandshakeResponseData,
+        ready: ServerReady,
+        snapshot: StateSnapshot,
+    ) -> None:
+        self._socket = socket
+        self.response = response
+        self.ready = ready
+        self.snapshot = snapshot
+
+    @classmethod
+    async def open(cls, address: Address, mode: Mode, since_seq: int | None) -> Link:
+        """Connects and shakes hands.
+
+        Raises NotRunning, Unauthorized, ConnectionLost, Unreadable or TimeoutError where that
+        fails, and CommandRefused where the server does not accept the handshake.
+        """
+        with anyio.fail_after(OPEN_SECONDS):
+            socket = await _connect(address)
+            try:
+                return await cls._greet(socket, mode, since_seq)
+            except Refused as fault:
+                socket.transport.abort()
+                raise Unreadable(fault) from None
+            except BaseException:
+                socket.transport.abort()
+                raise
+
+    @classmethod
+    async def _greet(cls, socket: ClientConnection, mode: Mode, since_seq: int | None) -> Link:
+        hello = HandshakeData(mode=mode, protocol_version=PROTOCOL_VERSION, since_seq=since_seq)
+        await _send(socket, encode(Handshake(data=hello)))
+        response = _response_in(await _receive(socket))
+        ready = _event_in(await _receive(socket), ServerReady)
+        snapshot = _event_in(await _receive(socket), StateSnapshot)
+        return cls(socket, response, ready, snapshot)
+
+    async def send(self, frame: bytes) -> None:
+        """Raises ConnectionLost."""
+        await _send(self._socket, frame)
+
+    async def receive(self) -> str:
+        """Waits for the next frame; raises ConnectionLost."""
+        return await _receive(self._socket)
+
+    async def aclose(self) -> None:
+        """Says goodbye, but not for long."""
+        with anyio.move_on_after(GOODBYE_SECONDS, shield=True):
+            await self._socket.close()
+
+        self.abort()
+
+    def abort(self) -> None:
+        self._socket.transport.abort()
+
+
+async def _connect(address: Address) -> ClientConnection:
+    headers = {} if address.token is None else {"Authorization": f"Bearer {address.token}"}
+    try:
+        return await connect_websocket(
+            address.url,
+            additional_headers=headers,
+            compression=None,
+            proxy=None,
+            max_size=MAX_FRAME,
+            close_timeout=GOODBYE_SECONDS,
+        )
+    except InvalidStatus as refusal:
+        if refusal.response.status_code == UNAUTHORIZED_STATUS:
+            raise Unauthorized(f"The token does not hold at {address.url}.") from None
+
+        raise ConnectionLost(
+            f"{address.url} answered {refusal.response.status_code}: "
+            f"{refusal.response.body.decode('utf-8', 'replace').strip()}"
+        ) from None
+    except InvalidHandshake as fault:
+        raise ConnectionLost(f"{address.url} is no WebSocket: {fault}") from None
+    except ConnectionRefusedError:
+        raise NotRunning(f"Nobody listens at {address.url}.") from None
+
+
+async def _send(socket: ClientConnection, frame: bytes) -> None:
+    try:
+        await socket.send(frame, text=True)
+    except ConnectionClosed as closed:
+        raise _loss(closed) from None
+
+
+async def _receive(socket: ClientConnection) -> str:
+    try:
+        return await socket.recv(decode=True)
+    except ConnectionClosed as closed:
+        raise _loss(closed) from None
+
+
+def _loss(closed: ConnectionClosed) -> ConnectionLost:
+    goodbye = closed.rcvd
+    if goodbye is None:
+        return ConnectionLost("The connection broke.")
+
+    reason = f" ({goodbye.reason})" if goodbye.reason else ""
+    return ConnectionLost(
+        f"The server closed the connection with {goodbye.code}{reason}.",
+        orderly=goodbye.code in {1000, 1001},
+    )
+
+
+def _response_in(frame: str) -> HandshakeResponseData:
+    kind, _ = decode_envelope(frame)
+    match kind:
+        case "handshake.response":
+            return decode_value(HandshakeResponse, frame).data
+        case "command.failed":
+            failure = decode_value(CommandFailed, frame).data
+            if failure.code is ErrorCode.UNAUTHORIZED:
+                raise Unauthorized(failure.message)
+
+            raise CommandRefused(failure)
+        case _:
+            raise ConnectionLost(f"The handshake was answered by {kind!r}.")
+
+
+def _event_in(frame: str, wanted: type[D]) -> D:
+    data = decode_event(frame).data
+    if not isinstance(data, wanted):
+        raise ConnectionLost(f"Instead of {wanted.TYPE} came {data.TYPE}.")
+
+    return data

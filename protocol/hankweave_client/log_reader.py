@@ -1,0 +1,230 @@
+"""Reading websocket.log back (seed 001, "Analyze WebSocket traffic").
+
+The names are those of Hankweave's `WebSocketLogReader`, in Python's spelling. A log is written
+while it is read and may end in the middle of a line; a line that cannot be read is skipped and
+counted, never an error: the log is there to find faults with.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from inspect import isawaitable
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from anyio import open_file, to_thread
+
+from hankweave_protocol.codec import (
+    UnknownEvent,
+    decode_command,
+    decode_event,
+    decode_value,
+    encode,
+)
+from hankweave_protocol.errors import Refused
+from hankweave_protocol.instants import from_text
+from hankweave_protocol.records import TrafficMetadata, TrafficRecord
+
+Direction = Literal["in", "out"]
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One frame as it was logged."""
+
+    logged_at: str
+    """When it was logged, not the message's own timestamp."""
+    direction: Direction
+    """`in`: client to server; `out`: server to client."""
+    message: Any
+    """The decoded frame: a dict, or whatever a client sent instead."""
+    size: int
+    """Bytes on the wire."""
+    error: str | None = None
+
+    @property
+    def type(self) -> str:
+        """The message's type, or `unknown`."""
+        kind = self.message.get("type") if isinstance(self.message, dict) else None
+        return kind if isinstance(kind, str) else "unknown"
+
+    def field(self, name: str) -> Any:
+        """One field of the message's data; None where it has none."""
+        data = self.message.get("data") if isinstance(self.message, dict) else None
+        return data.get(name) if isinstance(data, dict) else None
+
+
+@dataclass(frozen=True, slots=True)
+class TimeRange:
+    """First and last entry in file order."""
+
+    start: str
+    end: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogStatistics:
+    """What `get_statistics` counts."""
+
+    total_entries: int
+    incoming_count: int
+    outgoing_count: int
+    message_types: dict[str, int]
+    average_message_size: int
+    """Bytes, rounded."""
+    time_range: TimeRange | None = None
+    """None for an empty log."""
+
+
+@dataclass(slots=True)
+class WebSocketLogReader:
+    """Reads one log file into memory and answers questions about it."""
+
+    path: Path
+    skipped_lines: int = 0
+    """How many lines of the last reading were no entries."""
+    _entries: list[LogEntry] = field(default_factory=list)
+
+    async def read_log(self) -> list[LogEntry]:
+        """Reads the file in a worker thread; a missing one is an empty log."""
+        return await to_thread.run_sync(self.read_log_sync)
+
+    def read_log_sync(self) -> list[LogEntry]:
+        try:
+            lines = self.path.read_bytes().split(b"\n")
+        except FileNotFoundError:
+            lines = []
+
+        parsed = [_entry_in(line) for line in lines if line.strip()]
+        self._entries = [entry for entry in parsed if entry is not None]
+        self.skipped_lines = len(parsed) - len(self._entries)
+        return self.get_entries()
+
+    async def stream_read(self, callback: Callable[[LogEntry], Awaitable[None] | None]) -> None:
+        """Hands each entry to the callback, without keeping any: for logs larger than memory."""
+        try:
+            file = await open_file(self.path, "rb")
+        except FileNotFoundError:
+            return
+
+        async with file:
+            async for line in file:
+                entry = _entry_in(line)
+                result = None if entry is None else callback(entry)
+                if isawaitable(result):
+                    await result
+
+    def get_entries(self) -> list[LogEntry]:
+        return list(self._entries)
+
+    def filter_by_direction(self, direction: Direction) -> list[LogEntry]:
+        return [entry for entry in self._entries if entry.direction == direction]
+
+    def filter_by_message_type(self, message_type: str) -> list[LogEntry]:
+        return [entry for entry in self._entries if entry.type == message_type]
+
+    def filter_by_time_range(self, start: str | datetime, end: str | datetime) -> list[LogEntry]:
+        """Both ends are included; texts are ISO 8601 with a time zone."""
+        first, last = _moment(start), _moment(end)
+        return [entry for entry in self._entries if first <= from_text(entry.logged_at) <= last]
+
+    def get_codon_messages(self, codon_id: str) -> list[LogEntry]:
+        return [entry for entry in self._entries if entry.field("codonId") == codon_id]
+
+    def get_session_messages(self, session_id: str) -> list[LogEntry]:
+        return [entry for entry in self._entries if entry.field("sessionId") == session_id]
+
+    def get_server_events(self) -> list[LogEntry]:
+        """Outgoing frames that are events of the protocol."""
+        return [entry for entry in self.filter_by_direction("out") if _is_event(entry)]
+
+    def get_client_commands(self) -> list[LogEntry]:
+        """Incoming frames that are commands of the protocol."""
+        return [entry for entry in self.filter_by_direction("in") if _is_command(entry)]
+
+    def get_statistics(self) -> LogStatistics:
+        entries = self._entries
+        incoming = len(self.filter_by_direction("in"))
+        return LogStatistics(
+            total_entries=len(entries),
+            incoming_count=incoming,
+            outgoing_count=len(entries) - incoming,
+            message_types=dict(Counter(entry.type for entry in entries)),
+            average_message_size=_average(entry.size for entry in entries),
+            time_range=TimeRange(entries[0].logged_at, entries[-1].logged_at) if entries else None,
+        )
+
+    def export_to_file(self, entries: Iterable[LogEntry], path: Path) -> None:
+        """Writes entries as a log that this reader can read."""
+        path.write_bytes(b"".join(_lines_of(entries)))
+
+
+async def read_websocket_log(path: Path) -> list[LogEntry]:
+    return await WebSocketLogReader(path).read_log()
+
+
+async def get_websocket_log_stats(path: Path) -> LogStatistics:
+    reader = WebSocketLogReader(path)
+    await reader.read_log()
+    return reader.get_statistics()
+
+
+class _Record(TrafficRecord):
+    """A line as a foreign writer may leave it: metadata is Hankweave's optional field."""
+
+    metadata: TrafficMetadata = TrafficMetadata(size=0)
+
+
+def _entry_in(line: bytes) -> LogEntry | None:
+    try:
+        record = decode_value(_Record, line)
+        from_text(record.logged_at)
+        return LogEntry(
+            logged_at=record.logged_at,
+            direction=record.direction,
+            message=msgspec.json.decode(record.message),
+            size=record.metadata.size,
+            error=record.metadata.error,
+        )
+    except (Refused, msgspec.DecodeError, ValueError):
+        return None
+
+
+def _lines_of(entries: Iterable[LogEntry]) -> Iterator[bytes]:
+    for entry in entries:
+        record = TrafficRecord(
+            logged_at=entry.logged_at,
+            direction=entry.direction,
+            message=msgspec.Raw(encode(entry.message)),
+            metadata=TrafficMetadata(size=entry.size, error=entry.error),
+        )
+        yield encode(record) + b"\n"
+
+
+def _is_event(entry: LogEntry) -> bool:
+    try:
+        return not isinstance(decode_event(encode(entry.message)).data, UnknownEvent)
+    except Refused:
+        return False
+
+
+def _is_command(entry: LogEntry) -> bool:
+    try:
+        decode_command(encode(entry.message))
+    except Refused:
+        return False
+
+    return True
+
+
+def _moment(given: str | datetime) -> datetime:
+    return from_text(given) if isinstance(given, str) else given
+
+
+def _average(sizes: Iterable[int]) -> int:
+    counted = list(sizes)
+    return round(sum(counted) / len(counted)) if counted else 0

@@ -1,0 +1,359 @@
+"""The one writer: state, journal and what is told move here, in one order.
+
+`record` and `post` decide at once: seqs are given and the state is changed before the caller's next
+statement, so two callers can never decide on the same state. What was decided waits in one queue;
+the writer takes all that waits, appends it by one write, syncs it where somebody asked for that,
+saves state.json where it must not lag, and then tells everybody, in the journal's order. Writing
+happens in a worker thread, so the loop never waits for a disk; telling happens in the loop, in one
+stretch without an await, so whoever subscribes and reads the history in one such stretch misses
+nothing and gets nothing twice.
+
+What survives: what `record` returned (unless `durable=False`) survives a power cut. What was posted
+survives one that comes `SETTLE_SECONDS` later.
+
+After a write that failed nobody knows what the disk holds, so nothing is written, saved or told any
+more: every caller gets `LedgerFailed`, and the next start reads what is really there.
+"""
+
+from __future__ import annotations
+
+import functools
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import anyio
+import anyio.to_thread
+
+from hankweave_protocol.ids import CodonId, RunId
+from hankweave_protocol.state import State
+from hankweave_server.clock import Clock
+from hankweave_server.layout import Layout
+from hankweave_server.ledger.batch import (
+    About,
+    Entry,
+    NewId,
+    Published,
+    asks_for_save,
+    compose,
+)
+from hankweave_server.ledger.opening import Opened, Rebuild, fold_journal, open_ledger
+
+__all__ = ["Entry", "Ledger", "LedgerFailed", "Published"]
+
+SETTLE_SECONDS = 0.2
+"""How long posted events may be unsynced and state.json may lag behind costs (DESIGN 5: 250 ms)."""
+
+PENDING_LIMIT = 2_000
+"""Events that may wait for the disk before `post` makes its callers wait as well."""
+
+Listener = Callable[[Published], None]
+
+
+class LedgerFailed(Exception):
+    """The ledger writes no more; `__cause__` is what the disk said, None where it was closed."""
+
+
+@dataclass(slots=True, eq=False)
+class _Batch:
+    """What was decided together."""
+
+    published: tuple[Published, ...]
+    state: State
+    is_durable: bool
+    asks_for_save: bool
+    is_written: bool = False
+    done: anyio.Event = field(default_factory=anyio.Event)
+
+
+class Ledger:
+    """State, journal and subscribers of one execution. To be used in one event loop's thread."""
+
+    def __init__(self, opened: Opened, clock: Clock, new_id: NewId) -> None:
+        self._journal = opened.journal
+        self._store = opened.store
+        self._clock = clock
+        self._new_id = new_id
+        self.repair = opened.repair
+        """The torn tail that opening cut off, for the daemon to record."""
+        self.recovery = opened.recovery
+        """How the state was come by, where it was not simply read; for the daemon to record."""
+        self.state = opened.state
+        """The state as decided: the one to decide on."""
+        self.durable_state = opened.state
+        """The state as told: the one to show."""
+        self.failed = anyio.Event()
+
+        self._pending: list[_Batch] = []
+        self._pending_events = 0
+        self._listeners: list[Listener] = []
+        self._saved = opened.state
+        self._has_unsynced = False
+        self._unsettled_since: float | None = None
+        self._failure: Exception | None = None
+        self._wake = anyio.Event()
+        self._written = anyio.Event()
+        self._ended = anyio.Event()
+        self._is_running = self._is_closing = self._is_ending = False
+        # A thread of our own: the disk must not wait for somebody's long git work.
+        self._thread = anyio.CapacityLimiter(1)
+
+    @classmethod
+    async def open(
+        cls,
+        layout: Layout,
+        clock: Clock,
+        *,
+        rebuild: Rebuild | None = None,
+        new_id: NewId = lambda: str(uuid.uuid4()),
+    ) -> Ledger:
+        """Opens the ledger of an execution; `run` must be started before anything is awaited.
+
+        `rebuild` is called, in a worker thread, where neither journal nor state files are left.
+        Raises JournalCorrupt, NewerState and OSError.
+        """
+        work = functools.partial(open_ledger, layout, clock, rebuild=rebuild, new_id=new_id)
+        return cls(await anyio.to_thread.run_sync(work), clock, new_id)
+
+    # --- deciding ---------------------------------------------------------------------------------
+
+    async def record(
+        self,
+        *entries: Entry,
+        run_id: RunId | None = None,
+        codon_id: CodonId | None = None,
+        causes: tuple[int | str, ...] = (),
+        durable: bool = True,
+    ) -> tuple[Published, ...]:
+        """Writes entries as one batch, and returns when they are on the disk and told.
+
+        Transitions become `state.transition` events. Raises Impossible, with nothing changed, for
+        a transition that the state does not allow, and LedgerFailed. A caller that is cancelled
+        while it waits cannot take back what it recorded.
+        """
+        about = About(run_id, codon_id, causes)
+        batch = self._decide(entries, about, durable=durable)
+        await self._wait_for(batch)
+        return batch.published
+
+    async def post(
+        self,
+        *entries: Entry,
+        run_id: RunId | None = None,
+        codon_id: CodonId | None = None,
+        causes: tuple[int | str, ...] = (),
+    ) -> None:
+        """Hands over chatty entries in the same order, and waits only where too much is waiting.
+
+        They are durable after `SETTLE_SECONDS`, or with the next durable batch. Raises as `record`.
+        """
+        self._decide(entries, About(run_id, codon_id, causes), durable=False)
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Waits until the queue has room; raises LedgerFailed."""
+        while self._pending_events > PENDING_LIMIT:
+            await self._written.wait()
+
+        if self._failure is not None:
+            raise self._refusal() from self._failure
+
+    async def flush(self) -> None:
+        """Waits until all that was decided is durable, saved and told; raises LedgerFailed."""
+        self._require_working()
+        await self._wait_for(self._queue((), self.state, durable=True, saves=True))
+
+    def _decide(self, entries: tuple[Entry, ...], about: About, *, durable: bool) -> _Batch:
+        self._require_working()
+        published, state = compose(
+            self.state, entries, about, clock=self._clock, new_id=self._new_id
+        )
+        self.state = state
+        saves = any(map(asks_for_save, entries))
+        return self._queue(published, state, durable=durable or saves, saves=saves)
+
+    def _queue(
+        self, published: tuple[Published, ...], state: State, *, durable: bool, saves: bool
+    ) -> _Batch:
+        batch = _Batch(published, state, is_durable=durable, asks_for_save=saves)
+        self._pending.append(batch)
+        self._pending_events += len(published)
+        self._wake.set()
+        return batch
+
+    async def _wait_for(self, batch: _Batch) -> None:
+        await batch.done.wait()
+        if not batch.is_written:
+            raise self._refusal() from self._failure
+
+    def _require_working(self) -> None:
+        if self._failure is not None or self._is_closing:
+            raise self._refusal() from self._failure
+
+    def _refusal(self) -> LedgerFailed:
+        if self._failure is None:
+            return LedgerFailed("The ledger is closed.")
+
+        return LedgerFailed(f"The ledger cannot be written: {self._failure}")
+
+    # --- writing ----------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Writes until `aclose`; raises LedgerFailed where the disk fails.
+
+        A cancellation ends it too, but only after all that was decided is written and told.
+        """
+        self._is_running = True
+        try:
+            while await self._has_work():
+                await self._write(settle=self._is_due())
+        finally:
+            await self._end()
+
+    async def aclose(self) -> None:
+        """Takes nothing more, writes what was decided, saves the state and closes the journal."""
+        self._is_closing = True
+        self._wake.set()
+        if self._is_running:
+            await self._ended.wait()
+        else:
+            await self._end()
+
+    async def _has_work(self) -> bool:
+        """Waits until something is decided or due; False when all is written and none may come."""
+        if self._pending:
+            return True
+
+        if self._is_closing:
+            return False
+
+        rest = None
+        if self._unsettled_since is not None:
+            rest = max(0.0, self._unsettled_since + SETTLE_SECONDS - anyio.current_time())
+
+        with anyio.move_on_after(rest):
+            await self._wake.wait()
+
+        self._wake = anyio.Event()
+        return True
+
+    def _is_due(self) -> bool:
+        since = self._unsettled_since
+        return since is not None and anyio.current_time() >= since + SETTLE_SECONDS
+
+    async def _write(self, *, settle: bool) -> None:
+        """Writes, syncs, saves and tells all that waits; a cancellation cannot come in between."""
+        batches, self._pending, self._pending_events = self._pending, [], 0
+        state = batches[-1].state if batches else self.durable_state
+        saves = any(each.asks_for_save for each in batches) and state is not self._saved
+        saves = saves or (settle and self._lags(state))
+        syncs = saves or settle or any(batch.is_durable for batch in batches)
+        lines = [each.frame for batch in batches for each in batch.published]
+        work = functools.partial(self._write_down, lines, syncs, state if saves else None)
+        try:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(work, limiter=self._thread)
+        except Exception as error:
+            self._fail(error, batches)
+            raise self._refusal() from error
+
+        self._has_unsynced = not syncs and (self._has_unsynced or bool(lines))
+        self._saved = state if saves else self._saved
+        self._note_unsettled(state)
+        self._tell(batches)
+
+    def _write_down(self, lines: list[bytes], syncs: bool, state: State | None) -> None:
+        """The part that blocks: runs in the worker thread, one call at a time."""
+        if lines:
+            self._journal.append(lines, durable=syncs)
+        elif syncs:
+            self._journal.sync()
+
+        if state is not None:
+            self._store.save(state)
+
+    def _note_unsettled(self, state: State) -> None:
+        """Starts the clock where something is not yet as durable as it must become."""
+        if not self._has_unsynced and not self._lags(state):
+            self._unsettled_since = None
+        elif self._unsettled_since is None:
+            self._unsettled_since = anyio.current_time()
+
+    def _lags(self, state: State) -> bool:
+        """Tells whether state.json lacks more than the seq; only what changes is made anew."""
+        return state.runs is not self._saved.runs
+
+    def _tell(self, batches: list[_Batch]) -> None:
+        """Wakes who waits and tells who listens, in one stretch: nobody runs before its end."""
+        for batch in batches:
+            batch.is_written = True
+            batch.done.set()
+
+        self._written.set()
+        self._written = anyio.Event()
+        for batch in batches:
+            self.durable_state = batch.state
+            for each in batch.published:
+                for listener in tuple(self._listeners):
+                    listener(each)
+
+    def _fail(self, error: Exception, batches: list[_Batch]) -> None:
+        """Gives up: what waits is told that it was not written, and nothing comes after it."""
+        self._failure = error
+        for batch in (*batches, *self._pending):
+            batch.done.set()
+
+        self._pending, self._pending_events = [], 0
+        self._written.set()
+        self.failed.set()
+
+    async def _end(self) -> None:
+        """Writes the last of it, once, whoever asks first: `run` at its end, or `aclose`."""
+        if self._is_ending:
+            return await self._ended.wait()
+
+        self._is_closing = self._is_ending = True
+        try:
+            if self._failure is None:
+                self._queue((), self.state, durable=True, saves=True)
+                await self._write(settle=True)
+        finally:
+            self._journal.close()
+            self._ended.set()
+
+    # --- telling ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def subscribe(self, listener: Listener) -> Iterator[None]:
+        """Calls the listener with every event from now on, in journal order.
+
+        It runs in the writer's stretch: it must neither block nor raise; an exception in it is a
+        defect, and ends the writer.
+        """
+        self._listeners.append(listener)
+        try:
+            yield
+        finally:
+            self._listeners.remove(listener)
+
+    @property
+    def last_seq(self) -> int:
+        """The seq of the last event that was told; the history ends with it."""
+        return self.durable_state.last_event_seq
+
+    def history(self, since: int, limit: int | None = None) -> list[bytes]:
+        """Returns the frames of the told events after a seq, oldest first."""
+        count = max(0, self.last_seq - max(since, 0))
+        return self._journal.read(since, count if limit is None else min(limit, count))
+
+    def tail(self, count: int) -> list[bytes]:
+        """Returns the newest frames, oldest first."""
+        return self.history(max(0, self.last_seq - count))
+
+    async def state_at(self, seq: int) -> State:
+        """Folds the journal up to a seq: the state as it was then. Raises JournalCorrupt."""
+        until = min(seq, self.last_seq)
+        return await anyio.to_thread.run_sync(
+            functools.partial(fold_journal, self._journal, until=until)
+        )

@@ -1,0 +1,131 @@
+"""Journal appends per second: one by one and durable, and many at a time.
+
+The raw references write the very same bytes: one write(2) a line, with and without fdatasync(2).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+
+import anyio
+
+from bench.figures import AtLeast, Figure
+from bench.rounds import Variant, medians
+from bench.scale import Scale
+from hankweave_protocol.events import AssistantAction
+from hankweave_protocol.ids import CodonId
+from hankweave_server.clock import SystemClock
+from hankweave_server.layout import Layout
+from hankweave_server.ledger.journal import Journal
+from hankweave_server.ledger.ledger import Ledger
+
+TARGET = AtLeast(50_000)
+
+BATCH = 100
+"""Lines in one append: about what gathers in the ledger while the disk takes the batch before."""
+
+SAID = AssistantAction(
+    codon_id=CodonId("observe"),
+    action="message",
+    content="The magnitudes are plausible, and two of the places have no country. " * 9,
+)
+"""With its envelope about 850 bytes, the middle of what agents say."""
+
+
+async def measure(folder: Path, scale: Scale) -> list[Figure]:
+    async with _open_ledger(folder / "execution") as ledger:
+        [example] = await ledger.record(SAID)
+        lines = _Lines(folder, example.frame)
+        try:
+            found = await medians(_variants(lines, ledger, scale), scale.rounds)
+        finally:
+            lines.close()
+
+    durable = ("fdatasync each", found["raw durable"])
+    written = ("write each", found["raw"])
+    return [
+        Figure("journal", "journal, durable each", found["journal durable"], "/s", *durable),
+        Figure("journal", "ledger, durable each", found["ledger durable"], "/s", *durable),
+        Figure("journal", "journal, batched", found["journal batched"], "/s", *written, TARGET),
+        Figure("journal", "ledger, batched", found["ledger batched"], "/s", *written, TARGET),
+    ]
+
+
+def _variants(lines: _Lines, ledger: Ledger, scale: Scale) -> dict[str, Variant]:
+    few, many = scale.durable_appends, scale.batched_appends
+    return {
+        "raw durable": lambda: lines.write_raw(few, durable=True),
+        "journal durable": lambda: lines.append(few, batch=1),
+        "ledger durable": lambda: _record(ledger, few),
+        "raw": lambda: lines.write_raw(many, durable=False),
+        "journal batched": lambda: lines.append(many, batch=BATCH),
+        "ledger batched": lambda: _post(ledger, many),
+    }
+
+
+@dataclass
+class _Lines:
+    """The same line again and again, past the ledger."""
+
+    folder: Path
+    line: bytes
+
+    def __post_init__(self) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        self._raw = os.open(self.folder / "raw.jsonl", flags, 0o600)
+        self._journal, _ = Journal.open(self.folder / "lines" / "events" / "events.jsonl")
+
+    async def write_raw(self, count: int, *, durable: bool) -> float:
+        line = self.line + b"\n"
+        began = perf_counter()
+        for _ in range(count):
+            os.write(self._raw, line)
+            if durable:
+                os.fdatasync(self._raw)
+
+        return count / (perf_counter() - began)
+
+    async def append(self, count: int, *, batch: int) -> float:
+        """Every append is durable: a batch shares one fdatasync."""
+        lines = [self.line] * batch
+        began = perf_counter()
+        for _ in range(0, count, batch):
+            self._journal.append(lines, durable=True)
+
+        return count / (perf_counter() - began)
+
+    def close(self) -> None:
+        os.close(self._raw)
+        self._journal.close()
+
+
+async def _record(ledger: Ledger, count: int) -> float:
+    began = perf_counter()
+    for _ in range(count):
+        await ledger.record(SAID)
+
+    return count / (perf_counter() - began)
+
+
+async def _post(ledger: Ledger, count: int) -> float:
+    """Until the last one is durable, as everything is that counts as appended."""
+    began = perf_counter()
+    for _ in range(count):
+        await ledger.post(SAID)
+
+    await ledger.flush()
+    return count / (perf_counter() - began)
+
+
+@asynccontextmanager
+async def _open_ledger(root: Path) -> AsyncIterator[Ledger]:
+    ledger = await Ledger.open(Layout.of_execution(root), SystemClock())
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ledger.run)
+        yield ledger
+        await ledger.aclose()

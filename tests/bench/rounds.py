@@ -1,0 +1,24 @@
+"""Variants that take turns, so that a machine that slows down slows all of them."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Awaitable, Callable, Mapping
+from statistics import median
+
+Variant = Callable[[], Awaitable[float]]
+"""Measures once."""
+
+
+async def medians(variants: Mapping[str, Variant], rounds: int) -> dict[str, float]:
+    """Runs all variants in each round, each round beginning with another one."""
+    names = list(variants)
+    measured: dict[str, list[float]] = {name: [] for name in names}
+    for number in range(rounds):
+        first = number % len(names)
+        for name in names[first:] + names[:first]:
+            # What one variant left behind is not collected at the next one's cost.
+            gc.collect()
+            measured[name].append(await variants[name]())
+
+    return {name: median(values) for name, values in measured.items()}

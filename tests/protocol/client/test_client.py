@@ -1,0 +1,380 @@
+"""A session over real sockets: commands, events, and connections that break."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+import pytest
+from anyio.abc import TaskStatus
+
+import hankweave_client.client as client_module
+from hankweave_client.client import (
+    Client,
+    CommandRefused,
+    ConnectionLost,
+    Unauthorized,
+    connect,
+    connect_to,
+)
+from hankweave_client.discovery import NotRunning, discover
+from hankweave_client.inbox import Inbox
+from hankweave_client.reconnect import Backoff
+from hankweave_protocol.codec import UnknownEvent, encode
+from hankweave_protocol.commands import CodonNext, Command, GetState, RollbackToLastSuccess
+from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.events import Info, Pong, ServerIdle, ServerStarted
+from hankweave_protocol.records import RuntimeLock
+from hankweave_protocol.state import EMPTY_STATE
+from hankweave_server.transport.doors import Answer, Caller
+from support.small_server import NOON, SmallRest, SmallServer, eventually, small_server
+
+QUICK = Backoff(first=0.01, longest=0.05)
+
+
+def session(server: SmallServer, since_seq: int | None = None, reconnect: bool | Backoff = QUICK):  # type: ignore[no-untyped-def]
+    return connect(server.url, token=server.controller, since_seq=since_seq, reconnect=reconnect)
+
+
+def break_connections(server: SmallServer) -> None:
+    """Every TCP connection of the server ends at once, without a goodbye."""
+    for socket in tuple(server.listener._sockets):
+        socket.transport.abort()
+
+
+async def test_a_session_knows_the_server_and_its_state(tmp_path: Path) -> None:
+    """After connecting, `ready`, `snapshot`, mode and id are there."""
+    async with small_server(tmp_path) as server, session(server) as client:
+        assert client.ready.execution_path == "/execution"
+        assert client.snapshot.total_cost == 0.0
+        assert client.mode == "readandwrite"
+        assert client.client_id
+
+
+async def test_a_command_returns_its_replys_data(tmp_path: Path) -> None:
+    """Plain data from `send`, a value from `ask` and from the methods."""
+
+    async def answer(command: Command, caller: Caller) -> Answer:
+        return Answer(data=EMPTY_STATE)
+
+    async with (
+        small_server(tmp_path, SmallRest(handler=answer)) as server,
+        session(server) as client,
+    ):
+        assert (await client.send(GetState()))["runs"] == []
+        assert await client.state() == EMPTY_STATE
+
+
+async def test_a_refusal_is_raised_with_its_facts(tmp_path: Path) -> None:
+    """CommandRefused carries code, message, path and hint, and comes out of the session bare."""
+
+    async def refuse(command: Command, caller: Caller) -> Answer:
+        raise Refused(ErrorCode.CODON_RUNNING, "It runs.", path="$.data", hint="Stop it.")
+
+    with pytest.raises(CommandRefused) as refused:
+        async with (
+            small_server(tmp_path, SmallRest(handler=refuse)) as server,
+            session(server) as client,
+        ):
+            await client.send(RollbackToLastSuccess(auto_restart=True))
+
+    error = refused.value
+    assert (error.code, error.message) == (ErrorCode.CODON_RUNNING, "It runs.")
+    assert (error.path, error.hint) == ("$.data", "Stop it.")
+
+
+async def test_commands_may_be_sent_at_once(tmp_path: Path) -> None:
+    """Each caller gets the answer of its own command."""
+    async with small_server(tmp_path) as server, session(server) as client:
+        answers: dict[str, object] = {}
+
+        async def ask(name: str) -> None:
+            answers[name] = await client.send({"next": CodonNext(), "state": GetState()}[name])
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask, "next")
+            group.start_soon(ask, "state")
+
+        assert answers == {"next": {"did": "codon.next"}, "state": {"did": "state.get"}}
+
+
+async def test_events_come_decoded_and_unknown_ones_are_kept(tmp_path: Path) -> None:
+    """An event of a newer server arrives as UnknownEvent with its data as it came."""
+    async with small_server(tmp_path) as server, session(server) as client:
+        server.rest.publish(Info(message="hello"))
+        line = b'{"id":"e2","seq":2,"timestamp":"t","type":"codon.danced","data":{"steps":3}}'
+        server.rest.lines.append(line)
+        server.listener.hub.publish(line, 2)
+        seen = [event async for event in _first(client, 2)]
+        assert seen[0].data == Info(message="hello")
+        assert isinstance(seen[1].data, UnknownEvent)
+        assert bytes(seen[1].data.raw) == b'{"steps":3}'
+
+
+async def _first(client: Client, count: int):  # type: ignore[no-untyped-def]
+    events = client.events()
+    for _ in range(count):
+        yield await anext(events)
+
+
+async def test_until_finds_what_happened_before_it_was_asked_for(tmp_path: Path) -> None:
+    """Events wait from the moment of connecting, so an answer cannot outrun them."""
+
+    async def act(command: Command, caller: Caller) -> Answer:
+        rest.publish(Info(message="one"))
+        rest.publish(ServerIdle(reason="startup", message="two"))
+        return Answer(data=None, targeted=(Pong(message="pong", timestamp=NOON),))
+
+    rest = SmallRest(handler=act)
+    async with small_server(tmp_path, rest) as server, session(server) as client:
+        await client.ping()
+        idle = await client.until(ServerIdle, lambda event: event.seq == 2, timeout=5)
+        assert idle.type == "server.idle"
+        await client.until(Pong, timeout=5)
+        with pytest.raises(TimeoutError):
+            await client.until(ServerIdle, timeout=0.05)
+
+
+async def test_broken_connections_leave_neither_gap_nor_duplicate(tmp_path: Path) -> None:
+    """While events pour out, every connection is cut again and again; the stream is whole."""
+    rest = SmallRest()
+    total = 3_000
+    async with small_server(tmp_path, rest) as server, session(server, since_seq=0) as client:
+
+        async def pour() -> None:
+            for number in range(total):
+                rest.publish()
+                await asyncio.sleep(0)
+                if number % 250 == 249:
+                    break_connections(server)
+                    await asyncio.sleep(0.03)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(pour)
+            with anyio.fail_after(30):
+                seqs = [event.seq async for event in _first(client, total)]
+
+        assert seqs == list(range(1, total + 1))
+        assert len(rest.greeted) > 5, "connections were really broken"
+
+
+async def test_a_command_survives_its_connection(tmp_path: Path) -> None:
+    """The answer to a command comes on the next connection, and it was done once."""
+    begun, go = anyio.Event(), anyio.Event()
+
+    async def slow(command: Command, caller: Caller) -> Answer:
+        begun.set()
+        await go.wait()
+        return Answer(data="done")
+
+    rest = SmallRest(handler=slow)
+    async with small_server(tmp_path, rest) as server, session(server) as client:
+        answers = []
+
+        async def ask() -> None:
+            answers.append(await client.send(RollbackToLastSuccess()))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask)
+            await begun.wait()
+            break_connections(server)
+            with anyio.fail_after(5):
+                await eventually(lambda: len(rest.greeted) == 2)
+
+            go.set()
+
+        assert answers == ["done"]
+        assert len(rest.handled) == 1
+
+
+def write_lock(execution: Path, port: int) -> None:
+    lock = RuntimeLock(
+        pid=os.getpid(), run_id=None, start_time=NOON, last_heartbeat=NOON, port=port
+    )
+    (execution / ".hankweave").mkdir(exist_ok=True)
+    (execution / ".hankweave" / "runtime.lock").write_bytes(encode(lock))
+
+
+@dataclass
+class Life:
+    """A server that lives in a task of its own, so that a session can outlive it."""
+
+    rest: SmallRest
+    folder: Path
+    over: anyio.Event = field(default_factory=anyio.Event)
+    gone: anyio.Event = field(default_factory=anyio.Event)
+
+    async def live(self, *, task_status: TaskStatus[SmallServer]) -> None:
+        async with small_server(self.folder, self.rest, grace_seconds=0.1) as server:
+            write_lock(self.folder, server.listener.port)
+            task_status.started(server)
+            await self.over.wait()
+
+        (self.folder / ".hankweave" / "runtime.lock").unlink()
+        self.gone.set()
+
+    async def end(self) -> None:
+        self.over.set()
+        await self.gone.wait()
+
+
+async def test_a_restarted_server_is_found_again(tmp_path: Path) -> None:
+    """New port, new token: the session goes on, and doubtful commands are told so."""
+    started = anyio.Event()
+
+    async def hang(command: Command, caller: Caller) -> Answer:
+        started.set()
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    rest = SmallRest(handler=hang)
+    errors: list[ConnectionLost] = []
+
+    async def ask(client: Client) -> None:
+        with pytest.raises(ConnectionLost) as lost:
+            await client.send(RollbackToLastSuccess())
+
+        errors.append(lost.value)
+
+    async with anyio.create_task_group() as group:
+        life = Life(rest, tmp_path)
+        first: SmallServer = await group.start(life.live)
+        token = first.controller
+        async with (
+            connect_to(tmp_path, since_seq=0, reconnect=QUICK) as client,
+            anyio.create_task_group() as asking,
+        ):
+            asking.start_soon(ask, client)
+            await started.wait()
+            rest.publish()
+            await life.end()
+            rest.publish(ServerStarted(server_version="0", pid=1))
+            life = Life(rest, tmp_path)
+            second: SmallServer = await group.start(life.live)
+            assert second.url != first.url
+            assert second.controller != token
+            with anyio.fail_after(10):
+                assert [event.seq async for event in _first(client, 2)] == [1, 2]
+
+        assert "may have been done" in str(errors[0])
+        assert len(rest.handled) == 1
+        await life.end()
+
+
+async def test_a_session_that_only_commands_keeps_a_bounded_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unread events beyond the inbox are fetched from the journal when somebody reads."""
+    monkeypatch.setattr(client_module, "Inbox", lambda: Inbox(capacity=50))
+    rest = SmallRest()
+    async with small_server(tmp_path, rest) as server, session(server) as client:
+        for _ in range(1_000):
+            rest.publish()
+            await asyncio.sleep(0)
+
+        assert await client.send(GetState()) == {"did": "state.get"}
+        assert client.last_seq == 50
+        with anyio.fail_after(20):
+            seqs = [event.seq async for event in _first(client, 1_000)]
+
+        assert seqs == list(range(1, 1_001))
+
+
+async def test_without_reconnecting_a_goodbye_ends_the_events(tmp_path: Path) -> None:
+    """An orderly end of the server ends the iteration; later commands raise ConnectionLost."""
+    async with small_server(tmp_path) as server, session(server, reconnect=False) as client:
+        server.rest.publish()
+        await server.listener.aclose()
+        with anyio.fail_after(5):
+            assert [event.seq async for event in client.events()] == [1]
+
+        with pytest.raises(ConnectionLost):
+            await client.send(GetState())
+
+
+async def test_without_reconnecting_a_broken_connection_is_an_error(tmp_path: Path) -> None:
+    """Events and waiting commands end with ConnectionLost, which is a ConnectionError."""
+
+    async def hang(command: Command, caller: Caller) -> Answer:
+        break_connections(server)
+        await asyncio.sleep(0)
+        return Answer(data=None)
+
+    async with (
+        small_server(tmp_path, SmallRest(handler=hang)) as server,
+        session(server, reconnect=False) as client,
+    ):
+        with anyio.fail_after(5):
+            with pytest.raises(ConnectionError):
+                await client.send(GetState())
+
+            with pytest.raises(ConnectionLost):
+                await client.until(Info)
+
+
+async def test_a_wrong_token_is_unauthorized_at_once(tmp_path: Path) -> None:
+    """Connecting fails and is not tried again."""
+    async with small_server(tmp_path) as server:
+        for token in ("0" * 64, None):
+            with pytest.raises(Unauthorized):
+                async with connect(server.url, token=token):
+                    pass
+
+
+async def test_another_executions_seq_is_refused(tmp_path: Path) -> None:
+    """A seq beyond the journal is no history of this server's."""
+    async with small_server(tmp_path) as server:
+        with pytest.raises(CommandRefused) as refused:
+            async with session(server, since_seq=7):
+                pass
+
+    assert refused.value.path == "$.data.sinceSeq"
+
+
+async def test_nobody_there_is_not_running(tmp_path: Path) -> None:
+    """No lock, no port yet, a dead pid, or nobody at the port: NotRunning each time."""
+    with pytest.raises(NotRunning):
+        discover(tmp_path)
+
+    write_lock(tmp_path, 1)
+    with pytest.raises(NotRunning):
+        async with connect_to(tmp_path):
+            pass
+
+    lock = tmp_path / ".hankweave" / "runtime.lock"
+    for content in (b"{", lock.read_bytes().replace(str(os.getpid()).encode(), b"4194304")):
+        lock.write_bytes(content)
+        with pytest.raises(NotRunning):
+            discover(tmp_path)
+
+
+async def test_discovery_finds_port_and_token(tmp_path: Path) -> None:
+    """The controller's token where it can be read, else the viewer's."""
+    async with small_server(tmp_path) as server:
+        write_lock(tmp_path, server.listener.port)
+        address = discover(tmp_path)
+        assert (address.url, address.token) == (server.url, server.controller)
+        server.settings.controller_token.unlink()
+        assert discover(tmp_path).token == server.viewer
+
+
+def test_delays_double_with_jitter_up_to_a_limit() -> None:
+    """Each delay lies between half the ceiling and the ceiling; attempts are counted."""
+    backoff = Backoff(first=1, longest=5, attempts=5)
+    assert list(backoff.delays(lambda low, high: high)) == [1, 2, 4, 5, 5]
+    assert list(backoff.delays(lambda low, high: low)) == [0.5, 1, 2, 2.5, 2.5]
+
+
+async def test_giving_up_raises_the_last_failure(tmp_path: Path) -> None:
+    """After the last attempt the session ends with why it could not be kept."""
+    twice = Backoff(first=0.01, longest=0.01, attempts=2)
+    async with anyio.create_task_group() as group:
+        life = Life(SmallRest(), tmp_path)
+        server: SmallServer = await group.start(life.live)
+        async with session(server, reconnect=twice) as client:
+            await life.end()
+            with anyio.fail_after(5), pytest.raises(NotRunning):
+                await client.until(Info)

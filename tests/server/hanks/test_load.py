@@ -1,0 +1,542 @@
+"""Claims about loading hank.json: all faults at once, each with its place."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hankweave_protocol.hank import Codon, Loop
+from hankweave_server.hanks.load import HankInvalid, LoadedHank, Problem, hash_of, load
+
+Raw = dict[str, Any]
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "earthquakes" / "hank.json"
+
+
+def a_codon(name: str = "observe", /, **fields: Any) -> Raw:
+    codon = {"id": name, "name": "N", "model": "m", "continuationMode": "fresh"}
+    return codon | {"promptText": "Do it."} | fields
+
+
+def a_loop(*codons: Raw, **fields: Any) -> Raw:
+    end = {"type": "iterationLimit", "limit": 2}
+    return {"type": "loop", "id": "l", "name": "L", "terminateOn": end, "codons": codons} | fields
+
+
+class Author:
+    """Writes a hank and its files into one directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        directory.mkdir()
+        self.write("prompts/a.md", "A")
+        self.write("templates/x.txt", "X")
+
+    def write(self, name: str, content: str | bytes) -> None:
+        path = self.directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+
+    def load(self, *steps: Raw, **fields: Any) -> LoadedHank:
+        return self.load_text(json.dumps({"hank": steps} | fields, indent=2))
+
+    def load_text(self, text: str | bytes) -> LoadedHank:
+        self.write("hank.json", text)
+        return load(self.directory / "hank.json")
+
+    def problems(self, *steps: Raw, **fields: Any) -> tuple[Problem, ...]:
+        with pytest.raises(HankInvalid) as invalid:
+            self.load(*steps, **fields)
+
+        return invalid.value.problems
+
+    def problems_of_text(self, text: str | bytes) -> tuple[Problem, ...]:
+        with pytest.raises(HankInvalid) as invalid:
+            self.load_text(text)
+
+        return invalid.value.problems
+
+
+@pytest.fixture
+def author(tmp_path: Path) -> Author:
+    return Author(tmp_path / "hank")
+
+
+# --- what is right ------------------------------------------------------------------------------
+
+
+def test_the_example_loads() -> None:
+    """The hank that newcomers run first has no problem."""
+    hank = load(EXAMPLE)
+    assert [step.id for step in hank.hank.hank][:2] == ["observe", "infer"]
+    assert hank.directory == EXAMPLE.parent
+    assert set(hank.prompts) == {"observe", "infer", "generate", "review", "report"}
+
+
+def test_a_step_without_a_type_is_a_codon(author: Author) -> None:
+    """`type` may be left out of codons, in the hank and in loops (Hankweave, hank.json)."""
+    steps = author.load(a_codon("a"), a_loop(a_codon("b")), a_codon("c", type="codon")).hank.hank
+    assert [type(step) for step in steps] == [Codon, Loop, Codon]
+    assert isinstance(steps[1], Loop)
+    assert steps[1].codons[0].id == "b"
+
+
+def test_every_field_of_hankweave_loads(author: Author) -> None:
+    """A hank that uses all that Hankweave documents has no problem."""
+    author.write("sentinels/s.json", "{}")
+    command = {"type": "command", "command": {"run": "true", "workingDirectory": "lastCopied"}}
+    copy = {"type": "copy", "copy": {"from": "./templates", "to": "src"}, "archiveOnSuccess": True}
+    codon = a_codon(
+        description="d",
+        promptFile=["prompts/a.md", "./prompts/a.md"],
+        appendSystemPromptFile="prompts/a.md",
+        rigSetup=[copy, command | {"allowFailure": True}],
+        checkpointedFiles=["**/*.py"],
+        trackedFiles=["*.md", "!x.md"],
+        env={"A": "b"},
+        outputFiles=[
+            {"copy": ["out/**"], "beforeCopy": [{"type": "command", "command": {"run": "true"}}]}
+        ],
+        sentinels=[
+            {"sentinelConfig": "sentinels/s.json", "settings": {"failCodonIfNotLoaded": True}},
+            {"sentinelConfig": {"id": "x", "nested": [1, None]}},
+        ],
+        archiveOnSuccess=["src"],
+        onFailure="retry",
+        retryConfig={"maxAttempts": 10, "delayMs": 0, "maxDelayMs": 600000},
+        exhaustWithPrompt="more",
+        maxExtensions=3,
+        autoCompact=True,
+        shimIdleTimeout=1800,
+        budget={"maxDollars": 1, "maxTimeSeconds": 0.5, "onExceeded": "fail"},
+        agent={"type": "command", "command": ["cat"]},
+    )
+    loop = a_loop(
+        a_codon("b", continuationMode="continue-previous"),
+        terminateOn={"type": "contextExceeded"},
+        budget={"maxDollars": 1.5, "allocation": "proportional", "shares": {"b": 1}},
+        archiveOnSuccess=["x"],
+    )
+    loaded = author.load(
+        codon,
+        loop,
+        **{"$schema": "https://example.com/schema.json"},
+        meta={"name": "n", "version": "1"},
+        overrides={
+            "model": "m",
+            "dataHashTimeLimit": 1,
+            "sentinel": {"healthCheckGracePeriodMs": 1},
+            "shimIdleTimeout": 1,
+            "budget": {
+                "maxDollars": 2,
+                "allocation": "proportional-strict",
+                "shares": {"observe": 0.5, "l": 0.5},
+            },
+        },
+        requirements={"env": ["A"], "tools": ["git"]},
+        globalSystemPromptText="g",
+    )
+    assert loaded.prompts["observe"].system_prompt == "g\n\nA"
+
+
+def test_the_hash_is_of_the_content_and_not_of_its_layout(author: Author) -> None:
+    """Indentation, key order and `$schema` leave the hash; any value changes it."""
+    raw = {"hank": [a_codon()], "meta": {"name": "n", "version": "1"}}
+    first = author.load_text(json.dumps(raw)).hank_hash
+    turned = {"$schema": "x"} | dict(reversed(raw.items()))
+    assert author.load_text(json.dumps(turned, indent=3)).hank_hash == first
+    raw["meta"] = {"name": "n", "version": "2"}
+    assert author.load_text(json.dumps(raw)).hank_hash != first
+    assert len(first) == 64
+
+
+def test_a_byte_order_mark_is_no_problem(author: Author) -> None:
+    """Editors on other systems put one there."""
+    author.load_text(b"\xef\xbb\xbf" + json.dumps({"hank": [a_codon()]}).encode())
+
+
+# --- what is no JSON ----------------------------------------------------------------------------
+
+
+def test_a_syntax_error_is_told_with_line_and_column(author: Author) -> None:
+    """JSON that breaks off names where it does."""
+    [problem] = author.problems_of_text('{\n  "hank": [\n    {"id": }\n  ]\n}')
+    assert problem.line == 3
+    assert "column 12" in problem.message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"\xff\xfe{}",
+        b"[" * 100_000,
+        b'{"hank": ' + b"9" * 5000 + b"}",
+        b'{"hank": NaN}',
+        b"null",
+        b"[]",
+        b'"hank"',
+        b"{}",
+        b'{"hank": []}',
+        b'{"hank": {}}',
+        b'{"hank": [3, null, "x", []]}',
+    ],
+)
+def test_whatever_a_file_holds_it_is_told_as_a_problem(author: Author, text: bytes) -> None:
+    """No content of a file makes loading raise anything but HankInvalid."""
+    assert author.problems_of_text(text)
+
+
+def test_a_file_that_is_not_there_is_a_problem(author: Author) -> None:
+    """A mistyped name is told with the name that is there."""
+    author.write("hank.json", "{}")
+    with pytest.raises(HankInvalid) as invalid:
+        load(author.directory / "hnak.json")
+
+    assert invalid.value.problems[0].suggestion == "Did you mean 'hank.json'?"
+
+
+def test_a_key_that_is_there_twice_is_a_problem(author: Author) -> None:
+    """JSON readers keep only the last of two equal keys; an author meant both."""
+    text = '{"hank": [{"id": "a",\n "name": "n", "model": "m", "id": "b",\n'
+    text += '"continuationMode": "fresh", "promptText": "p"}]}'
+    [problem] = author.problems_of_text(text)
+    assert (problem.path, problem.line) == ("$.hank[0].id", 1)
+
+
+def test_half_a_surrogate_pair_is_a_problem(author: Author) -> None:
+    """A text that no file can hold would stop the journal later."""
+    [problem] = author.problems(a_codon(promptText="\ud800"))
+    assert problem.path == "$.hank[0].promptText"
+
+
+# --- shapes -------------------------------------------------------------------------------------
+
+
+def test_an_unknown_key_is_told_with_the_nearest_known_one(author: Author) -> None:
+    """A misspelt key is never passed over."""
+    [problem] = author.problems(a_codon(onFailrue="retry"))
+    assert problem.path == "$.hank[0].onFailrue"
+    assert problem.line == 9
+    assert problem.suggestion == "Did you mean 'onFailure'?"
+
+
+@pytest.mark.parametrize(
+    ("fields", "path", "message"),
+    [
+        ({"name": 3}, "name", "Expected a text; found 3."),
+        ({"env": {"A": 1}}, "env.A", "Expected a text; found 1."),
+        ({"env": []}, "env", "Expected an object; found a list."),
+        ({"trackedFiles": "x"}, "trackedFiles", "Expected a list; found 'x'."),
+        ({"promptFile": 1}, "promptFile", "Expected a text or a list; found 1."),
+        ({"promptFile": [1]}, "promptFile[0]", "Expected a text; found 1."),
+        ({"autoCompact": "yes"}, "autoCompact", "Expected true or false; found 'yes'."),
+        ({"maxExtensions": True}, "maxExtensions", "Expected a whole number; found true."),
+        ({"maxExtensions": 1.5}, "maxExtensions", "Expected a whole number; found 1.5."),
+        ({"maxExtensions": 0}, "maxExtensions", "Must be at least 1; found 0."),
+        ({"shimIdleTimeout": 1801}, "shimIdleTimeout", "Must be at most 1800; found 1801."),
+        ({"budget": {"maxDollars": -1}}, "budget.maxDollars", "Must be at least 0; found -1."),
+        ({"budget": {"maxTimeSeconds": 0}}, "budget.maxTimeSeconds", "Must be more than 0; fo"),
+        ({"budget": {"maxDollars": 1e999}}, "budget.maxDollars", "This is not JSON"),
+        ({"onFailure": "explode"}, "onFailure", "Expected one of abort, ignore, retry; found"),
+        ({"id": "a b"}, "id", "'a b' cannot be a name here."),
+        ({"id": ".."}, "id", "'..' cannot be a name here."),
+        ({"id": "a\n"}, "id", "'a\\n' cannot be a name here."),
+        ({"id": ""}, "id", "The text must not be empty."),
+        ({"rigSetup": [{"copy": {}}]}, "rigSetup[0].type", "The field 'type' is missing: one of"),
+        ({"rigSetup": [{"type": "cpoy"}]}, "rigSetup[0].type", "Expected one of copy, command;"),
+        ({"rigSetup": [{"type": ["copy"]}]}, "rigSetup[0].type", "Expected one of copy, command;"),
+        ({"rigSetup": ["copy"]}, "rigSetup[0]", "Expected an object; found 'copy'."),
+        ({"outputFiles": [{"copy": []}]}, "outputFiles[0].copy", "At least 1 must be there"),
+        ({"agent": {"type": "claude", "model": "x"}}, "agent.model", "There is no field 'model'"),
+        ({"type": "codno"}, "type", "Expected one of codon, loop; found 'codno'."),
+    ],
+)
+def test_a_wrong_shape_is_told_with_its_path(
+    author: Author, fields: Raw, path: str, message: str
+) -> None:
+    """Types, ranges, choices and names are checked as the protocol's classes say."""
+    problems = author.problems(a_codon(**fields))
+    if message == "This is not JSON":
+        assert problems[0].message.startswith(message)
+    else:
+        [problem] = problems
+        assert problem.path == f"$.hank[0].{path}"
+        assert problem.message.startswith(message)
+
+
+@pytest.mark.parametrize("field", ["id", "name", "model", "continuationMode"])
+def test_a_missing_field_is_told_at_its_codon(author: Author, field: str) -> None:
+    """What is required and not there has the line of what it is missing from."""
+    codon = a_codon()
+    del codon[field]
+    [problem] = author.problems(codon)
+    assert problem.path == f"$.hank[0].{field}"
+    assert problem.line == 3
+    assert problem.message == f"The field '{field}' is missing."
+
+
+def test_a_loop_within_a_loop_is_a_problem(author: Author) -> None:
+    """Loops hold codons only."""
+    paths = [problem.path for problem in author.problems(a_loop(a_loop(a_codon())))]
+    assert "$.hank[0].codons[0].type" in paths
+
+
+# --- references ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("prompts/none.md", "There is no"),
+        ("prompts", "is not a file"),
+        ("../outside.md", "leads out of its folder"),
+        ("prompts/../../outside.md", "leads out of its folder"),
+        ("/etc/hostname", "is absolute"),
+        ("C:/x.md", "is absolute"),
+        ("prompts\\a.md", "backslash"),
+        ("prompts/a\0.md", "NUL"),
+        ("  ", "empty"),
+        ("link.md", "goes through a symbolic link"),
+        ("linked/outside.md", "goes through a symbolic link"),
+        ("x" * 5000, "There is no"),
+    ],
+)
+@pytest.mark.parametrize(
+    "place",
+    [
+        lambda reference: a_codon(promptFile=reference),
+        lambda reference: a_codon(appendSystemPromptFile=["prompts/a.md", reference]),
+        lambda reference: a_codon(sentinels=[{"sentinelConfig": reference}]),
+        lambda reference: a_codon(agent={"type": "scripted", "script": reference}),
+    ],
+)
+def test_a_reference_stays_in_the_hanks_directory_and_names_a_file(
+    author: Author, place: Callable[[str], Raw], reference: str, message: str
+) -> None:
+    """No file outside of the hank's directory is ever read, not even through a link."""
+    outside = author.directory.parent / "outside.md"
+    outside.write_text("secret")
+    (author.directory / "link.md").symlink_to(outside)
+    (author.directory / "linked").symlink_to(author.directory.parent)
+    [problem] = author.problems(place(reference))
+    assert message in problem.message
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("none", "There is no"),
+        (".", "cannot be copied"),
+        ("templates/..", "cannot be copied"),
+        ("with-link", "holds a symbolic link: link"),
+        ("with-pipe", "holds a special file: pipe"),
+        ("with-git", "holds '.git'"),
+        ("..", "leads out"),
+    ],
+)
+def test_a_rig_source_is_a_plain_tree_of_the_hank(
+    author: Author, source: str, message: str
+) -> None:
+    """What cannot be copied safely is told before anything runs."""
+    for name in ("with-link/deep", "with-pipe", "with-git/.git"):
+        (author.directory / name).mkdir(parents=True)
+
+    (author.directory / "with-link" / "deep" / "link").symlink_to("/etc")
+    os.mkfifo(author.directory / "with-pipe" / "pipe")
+    rig = {"type": "copy", "copy": {"from": source, "to": "x"}}
+    [problem] = author.problems(a_codon(rigSetup=[rig]))
+    assert problem.path == "$.hank[0].rigSetup[0].copy.from"
+    assert message in problem.message
+
+
+@pytest.mark.parametrize(
+    "target", ["", ".", "./", "..", "/abs", "a/../..", "a/../b", ".git", "a/.GIT/x", ".hankweave"]
+)
+def test_a_rig_target_is_a_place_within_the_work_tree(author: Author, target: str) -> None:
+    """A target is deleted before it is copied to, so it is never the whole tree or our own."""
+    rig = {"type": "copy", "copy": {"from": "templates", "to": target}}
+    [problem] = author.problems(a_codon(rigSetup=[rig]))
+    assert problem.path == "$.hank[0].rigSetup[0].copy.to"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\xff\xfe", "is not UTF-8 text"),
+        (b"---\na: [1\n---\nText", "frontmatter of 'b.md' cannot be read"),
+        (b"---\n!!python/object:os.system x\n---\n", "frontmatter of 'b.md' cannot be read"),
+        (b"x" * (8 * 1024 * 1024 + 1), "has more than 8 MiB"),
+    ],
+)
+def test_a_prompt_that_cannot_be_used_is_told_at_its_reference(
+    author: Author, content: bytes, message: str
+) -> None:
+    """Faults inside a prompt file are found before anything runs."""
+    author.write("prompts/b.md", content)
+    [problem] = author.problems(a_codon(promptFile=["prompts/a.md", "prompts/b.md"]))
+    assert problem.path == "$.hank[0].promptFile[1]"
+    assert message in problem.message
+
+
+# --- rules --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fields", [{}, {"promptText": " \n"}, {"promptFile": []}])
+def test_a_codon_needs_a_prompt(author: Author, fields: Raw) -> None:
+    """Neither a file nor a text, or an empty one, is no prompt."""
+    codon = a_codon()
+    del codon["promptText"]
+    [problem] = author.problems(codon | fields)
+    assert problem.path == "$.hank[0].promptFile"
+
+
+def test_exclusive_fields_exclude_each_other(author: Author) -> None:
+    """A system prompt is a file or a text; for the prompt itself the file wins."""
+    both = {"appendSystemPromptFile": "prompts/a.md", "appendSystemPromptText": "t"}
+    problems = author.problems(
+        a_codon(promptFile="prompts/a.md", **both),
+        globalSystemPromptFile="prompts/a.md",
+        globalSystemPromptText="g",
+    )
+    assert [problem.path for problem in problems] == [
+        "$.hank[0].appendSystemPromptText",
+        "$.globalSystemPromptText",
+    ]
+
+
+def test_ids_are_unique_over_the_whole_hank(author: Author) -> None:
+    """A codon in a loop shares its id with no other codon; a loop may be called like its codon."""
+    problems = author.problems(
+        a_codon("a"), a_codon("a"), a_loop(a_codon("l"), a_codon("a")), a_loop(a_codon("b"))
+    )
+    assert [(problem.path, problem.message) for problem in problems] == [
+        ("$.hank[1].id", "The id 'a' belongs to another codon already: $.hank[0]."),
+        ("$.hank[2].codons[1].id", "The id 'a' belongs to another codon already: $.hank[0]."),
+        ("$.hank[3].id", "The id 'l' belongs to another loop already: $.hank[2]."),
+    ]
+
+
+@pytest.mark.parametrize("policy", [{}, {"onFailure": "ignore"}])
+def test_retries_are_configured_only_where_there_are_any(author: Author, policy: Raw) -> None:
+    """retryConfig without onFailure retry would silently do nothing."""
+    [problem] = author.problems(a_codon(retryConfig={}, **policy))
+    assert problem.path == "$.hank[0].retryConfig"
+
+
+def test_the_first_codon_has_nothing_to_continue(author: Author) -> None:
+    """A first codon that continues a session would fail at once; a later one may."""
+    steps = [a_codon(name, continuationMode="continue-previous") for name in ("a", "b")]
+    [problem] = author.problems(*steps)
+    assert problem.path == "$.hank[0].continuationMode"
+
+
+def test_commands_before_copying_run_in_the_project(author: Author) -> None:
+    """`lastCopied` has no meaning at the end of a codon."""
+    command = {"type": "command", "command": {"run": "x", "workingDirectory": "lastCopied"}}
+    [problem] = author.problems(a_codon(outputFiles=[{"copy": ["x"], "beforeCopy": [command]}]))
+    assert problem.path.endswith("beforeCopy[0].command.workingDirectory")
+
+
+@pytest.mark.parametrize("field", ["archiveOnSuccess"])
+def test_what_is_archived_lies_in_the_work_tree(author: Author, field: str) -> None:
+    """Codons and loops archive relative paths only."""
+    problems = author.problems(a_codon(**{field: ["../x"]}), a_loop(a_codon("b"), **{field: ["/"]}))
+    assert [problem.path for problem in problems] == [
+        "$.hank[0].archiveOnSuccess[0]",
+        "$.hank[1].archiveOnSuccess[0]",
+    ]
+
+
+def test_shares_of_a_budget_fit_it(author: Author) -> None:
+    """Shares need a sum to be shares of, members that exist, and add up to at most 1."""
+    shares = {"observe": 0.7, "none": 0.7}
+    problems = author.problems(a_codon(), overrides={"budget": {"shares": shares}})
+    assert [problem.message.split(";")[0] for problem in problems] == [
+        "Shares need an 'allocation' that is proportional.",
+        "Shares need a 'maxDollars' to be shares of.",
+        "The shares add up to 1.4, which is more than 1.",
+        "There is no 'none' to have a share.",
+    ]
+
+
+# --- all at once --------------------------------------------------------------------------------
+
+
+def test_all_problems_are_told_at_once_in_the_order_of_the_file(author: Author) -> None:
+    """Faults of the syntax of keys, of shapes, of references and of rules come together."""
+    problems = author.problems(
+        a_codon("a", modle="x", promptFile="none.md"),
+        a_codon("a", maxExtensions="many", retryConfig={}),
+        meta={"name": "n"},
+    )
+    assert [problem.path for problem in problems] == [
+        "$.hank[0].modle",
+        "$.hank[0].promptFile",
+        "$.hank[1].id",
+        "$.hank[1].maxExtensions",
+        "$.hank[1].retryConfig",
+        "$.meta.version",
+    ]
+    assert [problem.line for problem in problems] == sorted(
+        problem.line or 0 for problem in problems
+    )
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=8,
+)
+
+
+@pytest.fixture(scope="module")
+def one_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("hank")
+
+
+@given(data=st.data())
+def test_any_value_in_any_place_is_loaded_or_told(one_directory: Path, data: st.DataObject) -> None:
+    """Whatever is put into a hank, loading gives a hank or problems, never another exception."""
+    raw = deepcopy(
+        {
+            "hank": [
+                a_codon(
+                    rigSetup=[{"type": "copy", "copy": {"from": "a", "to": "b"}}],
+                    budget={"maxDollars": 1},
+                ),
+                a_loop(a_codon("b"), budget={"shares": {"b": 1}}),
+            ],
+            "meta": {"name": "n", "version": "1"},
+        }
+    )
+    owner: Any = raw
+    while True:
+        key = data.draw(st.sampled_from(sorted(owner) if isinstance(owner, dict) else [0]))
+        if not isinstance(owner[key], dict | list) or data.draw(st.booleans()):
+            break
+
+        owner = owner[key]
+
+    owner[key] = data.draw(JSON)
+    file = one_directory / "hank.json"
+    file.write_text(json.dumps(raw).replace("Infinity", "1e999"))
+    assert _hash_or_problems(file)
+
+
+def _hash_or_problems(file: Path) -> str | tuple[Problem, ...]:
+    try:
+        loaded = load(file)
+    except HankInvalid as invalid:
+        return invalid.problems
+
+    assert loaded.hank_hash == hash_of(json.loads(file.read_text()))
+    return loaded.hank_hash

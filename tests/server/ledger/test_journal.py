@@ -1,0 +1,270 @@
+"""The journal's file: what is accepted, what is cut off, what is refused."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from hankweave_server import files
+from hankweave_server.ledger import journal as journal_module
+from hankweave_server.ledger.journal import Journal, JournalCorrupt, JournalWriteFailed
+
+
+def line(seq: int, text: str = "Erdbeben südlich von Tōkyō 🌏") -> bytes:
+    event = {"id": f"e-{seq}", "seq": seq, "type": "info", "data": {"message": text}}
+    return json.dumps(event, ensure_ascii=False).encode()
+
+
+def lines(count: int) -> list[bytes]:
+    return [line(seq) for seq in range(1, count + 1)]
+
+
+def text_of(*written: bytes) -> bytes:
+    return b"".join(each + b"\n" for each in written)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "events" / "events.jsonl"
+
+
+def journal_of(path: Path, content: bytes) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def test_a_new_journal_is_empty_and_private(path: Path):
+    """It is created with its directory, for the owner alone."""
+    journal, repair = Journal.open(path)
+    assert (journal.last_seq, journal.read(0), repair) == (0, [], None)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_what_was_appended_is_read_again_after_opening(path: Path):
+    """Lines come back byte for byte, in order."""
+    journal, _ = Journal.open(path)
+    journal.append(lines(3), durable=True)
+    journal.append([line(4)], durable=False)
+    journal.close()
+    again, repair = Journal.open(path)
+    assert (again.read(0), again.last_seq, repair) == (lines(4), 4, None)
+
+
+@pytest.mark.parametrize(
+    ("since", "limit", "seqs"),
+    [
+        (0, None, [1, 2, 3, 4, 5]),
+        (2, None, [3, 4, 5]),
+        (2, 2, [3, 4]),
+        (4, 9, [5]),
+        (5, None, []),
+        (99, None, []),
+        (-7, 1, [1]),
+        (1, 0, []),
+    ],
+)
+def test_reading_starts_after_a_seq_and_stops_at_a_limit(path: Path, since, limit, seqs):
+    """Any stretch of the journal can be had, and one beyond its end is empty."""
+    journal, _ = Journal.open(path)
+    journal.append(lines(5), durable=False)
+    assert journal.read(since, limit) == [line(seq) for seq in seqs]
+
+
+def test_a_tail_torn_at_any_byte_is_cut_and_kept(path: Path):
+    """Whatever byte of the last three lines a crash cuts at, inside UTF-8 too, the whole lines
+    before it stay, the fragment is kept elsewhere, and the next append stands intact."""
+    whole = text_of(*lines(6))
+    start = len(text_of(*lines(3)))
+    for cut in range(start, len(whole)):
+        journal_of(path, whole[:cut])
+        journal, repair = Journal.open(path)
+        complete = whole[:cut].count(b"\n")
+        fragment = whole[len(text_of(*lines(complete))) : cut]
+        assert journal.last_seq == complete
+        if fragment:
+            assert repair is not None
+            assert repair.quarantine.read_bytes() == fragment
+            assert repair.bytes == len(fragment)
+            assert stat.S_IMODE(repair.quarantine.stat().st_mode) == 0o600
+            repair.quarantine.unlink()
+        else:
+            assert repair is None
+
+        journal.append([line(complete + 1, "after")], durable=True)
+        journal.close()
+        expected = text_of(*lines(complete), line(complete + 1, "after"))
+        assert path.read_bytes() == expected
+
+
+@pytest.mark.parametrize("garbage", [b"\0" * 4096, b"\0" * 10 + b"\n", b"{}\n\xff\n", b'[1]\n"x"'])
+def test_garbage_at_the_end_is_cut_and_kept(path: Path, garbage: bytes):
+    """Bytes without one whole event in them are no loss; they are kept all the same."""
+    journal, repair = Journal.open(journal_of(path, text_of(*lines(2)) + garbage))
+    assert journal.last_seq == 2
+    assert repair is not None
+    assert repair.quarantine.read_bytes() == garbage
+    assert path.read_bytes() == text_of(*lines(2))
+
+
+def test_quarantined_tails_never_replace_each_other(path: Path):
+    """Each repair gets a file of its own."""
+    names = set()
+    for _ in range(3):
+        journal, repair = Journal.open(journal_of(path, b"torn"))
+        journal.close()
+        assert repair is not None
+        names.add(repair.quarantine.name)
+
+    assert names == {"events.quarantine-1", "events.quarantine-2", "events.quarantine-3"}
+
+
+@pytest.mark.parametrize(
+    ("content", "number"),
+    [
+        (text_of(line(1), b"garbage", line(3)), 2),
+        (text_of(line(1), line(2)[:20], line(3)), 2),
+        (text_of(line(1), b"\0" * 64, line(3)), 2),
+        (text_of(line(1), line(3)), 2),
+        (text_of(line(1), line(1)), 2),
+        (text_of(line(2)), 1),
+        (text_of(b'{"id":"e","type":"info","data":{}}'), 1),
+    ],
+    ids=["garbage", "fragment", "hole", "gap", "duplicate", "first missing", "no seq"],
+)
+def test_damage_before_whole_events_is_raised_and_touched_by_nobody(path, content, number):
+    """Events that somebody was told of are never cut off: the line is named, the file stays."""
+    journal_of(path, content)
+    with pytest.raises(JournalCorrupt) as caught:
+        Journal.open(path)
+
+    assert caught.value.line == number
+    assert path.read_bytes() == content
+    assert os.listdir(path.parent) == ["events.jsonl"]
+
+
+def test_a_hole_after_all_that_is_known_durable_is_a_torn_tail(path: Path):
+    """Pages of an unsynced write may reach the disk out of order; zeros tell where it began."""
+    content = text_of(line(1), line(2), b"\0" * 100, line(4))
+    journal, repair = Journal.open(journal_of(path, content), known_durable=2)
+    assert journal.last_seq == 2
+    assert repair is not None
+    assert repair.bytes == len(content) - len(text_of(line(1), line(2)))
+    journal.close()
+    with pytest.raises(JournalCorrupt):
+        Journal.open(journal_of(path, content), known_durable=3)
+
+
+def test_a_journal_behind_a_link_is_not_opened(path: Path, tmp_path: Path):
+    """A link in its place could lead the writer anywhere."""
+    path.parent.mkdir()
+    path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="symbolic links"):
+        Journal.open(path)
+
+
+class FullDisk:
+    """Takes some bytes of a write and then has no room; everything else works."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+
+    def write(self, descriptor: int, data: memoryview) -> int:
+        if self.room <= 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        taken = os.write(descriptor, data[: self.room])
+        self.room -= taken
+        return taken
+
+
+@pytest.mark.parametrize("room", [0, 1, 40, 100, 150])
+def test_an_append_that_fails_leaves_no_fragment(path: Path, monkeypatch, room: int):
+    """The file is as it was, so the next line fuses with nothing."""
+    journal, _ = Journal.open(path)
+    journal.append([line(1)], durable=True)
+    disk = FullDisk(room)
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "write_all", lambda fd, data: _write_with(disk, fd, data))
+        with pytest.raises(JournalWriteFailed, match="No space left"):
+            journal.append([line(2), line(3)], durable=True)
+
+    assert path.read_bytes() == text_of(line(1))
+    assert journal.last_seq == 1
+    journal.append([line(2, "again")], durable=True)
+    assert journal.read(0) == [line(1), line(2, "again")]
+
+
+def _write_with(disk: FullDisk, descriptor: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[disk.write(descriptor, rest) :]
+
+
+def test_a_sync_that_fails_takes_the_append_back(path: Path, monkeypatch):
+    """Nobody may be told of lines that may not be on the disk."""
+    journal, _ = Journal.open(path)
+    journal.append([line(1)], durable=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(journal_module.os, "fdatasync", _fails_with(errno.EIO))
+        with pytest.raises(JournalWriteFailed, match="Input/output error"):
+            journal.append([line(2)], durable=True)
+
+        with pytest.raises(JournalWriteFailed):
+            journal.sync()
+
+    assert path.read_bytes() == text_of(line(1))
+
+
+def _fails_with(number: int):
+    def call(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return call
+
+
+def test_nothing_is_appended_after_a_fragment_that_could_not_be_taken_back(path, monkeypatch):
+    """Where even truncating fails, further appends are refused, and the next open cuts."""
+    journal, _ = Journal.open(path)
+    journal.append([line(1)], durable=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "write_all", lambda fd, data: _write_with(FullDisk(9), fd, data))
+        patch.setattr(journal_module.os, "ftruncate", _fails_with(errno.EIO))
+        with pytest.raises(JournalWriteFailed):
+            journal.append([line(2)], durable=True)
+
+    with pytest.raises(JournalWriteFailed, match="could not be taken back"):
+        journal.append([line(2)], durable=True)
+
+    journal.close()
+    again, repair = Journal.open(path)
+    assert again.read(0) == [line(1)]
+    assert repair is not None
+    assert repair.quarantine.read_bytes() == line(2)[:9]
+
+
+def test_a_second_writer_is_noticed(path: Path):
+    """Lines of another program are not silently taken for our own."""
+    journal, _ = Journal.open(path)
+    with path.open("ab") as other:
+        other.write(b"hello\n")
+
+    with pytest.raises(JournalWriteFailed, match="another program"):
+        journal.append([line(1)], durable=True)
+
+
+def test_a_long_journal_is_numbered_to_its_end(path: Path):
+    """A hundred thousand events are found, and any of them can be read."""
+    count = 100_000
+    content = text_of(
+        *(b'{"id":"x","seq":%d,"type":"info","data":{}}' % n for n in range(1, count + 1))
+    )
+    journal, repair = Journal.open(journal_of(path, content))
+    assert (journal.last_seq, repair) == (count, None)
+    assert json.loads(journal.read(77_776, 1)[0])["seq"] == 77_777

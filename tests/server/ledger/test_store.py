@@ -1,0 +1,421 @@
+"""The state files: what a save leaves behind, and what a load makes of what it finds."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import threading
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hankweave_protocol.records import ValidationError
+from hankweave_protocol.state import EMPTY_STATE, State
+from hankweave_server.layout import Layout
+from hankweave_server.ledger import store as store_module
+from hankweave_server.ledger.store import (
+    Absent,
+    FromBackup,
+    FromPrimary,
+    NewerState,
+    StateStore,
+    Unreadable,
+)
+from support.histories import SteppingClock, a_plan, a_run, completed, running
+
+
+def state(number: int) -> State:
+    return msgspec.structs.replace(
+        EMPTY_STATE,
+        runs=(a_run(codons=(completed(),)),),
+        current_run_id=a_run().run_id,
+        execution_plan=a_plan("observe", "review#0"),
+        last_event_seq=number,
+    )
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    layout = Layout.of_execution(tmp_path)
+    layout.state_directory.mkdir()
+    return layout
+
+
+def store_in(layout: Layout) -> StateStore:
+    return StateStore(layout, SteppingClock())
+
+
+def saved(layout: Layout, *numbers: int) -> StateStore:
+    store = store_in(layout)
+    for number in numbers:
+        store.save(state(number))
+
+    return store
+
+
+def names(layout: Layout) -> list[str]:
+    return sorted(os.listdir(layout.state_directory))
+
+
+def kept_in(layout: Layout) -> list[str]:
+    return [name for name in names(layout) if ".corrupt-" in name]
+
+
+def test_a_saved_state_is_read_back(layout: Layout):
+    """What was saved last is what the next start gets."""
+    saved(layout, 1, 2)
+    assert store_in(layout).load() == FromPrimary(state(2))
+
+
+def test_the_files_are_private_and_pretty(layout: Layout):
+    """Two spaces of indentation as in Hankweave, for the owner alone, and no leftovers."""
+    saved(layout, 1, 2)
+    text = layout.state.read_text(encoding="utf-8")
+    assert text == json.dumps(json.loads(text), indent=2) + "\n"
+    assert json.loads(text)["schemaVersion"] == 1
+    assert names(layout) == ["state.json", "state.json.bak"]
+    assert stat.S_IMODE(layout.state.stat().st_mode) == 0o600
+
+
+def test_the_backup_is_the_version_before(layout: Layout):
+    """`.bak` is the outgoing version itself, not a copy of it."""
+    store = saved(layout, 1)
+    first = layout.state.stat().st_ino
+    store.save(state(2))
+    assert layout.state_backup.stat().st_ino == first
+    layout.state.unlink()
+    loaded = store_in(layout).load()
+    assert isinstance(loaded, FromBackup)
+    assert loaded.state == state(1)
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (b"", "corrupted_data"),
+        (b"\0" * 4096, "corrupted_data"),
+        (b'{"runs": [', "corrupted_data"),
+        (b"[]", "corrupted_data"),
+        (b'{"runs":3,"currentRunId":null,"executionPlan":[]}', "corrupted_data"),
+        (b'{"runs":[],"currentRunId":"lost","executionPlan":[]}', "missing_run"),
+        (b"[" * 100_000, "corrupted_data"),
+    ],
+    ids=["empty", "zeros", "half", "list", "shape", "missing run", "deep"],
+)
+def test_a_bad_primary_gives_way_to_its_backup(layout: Layout, content: bytes, kind: str):
+    """The backup is used, the fault is named, and the original is kept."""
+    saved(layout, 1, 2)
+    layout.state.write_bytes(content)
+    loaded = store_in(layout).load()
+    assert isinstance(loaded, FromBackup)
+    assert loaded.state == state(1)
+    assert [error.type for error in loaded.errors] == [kind]
+    assert list(loaded.kept) == kept_in(layout)
+    assert (layout.state_directory / loaded.kept[0]).read_bytes() == content
+
+
+def test_a_codon_of_the_wrong_shape_is_an_invalid_codon(layout: Layout):
+    """A codon that lacks what its status demands is told from a file that is no state."""
+    store = saved(layout, 1, 2)
+    del store
+    raw = json.loads(layout.state.read_bytes())
+    del raw["runs"][0]["codons"][0]["completionCheckpoint"]
+    layout.state.write_text(json.dumps(raw), encoding="utf-8")
+    loaded = store_in(layout).load()
+    assert isinstance(loaded, FromBackup)
+    assert [error.type for error in loaded.errors] == ["invalid_codon"]
+
+
+def test_a_missing_primary_gives_way_to_its_backup(layout: Layout):
+    """A lost state.json is no fresh start (Hankweave looks at the backup only if it is corrupt)."""
+    saved(layout, 1, 2)
+    layout.state.unlink()
+    loaded = store_in(layout).load()
+    assert isinstance(loaded, FromBackup)
+    assert [error.message for error in loaded.errors] == ["state.json is missing."]
+    assert loaded.kept == ()
+
+
+def test_a_good_backup_is_never_overwritten_by_a_bad_primary(layout: Layout):
+    """After a recovery the next saves leave two good versions and the bad original."""
+    saved(layout, 1, 2)
+    layout.state.write_bytes(b"garbage")
+    store = store_in(layout)
+    store.load()
+    store.save(state(3))
+    assert state_in(layout.state_backup) == state(1)
+    store.save(state(4))
+    assert state_in(layout.state_backup) == state(3)
+    assert kept_in(layout)
+
+
+def test_a_primary_that_nobody_verified_is_no_backup(layout: Layout):
+    """A save without a load before it leaves the backup alone."""
+    saved(layout, 1, 2)
+    layout.state.write_bytes(b"garbage")
+    store_in(layout).save(state(3))
+    assert state_in(layout.state_backup) == state(1)
+    assert state_in(layout.state) == state(3)
+
+
+def state_in(path: Path) -> State:
+    return msgspec.json.decode(path.read_bytes(), type=State)
+
+
+def test_two_bad_files_are_both_kept(layout: Layout):
+    """Nothing is started anew over them, and nothing of them is lost."""
+    saved(layout, 1, 2)
+    layout.state.write_bytes(b"one")
+    layout.state_backup.write_bytes(b"two")
+    loaded = store_in(layout).load()
+    assert isinstance(loaded, Unreadable)
+    assert len(loaded.errors) == 2
+    contents = {(layout.state_directory / name).read_bytes() for name in loaded.kept}
+    assert contents == {b"one", b"two"}
+    assert names(layout) == kept_in(layout)
+
+
+def test_nothing_at_all_is_absent(layout: Layout):
+    """A new directory is told from a damaged one."""
+    assert store_in(layout).load() == Absent()
+
+
+def test_a_leftover_temporary_file_loses_against_the_state(layout: Layout):
+    """What a `.tmp` holds was never acknowledged, however new it is."""
+    saved(layout, 1, 2)
+    for leftover in ("state.json.tmp", "state.json.bak.tmp"):
+        (layout.state_directory / leftover).write_bytes(msgspec.json.encode(state(9)))
+
+    assert store_in(layout).load() == FromPrimary(state(2))
+    assert names(layout) == ["state.json", "state.json.bak"]
+
+
+def test_the_judge_has_the_last_word(layout: Layout):
+    """A state that is whole in itself can still be refused from outside."""
+    saved(layout, 1, 2)
+
+    def too_new(state: State) -> ValidationError | None:
+        fault = ValidationError(type="corrupted_data", message="ahead")
+        return fault if state.last_event_seq > 1 else None
+
+    loaded = store_in(layout).load(too_new)
+    assert isinstance(loaded, FromBackup)
+    assert loaded.state == state(1)
+
+
+def test_a_newer_version_of_the_file_is_left_alone(layout: Layout):
+    """To read and save it would lose what this version does not know."""
+    content = b'{"runs":[],"currentRunId":null,"executionPlan":[],"schemaVersion":99}'
+    layout.state.write_bytes(content)
+    with pytest.raises(NewerState):
+        store_in(layout).load()
+
+    assert layout.state.read_bytes() == content
+
+
+def test_without_hard_links_the_backup_is_a_copy(layout: Layout, monkeypatch):
+    """File systems without links get the same two versions."""
+
+    def no_links(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    store = saved(layout, 1)
+    monkeypatch.setattr(store_module.os, "link", no_links)
+    store.save(state(2))
+    assert state_in(layout.state_backup) == state(1)
+
+
+# --- crashes --------------------------------------------------------------------------------------
+
+
+class SimulatedCrash(BaseException):
+    """The end of the process: no `except Exception` survives it."""
+
+
+def crash_before(monkeypatch: pytest.MonkeyPatch, name: str, nth: int) -> None:
+    """Lets the n-th call of a function of `os` end the process."""
+    real = getattr(os, name)
+    calls = 0
+
+    def call(*arguments, **named):
+        nonlocal calls
+        calls += 1
+        if calls == nth:
+            raise SimulatedCrash
+
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(os, name, call)
+
+
+STEPS = [("open", 1), ("write", 1), ("fsync", 1), ("link", 1), ("replace", 1), ("replace", 2)]
+STEPS += [("open", 2), ("fsync", 2)]
+
+
+@pytest.mark.parametrize(("name", "nth"), STEPS)
+def test_a_crash_at_any_step_of_a_save_leaves_a_loadable_state(
+    layout: Layout, monkeypatch, name: str, nth: int
+):
+    """The next start gets the version before or the new one, and so does the start after that."""
+    store = saved(layout, 1, 2)
+    with monkeypatch.context() as patch:
+        crash_before(patch, name, nth)
+        with pytest.raises(SimulatedCrash):
+            store.save(state(3))
+
+    again = store_in(layout)
+    loaded = again.load()
+    assert isinstance(loaded, FromPrimary)
+    assert loaded.state in (state(2), state(3))
+    again.save(state(4))
+    again.save(state(5))
+    assert store_in(layout).load() == FromPrimary(state(5))
+    assert state_in(layout.state_backup) == state(4)
+    assert names(layout) == ["state.json", "state.json.bak"]
+
+
+@pytest.mark.parametrize(("name", "nth"), [("rename", 1), ("rename", 2), ("fsync", 1)])
+def test_a_crash_while_bad_files_are_put_aside_loses_nothing(
+    layout: Layout, monkeypatch, name: str, nth: int
+):
+    """Recovery that dies is simply done again."""
+    saved(layout, 1, 2)
+    layout.state.write_bytes(b"one")
+    layout.state_backup.write_bytes(b"two")
+    with monkeypatch.context() as patch:
+        crash_before(patch, name, nth)
+        with pytest.raises(SimulatedCrash):
+            store_in(layout).load()
+
+    assert isinstance(store_in(layout).load(), Unreadable | Absent)
+    contents = {(layout.state_directory / each).read_bytes() for each in kept_in(layout)}
+    assert contents == {b"one", b"two"}
+
+
+def test_a_save_that_fails_leaves_the_state_as_it_was(layout: Layout, monkeypatch):
+    """A full disk costs the new version, not the old ones."""
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    store = saved(layout, 1, 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space"):
+            store.save(state(3))
+
+    assert store_in(layout).load() == FromPrimary(state(2))
+    assert state_in(layout.state_backup) == state(1)
+
+
+def test_a_reader_never_sees_a_torn_or_absent_state(layout: Layout):
+    """Whoever reads either file while it is saved gets a whole version (the backup once it is)."""
+    store = saved(layout, 1, 2)
+    stop = threading.Event()
+    seen: list[int] = []
+
+    def read() -> None:
+        while not stop.is_set():
+            for path in (layout.state, layout.state_backup):
+                seen.append(state_in(path).last_event_seq)
+
+    with_reader = threading.Thread(target=read)
+    with_reader.start()
+    for number in range(3, 150):
+        store.save(state(number))
+
+    stop.set()
+    with_reader.join()
+    assert seen
+    assert max(seen) > 2
+
+
+# --- Hankweave's files ----------------------------------------------------------------------------
+
+
+HANKWEAVE_STATE = {
+    "runs": [
+        {
+            "runId": "1736000000000-abc123-def456",
+            "runFolder": "/x/.hankweave/runs/1736000000000-abc123-def456",
+            "gitBranch": "run-1736000000000-abc123-def456",
+            "startingConditions": {"type": "fresh"},
+            "codons": [
+                {
+                    "codonId": "research",
+                    "startTime": "2025-01-04T12:00:00.000Z",
+                    "status": "failed",
+                    "endTime": "2025-01-04T12:01:45.000Z",
+                    "failedDuring": "starting",
+                    "exitCode": -1,
+                    "failureReason": {"type": "unknown", "retriable": False, "message": "no"},
+                    "partialCost": 0,
+                },
+                {
+                    "codonId": "research",
+                    "startTime": "2025-01-04T12:02:00.000Z",
+                    "status": "running",
+                    "claudePid": 12345,
+                    "claudeSessionId": "session-uuid",
+                    "claudeLogPath": "runs/1736000000000-abc123/research-claude.log",
+                    "currentCost": 0.0234,
+                    "currentTokens": {
+                        "inputTokens": 1500,
+                        "outputTokens": 800,
+                        "cacheCreationTokens": 0,
+                        "cacheReadTokens": 500,
+                    },
+                    "assistantMessageCount": 5,
+                    "budgetExceeded": {"currency": "cost", "limit": 1, "used": 2},
+                },
+            ],
+            "status": "running",
+            "startTime": "2025-01-04T12:00:00.000Z",
+            "serverPid": 12345,
+        }
+    ],
+    "currentRunId": "1736000000000-abc123-def456",
+    "executionPlan": [
+        {
+            "codon": {
+                "id": "research",
+                "name": "Research Phase",
+                "model": {"providerId": "anthropic", "modelId": "claude-sonnet-4", "cost": {}},
+                "promptText": "Go.",
+                "somethingNew": {"a": 1},
+            },
+            "codonId": "research",
+        }
+    ],
+}
+
+
+def test_a_state_that_hankweave_wrote_is_read(layout: Layout):
+    """Missing sentinels, resolved models and unknown keys do not make it corrupt."""
+    layout.state.write_text(json.dumps(HANKWEAVE_STATE), encoding="utf-8")
+    loaded = store_in(layout).load()
+    assert isinstance(loaded, FromPrimary)
+    assert loaded.state.schema_version == 0
+    assert loaded.state.execution_plan[0].codon.model == "claude-sonnet-4"
+    failed, active = loaded.state.runs[0].codons
+    assert failed.sentinels.executed == ()  # type: ignore[union-attr]
+    assert active.current_cost == 0.0234  # type: ignore[union-attr]
+
+
+def test_a_gap_in_our_own_file_is_not_filled(layout: Layout):
+    """Leniency is for files of another program: in ours, what is missing is damage."""
+    raw = HANKWEAVE_STATE | {"schemaVersion": 1}
+    layout.state.write_text(json.dumps(raw), encoding="utf-8")
+    assert isinstance(store_in(layout).load(), Unreadable)
+
+
+def test_the_last_saved_seq_can_be_had_without_loading(layout: Layout):
+    """It says how far the journal is known to be durable."""
+    store = store_in(layout)
+    assert store.saved_seq() is None
+    store.save(msgspec.structs.replace(state(7), runs=(a_run(codons=(running(),)),)))
+    assert store.saved_seq() == 7
+    layout.state.write_bytes(b"{")
+    assert store.saved_seq() is None

@@ -1,0 +1,162 @@
+"""Before the upgrade: hosts, origins, tokens, and the pages."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from support.small_server import SmallServer, small_server
+
+HOSTS = {
+    "127.0.0.1:{port}": True,
+    "localhost:{port}": True,
+    "[::1]:{port}": True,
+    "127.0.0.1": False,
+    "127.0.0.1:1": False,
+    "evil.example:{port}": False,
+    "127.0.0.1.evil.example:{port}": False,
+    "localhost.:{port}": False,
+    None: False,
+}
+ORIGINS = {
+    None: True,
+    "http://127.0.0.1:{port}": True,
+    "http://localhost:{port}": True,
+    "https://127.0.0.1:{port}": False,
+    "http://127.0.0.1": False,
+    "http://evil.example": False,
+    "http://localhost:{port}.evil.example": False,
+    "null": False,
+}
+TOKENS = [
+    "header",
+    "query",
+    "none",
+    "wrong header",
+    "wrong query",
+    "wrong scheme",
+    "both, one wrong",
+]
+
+
+async def ask(server: SmallServer, head: str) -> tuple[int, bytes]:
+    """One request by hand; returns the status and all that came."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.listener.port)
+    writer.write(head.replace("\n", "\r\n").encode() + b"\r\n")
+    head_bytes = await reader.readuntil(b"\r\n\r\n")
+    status = int(head_bytes.split(b" ")[1])
+    body = b"" if status == 101 else await reader.read()
+    writer.close()
+    return status, head_bytes + body
+
+
+def upgrade(
+    server: SmallServer, path: str, host: str | None, origin: str | None, *headers: str
+) -> str:
+    port = server.listener.port
+    lines = [
+        f"GET {path} HTTP/1.1",
+        "Upgrade: websocket",
+        "Connection: Upgrade",
+        "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==",
+        "Sec-WebSocket-Version: 13",
+        *headers,
+    ]
+    if host is not None:
+        lines.append(f"Host: {host.format(port=port)}")
+
+    if origin is not None:
+        lines.append(f"Origin: {origin.format(port=port)}")
+
+    return "\n".join(lines) + "\n"
+
+
+def credentials(server: SmallServer, kind: str) -> tuple[str, tuple[str, ...], int]:
+    """Path, headers and the status to expect."""
+    right, wrong = server.controller, "0" * 64
+    match kind:
+        case "header":
+            return "/ws", (f"Authorization: Bearer {right}",), 101
+        case "query":
+            return f"/?token={right}", (), 101
+        case "none":
+            return "/ws", (), 101
+        case "wrong header":
+            return "/ws", (f"Authorization: Bearer {wrong}",), 401
+        case "wrong query":
+            return f"/ws?token={wrong}", (), 401
+        case "wrong scheme":
+            return "/ws", (f"Authorization: Basic {right}",), 401
+        case _:
+            return f"/ws?token={wrong}", (f"Authorization: Bearer {right}",), 401
+
+
+async def test_host_origin_and_token_are_judged_before_the_upgrade(tmp_path: Path) -> None:
+    """Only our own hosts and origins get past 403, and only then does a wrong token get 401."""
+    async with small_server(tmp_path) as server:
+        for host, origin, kind in product(HOSTS, ORIGINS, TOKENS):
+            path, headers, with_right_address = credentials(server, kind)
+            expected = with_right_address if HOSTS[host] and ORIGINS[origin] else 403
+            status, _ = await ask(server, upgrade(server, path, host, origin, *headers))
+            assert status == expected, (host, origin, kind)
+
+        assert server.rest.greeted == []
+
+
+async def test_two_hosts_or_two_origins_are_one_too_many(tmp_path: Path) -> None:
+    """A request that names two addresses may mean either: 403."""
+    async with small_server(tmp_path) as server:
+        port = server.listener.port
+        own = "127.0.0.1:{port}"
+        for extra in (f"Host: 127.0.0.1:{port}", f"Origin: http://127.0.0.1:{port}"):
+            request = upgrade(server, "/ws", own, "http://127.0.0.1:{port}", extra)
+            assert (await ask(server, request))[0] == 403
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/", 200),
+        ("GET", "/live.js", 200),
+        ("GET", "/live.css", 200),
+        ("GET", "/healthz", 200),
+        ("GET", "/readyz", 503),
+        ("GET", "/metrics", 200),
+        ("HEAD", "/healthz", 200),
+        ("POST", "/healthz", 405),
+        ("DELETE", "/", 405),
+        ("GET", "/nothing", 404),
+        ("GET", "/../auth.py", 404),
+        ("GET", "/ws", 404),
+    ],
+)
+async def test_the_pages(tmp_path: Path, method: str, path: str, status: int) -> None:
+    """Each path has its status, a strict policy, and nothing that changes anything."""
+    async with small_server(tmp_path) as server:
+        server.rest.health = type(server.rest.health)(alive=True, ready=False)
+        host = f"Host: localhost:{server.listener.port}"
+        got, answer = await ask(server, f"{method} {path} HTTP/1.1\n{host}\n")
+        assert got == status
+        assert b"default-src 'none'" in answer
+        assert b"'unsafe" not in answer
+        body = answer.partition(b"\r\n\r\n")[2]
+        assert (body == b"") == (method == "HEAD")
+
+
+async def test_an_upgrade_elsewhere_is_not_found(tmp_path: Path) -> None:
+    """Upgrades are taken on `/ws` and on `/` alone."""
+    async with small_server(tmp_path) as server:
+        request = upgrade(server, "/healthz", "127.0.0.1:{port}", None)
+        assert (await ask(server, request))[0] == 404
+
+
+async def test_metrics_come_as_they_were_given(tmp_path: Path) -> None:
+    """`/metrics` serves the bytes of its door in Prometheus' type."""
+    async with small_server(tmp_path) as server:
+        host = f"Host: 127.0.0.1:{server.listener.port}"
+        _, answer = await ask(server, f"GET /metrics HTTP/1.1\n{host}\n")
+        assert answer.endswith(b"hankweave_clients 1\n")
+        assert b"text/plain; version=0.0.4" in answer

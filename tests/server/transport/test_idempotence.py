@@ -1,0 +1,132 @@
+"""The same id with the same frame is the same command, wherever it comes from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from hankweave_protocol.commands import Command
+from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.ids import CommandId
+from hankweave_server.transport.answers import AnswerBook, Frames
+from hankweave_server.transport.doors import Answer, Caller
+from support.small_server import SmallRest, small_server
+
+NEXT = {"id": "once", "type": "codon.next"}
+
+
+async def test_a_command_sent_twice_is_done_once(tmp_path: Path) -> None:
+    """On the same connection and on another one the first answer comes again."""
+    async with (
+        small_server(tmp_path) as server,
+        server.raw(mode="readandwrite", protocolVersion=1) as one,
+        server.raw(mode="readandwrite", protocolVersion=1) as two,
+    ):
+        answers = []
+        for client in (one, two):
+            await client.hear()
+
+        for client in (one, one, two):
+            await client.say(NEXT)
+            answers.append(await client.hear())
+
+        assert answers[0] == answers[1] == answers[2]
+        assert answers[0]["data"] == {"did": "codon.next"}
+        assert len(server.rest.handled) == 1
+
+
+async def test_the_second_waits_while_the_first_is_at_work(tmp_path: Path) -> None:
+    """A client that reconnects in the middle of a rollback gets the answer of the running one."""
+    begun, go = anyio.Event(), anyio.Event()
+
+    async def slow(command: Command, caller: Caller) -> Answer:
+        begun.set()
+        await go.wait()
+        return Answer(data="done")
+
+    async with small_server(tmp_path, SmallRest(handler=slow)) as server:
+        async with server.raw(mode="readandwrite", protocolVersion=1) as lost:
+            await lost.say(NEXT)
+            await begun.wait()
+
+        async with server.raw(mode="readandwrite", protocolVersion=1) as client:
+            await client.hear()
+            await client.say(NEXT)
+            go.set()
+            with anyio.fail_after(5):
+                assert (await client.hear())["data"] == "done"
+
+        assert len(server.rest.handled) == 1
+
+
+async def test_an_id_with_another_frame_is_another_command(tmp_path: Path) -> None:
+    """An id alone is not trusted to mean the same."""
+    async with (
+        small_server(tmp_path) as server,
+        server.raw(mode="readandwrite", protocolVersion=1) as client,
+    ):
+        await client.hear()
+        for command in ("codon.next", "codon.redo"):
+            await client.say({"id": "same", "type": command})
+            assert (await client.hear())["data"] == {"did": command}
+
+
+async def test_reading_is_done_each_time(tmp_path: Path) -> None:
+    """Commands that change nothing answer with what is true now."""
+    async with (
+        small_server(tmp_path) as server,
+        server.raw(mode="readandwrite", protocolVersion=1) as client,
+    ):
+        await client.hear()
+        for _ in range(2):
+            await client.say({"id": "s", "type": "state.get"})
+            await client.hear()
+
+        assert len(server.rest.handled) == 2
+
+
+async def test_a_refusal_is_an_answer_too(tmp_path: Path) -> None:
+    """A refused command sent again is refused again without being tried."""
+
+    async def refuse(command: Command, caller: Caller) -> Answer:
+        raise Refused(ErrorCode.NOTHING_TO_RUN, "All done.")
+
+    async with (
+        small_server(tmp_path, SmallRest(handler=refuse)) as server,
+        server.raw(mode="readandwrite", protocolVersion=1) as client,
+    ):
+        await client.hear()
+        answers: list[Any] = []
+        for _ in range(2):
+            await client.say(NEXT)
+            answers.append(await client.hear())
+
+        assert answers[0] == answers[1]
+        assert len(server.rest.handled) == 1
+
+
+async def test_the_book_forgets_the_oldest_by_number_and_by_bytes() -> None:
+    """It is bounded in both, and never forgets what is still at work."""
+    calls: list[str] = []
+
+    async def ask(book: AnswerBook, name: str, size: int = 1) -> Frames:
+        async def do() -> Frames:
+            calls.append(name)
+            return (b"x" * size,)
+
+        return await book.once(CommandId(name), b"frame", do)
+
+    few = AnswerBook(kept=2)
+    for name in ("a", "b", "a", "c", "a", "b"):
+        await ask(few, name)
+
+    assert calls == ["a", "b", "c", "b"]
+
+    calls.clear()
+    small = AnswerBook(kept_bytes=100)
+    for name in ("a", "b", "b", "a"):
+        await ask(small, name, size=60)
+
+    assert calls == ["a", "b", "a"]

@@ -1,0 +1,234 @@
+"""The port over real sockets: two roles, a bounded end, and what is kept of it all."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import time
+from pathlib import Path
+
+import anyio
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
+
+from hankweave_protocol.commands import Command
+from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.transport.doors import Answer, Caller
+from hankweave_server.transport.listener import serve
+from support.small_server import SmallRest, eventually, settings_in, small_server
+
+
+async def test_a_handshake_is_answered_by_response_ready_and_snapshot(tmp_path: Path) -> None:
+    """A protocolVersion client gets the response without id or timestamp, ready, snapshot."""
+    async with small_server(tmp_path) as server, server.raw() as client:
+        server.rest.publish()
+        server.rest.publish()
+        await client.say(
+            {
+                "type": "handshake",
+                "data": {"mode": "readonly", "protocolVersion": 1, "sendPreviousEvents": True},
+            }
+        )
+        response = await client.hear()
+        assert response.keys() == {"type", "data"}
+        assert response["type"] == "handshake.response"
+        assert [event["seq"] for event in response["data"]["eventHistory"]] == [2, 1]
+        assert response["data"]["totalEvents"] == 2
+        assert response["data"]["mode"] == "readonly"
+        assert [(await client.hear())["type"] for _ in range(2)] == [
+            "server.ready",
+            "state.snapshot",
+        ]
+        server.rest.publish()
+        assert (await client.hear())["seq"] == 3
+        assert [caller.mode for caller in server.rest.greeted] == ["readonly"]
+
+
+async def test_a_client_without_protocol_version_gets_hankweaves_behaviour(tmp_path: Path) -> None:
+    """No snapshot, no replies: only events."""
+    async with (
+        small_server(tmp_path) as server,
+        server.raw(mode="readandwrite") as client,
+    ):
+        await client.say({"id": "1", "type": "codon.next"})
+        await client.say({"id": "2", "type": "codon.nxt"})
+        error = await client.hear()
+        assert error["type"] == "error"
+        assert "seq" not in error
+        assert error["data"]["code"] == "UNKNOWN_COMMAND"
+        assert error["data"]["fatal"] is False
+        assert error["data"]["severity"] == "operation"
+        assert [command.type for command in server.rest.handled] == ["codon.next"]
+
+
+async def test_the_role_comes_from_the_token(tmp_path: Path) -> None:
+    """A viewer that asks for readandwrite is granted readonly, and may shut nothing down."""
+    async with (
+        small_server(tmp_path) as server,
+        connect(server.url, proxy=None) as socket,
+    ):
+        await socket.send(
+            '{"type":"handshake","data":{"mode":"readandwrite","protocolVersion":1,"token":"'
+            + server.viewer
+            + '"}}'
+        )
+        assert '"mode":"readonly"' in await socket.recv(decode=True)
+        await socket.recv()
+        await socket.recv()
+        await socket.send('{"id":"s","type":"server.shutdown"}')
+        refusal = await socket.recv(decode=True)
+        assert "INSUFFICIENT_PERMISSIONS" in refusal
+        assert server.rest.handled == []
+
+
+async def test_a_wrong_token_in_the_handshake_ends_with_1008(tmp_path: Path) -> None:
+    """The client is told UNAUTHORIZED, then the socket closes for a policy violation."""
+    async with (
+        small_server(tmp_path) as server,
+        connect(server.url, proxy=None) as socket,
+    ):
+        await socket.send(
+            '{"type":"handshake","data":{"mode":"readonly","protocolVersion":1,"token":"x"}}'
+        )
+        assert "UNAUTHORIZED" in await socket.recv(decode=True)
+        with pytest.raises(ConnectionClosed) as closed:
+            await socket.recv()
+
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1008
+        assert server.rest.greeted == []
+
+
+async def test_who_never_shakes_hands_is_sent_away(tmp_path: Path) -> None:
+    """After the handshake deadline the socket closes with 1008."""
+    async with (
+        small_server(tmp_path, handshake_seconds=0.2) as server,
+        server.raw() as client,
+    ):
+        with anyio.fail_after(5), pytest.raises(ConnectionClosed) as closed:
+            await client.socket.recv()
+
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1008
+
+
+async def test_tokens_are_for_the_owner_and_die_with_the_server(tmp_path: Path) -> None:
+    """0600, the bare token and a newline, new at each start, gone at the end."""
+    seen = set()
+    for _ in range(2):
+        async with small_server(tmp_path) as server:
+            for path in (server.settings.controller_token, server.settings.viewer_token):
+                assert path.stat().st_mode & 0o777 == 0o600
+                text = path.read_text()
+                assert len(bytes.fromhex(text.removesuffix("\n"))) == 32
+                seen.add(text)
+
+        assert not path.exists()
+
+    assert len(seen) == 4
+
+
+async def test_without_tokens_everyone_on_loopback_is_a_controller(tmp_path: Path) -> None:
+    """`--no-token` writes no files, removes stale ones, and grants readandwrite."""
+    settings = settings_in(tmp_path, no_token=True)
+    settings.controller_token.parent.mkdir()
+    settings.controller_token.write_text("stale\n")
+    rest = SmallRest()
+    async with (
+        serve(rest.doors(), settings) as listener,
+        connect(listener.url, proxy=None) as socket,
+    ):
+        assert not settings.controller_token.exists()
+        await socket.send('{"type":"handshake","data":{"mode":"readandwrite"}}')
+        assert '"mode":"readandwrite"' in await socket.recv(decode=True)
+
+
+@pytest.mark.parametrize("changed", [{"host": "0.0.0.0"}, {"host": "0.0.0.0", "no_token": True}])
+async def test_off_loopback_needs_tls(tmp_path: Path, changed: dict[str, object]) -> None:
+    """Listening for the network without TLS is refused before anything is opened."""
+    with pytest.raises(Stop) as stop:
+        async with serve(SmallRest().doors(), settings_in(tmp_path, **changed)):
+            pass
+
+    assert stop.value.exit_code == ExitCode.CONFIGURATION
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_taken_port_is_one_sentence(tmp_path: Path) -> None:
+    """A port in use ends with a Stop that has a hint, not with a traceback or a group."""
+    async with small_server(tmp_path) as server:
+        with pytest.raises(Stop) as stop:
+            async with serve(
+                SmallRest().doors(), settings_in(tmp_path / "other", port=server.listener.port)
+            ):
+                pass
+
+    assert stop.value.exit_code == ExitCode.UNAVAILABLE
+    assert stop.value.hint is not None
+
+
+async def test_an_exception_of_the_block_comes_out_as_it_is(tmp_path: Path) -> None:
+    """The listener's task group does not wrap what its user raises."""
+    with pytest.raises(KeyError):
+        async with small_server(tmp_path):
+            raise KeyError("mine")
+
+
+async def test_stopping_says_1001_to_who_listens_and_waits_for_nobody_else(tmp_path: Path) -> None:
+    """A reader is told goodbye; a stalled one and a silent connection are cut off in the grace."""
+    rest = SmallRest()
+    async with small_server(tmp_path, rest, grace_seconds=0.5) as server:
+        silent = socket.create_connection(("127.0.0.1", server.listener.port))
+        async with server.raw(mode="readonly") as healthy, server.raw(mode="readonly") as stalled:
+            stalled.socket.transport.pause_reading()
+            for _ in range(100):
+                rest.publish()
+
+            started = time.monotonic()
+            await server.listener.aclose()
+            assert time.monotonic() - started < 3
+            with anyio.fail_after(5):
+                assert len([frame async for frame in healthy.socket]) == 100
+
+            assert healthy.socket.close_code == 1001
+            stalled.socket.transport.abort()
+
+        silent.close()
+
+
+async def test_more_connections_than_allowed_are_cut_off(tmp_path: Path) -> None:
+    """The cap counts sockets from their first byte, handshake or not."""
+    async with small_server(tmp_path, max_connections=2) as server:
+        kept = [socket.create_connection(("127.0.0.1", server.listener.port)) for _ in range(2)]
+        await eventually(lambda: server.listener.connections == 2)
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.listener.port)
+        with anyio.fail_after(5), contextlib.suppress(ConnectionResetError):
+            assert await reader.read() == b""
+
+        writer.close()
+        for each in kept:
+            each.close()
+
+
+async def test_a_command_goes_on_when_its_client_leaves(tmp_path: Path) -> None:
+    """A rollback is not left half done because somebody closed a window."""
+    begun, finished, go = anyio.Event(), anyio.Event(), anyio.Event()
+
+    async def slow(command: Command, caller: Caller) -> Answer:
+        begun.set()
+        await go.wait()
+        finished.set()
+        return Answer(data=None)
+
+    rest = SmallRest(handler=slow)
+    async with small_server(tmp_path, rest) as server:
+        async with server.raw(mode="readandwrite", protocolVersion=1) as client:
+            await client.say({"id": "1", "type": "rollback.toLastSuccess"})
+            with anyio.fail_after(5):
+                await begun.wait()
+
+        go.set()
+        with anyio.fail_after(5):
+            await finished.wait()

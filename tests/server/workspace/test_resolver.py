@@ -1,0 +1,100 @@
+"""What trackedFiles patterns and ignore rules mean (seeds 000 and 001)."""
+
+from __future__ import annotations
+
+import pytest
+
+from hankweave_server.workspace.resolver import (
+    IgnoreRules,
+    UnifiedFileResolver,
+    UnsupportedPattern,
+    expanded,
+)
+
+
+@pytest.mark.parametrize(
+    ("patterns", "wanted", "unwanted"),
+    [
+        (["*.ts"], [b"a.ts", b"x/y/a.ts"], [b"a.tsx", b"ts"]),
+        (["/*.ts"], [b"a.ts"], [b"x/a.ts"]),
+        (["./notes/*.md"], [b"notes/a.md"], [b"x/notes/a.md", b"notes/a.txt"]),
+        (["src/**/*.ts"], [b"src/a.ts", b"src/x/y/a.ts"], [b"a.ts", b"x/src/a.ts"]),
+        (["**/*"], [b"a", b"x/y/.hidden"], []),
+        (["src"], [b"src/a", b"src/x/y", b"deep/src/a"], [b"srcs/a"]),
+        (["docs/"], [b"docs/a"], [b"docs"]),
+        (["**", "!node_modules/"], [b"a", b"x/a"], [b"node_modules/a", b"x/node_modules/y/z"]),
+        (["*.{ts,md}", "{a,b}/{c,d}"], [b"x.ts", b"x.md", b"a/d", b"b/c"], [b"a/e", b"x.{ts,md}"]),
+        ([], [], [b"a"]),
+        (["*"], [b"new\nline/in\nside", b"\xff"], []),
+        (["a*b"], [b"a\nb", b"a\xffb"], [b"a\nbc", b"a/b/c"]),
+        (["*.ts"], [], [b"a.ts\n"]),
+    ],
+)
+def test_patterns_choose_paths(patterns, wanted, unwanted):
+    """Patterns read as lines of a .gitignore that choose instead of hide."""
+    resolver = UnifiedFileResolver(patterns)
+
+    assert [path for path in wanted if not resolver.wants(path)] == []
+    assert [path for path in unwanted if resolver.wants(path)] == []
+
+
+@pytest.mark.parametrize(
+    ("patterns", "folder", "could"),
+    [
+        (["src/**/*.ts"], b"src/deep", True),
+        (["src/**/*.ts"], b"node_modules", False),
+        (["src/a/*.ts"], b"src", True),
+        (["src/a/*.ts"], b"src/b", False),
+        (["*.ts"], b"anything/at/all", True),
+        (["!src/x", "docs/*"], b"src", False),
+        (["/src"], b"src/below", True),
+        ([], b"src", False),
+    ],
+)
+def test_folders_that_cannot_hold_a_match_are_not_walked(patterns, folder, could):
+    """A folder is entered only where some pattern might match below it."""
+    assert UnifiedFileResolver(patterns).could_hold(folder) is could
+
+
+def test_braces_are_written_out():
+    """Braces may nest, an escaped or comma-less one is plain."""
+    assert set(expanded("a{b,c{d,e}}f")) == {"abf", "acdf", "acef"}
+    assert expanded("{a}") == ["{a}"]
+    assert expanded(r"\{a,b}") == [r"\{a,b}"]
+    assert set(expanded("{,x}y")) == {"y", "xy"}
+
+
+def test_a_bomb_of_braces_is_refused():
+    """Patterns that stand for thousands of others are an error, not a hang."""
+    with pytest.raises(UnsupportedPattern):
+        expanded("{a,b}" * 30)
+
+
+@pytest.mark.parametrize("pattern", ["!", "\\"])
+def test_a_pattern_without_meaning_is_refused(pattern):
+    """What no .gitignore line may say is no pattern either."""
+    with pytest.raises(UnsupportedPattern):
+        UnifiedFileResolver([pattern])
+
+
+def test_the_nearest_ignore_file_decides():
+    """Inner rules overrule outer ones, and have no say outside their folder."""
+    top = IgnoreRules(None, b"", b"*.log\n/build/\n")
+    sub = IgnoreRules(top, b"sub", b"!keep.log\n/local\r\n")
+
+    assert top.hide(b"sub/keep.log", is_folder=False)
+    assert not sub.hide(b"sub/keep.log", is_folder=False)
+    assert sub.hide(b"sub/x.log", is_folder=False)
+    assert sub.hide(b"sub/local", is_folder=False)
+    assert not sub.hide(b"sub/x/local", is_folder=False)
+    assert top.hide(b"build", is_folder=True)
+    assert not top.hide(b"build", is_folder=False)
+
+
+def test_nonsense_in_an_ignore_file_is_passed_over():
+    """A bad line does not spoil the others, nor do bytes that are not UTF-8."""
+    rules = IgnoreRules(None, b"", b"\xef\xbb\xbf*.a\n!\n\\\n\xff*\n\x00\n")
+
+    assert rules.hide(b"x.a", is_folder=False)
+    assert rules.hide(b"\xffx", is_folder=False)
+    assert not rules.hide(b"x.b", is_folder=False)

@@ -1,0 +1,193 @@
+"""What a scan looks at and what it passes over."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from hankweave_server.workspace import scan as scan_module
+from hankweave_server.workspace.descent import Descent
+from hankweave_server.workspace.names import is_out_of_bounds, is_reserved, is_within
+from hankweave_server.workspace.resolver import UnifiedFileResolver
+from hankweave_server.workspace.scan import RACY_WINDOW_NS, WorkTreeScan
+from hankweave_server.workspace.table import Table, signature_of
+
+EVERYTHING = UnifiedFileResolver(["**"])
+FAR_AHEAD = 10_000_000_000  # Ten seconds: long after every write of the test.
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """A small work tree, a scan of it, and a clock the test may move."""
+    root = tmp_path / "tree"
+    (root / "d").mkdir(parents=True)
+    (root / "a").write_text("1")
+    (root / "d" / "b").write_text("1")
+    descent = Descent(root)
+    clock = SimpleNamespace(ahead=FAR_AHEAD)
+    now = os.stat(root).st_ctime_ns
+    scan = WorkTreeScan(descent, Table(), now_ns=lambda: now + clock.ahead)
+    yield SimpleNamespace(root=root, scan=scan, clock=clock)
+    descent.close()
+
+
+def read_all(tree, pending):
+    """Takes every file for read, as capture does."""
+    for file in pending:
+        status = os.lstat(os.path.join(os.fsencode(tree.root), file.path))
+        tree.scan.remember(file, signature_of(status), b"x" * 20, 0o100644, 0o644)
+
+
+def paths(pending):
+    return sorted(file.path for file in pending)
+
+
+def test_an_unchanged_tree_is_not_listed_again(tree, monkeypatch):
+    """The second scan lists no folder and reports no file."""
+    read_all(tree, tree.scan.refresh(EVERYTHING))
+    listed: list[object] = []
+    real = os.scandir
+    monkeypatch.setattr(scan_module.os, "scandir", lambda f: (listed.append(f), real(f))[1])
+
+    assert tree.scan.refresh(EVERYTHING) == []
+    assert listed == []
+
+
+def test_only_the_folder_that_changed_is_listed(tree, monkeypatch):
+    """A new name is found by listing its folder alone."""
+    read_all(tree, tree.scan.refresh(EVERYTHING))
+    (tree.root / "d" / "new").write_text("1")
+    listed: list[object] = []
+    real = os.scandir
+    monkeypatch.setattr(scan_module.os, "scandir", lambda f: (listed.append(f), real(f))[1])
+
+    assert paths(tree.scan.refresh(EVERYTHING)) == [b"d/new"]
+    assert len(listed) == 1
+
+
+def test_a_file_written_in_the_tick_it_was_read_is_read_again(tree):
+    """Racy stat data proves nothing: the next scan reports the file although nothing differs."""
+    tree.clock.ahead = 0
+    read_all(tree, tree.scan.refresh(EVERYTHING))
+
+    assert paths(tree.scan.refresh(EVERYTHING)) == [b"a", b"d/b"]
+    tree.clock.ahead = FAR_AHEAD
+    pending = tree.scan.refresh(EVERYTHING)
+    assert paths(pending) == [b"a", b"d/b"]
+    read_all(tree, pending)
+    assert tree.scan.refresh(EVERYTHING) == []
+
+
+def test_a_racy_file_that_nobody_read_stays_racy(tree):
+    """A scan whose files were not read does not make the next one believe them."""
+    tree.clock.ahead = 0
+    read_all(tree, tree.scan.refresh(EVERYTHING))
+    tree.clock.ahead = FAR_AHEAD
+    tree.scan.refresh(EVERYTHING)
+
+    assert paths(tree.scan.refresh(EVERYTHING)) == [b"a", b"d/b"]
+
+
+def test_a_folder_listed_in_the_tick_it_changed_is_listed_again(tree, monkeypatch):
+    """A name made in the same tick as the listing is not missed."""
+    tree.clock.ahead = 0
+    read_all(tree, tree.scan.refresh(EVERYTHING))
+
+    assert tree.scan.table.top.signature is None
+    tree.clock.ahead = RACY_WINDOW_NS * 2
+    tree.scan.refresh(EVERYTHING)
+    assert tree.scan.table.top.signature is not None
+
+
+def test_other_patterns_look_everywhere_again(tree):
+    """New patterns adopt old names, and names once tracked stay."""
+    read_all(tree, tree.scan.refresh(UnifiedFileResolver(["/a"])))
+
+    assert paths(tree.scan.refresh(UnifiedFileResolver(["d"]))) == [b"d/b"]
+    assert sorted(tree.scan.table.files) == [b"a", b"d/b"]
+
+
+def test_vanished_files_and_folders_are_dropped(tree):
+    """What is gone is known to be gone."""
+    read_all(tree, tree.scan.refresh(EVERYTHING))
+    (tree.root / "a").unlink()
+    (tree.root / "d" / "b").unlink()
+    (tree.root / "d").rmdir()
+
+    assert tree.scan.refresh(EVERYTHING) == []
+    assert tree.scan.table.files == {}
+    assert tree.scan.table.gone == {b"a", b"d/b"}
+    assert list(tree.scan.table.folders) == [b""]
+
+
+def test_very_deep_trees_are_walked(tree):
+    """Hundreds of folders in one another are no recursion."""
+    descriptor = os.open(tree.root, os.O_RDONLY)
+    for _ in range(1500):
+        os.mkdir("x", dir_fd=descriptor)
+        inner = os.open("x", os.O_RDONLY, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = inner
+
+    os.close(os.open("leaf", os.O_CREAT | os.O_WRONLY, dir_fd=descriptor))
+    os.close(descriptor)
+
+    assert b"/".join([b"x"] * 1500 + [b"leaf"]) in paths(tree.scan.refresh(EVERYTHING))
+
+
+def test_a_work_tree_that_is_gone_is_an_error(tree):
+    """An absent work tree is not an empty one."""
+    read_all(tree, tree.scan.refresh(EVERYTHING))
+    for name in ("a", "d/b"):
+        (tree.root / name).unlink()
+
+    (tree.root / "d").rmdir()
+    tree.root.rmdir()
+
+    with pytest.raises(FileNotFoundError):
+        tree.scan.refresh(EVERYTHING)
+
+
+@pytest.mark.parametrize(
+    ("path", "is_out"),
+    [
+        (b"a/b", False),
+        (b"a/.git/b", True),
+        (b".hankweave/x", True),
+        (b"x/.hankweavecheckpoints", True),
+        (b"rigArchive/x", True),
+        (b"x/rigArchive", False),
+        (b"../x", True),
+        (b"/x", True),
+        (b"x//y", True),
+        (b"", True),
+        (b"x/GIT~1/y", True),
+    ],
+)
+def test_bounds_hold_at_every_component(path, is_out):
+    """No path leads out of the tree, into a `.git`, or into what is ours."""
+    assert is_out_of_bounds(path) is is_out
+
+
+@pytest.mark.parametrize(
+    "name",
+    [b".GIT", b".git ", b".git...", b"git~1", b".git::$DATA", b"a\\.git", ".gI\u200dt".encode()],
+)
+def test_names_for_dot_git_elsewhere_are_reserved(name):
+    """Whatever another file system would take for `.git` is refused."""
+    assert is_reserved(name)
+
+
+@pytest.mark.parametrize("name", [b".gitignore", b"git~2", b".gitx", b"x.git", b"\xff.git", b"git"])
+def test_names_that_merely_resemble_it_are_not(name):
+    """Ordinary names with git in them are captured."""
+    assert not is_reserved(name)
+
+
+def test_a_selection_covers_what_is_below_it():
+    """A selected folder selects its files; a name that merely begins alike is not selected."""
+    assert is_within(b"src/a", frozenset({b"src"}))
+    assert not is_within(b"srcs", frozenset({b"src"}))
+    assert is_within(b"anything", None)

@@ -1,0 +1,315 @@
+"""Runs, codons, plans and whole histories, made up but legal.
+
+`legal_moves` lists what can happen to a state next; a random walk over it is a history that a
+server could have written, rollbacks and retries included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from hankweave_protocol.hank import Codon
+from hankweave_protocol.ids import CodonId, RunId, Sha, iteration_id
+from hankweave_protocol.records import CheckpointKind, CheckpointRecord, Coordinate
+from hankweave_protocol.state import (
+    CodonExecution,
+    CompletedCodon,
+    CompletingSentinelsCodon,
+    Continuation,
+    ContinuationSource,
+    FailedCodon,
+    FailureReason,
+    FreshStart,
+    InitializingCodon,
+    LoadedSentinels,
+    LoopContext,
+    PlanEntry,
+    PreparingCodon,
+    Run,
+    RunningCodon,
+    SentinelState,
+    SkippedCodon,
+    StartingCodon,
+    State,
+    Tokens,
+    WorkingCodon,
+)
+from hankweave_protocol.transitions import (
+    CheckpointCreated,
+    CodonStarted,
+    CodonTransitioned,
+    CostsIncremented,
+    CostsUpdated,
+    ExtensionCountUpdated,
+    InitialCheckpointSet,
+    PlanSet,
+    RunCompleted,
+    RunCrashed,
+    RunFailed,
+    RunStarted,
+    SentinelStatesUpdated,
+    Transition,
+)
+from hankweave_server.domain import lifecycle
+
+MOMENT = "2025-01-04T12:00:00.000Z"
+LATER = "2025-01-04T12:02:30.000Z"
+TIMED_OUT = FailureReason(type="timeout", retriable=True, message="API request timed out — 30 s")
+
+
+@dataclass
+class SteppingClock:
+    """A clock that moves on by a millisecond at every look."""
+
+    moment: datetime = datetime(2025, 1, 4, 12, tzinfo=UTC)
+
+    def now(self) -> datetime:
+        self.moment += timedelta(milliseconds=1)
+        return self.moment
+
+    def monotonic(self) -> float:
+        return self.now().timestamp()
+
+
+def sha(number: int) -> Sha:
+    return Sha(f"{number:040x}")
+
+
+def some_tokens(count: int = 100) -> Tokens:
+    return Tokens(
+        input_tokens=count, output_tokens=count, cache_creation_tokens=0, cache_read_tokens=count
+    )
+
+
+def a_run(
+    name: str = "1736000000000-abc123-def456",
+    *,
+    codons: tuple[CodonExecution, ...] = (),
+    after: RunId | None = None,
+) -> Run:
+    """A running run: fresh, or going on from another one."""
+    run_id = RunId(name)
+    source = ContinuationSource(run_id=after or run_id, after_codon=None, checkpoint_sha=sha(1))
+    return Run(
+        run_id=run_id,
+        run_folder=f"/executions/one/.hankweave/runs/{run_id}",
+        git_branch=f"run-{run_id}",
+        starting_conditions=(
+            FreshStart() if after is None else Continuation(source=source, reason="rollback")
+        ),
+        codons=codons,
+        status="running",
+        start_time=MOMENT,
+        server_pid=12345,
+    )
+
+
+def a_codon(name: str = "observe") -> Codon:
+    return Codon(
+        id=name,
+        name=name.title(),
+        model="sonnet",
+        continuation_mode="fresh",
+        prompt_text="Look at the data.",
+        checkpointed_files=("notes/**",),
+    )
+
+
+def a_plan(*names: str) -> tuple[PlanEntry, ...]:
+    """Plan entries; `review#1` is iteration 1 of a loop."""
+    return tuple(_plan_entry(*name.partition("#")[::2]) for name in names)
+
+
+def _plan_entry(name: str, iteration: str) -> PlanEntry:
+    if not iteration:
+        return PlanEntry(codon=a_codon(name), codon_id=CodonId(name))
+
+    return PlanEntry(
+        codon=a_codon(name),
+        codon_id=iteration_id(name, int(iteration)),
+        loop_context=LoopContext(loop_id="loop", iteration=int(iteration), codon_index_in_loop=0),
+    )
+
+
+def preparing(name: str = "observe", attempt: int = 1) -> PreparingCodon:
+    entry = a_plan(name)[0]
+    return PreparingCodon(
+        codon_id=entry.codon_id,
+        start_time=MOMENT,
+        loop_context=entry.loop_context,
+        attempt=attempt,
+    )
+
+
+def starting(name: str = "observe") -> StartingCodon:
+    return lifecycle.start_agent(preparing(name))
+
+
+def initializing(name: str = "observe") -> InitializingCodon:
+    return lifecycle.await_session(
+        starting(name), pid=4711, log_path="runs/x/observe-claude.log", previous_session_id=None
+    )
+
+
+def running(name: str = "observe") -> RunningCodon:
+    return lifecycle.begin(initializing(name), session_id="session-uuid")
+
+
+def completing(name: str = "observe") -> CompletingSentinelsCodon:
+    return lifecycle.finish_sentinels(running(name))
+
+
+def completed(name: str = "observe", number: int = 2) -> CompletedCodon:
+    return lifecycle.complete(
+        running(name), end_time=LATER, exit_code=0, result_received=True, checkpoint=sha(number)
+    )
+
+
+def failed(name: str = "observe", checkpoint: Sha | None = None) -> FailedCodon:
+    return lifecycle.fail(
+        running(name), end_time=LATER, exit_code=1, reason=TIMED_OUT, checkpoint=checkpoint
+    )
+
+
+def skipped(name: str = "observe", checkpoint: Sha | None = None) -> SkippedCodon:
+    return lifecycle.skip(running(name), end_time=LATER, checkpoint=checkpoint)
+
+
+EVERY_STATE: tuple[CodonExecution, ...] = (
+    preparing(),
+    starting(),
+    initializing(),
+    running(),
+    completing(),
+    completed(),
+    failed(),
+    skipped(),
+)
+
+
+def a_sentinel(cost: float = 0.0012, name: str = "narrator") -> SentinelState:
+    return SentinelState(
+        id=name,
+        model="sonnet",
+        loaded_at=MOMENT,
+        llm_call_count=12,
+        failed_llm_calls=0,
+        total_triggers=15,
+        total_cost=cost,
+        status="active",
+    )
+
+
+def a_checkpoint(
+    kind: CheckpointKind, run_id: RunId, codon_id: CodonId | None, number: int = 7
+) -> CheckpointRecord:
+    return CheckpointRecord(
+        sha=sha(number),
+        kind=kind,
+        coordinate=Coordinate(
+            checkpoint_sha=sha(number), event_seq=number, run_id=run_id, codon_id=codon_id
+        ),
+        codon_name="Observe",
+        timestamp=MOMENT,
+        operation_id=f"op-{number}",
+    )
+
+
+# --- histories ------------------------------------------------------------------------------------
+
+
+def legal_moves(state: State, step: int) -> list[Transition]:
+    """Everything that can happen to this state; `step` makes shas and run ids unlike each other."""
+    moves: list[Transition] = [
+        PlanSet(execution_plan=a_plan("observe", f"review#{step}")),
+        InitialCheckpointSet(checkpoint_sha=sha(step)),
+        RunStarted(run=a_run(f"run-{step}", after=state.runs[0].run_id if state.runs else None)),
+    ]
+    for run in state.runs[:2]:
+        moves += _moves_of_run(run, step)
+
+    return moves
+
+
+def _moves_of_run(run: Run, step: int) -> Iterable[Transition]:
+    run_id = run.run_id
+    yield CheckpointCreated(checkpoint=a_checkpoint("manual", run_id, None, step))
+    if run.status == "running":
+        yield RunCompleted(run_id=run_id, end_time=LATER)
+        yield RunFailed(run_id=run_id, end_time=LATER)
+        yield RunCrashed(run_id=run_id, end_time=LATER, server_pid=run.server_pid)
+
+    newest = run.codons[-1] if run.codons else None
+    if newest is None or lifecycle.is_terminal(newest):
+        for name in ("observe", "review#0"):
+            attempt = 1 + sum(codon.codon_id == name for codon in run.codons)
+            yield CodonStarted(run_id=run_id, codon=preparing(name, attempt))
+
+    if newest is None:
+        return
+
+    kinds: tuple[CheckpointKind, ...] = ("rig-setup", "completed", "error", "skipped", "exit")
+    for kind in kinds:
+        yield CheckpointCreated(checkpoint=a_checkpoint(kind, run_id, newest.codon_id, step))
+
+    if lifecycle.is_active(newest):
+        for codon in successors(newest, step):
+            yield CodonTransitioned(
+                run_id=run_id, from_status=lifecycle.status_of(newest), codon=codon
+            )
+
+        yield from _counts(run_id, newest, step)
+
+
+def _counts(run_id: RunId, codon: CodonExecution, step: int) -> Iterable[Transition]:
+    codon_id = codon.codon_id
+    if not isinstance(codon, PreparingCodon):
+        sentinel = a_sentinel(step / 1000)
+        yield SentinelStatesUpdated(
+            run_id=run_id,
+            codon_id=codon_id,
+            sentinels=LoadedSentinels(loaded=(sentinel,), total_cost=sentinel.total_cost),
+        )
+
+    if isinstance(codon, WorkingCodon):
+        yield CostsIncremented(
+            run_id=run_id, codon_id=codon_id, cost=0.1, tokens=some_tokens(step), messages=1
+        )
+        yield CostsUpdated(
+            run_id=run_id, codon_id=codon_id, cost=step / 10, tokens=some_tokens(step)
+        )
+        yield ExtensionCountUpdated(run_id=run_id, codon_id=codon_id, extension_count=step)
+
+
+def successors(codon: CodonExecution, step: int = 5) -> list[CodonExecution]:
+    """Every record that may follow an active one, as the constructors make it."""
+    active = lifecycle.active(codon)
+    following: list[CodonExecution] = [
+        lifecycle.fail(
+            active, end_time=LATER, exit_code=-1, reason=TIMED_OUT, checkpoint=sha(step)
+        ),
+        lifecycle.fail(active, end_time=LATER, exit_code=1, reason=TIMED_OUT, checkpoint=None),
+        lifecycle.skip(active, end_time=LATER, checkpoint=None),
+    ]
+    if isinstance(active, PreparingCodon):
+        following.append(lifecycle.start_agent(active))
+    elif isinstance(active, StartingCodon):
+        following.append(
+            lifecycle.await_session(
+                active, pid=step, log_path="runs/x.log", previous_session_id="before"
+            )
+        )
+    elif isinstance(active, InitializingCodon):
+        following.append(lifecycle.begin(active, session_id=f"session-{step}"))
+    else:
+        following.append(
+            lifecycle.complete(
+                active, end_time=LATER, exit_code=0, result_received=True, checkpoint=sha(step)
+            )
+        )
+        if isinstance(active, RunningCodon):
+            following.append(lifecycle.finish_sentinels(active))
+
+    return following

@@ -1,0 +1,177 @@
+"""The real transport over small doors: a journal that is a list, and commands that are callables.
+
+What is unrealistic: nothing is durable, and an event is published the moment it is appended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+from websockets.asyncio.client import ClientConnection
+from websockets.asyncio.client import connect as connect_websocket
+
+from hankweave_protocol.codec import encode
+from hankweave_protocol.commands import Command
+from hankweave_protocol.events import Event, EventData, Info, ServerReady, StateSnapshot
+from hankweave_protocol.ids import EventSeq
+from hankweave_server.transport.doors import Answer, Caller, Doors, Health
+from hankweave_server.transport.hub import Hub
+from hankweave_server.transport.listener import Listener, ListenerSettings, serve
+
+NOON = "2025-01-04T12:00:00.000Z"
+Handler = Callable[[Command, Caller], Awaitable[Answer]]
+
+
+async def _echo(command: Command, caller: Caller) -> Answer:
+    return Answer(data={"did": command.type})
+
+
+@dataclass
+class SmallRest:
+    """The rest of the server, in memory."""
+
+    handler: Handler = _echo
+    lines: list[bytes] = field(default_factory=list)
+    handled: list[Command] = field(default_factory=list)
+    greeted: list[Caller] = field(default_factory=list)
+    health: Health = field(default_factory=lambda: Health(alive=True, ready=True))
+    hub: Hub | None = None
+
+    def publish(self, data: EventData | None = None) -> int:
+        """Appends an event and tells all clients; returns its seq."""
+        seq = len(self.lines) + 1
+        data = data or Info(message=f"event {seq}")
+        event = Event(id=f"e{seq}", seq=EventSeq(seq), timestamp=NOON, type=data.TYPE, data=data)
+        self.lines.append(encode(event))
+        if self.hub is not None:
+            self.hub.publish(self.lines[-1], seq)
+
+        return seq
+
+    def doors(self) -> Doors:
+        return Doors(
+            handle=self._handle,
+            history=self._history,
+            last_seq=lambda: len(self.lines),
+            ready=self._ready,
+            snapshot=self._snapshot,
+            greeted=self._greet,
+            health=lambda: self.health,
+            metrics=lambda: b"hankweave_clients 1\n",
+        )
+
+    async def _handle(self, command: Command, caller: Caller) -> Answer:
+        self.handled.append(command)
+        return await self.handler(command, caller)
+
+    def _history(self, since: int, limit: int | None) -> list[bytes]:
+        return self.lines[since : None if limit is None else since + limit]
+
+    async def _greet(self, caller: Caller) -> None:
+        self.greeted.append(caller)
+
+    def _ready(self) -> ServerReady:
+        return ServerReady(
+            server_version="0",
+            execution_path="/execution",
+            agent_root_path="/execution/agentRoot",
+            data_path=None,
+            port=0,
+            url="",
+            last_event_seq=len(self.lines),
+        )
+
+    def _snapshot(self) -> StateSnapshot:
+        return StateSnapshot(
+            completed_codons=(),
+            file_tree=(),
+            total_cost=0.0,
+            total_time=0,
+            is_rolling_back=False,
+            last_event_seq=len(self.lines),
+        )
+
+
+@dataclass(frozen=True)
+class SmallServer:
+    """A listening transport and what stands behind it."""
+
+    rest: SmallRest
+    listener: Listener
+    settings: ListenerSettings
+
+    @property
+    def url(self) -> str:
+        return self.listener.url
+
+    @property
+    def controller(self) -> str:
+        return self.settings.controller_token.read_text().strip()
+
+    @property
+    def viewer(self) -> str:
+        return self.settings.viewer_token.read_text().strip()
+
+    @asynccontextmanager
+    async def raw(self, **hello: Any) -> AsyncIterator[RawClient]:
+        """A client that speaks JSON by hand; greeted if it is given a handshake's data."""
+        async with connect_websocket(
+            f"{self.url}?token={self.controller}", proxy=None, compression=None, max_size=None
+        ) as socket:
+            client = RawClient(socket)
+            if hello:
+                await client.say({"type": "handshake", "data": hello})
+                assert (await client.hear())["type"] == "handshake.response"
+                assert (await client.hear())["type"] == "server.ready"
+
+            yield client
+
+
+@dataclass(frozen=True)
+class RawClient:
+    socket: ClientConnection
+
+    async def say(self, frame: dict[str, Any] | str | bytes) -> None:
+        if isinstance(frame, dict):
+            await self.socket.send(encode(frame), text=True)
+        else:
+            await self.socket.send(frame)
+
+    async def hear(self) -> Any:
+        return msgspec.json.decode(await self.socket.recv())
+
+
+async def eventually(holds: Callable[[], bool], seconds: float = 10.0) -> None:
+    """Waits until something holds that nothing tells of, or fails after a deadline."""
+    with anyio.fail_after(seconds):
+        while not holds():  # noqa: ASYNC110 - there is no event for what a socket of the OS does.
+            await anyio.sleep(0.005)
+
+
+def settings_in(folder: Path, **changed: Any) -> ListenerSettings:
+    state = folder / ".hankweave"
+    settings = ListenerSettings(
+        controller_token=state / "server.token",
+        viewer_token=state / "server.viewer-token",
+        traffic_log=state / "logs" / "websocket.log",
+    )
+    return replace(settings, **changed)
+
+
+@asynccontextmanager
+async def small_server(
+    folder: Path, rest: SmallRest | None = None, **settings: Any
+) -> AsyncIterator[SmallServer]:
+    rest = rest or SmallRest()
+    chosen = settings_in(folder, **settings)
+    async with serve(rest.doors(), chosen) as listener:
+        rest.hub = listener.hub
+        yield SmallServer(rest, listener, chosen)
+
+    rest.hub = None
