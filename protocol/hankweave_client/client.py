@@ -9,11 +9,8 @@ then its sender is told so instead of being made to guess.
 
 from __future__ import annotations
 
-import contextlib
-import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,31 +23,17 @@ from hankweave_client.errors import CommandRefused, ConnectionLost, Unauthorized
 from hankweave_client.inbox import Closed, Inbox
 from hankweave_client.link import Link
 from hankweave_client.reconnect import Backoff
-from hankweave_protocol.codec import decode_envelope, decode_event, decode_value, encode_command
+from hankweave_client.unanswered import Unanswered
+from hankweave_protocol.codec import decode_envelope, decode_event, decode_value
 from hankweave_protocol.commands import CommandData
 from hankweave_protocol.errors import Refused
 from hankweave_protocol.events import Event, EventData, ServerReady, ServerStarted, StateSnapshot
-from hankweave_protocol.ids import ClientId, CommandId
-from hankweave_protocol.replies import CommandFailed, CommandSucceeded, Failure, Mode
+from hankweave_protocol.ids import ClientId
+from hankweave_protocol.replies import CommandFailed, CommandSucceeded, Mode
 
 __all__ = ["Client", "CommandRefused", "ConnectionLost", "Unauthorized", "connect", "connect_to"]
 
 T = TypeVar("T")
-
-
-@dataclass(slots=True)
-class _Pending:
-    """A command that waits for its answer."""
-
-    frame: bytes
-    mutates: bool
-    sent: bool = False
-    done: anyio.Event = field(default_factory=anyio.Event)
-    answer: msgspec.Raw | Failure | Exception | None = None
-
-    def settle(self, answer: msgspec.Raw | Failure | Exception) -> None:
-        self.answer = answer
-        self.done.set()
 
 
 class Client(Calls):
@@ -73,7 +56,7 @@ class Client(Calls):
         self._moves = moves
         """True where `locate` may name another address and token after a restart."""
         self._inbox = inbox
-        self._pending: dict[CommandId, _Pending] = {}
+        self._unanswered = Unanswered()
         self._link: Link | None = None
         self._is_live = False
         """False while there is no link, or one that has yet to bring what was missed."""
@@ -170,25 +153,11 @@ class Client(Calls):
         if self._end is not None:
             raise ConnectionLost("The session has ended.") from self._end
 
-        command_id = CommandId(str(uuid.uuid4()))
-        pending = _Pending(encode_command(command, command_id), command.MUTATES)
-        self._pending[command_id] = pending
-        try:
+        with self._unanswered.added(command) as pending:
             if self._link is not None and self._is_live:
-                await _send(self._link, pending)
+                await pending.send(self._link)
 
-            await pending.done.wait()
-        finally:
-            del self._pending[command_id]
-
-        match pending.answer:
-            case Failure() as failure:
-                raise CommandRefused(failure)
-            case Exception() as error:
-                raise error
-            case answer:
-                assert answer is not None
-                return answer
+            return await pending.answer()
 
     # --- the connection -------------------------------------------------------------------------
 
@@ -214,9 +183,7 @@ class Client(Calls):
     def end(self, error: Exception | None) -> None:
         """Ends the session: who waits for an answer is told, who reads may read what is there."""
         self._end = error or ConnectionLost("The session was closed.", orderly=True)
-        for pending in self._pending.values():
-            pending.settle(ConnectionLost(f"No answer came: {self._end}"))
-
+        self._unanswered.settle_all(ConnectionLost(f"No answer came: {self._end}"))
         self._inbox.close()
 
     async def _serve(self, link: Link) -> None:
@@ -262,8 +229,7 @@ class Client(Calls):
     async def _go_live(self, link: Link) -> None:
         """Lets commands through, those first that wait since the last connection."""
         self._is_live = True
-        for pending in tuple(self._pending.values()):
-            await _send(link, pending)
+        await self._unanswered.send_all(link)
 
     # --- frames ---------------------------------------------------------------------------------
 
@@ -273,21 +239,16 @@ class Client(Calls):
             match kind:
                 case "command.succeeded":
                     reply = decode_value(CommandSucceeded, frame)
-                    self._settle(reply.in_reply_to, reply.data)
+                    self._unanswered.settle(reply.in_reply_to, reply.data)
                 case "command.failed":
                     failed = decode_value(CommandFailed, frame)
-                    self._settle(failed.in_reply_to, failed.data)
+                    self._unanswered.settle(failed.in_reply_to, failed.data)
                 case "handshake.response":
                     pass
                 case _:
                     await self._take_in(decode_event(frame), link)
         except Refused as fault:
             raise Unreadable(fault) from None
-
-    def _settle(self, command_id: CommandId | None, answer: msgspec.Raw | Failure) -> None:
-        pending = None if command_id is None else self._pending.get(command_id)
-        if pending is not None:
-            pending.settle(answer)
 
     async def _take_in(self, event: Event, link: Link) -> None:
         if event.seq == 0:
@@ -308,26 +269,10 @@ class Client(Calls):
 
     async def _catch_up(self, event: Event, link: Link) -> None:
         if isinstance(event.data, ServerStarted):
-            self._give_up_on_effects()
+            self._unanswered.give_up_on_effects()
 
         if event.seq >= self._live_at:
             await self._go_live(link)
-
-    def _give_up_on_effects(self) -> None:
-        """The server is a new one: it does not know the ids of commands the old one was sent."""
-        for pending in self._pending.values():
-            if pending.mutates and pending.sent:
-                pending.settle(
-                    ConnectionLost("The server was restarted; the command may have been done.")
-                )
-
-
-async def _send(link: Link, pending: _Pending) -> None:
-    if not pending.done.is_set():
-        pending.sent = True
-        # A lost connection is noticed by whoever reads it, and the frame is sent on the next one.
-        with contextlib.suppress(ConnectionLost):
-            await link.send(pending.frame)
 
 
 def connect(

@@ -117,6 +117,7 @@ class Daemon:
             files.make_private_directory(layout.state_directory)
             lock = acquire(layout, self._clock)
             stack.callback(lock.release)
+            files.make_private_directory(layout.server_log.parent)
             stack.enter_context(server_log(layout.server_log))
             log.info("Starting Hankweave %s as pid %d", __version__, os.getpid())
             changed = prepare(self._chosen, self._hank, self._settings, self._clock)

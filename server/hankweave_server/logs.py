@@ -18,10 +18,10 @@ from typing import Any
 import structlog
 
 from hankweave_protocol import instants
-from hankweave_server import files
 
 MAX_BYTES = 16 * 1024 * 1024
 BACKUPS = 4
+PRIVATE_FILE = 0o600
 
 Logger = structlog.stdlib.BoundLogger
 
@@ -39,15 +39,14 @@ class _PrivateRotatingHandler(RotatingFileHandler):
         descriptor = os.open(
             self.baseFilename,
             os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW,
-            files.PRIVATE_FILE,
+            PRIVATE_FILE,
         )
         return os.fdopen(descriptor, self.mode, encoding=self.encoding)
 
 
 @contextmanager
 def server_log(path: Path) -> Iterator[None]:
-    """Sends everything logged to the file while the context lasts."""
-    files.make_private_directory(path.parent)
+    """Sends everything logged to the file while the context lasts; its folder must exist."""
     handler = _PrivateRotatingHandler(
         path, maxBytes=MAX_BYTES, backupCount=BACKUPS, encoding="utf-8"
     )

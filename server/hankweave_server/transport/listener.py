@@ -9,78 +9,48 @@ from __future__ import annotations
 
 import errno
 import logging
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
-from dataclasses import dataclass, field
-from itertools import count
-from pathlib import Path
 from typing import Any, cast
 
 import anyio
 from anyio.abc import TaskGroup
 from websockets.asyncio.server import Server, ServerConnection
 from websockets.asyncio.server import serve as serve_websockets
-from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
-from hankweave_protocol.ids import ClientId
 from hankweave_server.clock import Clock, SystemClock
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.transport.answers import AnswerBook
 from hankweave_server.transport.auth import (
     Gate,
     Keyring,
-    is_loopback,
     issued_tokens,
     withdraw_tokens,
 )
 from hankweave_server.transport.connection import (
     MAX_FRAME,
-    POLICY_VIOLATION,
-    Connection,
-    Outlet,
     Shared,
 )
+from hankweave_server.transport.conversation import Conversations, Patience
+from hankweave_server.transport.door_settings import ListenerSettings, refuse_open_doors
 from hankweave_server.transport.doors import Doors
 from hankweave_server.transport.http import Addresses, FrontDoor
 from hankweave_server.transport.hub import Hub
-from hankweave_server.transport.outbox import ClientGone, Outbox, OutboxLimits
-from hankweave_server.transport.sockets import Socket, SocketWire
+from hankweave_server.transport.sockets import Socket
 from hankweave_server.transport.traffic_log import TrafficLog
 
+__all__ = ["Listener", "ListenerSettings", "serve"]
+
 GOING_AWAY = 1001
-HARD_FRAME_LIMIT = 4 * MAX_FRAME  # What is larger than a frame may be is refused and the socket
-# stays open; what is larger than this is not even read, and the socket closes with 1009.
+# A frame that is too large is refused and the socket stays open; one that is larger than this is
+# not even read, and the socket closes with 1009.
+HARD_FRAME_LIMIT = 4 * MAX_FRAME
 
 _log = logging.getLogger("hankweave.transport")
 # websockets logs request lines when debugging, and a request line may hold `?token=`.
 _websockets_log = logging.getLogger("hankweave.transport.websockets")
 _websockets_log.setLevel(logging.ERROR)
-
-
-@dataclass(frozen=True, slots=True)
-class ListenerSettings:
-    """Where and for whom the port is open."""
-
-    controller_token: Path
-    viewer_token: Path
-    traffic_log: Path
-    host: str = "127.0.0.1"
-    port: int = 0
-    """0: any free port."""
-    no_token: bool = False
-    """True: whoever can reach loopback on this machine is a controller."""
-    tls: ssl.SSLContext | None = None
-    names: tuple[str, ...] = ()
-    """Further host names to be spoken to under, beside loopback's."""
-    origins: tuple[str, ...] = ()
-    """Further origins whose pages may connect."""
-    max_connections: int = 1_100
-    handshake_seconds: float = 10.0
-    grace_seconds: float = 2.0
-    """How long clients may take to say goodbye when the server stops."""
-    outbox: OutboxLimits = field(default_factory=OutboxLimits)
 
 
 @asynccontextmanager
@@ -92,7 +62,7 @@ async def serve(
     Raises Stop where the address cannot be had, or must not be: off loopback only with TLS and
     with tokens.
     """
-    _refuse_open_doors(settings)
+    refuse_open_doors(settings)
     clock = clock or SystemClock()
     failure: Exception | None = None
     with _tokens(settings) as keyring:
@@ -132,19 +102,19 @@ class Listener:
         self._doors = doors
         self._settings = settings
         self._gate = gate
-        self._traffic = traffic
         self._group = group
-        self._shared = Shared(doors=doors, gate=gate, answers=AnswerBook(), clock=clock)
-        self._client_numbers = count(1)
         self._sockets: set[Socket] = set()
-        self._conversations: dict[Outbox, anyio.CancelScope] = {}
         self._front_door: FrontDoor | None = None
         self._server: Server | None = None
         self.port = settings.port
-        self.evicted_clients = 0
-        """How many were cut off for being slow."""
         self.hub = Hub(doors.last_seq, lambda frame: traffic.record("out", frame), clock)
         """Where the ledger publishes."""
+        self._conversations = Conversations(
+            Shared(doors=doors, gate=gate, answers=AnswerBook(), clock=clock),
+            self.hub,
+            traffic,
+            Patience(settings.handshake_seconds, settings.outbox),
+        )
 
     @property
     def url(self) -> str:
@@ -160,6 +130,16 @@ class Listener:
     def connections(self) -> int:
         """How many sockets are open, greeted or not."""
         return len(self._sockets)
+
+    @property
+    def evicted_clients(self) -> int:
+        """How many clients were cut off for being slow."""
+        return self._conversations.evicted
+
+    @property
+    def waiting_bytes(self) -> int:
+        """How much waits in all outboxes together."""
+        return self._conversations.waiting_bytes
 
     async def open(self) -> None:
         """Binds the port; raises Stop where that is not possible."""
@@ -205,16 +185,13 @@ class Listener:
             return
 
         server.close(close_connections=False)
-        for outbox in self._conversations:
-            outbox.finish(GOING_AWAY, "server is shutting down")
+        self._conversations.say_goodbye(GOING_AWAY, "server is shutting down")
 
         with anyio.move_on_after(self._settings.grace_seconds):
             await server.wait_closed()
             return
 
-        for scope in self._conversations.values():
-            scope.cancel()
-
+        self._conversations.cancel()
         for socket in tuple(self._sockets):
             socket.transport.abort()
 
@@ -245,67 +222,14 @@ class Listener:
             return
 
         ended = anyio.Event()
-        self._group.start_soon(self._converse, socket, ended)
+        self._group.start_soon(self._hold, socket, ended)
         await ended.wait()
 
-    async def _converse(self, socket: Socket, ended: anyio.Event) -> None:
-        outbox = Outbox(SocketWire(socket), self._settings.outbox, self._count_eviction)
-        connection = Connection(
-            ClientId(f"client-{next(self._client_numbers)}"),
-            socket.peer,
-            socket.role,
-            self._outlet(outbox),
-            self._shared,
-        )
+    async def _hold(self, socket: Socket, ended: anyio.Event) -> None:
         try:
-            with anyio.CancelScope() as scope:
-                self._conversations[outbox] = scope
-                async with anyio.create_task_group() as group:
-                    group.start_soon(outbox.run)
-                    group.start_soon(self._await_handshake, connection, outbox)
-                    await self._listen(socket, connection)
-                    group.cancel_scope.cancel()
-        except Exception:
-            # One conversation's fault must not end the others: this is its outermost frame.
-            _log.exception("A conversation with %s broke.", socket.peer)
+            await self._conversations.hold(socket)
         finally:
-            self.hub.leave(outbox)
-            self._conversations.pop(outbox, None)
-            socket.transport.abort()
             ended.set()
-
-    async def _listen(self, socket: Socket, connection: Connection) -> None:
-        # Commands are never cancelled because their client left: only shutdown does that.
-        try:
-            while True:
-                frame = await socket.recv()
-                self._traffic.record("in", frame if isinstance(frame, bytes) else frame.encode())
-                await connection.receive(frame)
-        except (ConnectionClosed, ClientGone):
-            return
-
-    async def _await_handshake(self, connection: Connection, outbox: Outbox) -> None:
-        with anyio.move_on_after(self._settings.handshake_seconds):
-            await connection.greeted.wait()
-            return
-
-        outbox.finish(POLICY_VIOLATION, "no handshake in time")
-
-    def _outlet(self, outbox: Outbox) -> Outlet:
-        def send(frame: bytes) -> None:
-            self._traffic.record("out", frame)
-            outbox.put(frame)
-
-        return Outlet(
-            send=send,
-            room=outbox.room,
-            join=lambda after: self.hub.join(outbox, after),
-            close=outbox.finish,
-        )
-
-    def _count_eviction(self, why: str) -> None:
-        self.evicted_clients += 1
-        _log.warning("A client was cut off: %s.", why)
 
 
 def _tokens(settings: ListenerSettings) -> AbstractContextManager[Keyring | None]:
@@ -314,18 +238,6 @@ def _tokens(settings: ListenerSettings) -> AbstractContextManager[Keyring | None
 
     withdraw_tokens(settings.controller_token, settings.viewer_token)
     return nullcontext()
-
-
-def _refuse_open_doors(settings: ListenerSettings) -> None:
-    if is_loopback(settings.host):
-        return
-
-    if settings.tls is None or settings.no_token:
-        raise Stop(
-            f"Listening on {settings.host} needs TLS and tokens.",
-            ExitCode.CONFIGURATION,
-            hint="Listen on 127.0.0.1, or give a certificate.",
-        )
 
 
 def _cannot_listen(settings: ListenerSettings, error: OSError) -> Stop:

@@ -318,8 +318,8 @@ def test_a_reader_never_sees_a_torn_or_absent_state(layout: Layout):
 
     def read() -> None:
         while not stop.is_set():
-            for path in (layout.state, layout.state_backup):
-                seen.append(state_in(path).last_event_seq)
+            paths = (layout.state, layout.state_backup)
+            seen.extend(state_in(path).last_event_seq for path in paths)
 
     with_reader = threading.Thread(target=read)
     with_reader.start()

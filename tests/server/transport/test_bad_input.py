@@ -90,17 +90,11 @@ async def test_bad_input_is_refused_with_a_code_and_a_path(tmp_path: Path, what:
         assert (await other.hear())["seq"] == 1, "the other client hears of events only"
 
 
-@pytest.mark.parametrize("what", BAD)
+@pytest.mark.parametrize("what", [what for what in BAD if "a seq" not in what])
 async def test_a_client_of_hankweave_gets_the_error_event(tmp_path: Path, what: str) -> None:
     """Without protocolVersion the same faults come as targeted `error` events without a seq."""
     frame, code, _, _ = BAD[what]
-    if "protocolVersion" in str(frame):
-        pytest.skip("this frame itself asks for replies")
-
-    async with (
-        small_server(tmp_path) as server,
-        server.raw(mode="readandwrite") as client,
-    ):
+    async with small_server(tmp_path) as server, server.raw(mode="readandwrite") as client:
         await client.say(frame)
         error = await client.hear()
         assert error.keys() == {"id", "timestamp", "type", "data"}

@@ -48,7 +48,7 @@ async def publish_paced(rest: SmallRest, server: SmallServer) -> int:
     most = 0
     for _ in range(EVENTS):
         rest.publish(Info(message=BIG))
-        waiting = sum(each.waiting_bytes for each in server.listener._conversations)
+        waiting = server.listener.waiting_bytes
         most = max(most, waiting)
         await asyncio.sleep(0)
 

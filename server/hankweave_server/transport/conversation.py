@@ -1,0 +1,110 @@
+"""What runs for each socket: a reader, a sender, and a deadline for the handshake."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from itertools import count
+
+import anyio
+from websockets.exceptions import ConnectionClosed
+
+from hankweave_protocol.ids import ClientId
+from hankweave_server.transport.connection import POLICY_VIOLATION, Connection, Outlet, Shared
+from hankweave_server.transport.hub import Hub
+from hankweave_server.transport.outbox import ClientGone, Outbox, OutboxLimits
+from hankweave_server.transport.sockets import Socket, SocketWire
+from hankweave_server.transport.traffic_log import TrafficLog
+
+_log = logging.getLogger("hankweave.transport")
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long clients are waited for, and for how much."""
+
+    handshake_seconds: float
+    outbox: OutboxLimits
+
+
+class Conversations:
+    """All conversations of one listener."""
+
+    def __init__(self, shared: Shared, hub: Hub, traffic: TrafficLog, patience: Patience) -> None:
+        self._shared = shared
+        self._hub = hub
+        self._traffic = traffic
+        self._patience = patience
+        self._numbers = count(1)
+        self._scopes: dict[Outbox, anyio.CancelScope] = {}
+        self.evicted = 0
+
+    @property
+    def waiting_bytes(self) -> int:
+        return sum(outbox.waiting_bytes for outbox in self._scopes)
+
+    async def hold(self, socket: Socket) -> None:
+        """Talks with one client until it leaves, is cut off, or the server stops."""
+        outbox = Outbox(SocketWire(socket), self._patience.outbox, self._count_eviction)
+        client_id = ClientId(f"client-{next(self._numbers)}")
+        connection = Connection(
+            client_id, socket.peer, socket.role, self._outlet(outbox), self._shared
+        )
+        try:
+            with anyio.CancelScope() as scope:
+                self._scopes[outbox] = scope
+                async with anyio.create_task_group() as group:
+                    group.start_soon(outbox.run)
+                    group.start_soon(self._await_handshake, connection, outbox)
+                    await self._listen(socket, connection)
+                    group.cancel_scope.cancel()
+        except Exception:
+            # One conversation's fault must not end the others: this is its outermost frame.
+            _log.exception("The conversation with %s at %s broke", client_id, socket.peer)
+        finally:
+            self._hub.leave(outbox)
+            self._scopes.pop(outbox, None)
+            socket.transport.abort()
+
+    def say_goodbye(self, code: int, reason: str) -> None:
+        """Lets every conversation end after what it has yet to send."""
+        for outbox in self._scopes:
+            outbox.finish(code, reason)
+
+    def cancel(self) -> None:
+        """Ends every conversation, whatever it is doing."""
+        for scope in self._scopes.values():
+            scope.cancel()
+
+    async def _listen(self, socket: Socket, connection: Connection) -> None:
+        # A command is never cancelled because its client left: only the server's end does that.
+        try:
+            while True:
+                frame = await socket.recv()
+                self._traffic.record("in", frame if isinstance(frame, bytes) else frame.encode())
+                await connection.receive(frame)
+        except (ConnectionClosed, ClientGone):
+            return
+
+    async def _await_handshake(self, connection: Connection, outbox: Outbox) -> None:
+        with anyio.move_on_after(self._patience.handshake_seconds):
+            await connection.greeted.wait()
+            return
+
+        outbox.finish(POLICY_VIOLATION, "no handshake in time")
+
+    def _outlet(self, outbox: Outbox) -> Outlet:
+        def send(frame: bytes) -> None:
+            self._traffic.record("out", frame)
+            outbox.put(frame)
+
+        return Outlet(
+            send=send,
+            room=outbox.room,
+            join=lambda after: self._hub.join(outbox, after),
+            close=outbox.finish,
+        )
+
+    def _count_eviction(self, why: str) -> None:
+        self.evicted += 1
+        _log.warning("A client was cut off: %s", why)

@@ -1,0 +1,577 @@
+"""The one writer: one order for state, journal and everybody who listens."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hankweave_protocol import codec
+from hankweave_protocol.events import Info, Pong, StateTransition
+from hankweave_protocol.ids import CodonId, RunId
+from hankweave_protocol.state import EMPTY_STATE, State
+from hankweave_protocol.transitions import (
+    CodonStarted,
+    CodonTransitioned,
+    CostsIncremented,
+    InitialCheckpointSet,
+    RunStarted,
+)
+from hankweave_server import files
+from hankweave_server.domain.lifecycle import IllegalTransition
+from hankweave_server.domain.replay import fold
+from hankweave_server.layout import Layout
+from hankweave_server.ledger import journal as journal_module
+from hankweave_server.ledger import ledger as ledger_module
+from hankweave_server.ledger.ledger import Ledger, LedgerFailed, Published
+from support.histories import (
+    SteppingClock,
+    a_run,
+    completed,
+    legal_moves,
+    preparing,
+    running,
+    sha,
+    some_tokens,
+)
+
+RUN = a_run().run_id
+OBSERVE = CodonId("observe")
+TICK = CostsIncremented(run_id=RUN, codon_id=OBSERVE, cost=0.25, tokens=some_tokens(1), messages=1)
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    return Layout.of_execution(tmp_path)
+
+
+@asynccontextmanager
+async def open_ledger(layout: Layout) -> AsyncIterator[Ledger]:
+    """An open ledger whose writer runs."""
+    ledger = await Ledger.open(layout, SteppingClock())
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ledger.run)
+        yield ledger
+        await ledger.aclose()
+
+
+def state_in(path: Path) -> State:
+    return msgspec.json.decode(path.read_bytes(), type=State)
+
+
+def journal_in(layout: Layout) -> list[bytes]:
+    return layout.journal.read_bytes().splitlines()
+
+
+def info(text: str) -> Info:
+    return Info(message=text)
+
+
+# --- recording ------------------------------------------------------------------------------------
+
+
+async def test_what_was_recorded_is_on_disk_before_the_caller_goes_on(layout: Layout):
+    """When `record` returns, journal and state.json hold the batch."""
+    async with open_ledger(layout) as ledger:
+        published = await ledger.record(RunStarted(run=a_run()), info("begun"))
+        assert [each.event.seq for each in published] == [1, 2]
+        assert journal_in(layout) == [each.frame for each in published]
+        assert state_in(layout.state) == ledger.state == ledger.durable_state
+        assert ledger.state.last_event_seq == ledger.last_seq == 2
+
+
+async def test_a_transition_becomes_an_event_that_says_what_it_led_to(layout: Layout):
+    """`state.transition` carries type, transition, summary and whom it is about."""
+    async with open_ledger(layout) as ledger:
+        await ledger.record(RunStarted(run=a_run()))
+        transition = CodonStarted(run_id=RUN, codon=preparing())
+        (published,) = await ledger.record(transition, causes=("command-7", 1))
+
+    event = codec.decode_event(published.frame)
+    assert isinstance(event.data, StateTransition)
+    assert event.data.transition_type == "CodonStarted"
+    assert codec.decode_transition(event.data) == transition
+    assert event.data.resulting_state.current_run_id == RUN
+    assert (event.run_id, event.codon_id) == (RUN, OBSERVE)
+    assert (event.data.run_id, event.data.codon_id) == (RUN, OBSERVE)
+    assert event.causes == ("command-7", 1)
+    assert event.timestamp == "2025-01-04T12:00:00.002Z"
+
+
+async def test_an_event_is_about_the_current_run_unless_it_says_otherwise(layout: Layout):
+    """The envelope names a run wherever there is one."""
+    async with open_ledger(layout) as ledger:
+        (before,) = await ledger.record(info("before any run"))
+        await ledger.record(RunStarted(run=a_run()))
+        (within,) = await ledger.record(info("within"))
+        (about,) = await ledger.record(info("about"), run_id=RunId("x"), codon_id=OBSERVE)
+
+    assert before.event.run_id is None
+    assert within.event.run_id == RUN
+    assert (about.event.run_id, about.event.codon_id) == ("x", OBSERVE)
+
+
+async def test_the_state_is_decided_before_the_first_await(layout: Layout):
+    """Who decides next sees what was decided, though it is not yet written."""
+    ledger = await Ledger.open(layout, SteppingClock())
+    await ledger.post(RunStarted(run=a_run()))
+    assert ledger.state.current_run_id == RUN
+    assert ledger.durable_state == EMPTY_STATE
+    assert (ledger.last_seq, ledger.history(0)) == (0, [])
+    await ledger.aclose()
+    assert state_in(layout.state).current_run_id == RUN
+
+
+async def test_an_illegal_batch_changes_nothing(layout: Layout):
+    """If one entry cannot be, none of the batch is: no seq, no line, no word to anybody."""
+    async with open_ledger(layout) as ledger:
+        await ledger.record(RunStarted(run=a_run(codons=(running(),))))
+        before, lines = ledger.state, journal_in(layout)
+        heard: list[Published] = []
+        with ledger.subscribe(heard.append), pytest.raises(IllegalTransition):
+            await ledger.record(
+                info("first"),
+                CodonTransitioned(run_id=RUN, from_status="running", codon=preparing()),
+            )
+
+        assert ledger.state is before
+        await ledger.flush()
+        assert (journal_in(layout), heard) == (lines, [])
+        (after,) = await ledger.record(info("after"))
+        assert after.event.seq == 2
+
+
+async def test_what_answers_one_client_is_not_for_the_journal(layout: Layout):
+    """A pong is refused, and leaves no gap."""
+    async with open_ledger(layout) as ledger:
+        with pytest.raises(ValueError, match="pong"):
+            await ledger.record(Pong(message="pong", timestamp=""))
+
+        (after,) = await ledger.record(info("after"))
+        assert after.event.seq == 1
+
+
+async def test_text_that_cannot_be_encoded_changes_nothing(layout: Layout):
+    """A lone surrogate is the caller's error, not a hole in the journal."""
+    async with open_ledger(layout) as ledger:
+        with pytest.raises(UnicodeError):
+            await ledger.record(info("fine"), info("\ud800"))
+
+        assert ledger.state == EMPTY_STATE
+
+
+# --- durability -----------------------------------------------------------------------------------
+
+
+class Syncs:
+    """Counts fdatasync calls and lets them do their work."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        real = os.fdatasync
+
+        def counted(descriptor: int) -> None:
+            self.count += 1
+            real(descriptor)
+
+        monkeypatch.setattr(journal_module.os, "fdatasync", counted)
+
+
+async def test_posted_events_are_synced_soon_without_being_asked(layout: Layout, monkeypatch):
+    """Chatty events are told at once and durable within the settle time, by one sync."""
+    syncs = Syncs(monkeypatch)
+    async with open_ledger(layout) as ledger:
+        for number in range(50):
+            await ledger.post(info(str(number)))
+
+        with anyio.fail_after(5):
+            while ledger.last_seq < 50:
+                await anyio.lowlevel.checkpoint()
+
+            while not syncs.count:
+                await anyio.lowlevel.checkpoint()
+
+        assert syncs.count == 1
+
+
+async def test_costs_reach_the_state_file_without_a_save_each(layout: Layout, monkeypatch):
+    """A hundred ticks are a few saves, and the last one is saved without another event."""
+    async with open_ledger(layout) as ledger:
+        await ledger.record(RunStarted(run=a_run(codons=(running(),))))
+        saves = 0
+        real = files.write_private
+
+        def counted(*arguments, **named) -> None:
+            nonlocal saves
+            saves += 1
+            real(*arguments, **named)
+
+        monkeypatch.setattr(files, "write_private", counted)
+        for _ in range(100):
+            await ledger.post(TICK)
+
+        with anyio.fail_after(5):
+            while state_in(layout.state).last_event_seq < 101:
+                await anyio.lowlevel.checkpoint()
+
+        assert 1 <= saves < 20
+
+
+async def test_a_posted_transition_is_saved_at_once(layout: Layout):
+    """state.json never lags behind a codon or run transition that was told."""
+    async with open_ledger(layout) as ledger:
+        saved: list[int] = []
+
+        def look(published: Published) -> None:
+            saved.append(state_in(layout.state).last_event_seq)
+
+        with ledger.subscribe(look):
+            await ledger.post(RunStarted(run=a_run()))
+            await ledger.flush()
+
+        assert saved == [1]
+
+
+async def test_a_flush_leaves_nothing_to_replay(layout: Layout):
+    """After it, state.json is at the journal's last event."""
+    async with open_ledger(layout) as ledger:
+        await ledger.record(RunStarted(run=a_run(codons=(running(),))))
+        await ledger.post(TICK, info("a"))
+        await ledger.flush()
+        assert state_in(layout.state) == ledger.state
+        assert len(journal_in(layout)) == ledger.last_seq == 3
+
+
+async def test_a_cancelled_caller_has_recorded_all_the_same(layout: Layout):
+    """What was decided is written, whoever waits for it."""
+    async with open_ledger(layout) as ledger:
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await ledger.record(info("decided"))
+
+        await ledger.flush()
+        assert len(journal_in(layout)) == 1
+
+
+async def test_a_cancelled_writer_writes_what_was_decided(layout: Layout):
+    """Nothing that a caller was given a seq for is lost in an orderly end."""
+    ledger = await Ledger.open(layout, SteppingClock())
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ledger.run)
+        await ledger.record(RunStarted(run=a_run()))
+        for number in range(20):
+            await ledger.post(info(str(number)))
+
+        tasks.cancel_scope.cancel()
+
+    assert len(journal_in(layout)) == 21
+    assert state_in(layout.state).last_event_seq == 21
+    with pytest.raises(LedgerFailed, match="closed"):
+        await ledger.post(info("too late"))
+
+
+async def test_closing_twice_or_before_running_is_harmless(layout: Layout):
+    """Whoever ends first, the ledger ends once."""
+    ledger = await Ledger.open(layout, SteppingClock())
+    await ledger.post(info("one"))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ledger.aclose)
+        tasks.start_soon(ledger.run)
+        tasks.start_soon(ledger.aclose)
+
+    assert len(journal_in(layout)) == 1
+
+
+async def test_posting_waits_for_a_disk_that_cannot_keep_up(layout: Layout, monkeypatch):
+    """The queue is bounded: a talkative agent is held back, and nothing it said is lost."""
+    monkeypatch.setattr(ledger_module, "PENDING_LIMIT", 10)
+    most = 0
+    async with open_ledger(layout) as ledger:
+        for number in range(500):
+            await ledger.post(info(str(number)))
+            most = max(most, ledger.state.last_event_seq - ledger.last_seq)
+
+        await ledger.flush()
+
+    assert len(journal_in(layout)) == 500
+    assert most <= 11
+
+
+# --- one order ------------------------------------------------------------------------------------
+
+
+async def test_everybody_hears_the_same_events_in_the_journals_order(layout: Layout):
+    """Under many writers at once there is one order, and it has no gap."""
+    heard: list[list[bytes]] = [[], [], []]
+    async with open_ledger(layout) as ledger:
+
+        async def talk(name: int) -> None:
+            for number in range(20):
+                if number % 3:
+                    await ledger.post(info(f"{name}/{number}"))
+                else:
+                    await ledger.record(info(f"{name}/{number}"), info("and more"))
+
+                await anyio.lowlevel.checkpoint()
+
+        with (
+            ledger.subscribe(lambda each: heard[0].append(each.frame)),
+            ledger.subscribe(lambda each: heard[1].append(each.frame)),
+            ledger.subscribe(lambda each: heard[2].append(each.frame)),
+        ):
+            async with anyio.create_task_group() as tasks:
+                for name in range(8):
+                    tasks.start_soon(talk, name)
+
+            await ledger.flush()
+
+    lines = journal_in(layout)
+    assert heard == [lines, lines, lines]
+    assert [codec.decode_event(line).seq for line in lines] == list(range(1, len(lines) + 1))
+    for name in range(8):
+        own = [line for line in lines if f'"{name}/'.encode() in line]
+        numbers = [int(line.split(b'"')[-2].rpartition(b"/")[2]) for line in map(_message, own)]
+        assert numbers == list(range(20))
+
+
+def _message(line: bytes) -> bytes:
+    data = codec.decode_event(line).data
+    assert isinstance(data, Info)
+    return b'"' + data.message.encode() + b'"'
+
+
+async def test_a_late_joiner_has_no_gap_and_no_duplicate(layout: Layout):
+    """History and subscription, taken in one stretch at any moment, are the whole journal."""
+    async with open_ledger(layout) as ledger:
+        joined: list[list[bytes]] = []
+
+        async def join() -> None:
+            frames: list[bytes] = []
+            joined.append(frames)
+            with ledger.subscribe(lambda each: frames.append(each.frame)):
+                frames.extend(ledger.history(0))
+                with anyio.fail_after(10):
+                    while len(frames) < 200:
+                        await anyio.lowlevel.checkpoint()
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(200):
+                await ledger.post(info(str(number)))
+                if number % 20 == 0:
+                    tasks.start_soon(join)
+                    await anyio.lowlevel.checkpoint()
+
+        lines = journal_in(layout)
+        assert joined == [lines] * 10
+
+
+async def test_the_history_can_be_had_in_pieces(layout: Layout):
+    """`history` pages forward, `tail` takes the newest."""
+    async with open_ledger(layout) as ledger:
+        for number in range(10):
+            await ledger.post(info(str(number)))
+
+        await ledger.flush()
+        lines = journal_in(layout)
+        assert ledger.history(3, 4) == lines[3:7]
+        assert ledger.history(8) == lines[8:]
+        assert ledger.history(10) == ledger.history(11, 5) == []
+        assert ledger.tail(3) == lines[-3:]
+        assert ledger.tail(99) == lines
+
+
+async def test_who_no_longer_listens_hears_nothing(layout: Layout):
+    """A subscription ends with its block."""
+    heard: list[Published] = []
+    async with open_ledger(layout) as ledger:
+        with ledger.subscribe(heard.append):
+            await ledger.record(info("one"))
+
+        await ledger.record(info("two"))
+
+    assert [each.event.seq for each in heard] == [1]
+
+
+async def test_the_loop_goes_on_while_the_disk_does_not(layout: Layout, monkeypatch):
+    """A sync that hangs delays who waits for it, and nobody else."""
+    release, real = threading.Event(), os.fdatasync
+
+    def slow(descriptor: int) -> None:
+        assert release.wait(10)
+        real(descriptor)
+
+    async with open_ledger(layout) as ledger:
+        await ledger.record(RunStarted(run=a_run(codons=(running(),))))
+        monkeypatch.setattr(journal_module.os, "fdatasync", slow)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ledger.record, info("waits"))
+            for _ in range(100):
+                await ledger.post(TICK)
+                await anyio.lowlevel.checkpoint()
+
+            assert ledger.state.last_event_seq == 102
+            assert ledger.last_seq == 1
+            release.set()
+
+        await ledger.flush()
+        assert ledger.last_seq == 102
+
+
+# --- failure --------------------------------------------------------------------------------------
+
+
+def _fails(number: int):
+    def call(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return call
+
+
+FAULTS = [
+    (journal_module.os, "fdatasync", errno.EIO),
+    (files, "write_all", errno.ENOSPC),
+    (files, "write_private", errno.ENOSPC),
+    (files, "sync_directory", errno.EIO),
+]
+
+
+@pytest.mark.parametrize(("place", "name", "number"), FAULTS, ids=lambda each: str(each))
+async def test_after_a_failed_write_nothing_is_told_or_written(
+    layout: Layout, monkeypatch, place, name: str, number: int
+):
+    """All who wait and all who come later are told so; the next start reads a sound journal."""
+    heard: list[int] = []
+    failures: list[LedgerFailed] = []
+    with pytest.raises(BaseExceptionGroup) as ended:
+        async with open_ledger(layout) as ledger:
+            await ledger.record(RunStarted(run=a_run()))
+            with ledger.subscribe(lambda each: heard.append(each.event.seq)):
+                monkeypatch.setattr(place, name, _fails(number))
+
+                async def attempt(seq: int) -> None:
+                    try:
+                        await ledger.record(InitialCheckpointSet(checkpoint_sha=sha(seq)))
+                    except LedgerFailed as failure:
+                        failures.append(failure)
+
+                with anyio.CancelScope(shield=True):
+                    async with anyio.create_task_group() as tasks:
+                        for seq in range(2, 5):
+                            tasks.start_soon(attempt, seq)
+
+                    assert ledger.failed.is_set()
+                    await attempt(5)
+                    with pytest.raises(LedgerFailed):
+                        await ledger.post(info("later"))
+
+                    with pytest.raises(LedgerFailed):
+                        await ledger.flush()
+
+    assert ended.group_contains(LedgerFailed)
+    assert len(failures) == 4
+    assert all(isinstance(failure.__cause__, Exception) for failure in failures)
+    assert heard == []
+    monkeypatch.undo()
+    again = await Ledger.open(layout, SteppingClock())
+    assert again.repair is None
+    assert again.state == fold(map(codec.decode_event, journal_in(layout)))
+    assert again.state.current_run_id == RUN
+    await again.aclose()
+
+
+async def test_a_journal_that_failed_ends_with_its_last_told_event(layout: Layout, monkeypatch):
+    """The batch that failed leaves not a byte behind."""
+    with pytest.raises(BaseExceptionGroup):
+        async with open_ledger(layout) as ledger:
+            await ledger.record(info("told"))
+            before = layout.journal.read_bytes()
+            monkeypatch.setattr(journal_module.os, "fdatasync", _fails(errno.EIO))
+            await ledger.record(info("not told"), info("nor this"))
+
+    assert layout.journal.read_bytes() == before
+
+
+# --- the fold -------------------------------------------------------------------------------------
+
+
+walks = st.lists(
+    st.tuples(st.integers(min_value=0, max_value=10_000), st.sampled_from("rpb")),
+    min_size=1,
+    max_size=25,
+)
+
+
+@given(walks)
+@settings(max_examples=40, deadline=None)
+def test_the_state_is_the_fold_of_the_journal_at_every_prefix(choices: list[tuple[int, str]]):
+    """However a legal history was recorded, each prefix of the file folds to the state it had."""
+    with tempfile.TemporaryDirectory() as directory:
+        anyio.run(_record_and_fold, Layout.of_execution(Path(directory)), choices)
+
+
+async def _record_and_fold(layout: Layout, choices: list[tuple[int, str]]) -> None:
+    states = {0: EMPTY_STATE}
+    async with open_ledger(layout) as ledger:
+        for number, (choice, how) in enumerate(choices, start=1):
+            moves = legal_moves(ledger.state, number)
+            move = moves[choice % len(moves)]
+            if how == "r":
+                await ledger.record(move)
+            elif how == "p":
+                await ledger.post(move)
+            else:
+                await ledger.post(info("before"))
+                states[ledger.state.last_event_seq] = ledger.state
+                await ledger.post(move)
+
+            states[ledger.state.last_event_seq] = ledger.state
+
+        await ledger.flush()
+        assert await ledger.state_at(len(choices)) == states[len(choices)]
+
+    lines = journal_in(layout)
+    assert sorted(states) == list(range(len(lines) + 1))
+    for seq in range(len(lines) + 1):
+        assert fold(map(codec.decode_event, lines[:seq])) == states[seq]
+
+    assert state_in(layout.state) == states[len(lines)]
+
+
+async def test_many_events_are_written_in_few_writes(layout: Layout, monkeypatch):
+    """Fifty thousand posted events are all there, in order, by far fewer writes than events."""
+    writes = 0
+    real = files.write_all
+
+    def counted(descriptor: int, data: bytes) -> None:
+        nonlocal writes
+        writes += 1
+        real(descriptor, data)
+
+    async with open_ledger(layout) as ledger:
+        monkeypatch.setattr(files, "write_all", counted)
+        for number in range(50_000):
+            await ledger.post(info(str(number)))
+
+        await ledger.flush()
+        assert ledger.last_seq == 50_000
+        assert writes < 500
+        assert codec.decode_event(ledger.history(41_999, 1)[0]).data == info("41999")
+
+
+async def test_a_terminal_record_ends_what_can_be_counted(layout: Layout):
+    """Costs that come after a codon's end are refused, not put on another record."""
+    async with open_ledger(layout) as ledger:
+        await ledger.record(RunStarted(run=a_run(codons=(running(),))))
+        await ledger.record(CodonTransitioned(run_id=RUN, from_status="running", codon=completed()))
+        with pytest.raises(Exception, match="not active"):
+            await ledger.post(TICK)

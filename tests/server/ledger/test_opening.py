@@ -1,0 +1,409 @@
+"""What a start makes of the journal and state files it finds."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hankweave_protocol import codec
+from hankweave_protocol.events import Event, Info, StateRecovered
+from hankweave_protocol.ids import CodonId, EventSeq
+from hankweave_protocol.state import EMPTY_STATE, State
+from hankweave_protocol.transitions import (
+    CodonStarted,
+    CodonTransitioned,
+    CostsIncremented,
+    InitialCheckpointSet,
+    PlanSet,
+    RunCompleted,
+    RunStarted,
+)
+from hankweave_server.domain.replay import fold
+from hankweave_server.layout import Layout
+from hankweave_server.ledger.journal import JournalCorrupt
+from hankweave_server.ledger.ledger import Ledger
+from support.histories import (
+    LATER,
+    SteppingClock,
+    a_plan,
+    a_run,
+    initializing,
+    preparing,
+    running,
+    sha,
+    some_tokens,
+    starting,
+)
+
+RUN = a_run().run_id
+OBSERVE = CodonId("observe")
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    return Layout.of_execution(tmp_path)
+
+
+async def opened(layout: Layout, rebuild: Callable[[], State] | None = None) -> Ledger:
+    """Opens and closes the ledger; what it found can still be asked."""
+    ledger = await Ledger.open(layout, SteppingClock(), rebuild=rebuild)
+    await ledger.aclose()
+    return ledger
+
+
+async def with_history(layout: Layout) -> State:
+    """Lets a server write a history and end in good order."""
+    ledger = await Ledger.open(layout, SteppingClock())
+    await ledger.post(PlanSet(execution_plan=a_plan("observe", "review#0")))
+    await ledger.post(RunStarted(run=a_run()), InitialCheckpointSet(checkpoint_sha=sha(1)))
+    await ledger.post(CodonStarted(run_id=RUN, codon=preparing()))
+    await ledger.aclose()
+    ledger = await Ledger.open(layout, SteppingClock())
+    for before, to in (
+        ("preparing", starting()),
+        ("starting", initializing()),
+        ("initializing", running()),
+    ):
+        await ledger.post(CodonTransitioned(run_id=RUN, from_status=before, codon=to))  # type: ignore[arg-type]
+
+    for _ in range(5):
+        await ledger.post(
+            CostsIncremented(run_id=RUN, codon_id=OBSERVE, cost=0.1, tokens=some_tokens()),
+            Info(message="Erdbeben 🌏"),
+        )
+
+    await ledger.aclose()
+    return ledger.state
+
+
+def names(layout: Layout) -> list[str]:
+    return sorted(os.listdir(layout.state_directory))
+
+
+def told(ledger: Ledger) -> StateRecovered:
+    assert ledger.recovery is not None
+    return ledger.recovery
+
+
+def truncated(layout: Layout, lines: int) -> None:
+    kept = layout.journal.read_bytes().splitlines(keepends=True)[:-lines]
+    layout.journal.write_bytes(b"".join(kept))
+
+
+def fold_of(layout: Layout) -> State:
+    return fold(map(codec.decode_event, layout.journal.read_bytes().splitlines()))
+
+
+async def test_a_new_directory_begins_empty_and_says_nothing(layout: Layout):
+    """There is nothing to recover where there was nothing."""
+    ledger = await opened(layout)
+    assert (ledger.state, ledger.recovery, ledger.repair) == (EMPTY_STATE, None, None)
+    assert names(layout) == ["events", "state.json"]
+
+
+async def test_an_orderly_end_is_simply_gone_on_from(layout: Layout):
+    """The next start has the same state and nothing to tell."""
+    state = await with_history(layout)
+    ledger = await opened(layout)
+    assert (ledger.state, ledger.recovery, ledger.repair) == (state, None, None)
+    assert fold_of(layout) == state
+
+
+async def test_the_tail_is_replayed_over_an_older_state(layout: Layout):
+    """A server that died before it saved left a state that the journal leads on from."""
+    state = await with_history(layout)
+    layout.state_backup.replace(layout.state)
+    ledger = await opened(layout)
+    assert (ledger.state, ledger.recovery) == (state, None)
+
+
+async def test_a_torn_tail_is_cut_and_told(layout: Layout):
+    """The repair says where the bytes are, and the state is that of the whole lines."""
+    state = await with_history(layout)
+    with layout.journal.open("ab") as journal:
+        journal.write(b'{"id":"torn","seq":17,"ty')
+
+    ledger = await opened(layout)
+    assert ledger.state == state
+    assert ledger.repair is not None
+    quarantine = layout.journal.with_name(ledger.repair.quarantine)
+    assert quarantine.read_bytes() == b'{"id":"torn","seq":17,"ty'
+    assert ledger.repair.bytes == 25
+
+
+async def test_zeros_in_the_state_give_way_to_the_backup_and_the_tail(layout: Layout):
+    """The backup is older; the journal leads it to where the state was."""
+    state = await with_history(layout)
+    layout.state.write_bytes(b"\0" * 2048)
+    ledger = await opened(layout)
+    assert ledger.state == state
+    assert told(ledger).source == "backup"
+    assert [error.type for error in told(ledger).errors] == ["corrupted_data"]
+    assert [name for name in names(layout) if "corrupt" in name] == list(told(ledger).kept)
+    assert (await opened(layout)).recovery is None
+
+
+async def test_two_bad_state_files_are_rebuilt_from_the_journal(layout: Layout):
+    """What the journal folds to is the state that was lost; both originals are kept."""
+    state = await with_history(layout)
+    layout.state.write_bytes(b"{}")
+    layout.state_backup.write_bytes(b"")
+    ledger = await opened(layout)
+    assert ledger.state == state
+    assert told(ledger).source == "journal"
+    assert len(told(ledger).kept) == 2
+
+
+async def test_missing_state_files_are_rebuilt_from_the_journal(layout: Layout):
+    """A deleted state.json is no fresh start."""
+    state = await with_history(layout)
+    layout.state.unlink()
+    layout.state_backup.unlink()
+    ledger = await opened(layout)
+    assert ledger.state == state
+    assert told(ledger).source == "journal"
+
+
+async def test_a_state_ahead_of_its_journal_is_not_believed(layout: Layout):
+    """Events that the journal lost did not happen; the state is what is left of it folds to."""
+    await with_history(layout)
+    truncated(layout, 5)
+    expected = fold_of(layout)
+    ledger = await opened(layout)
+    assert ledger.state == expected
+    assert told(ledger).source == "backup"
+    assert "ahead" in told(ledger).errors[0].message or "ends at" in told(ledger).errors[0].message
+    assert told(ledger).kept
+
+
+async def test_a_state_and_backup_ahead_of_the_journal_are_folded_anew(layout: Layout):
+    """Where the backup is ahead as well, the whole journal is folded."""
+    await with_history(layout)
+    truncated(layout, 15)
+    expected = fold_of(layout)
+    assert expected.last_event_seq == 2
+    ledger = await opened(layout)
+    assert ledger.state == expected
+    assert told(ledger).source == "journal"
+    assert len(told(ledger).kept) == 2
+    assert (await opened(layout)).recovery is None
+
+
+async def test_a_state_that_the_journal_does_not_lead_on_from_is_folded_anew(layout: Layout):
+    """A state of another history is found out where the tail contradicts it."""
+    state = await with_history(layout)
+    other = msgspec.structs.replace(EMPTY_STATE, last_event_seq=3)
+    layout.state.write_bytes(codec.encode(other))
+    ledger = await opened(layout)
+    assert ledger.state == state
+    assert told(ledger).source == "journal"
+
+
+async def test_a_lost_journal_begins_anew_with_the_state_as_its_past(layout: Layout):
+    """Nothing is started empty: the state is written down as the first events."""
+    state = await with_history(layout)
+    layout.journal.unlink()
+    ledger = await opened(layout)
+    assert told(ledger).source == "primary"
+    assert "journal is gone" in told(ledger).errors[0].message
+    assert ledger.state.runs == state.runs
+    assert ledger.state.execution_plan == state.execution_plan
+    assert fold_of(layout) == ledger.state
+    assert (await opened(layout)).recovery is None
+
+
+async def test_with_everything_lost_the_repository_is_asked(layout: Layout):
+    """What the shadow repository knows becomes the past of a new journal."""
+    past = msgspec.structs.replace(
+        EMPTY_STATE, runs=(a_run(codons=(running(),)),), initial_checkpoint=sha(1)
+    )
+    ledger = await opened(layout, lambda: past)
+    assert told(ledger).source == "repository"
+    assert ledger.state.runs == past.runs
+    assert ledger.state.current_run_id == RUN
+    assert fold_of(layout) == ledger.state
+
+
+async def test_the_repository_is_not_asked_where_the_journal_knows(layout: Layout):
+    """The journal carries more than the commits do."""
+    await with_history(layout)
+    layout.state.unlink()
+    layout.state_backup.unlink()
+
+    def rebuild() -> State:
+        raise AssertionError("the journal is there")
+
+    await opened(layout, rebuild)
+
+
+async def test_a_fresh_start_over_damaged_files_is_never_silent(layout: Layout):
+    """With neither journal nor repository there is only an empty state, and it is said."""
+    layout.state_directory.mkdir()
+    layout.state.write_bytes(b"garbage")
+    ledger = await opened(layout, lambda: EMPTY_STATE)
+    assert ledger.state == EMPTY_STATE
+    assert told(ledger).source == "fresh"
+    assert told(ledger).errors
+    assert len(told(ledger).kept) == 1
+
+
+async def test_a_damaged_journal_stops_the_start(layout: Layout):
+    """A bad line before good ones is for a person to decide; nothing is touched."""
+    await with_history(layout)
+    content = layout.journal.read_bytes().replace(b'"seq":3', b'"seq":x', 1)
+    layout.journal.write_bytes(content)
+    with pytest.raises(JournalCorrupt) as caught:
+        await opened(layout)
+
+    assert caught.value.line == 3
+    assert layout.journal.read_bytes() == content
+
+
+async def test_a_history_that_contradicts_itself_stops_the_start(layout: Layout):
+    """A transition that cannot be folded is named by its line."""
+    await with_history(layout)
+    layout.state.unlink()
+    layout.state_backup.unlink()
+    with layout.journal.open("ab") as journal:
+        first = layout.journal.read_bytes().splitlines()[1]
+        count = len(layout.journal.read_bytes().splitlines())
+        journal.write(first.replace(b'"seq":2', b'"seq":%d' % (count + 1), 1) + b"\n")
+
+    with pytest.raises(JournalCorrupt, match="already") as caught:
+        await opened(layout)
+
+    assert caught.value.line == count + 1
+
+
+# --- Hankweave's directories ----------------------------------------------------------------------
+
+
+def hankweave_wrote(layout: Layout) -> None:
+    run = a_run(codons=(running(),))
+    ended = msgspec.structs.replace(run, status="completed", end_time=LATER)
+    state = json.loads(
+        codec.encode(
+            msgspec.structs.replace(
+                EMPTY_STATE, runs=(ended,), execution_plan=a_plan("observe"), schema_version=0
+            )
+        )
+    )
+    event = {"id": "x", "timestamp": LATER, "type": "info", "data": {"message": "old"}}
+    layout.journal.parent.mkdir(parents=True)
+    layout.journal.write_text(f"{json.dumps(event)}\n" * 3, encoding="utf-8")
+    layout.state.write_text(json.dumps(state), encoding="utf-8")
+
+
+async def test_an_execution_of_hankweave_is_taken_over(layout: Layout):
+    """Its state becomes the past of our journal; its own journal is kept beside it."""
+    hankweave_wrote(layout)
+    old = layout.journal.read_bytes()
+    ledger = await opened(layout)
+    assert told(ledger).source == "primary"
+    assert told(ledger).errors == ()
+    assert told(ledger).kept == ("events.hankweave-1.jsonl",)
+    assert layout.journal.with_name("events.hankweave-1.jsonl").read_bytes() == old
+    assert ledger.state.runs[0].codons == (running(),)
+    assert ledger.state.current_run_id is None
+    assert fold_of(layout) == ledger.state
+    assert (await opened(layout)).recovery is None
+
+
+# --- compound faults ------------------------------------------------------------------------------
+
+
+class SimulatedCrash(BaseException):
+    """The end of the process: no `except Exception` survives it."""
+
+
+CHANGES = ("rename", "replace", "unlink", "fsync", "ftruncate", "link", "open")
+
+
+def crash_before(monkeypatch: pytest.MonkeyPatch, nth: int) -> None:
+    """Lets the n-th call that can change the disk end the process."""
+    calls = 0
+
+    def counting(real):
+        def call(*arguments, **named):
+            nonlocal calls
+            calls += 1
+            if calls >= nth:
+                raise SimulatedCrash
+
+            return real(*arguments, **named)
+
+        return call
+
+    for name in CHANGES:
+        monkeypatch.setattr(os, name, counting(getattr(os, name)))
+
+
+def both_bad(layout: Layout) -> None:
+    layout.state.write_bytes(b"{}")
+    layout.state_backup.write_bytes(b"\0\0")
+    with layout.journal.open("ab") as journal:
+        journal.write("torn 🌏".encode()[:-1])
+
+
+def ahead(layout: Layout) -> None:
+    truncated(layout, 5)
+
+
+def no_journal(layout: Layout) -> None:
+    layout.journal.unlink()
+
+
+@pytest.mark.parametrize("damage", [both_bad, ahead, no_journal], ids=lambda each: each.__name__)
+async def test_a_recovery_that_dies_at_any_step_is_done_again(
+    tmp_path: Path, monkeypatch, damage: Callable[[Layout], None]
+):
+    """However often it is interrupted, the next start gets to the same runs."""
+    from hankweave_server.ledger.opening import open_ledger
+
+    for nth in range(1, 60):
+        layout = Layout.of_execution(tmp_path / str(nth))
+        state = await with_history(layout)
+        damage(layout)
+        crashed = False
+        with monkeypatch.context() as patch:
+            crash_before(patch, nth)
+            try:
+                open_ledger(
+                    layout, SteppingClock(), rebuild=None, new_id=lambda: "id"
+                ).journal.close()
+            except SimulatedCrash:
+                crashed = True
+
+        ledger = await opened(layout)
+        assert [run.run_id for run in ledger.state.runs] == [RUN]
+        assert ledger.state.execution_plan == state.execution_plan
+        assert fold_of(layout) == ledger.state
+        if not crashed:
+            return
+
+    raise AssertionError("the recovery never came to its end")
+
+
+async def test_what_was_found_can_be_recorded(layout: Layout):
+    """The daemon puts repair and recovery on record like any other event."""
+    await with_history(layout)
+    both_bad(layout)
+    ledger = await Ledger.open(layout, SteppingClock())
+    assert ledger.repair is not None
+    assert ledger.recovery is not None
+    await ledger.post(ledger.repair, ledger.recovery, RunCompleted(run_id=RUN, end_time=LATER))
+    await ledger.aclose()
+    events: list[Event] = [
+        codec.decode_event(line) for line in layout.journal.read_bytes().splitlines()[-3:]
+    ]
+    assert [event.type for event in events] == [
+        "journal.repaired",
+        "state.recovered",
+        "state.transition",
+    ]
+    assert events[-1].seq == EventSeq(ledger.last_seq)
