@@ -19,6 +19,7 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 
+from hankweave_protocol.errors import Refused
 from hankweave_protocol.events import (
     HankChanged,
     ServerIdle,
@@ -35,6 +36,11 @@ from hankweave_server import __version__, files
 from hankweave_server.agents import leftovers
 from hankweave_server.app import App, Opened
 from hankweave_server.checkpoints.engine import CheckpointEngine
+from hankweave_server.checkpoints.errors import (
+    InsufficientSpace,
+    RestoreIncomplete,
+    ShadowRepositoryError,
+)
 from hankweave_server.cli.executions import Chosen, prepare
 from hankweave_server.clock import Clock
 from hankweave_server.domain.history import next_codon
@@ -122,7 +128,7 @@ class Daemon:
             log.info("Starting Hankweave %s as pid %d", __version__, os.getpid())
             changed = prepare(self._chosen, self._hank, self._settings, self._clock)
             agents = await self._sweep()
-            engine = await anyio.to_thread.run_sync(CheckpointEngine.open, layout)
+            engine = await self._open_engine()
             stack.callback(engine.close)
             ledger = await self._open_ledger(engine)
             stack.enter_context(ledger.subscribe(self._tell_event))
@@ -145,8 +151,8 @@ class Daemon:
                 await self._serve(app, opened, tasks)
                 await opened.ledger.aclose()
                 tasks.cancel_scope.cancel()
-        except* LedgerFailed as failures:
-            raise _ledger_stop(failures.exceptions[0]) from None
+        except* (LedgerFailed, InsufficientSpace, ShadowRepositoryError) as failures:
+            raise disk_stop(failures.exceptions[0]) from None
 
     # --- start ---------------------------------------------------------------------------------
 
@@ -162,6 +168,12 @@ class Daemon:
             )
 
         return tuple(each.pid for each in killed)
+
+    async def _open_engine(self) -> CheckpointEngine:
+        try:
+            return await anyio.to_thread.run_sync(CheckpointEngine.open, self._chosen.layout)
+        except (InsufficientSpace, ShadowRepositoryError) as error:
+            raise disk_stop(error) from None
 
     async def _open_ledger(self, engine: CheckpointEngine) -> Ledger:
         layout = self._chosen.layout
@@ -184,7 +196,16 @@ class Daemon:
         await app.checkpointer.load()
         await self._validate(app, opened)
         recovery = app.recovery(recorded_checkpoints(opened.ledger))
-        recovered = await recovery.recover()
+        try:
+            recovered = await recovery.recover()
+        except (Refused, RestoreIncomplete) as error:
+            raise Stop(
+                f"The files cannot be brought back to where the execution stands: {error}.",
+                ExitCode.BAD_DATA,
+                hint="Nothing is lost: the safety checkpoint holds what was there. "
+                "See server.log, then start again.",
+            ) from None
+
         await recovery.begin_if_new()
         _log_recovery(recovered)
         app.is_ready = True
@@ -353,9 +374,17 @@ def _log_recovery(recovered: Recovered) -> None:
         log.warning("Finished the rollback that was cut short")
 
 
-def _ledger_stop(failure: BaseException) -> Stop:
+def disk_stop(failure: BaseException) -> Stop:
+    """The end that a disk forces: whatever was acknowledged is safe, the rest is not claimed."""
+    while isinstance(failure, BaseExceptionGroup):
+        failure = failure.exceptions[0]
+
+    what = {
+        LedgerFailed: "The journal or the state could not be written",
+        InsufficientSpace: "The disk is full",
+    }.get(type(failure), "The shadow repository could not be used")
     return Stop(
-        f"The journal or the state could not be written: {failure.__cause__ or failure}.",
+        f"{what}: {failure.__cause__ or failure}.",
         ExitCode.IO_ERROR,
         hint="Check the disk, then start again; everything that was acknowledged is safe.",
     )

@@ -63,7 +63,7 @@ def _variants(lines: _Lines, ledger: Ledger, scale: Scale) -> dict[str, Variant]
         "journal durable": lambda: lines.append(few, batch=1),
         "ledger durable": lambda: _record(ledger, few),
         "raw": lambda: lines.write_raw(many, durable=False),
-        "journal batched": lambda: lines.append(many, batch=BATCH),
+        "journal batched": lambda: lines.append(many, batch=min(BATCH, many)),
         "ledger batched": lambda: _post(ledger, many),
     }
 

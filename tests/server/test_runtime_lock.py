@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -25,6 +26,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
 from hankweave_protocol.ids import RunId
+from hankweave_server import files
 from hankweave_server.clock import SystemClock
 from hankweave_server.errors import ExitCode
 from hankweave_server.layout import Layout
@@ -354,6 +356,28 @@ def test_a_link_in_place_of_a_lock_is_not_followed(layout: Layout, tmp_path: Pat
     assert precious.read_text() == "mine"
 
 
+def test_a_grant_on_a_guard_that_was_replaced_meanwhile_is_not_one(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A starter that locked an inode which the path names no more tries again with the new one."""
+    acquire(layout, SystemClock()).release()
+    rivals: list[HeldLock] = []
+    flock = fcntl.flock
+
+    def flock_late(descriptor: int, operation: int) -> None:
+        monkeypatch.undo()
+        layout.lock_guard.unlink()
+        rivals.append(acquire(layout, SystemClock()))
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock_late)
+    with pytest.raises(LockHeld):
+        acquire(layout, SystemClock())
+
+    rivals[0].verify()
+    rivals[0].release()
+
+
 # --- other programs -----------------------------------------------------------------------------
 
 
@@ -438,6 +462,25 @@ def test_an_owner_writes_nothing_into_a_directory_that_took_the_place_of_its_own
         old.ask("release")
         assert snapshot(layout.state_directory) == before
         assert new.ask("verify") == {"done": True}
+
+
+def test_a_write_that_is_overtaken_by_a_move_goes_to_the_moved_directory(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even between the check and the write nothing of ours lands in another's directory."""
+    lock = acquire(layout, SystemClock(), RUN)
+    replace = files.replace
+
+    def replace_late(path: Path, data: bytes) -> None:
+        layout.state_directory.rename(layout.root / "moved")
+        layout.state_directory.mkdir()
+        replace(path, data)
+
+    monkeypatch.setattr(files, "replace", replace_late)
+    lock.update(port=7)
+    assert not list(layout.state_directory.iterdir())
+    assert json.loads((layout.root / "moved" / "runtime.lock").read_bytes())["port"] == 7
+    lock.release()
 
 
 async def test_a_lock_that_another_program_took_over_is_lost(layout: Layout) -> None:

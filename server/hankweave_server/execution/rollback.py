@@ -35,8 +35,9 @@ from hankweave_protocol.events import (
     WorkspaceInvalidated,
 )
 from hankweave_protocol.hank import RigCopy
-from hankweave_protocol.ids import CodonId
+from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_protocol.records import (
+    CheckpointRecord,
     Coordinate,
     KeptFile,
     RollbackIntent,
@@ -61,7 +62,7 @@ from hankweave_server.domain.history import (
     run_named,
     thread,
 )
-from hankweave_server.domain.targets import RollbackTarget
+from hankweave_server.domain.targets import RollbackTarget, target_of
 from hankweave_server.execution.codon_run import Halt
 from hankweave_server.execution.runner import Runner, closing, new_run
 from hankweave_server.execution.surroundings import Surroundings
@@ -130,8 +131,14 @@ class Rollback:
             return None
 
         with self._runner.rolling_back():
+            # What stands there now may be the target's, the past's, or a person's work since the
+            # crash: it is saved once more, so that the restore may replace all of it.
+            target = target_of(
+                self._around.state, self._around.checkpointer.known, intent.target.sha
+            )
+            present = await self._save(target, await self._plan(target), intent.from_run)
             await self._announce(intent, (), recovered=True)
-            return await self._restore_and_tell(intent, (), recovered=True)
+            return await self._restore_and_tell(intent, (), recovered=True, present=present.sha)
 
     # --- steps ---------------------------------------------------------------------------------
 
@@ -164,15 +171,7 @@ class Rollback:
         run = newest_run(around.state)
         assert run is not None, "where there is a checkpoint there is a run"
         source = self._now()
-        safety = await around.checkpointer.take(
-            "safety",
-            run_id=run.run_id,
-            codon=None,
-            codon_name="Before a rollback",
-            patterns=around.patterns(),
-            label=f"before rollback to {target.checkpoint.sha[:12]}",
-            also=plan.touched,
-        )
+        safety = await self._save(target, plan, run.run_id)
         intent = RollbackIntent(
             operation_id=uuid.uuid4().hex,
             target=target.checkpoint,
@@ -190,6 +189,20 @@ class Rollback:
             files.replace_durably, around.layout.rollback_intent, codec.encode(intent)
         )
         return intent
+
+    async def _save(
+        self, target: RollbackTarget, plan: RestorePlan, run_id: RunId
+    ) -> CheckpointRecord:
+        """Takes the safety checkpoint: every path that will be touched, tracked or not."""
+        return await self._around.checkpointer.take(
+            "safety",
+            run_id=run_id,
+            codon=None,
+            codon_name="Before a rollback",
+            patterns=self._around.patterns(),
+            label=f"before rollback to {target.checkpoint.sha[:12]}",
+            also=plan.touched,
+        )
 
     async def _announce(
         self, intent: RollbackIntent, causes: tuple[int | str, ...], *, recovered: bool
@@ -212,12 +225,18 @@ class Rollback:
         )
 
     async def _restore_and_tell(
-        self, intent: RollbackIntent, causes: tuple[int | str, ...], *, recovered: bool
+        self,
+        intent: RollbackIntent,
+        causes: tuple[int | str, ...],
+        *,
+        recovered: bool,
+        present: Sha | None = None,
     ) -> RollbackReport:
         checkpointer = self._around.checkpointer
+        safety = present or intent.safety.sha
         try:
             restored = await checkpointer.run(
-                checkpointer.engine.restore, intent.target.sha, intent.safety.sha
+                checkpointer.engine.restore, intent.target.sha, safety
             )
         except RestoreIncomplete as error:
             await self._around.ledger.record(

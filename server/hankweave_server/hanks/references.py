@@ -7,10 +7,9 @@ import re
 import stat
 from pathlib import Path
 
-from hankweave_server.layout import NEVER_CAPTURED
+from hankweave_server.layout import DATA_SOURCE, RIG_ARCHIVE, STATE_DIRECTORY
 
 _DRIVE = re.compile(r"[A-Za-z]:")
-_PROTECTED = frozenset(name.lower() for name in NEVER_CAPTURED)
 
 
 def fault_of_relative(reference: str) -> str | None:
@@ -49,7 +48,10 @@ def fault_of_target(reference: str) -> str | None:
     if not steps:
         return f"{reference!r} is the whole work tree."
 
-    protected = next((step for step in steps if step.lower() in _PROTECTED), None)
+    if steps[0] in (DATA_SOURCE, RIG_ARCHIVE):
+        return f"{steps[0]!r} is a protected name."
+
+    protected = next(filter(_is_protected, steps), None)
     return None if protected is None else f"{protected!r} is a protected name."
 
 
@@ -102,7 +104,7 @@ def _fault_of_tree(source: Path, reference: str) -> str | None:
         return f"{reference!r} holds a {kind}: {source.name}."
 
     for item in sorted(source.iterdir()):
-        if item.name in NEVER_CAPTURED:
+        if _is_protected(item.name):
             return f"{reference!r} holds {item.name!r}, which is a protected name."
 
         fault = _fault_of_tree(item, reference)
@@ -110,3 +112,7 @@ def _fault_of_tree(source: Path, reference: str) -> str | None:
             return fault
 
     return None
+
+
+def _is_protected(name: str) -> bool:
+    return name.lower() == ".git" or name.lower().startswith(STATE_DIRECTORY)

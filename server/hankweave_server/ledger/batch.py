@@ -35,6 +35,9 @@ TICKS = (CostsIncremented, CostsUpdated, SentinelStatesUpdated, ExtensionCountUp
 """Transitions that come with every message: state.json may lag behind them (DESIGN 5)."""
 
 
+replace = msgspec.structs.replace
+
+
 @dataclass(frozen=True, slots=True)
 class Published:
     """An event that is in the journal, and its one encoding: every client gets these bytes."""
@@ -58,14 +61,28 @@ def compose(
 ) -> tuple[tuple[Published, ...], State]:
     """Numbers and encodes entries, and returns the state they lead to; all of them or none.
 
-    Raises Impossible for a transition that the state does not allow, and ValueError for an event
-    that is not for the journal.
+    Raises Impossible for a transition that the state does not allow, Refused for one that could
+    not be read again, and ValueError for an event that is not for the journal.
     """
     published: list[Published] = []
     for entry in entries:
         seq = EventSeq(state.last_event_seq + 1)
-        state = _after(state, entry, seq)
-        event = _event(entry, about, state, id=new_id(), timestamp=instants.to_text(clock.now()))
+        if isinstance(entry, Transition):
+            state, data, subject = _transition(state, entry, seq)
+        else:
+            _require_journaled(entry)
+            state, data, subject = replace(state, last_event_seq=seq), entry, About()
+
+        event = Event(
+            id=new_id(),
+            seq=seq,
+            timestamp=instants.to_text(clock.now()),
+            type=data.TYPE,
+            data=data,
+            run_id=about.run_id or subject.run_id or state.current_run_id,
+            codon_id=about.codon_id or subject.codon_id,
+            causes=about.causes,
+        )
         published.append(Published(event, _frame(event)))
 
     return tuple(published), state
@@ -76,42 +93,30 @@ def asks_for_save(entry: Entry) -> bool:
     return isinstance(entry, Transition) and not isinstance(entry, TICKS)
 
 
-def _after(state: State, entry: Entry, seq: EventSeq) -> State:
-    if isinstance(entry, Transition):
-        return apply(state, entry, seq)
+def _transition(
+    state: State, transition: Transition, seq: EventSeq
+) -> tuple[State, EventData, About]:
+    """Applies a transition as its readers will: what was written is what happened.
 
+    Encoding may change a value (a file name that is no Unicode); were the state made of the value
+    before that, it would not be the fold of the journal.
+    """
+    body = codec.transition_body(transition)
+    after = apply(state, codec.decode_transition_body(body), seq)
+    subject = _subject(transition)
+    data = StateTransition(
+        transition_type=transition.TYPE,
+        transition=body,
+        resulting_state=resulting_state(after),
+        run_id=subject.run_id,
+        codon_id=subject.codon_id,
+    )
+    return after, data, subject
+
+
+def _require_journaled(entry: EventData) -> None:
     if not entry.JOURNALED:
         raise ValueError(f"{entry.TYPE} answers one client; it is not for the journal")
-
-    return msgspec.structs.replace(state, last_event_seq=seq)
-
-
-def _event(entry: Entry, about: About, after: State, *, id: str, timestamp: str) -> Event:
-    run_id, codon_id = about.run_id, about.codon_id
-    data: EventData
-    if isinstance(entry, Transition):
-        subject = _subject(entry)
-        data = StateTransition(
-            transition_type=entry.TYPE,
-            transition=codec.transition_body(entry),
-            resulting_state=resulting_state(after),
-            run_id=subject.run_id,
-            codon_id=subject.codon_id,
-        )
-        run_id, codon_id = run_id or subject.run_id, codon_id or subject.codon_id
-    else:
-        data = entry
-
-    return Event(
-        id=id,
-        seq=EventSeq(after.last_event_seq),
-        timestamp=timestamp,
-        type=data.TYPE,
-        data=data,
-        run_id=run_id or after.current_run_id,
-        codon_id=codon_id,
-        causes=about.causes,
-    )
 
 
 def _subject(transition: Transition) -> About:

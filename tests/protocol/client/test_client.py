@@ -161,6 +161,32 @@ async def test_broken_connections_leave_neither_gap_nor_duplicate(tmp_path: Path
         assert len(rest.greeted) > 5, "connections were really broken"
 
 
+async def test_what_comes_twice_is_yielded_once(tmp_path: Path) -> None:
+    """A server that repeats an event does not make the session repeat it, nor lose its link."""
+    async with small_server(tmp_path) as server, session(server, reconnect=False) as client:
+        for seq in (1, 1, 2):
+            if len(server.rest.lines) < seq:
+                server.rest.publish()
+            else:
+                server.listener.hub.publish(server.rest.lines[seq - 1], seq)
+
+        assert [event.seq async for event in _first(client, 2)] == [1, 2]
+
+
+async def test_a_missing_event_is_fetched(tmp_path: Path) -> None:
+    """An event that skips a seq is not yielded before the one that is missing."""
+    rest = SmallRest()
+    async with small_server(tmp_path, rest) as server, session(server) as client:
+        rest.hub = None
+        rest.publish()
+        rest.hub = server.listener.hub
+        rest.publish()
+        with anyio.fail_after(5):
+            assert [event.seq async for event in _first(client, 2)] == [1, 2]
+
+        assert len(rest.greeted) == 2
+
+
 async def test_a_command_survives_its_connection(tmp_path: Path) -> None:
     """The answer to a command comes on the next connection, and it was done once."""
     begun, go = anyio.Event(), anyio.Event()

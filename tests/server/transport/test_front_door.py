@@ -90,6 +90,8 @@ def credentials(server: SmallServer, kind: str) -> tuple[str, tuple[str, ...], i
             return f"/ws?token={wrong}", (), 401
         case "wrong scheme":
             return "/ws", (f"Authorization: Basic {right}",), 401
+        case "both, two roles":
+            return f"/ws?token={server.viewer}", (f"Authorization: Bearer {right}",), 401
         case _:
             return f"/ws?token={wrong}", (f"Authorization: Bearer {right}",), 401
 

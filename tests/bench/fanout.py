@@ -1,0 +1,222 @@
+"""Events fanned out to local clients: the real transport beside websockets' `broadcast`.
+
+`broadcast` is the fastest that the library has; it knows no back-pressure, no journal order for
+late joiners and no traffic log. Both servers live in this process, their clients in another.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from time import perf_counter
+
+import anyio
+import anyio.abc
+import anyio.lowlevel
+import msgspec
+from anyio.streams.buffered import BufferedByteReceiveStream
+from websockets.asyncio.server import ServerConnection, broadcast
+from websockets.asyncio.server import serve as serve_websockets
+
+from bench.crowd import Await, Join, Order, allow_many_sockets
+from bench.figures import Figure
+from bench.rounds import medians
+from bench.scale import Scale
+from hankweave_protocol.commands import Command
+from hankweave_protocol.events import ServerReady, StateSnapshot
+from hankweave_server.transport.doors import Answer, Caller, Doors, Health
+from hankweave_server.transport.listener import Listener, ListenerSettings, serve
+from support.running_server import environment
+
+FRAME = b'{"id":"0","type":"assistant.action","data":"' + b"x" * 954 + b'"}'
+FRAME_ON_THE_WIRE = len(FRAME) + 4
+"""A server's frame of 126 to 65,535 bytes has a header of four."""
+
+TURN = 25
+"""Events published before the loop gets a turn: about what the ledger tells in one go."""
+
+BURST = 500
+"""Events on their way before the clients are waited for: half of what an outbox holds."""
+
+DEADLINE = 30.0
+
+
+async def measure(folder: Path, scale: Scale) -> list[Figure]:
+    allow_many_sockets()
+    return [await _measure_with(clients, folder, scale) for clients in scale.clients]
+
+
+async def _measure_with(clients: int, folder: Path, scale: Scale) -> Figure:
+    events = max(1, scale.deliveries // clients)
+    # The crowd ends first: its clients only count, and would never answer a goodbye.
+    async with (
+        _transport(folder / f"{clients}") as ours,
+        _library() as reference,
+        _crowd() as crowd,
+    ):
+        await ours.admit(crowd, clients)
+        await reference.admit(crowd, clients)
+        found = await medians(
+            {
+                "ours": lambda: ours.fan_out(crowd, events),
+                "reference": lambda: reference.fan_out(crowd, events),
+            },
+            scale.rounds,
+        )
+
+    name = f"events to {clients:,} client{'' if clients == 1 else 's'}"
+    return Figure("fanout", name, found["ours"], "deliveries/s", "broadcast()", found["reference"])
+
+
+# --- the clients, in another process --------------------------------------------------------------
+
+
+@dataclass
+class _Crowd:
+    process: anyio.abc.Process
+    answers: BufferedByteReceiveStream
+
+    async def obey(self, order: Order) -> None:
+        assert self.process.stdin is not None
+        await self.process.stdin.send(msgspec.json.encode(order) + b"\n")
+        with anyio.fail_after(DEADLINE):
+            await self.answers.receive_until(b"\n", 64)
+
+
+@asynccontextmanager
+async def _crowd() -> AsyncIterator[_Crowd]:
+    async with await anyio.open_process(
+        [sys.executable, "-m", "bench.crowd"],
+        env=environment(PYTHONPATH=":".join(filter(None, sys.path))),
+        stdout=subprocess.PIPE,
+        stderr=None,
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield _Crowd(process, BufferedByteReceiveStream(process.stdout))
+        finally:
+            process.kill()
+
+
+# --- the two servers, in this one -----------------------------------------------------------------
+
+
+@dataclass
+class _Publisher:
+    """A server with its clients, as far as this bench uses it."""
+
+    name: str
+    url: str
+    publish: Callable[[], None]
+    live: Callable[[], int]
+    greets: bool
+    _clients: int = 0
+    _sent: int = field(default=0)
+
+    async def admit(self, crowd: _Crowd, clients: int) -> None:
+        await crowd.obey(Join(self.name, self.url, clients, self.greets))
+        self._clients = clients
+        with anyio.fail_after(DEADLINE):
+            while self.live() < clients:
+                await anyio.lowlevel.checkpoint()
+
+    async def fan_out(self, crowd: _Crowd, events: int) -> float:
+        """Returns deliveries a second, until the last client has the last byte."""
+        began = perf_counter()
+        for first in range(0, events, BURST):
+            await self._burst(min(BURST, events - first))
+            await crowd.obey(Await(self.name, self._sent * FRAME_ON_THE_WIRE))
+
+        return events * self._clients / (perf_counter() - began)
+
+    async def _burst(self, events: int) -> None:
+        for number in range(events):
+            self.publish()
+            if number % TURN == TURN - 1:
+                await anyio.lowlevel.checkpoint()
+
+        self._sent += events
+
+
+@asynccontextmanager
+async def _transport(folder: Path) -> AsyncIterator[_Publisher]:
+    seqs = count(1)
+    settings = ListenerSettings(
+        controller_token=folder / "server.token",
+        viewer_token=folder / "server.viewer-token",
+        traffic_log=folder / "websocket.log",
+        no_token=True,
+    )
+    async with serve(_no_doors(), settings) as listener:
+        yield _Publisher(
+            "ours",
+            listener.url,
+            publish=lambda: listener.hub.publish(FRAME, next(seqs)),
+            live=lambda: _live_clients(listener),
+            greets=True,
+        )
+
+
+def _live_clients(listener: Listener) -> int:
+    assert not listener.evicted_clients, "A client was cut off: the bench asks too much of it."
+    return listener.hub.live_clients
+
+
+@asynccontextmanager
+async def _library() -> AsyncIterator[_Publisher]:
+    connections: set[ServerConnection] = set()
+
+    async def attend(connection: ServerConnection) -> None:
+        connections.add(connection)
+        await connection.wait_closed()
+        connections.discard(connection)
+
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(
+            serve_websockets(attend, "127.0.0.1", 0, compression=None)
+        )
+        port = server.sockets[0].getsockname()[1]
+        yield _Publisher(
+            "reference",
+            f"ws://127.0.0.1:{port}",
+            publish=lambda: broadcast(connections, FRAME, text=True),
+            live=lambda: len(connections),
+            greets=False,
+        )
+
+
+def _no_doors() -> Doors:
+    """A server behind the transport that has nothing to say."""
+
+    async def handle(command: Command, caller: Caller) -> Answer:
+        raise AssertionError("No client of this bench sends a command.")
+
+    async def greeted(caller: Caller) -> None:
+        pass
+
+    ready = ServerReady(
+        server_version="0",
+        execution_path="/execution",
+        agent_root_path="/execution/agentRoot",
+        data_path=None,
+        port=0,
+        url="",
+    )
+    snapshot = StateSnapshot(
+        completed_codons=(), file_tree=(), total_cost=0.0, total_time=0, is_rolling_back=False
+    )
+    return Doors(
+        handle=handle,
+        history=lambda since, limit: [],
+        last_seq=lambda: 0,
+        ready=lambda: ready,
+        snapshot=lambda: snapshot,
+        greeted=greeted,
+        health=lambda: Health(alive=True, ready=True),
+        metrics=lambda: b"",
+    )

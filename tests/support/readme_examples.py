@@ -1,0 +1,186 @@
+"""The examples and tables of `protocol/README.md`, read as what they claim to be.
+
+Every fenced ```json block there stands under a comment that names its kind, for instance
+`<!-- example: command -->`; `decoded` reads the block with the codec that a client would use.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from hankweave_protocol import codec
+from hankweave_protocol.commands import COMMANDS
+from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.records import (
+    CheckpointRecord,
+    ExecutionMeta,
+    RollbackIntent,
+    RollbackReport,
+    RuntimeLock,
+    TrafficRecord,
+)
+from hankweave_protocol.replies import (
+    CheckpointPage,
+    CommandFailed,
+    CommandSucceeded,
+    HandshakeResponse,
+    ServerStatus,
+)
+from hankweave_protocol.state import CodonExecution, State
+from hankweave_server.domain.liveness import GuardOwner
+
+README = Path(__file__).resolve().parents[2] / "protocol" / "README.md"
+
+_BLOCK = re.compile(r"(?P<above>[^\n]*)\n```json\n(?P<text>.*?)\n```", re.DOTALL)
+_LABEL = re.compile(r"<!-- example: (?P<kind>.+?) -->")
+_ROW = re.compile(r"^\| `(?P<name>[^`]+)` \|(?P<rest>.*)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One block, and what the comment above it says that it is."""
+
+    line: int
+    kind: str | None
+    """None where there is no such comment."""
+    text: str
+
+    @property
+    def name(self) -> str:
+        return f"line {self.line}, {self.kind}"
+
+
+class Wrong(Exception):
+    """An example that is not what its comment says."""
+
+
+def examples(path: Path = README) -> list[Example]:
+    """Returns every JSON block of the page, in order."""
+    page = path.read_text()
+    found = []
+    for block in _BLOCK.finditer(page):
+        label = _LABEL.fullmatch(block["above"])
+        line = page.count("\n", 0, block.start()) + 2
+        found.append(Example(line, None if label is None else label["kind"], block["text"]))
+
+    return found
+
+
+def rows(path: Path = README) -> Mapping[str, list[str]]:
+    """Returns what stands in the tables behind each name that begins a row."""
+    found: dict[str, list[str]] = {}
+    for row in _ROW.finditer(path.read_text()):
+        found.setdefault(row["name"], []).append(row["rest"])
+
+    return found
+
+
+def decoded(example: Example) -> object:
+    """Reads an example with the codec; raises Wrong where it is not what its comment says."""
+    if example.kind is None:
+        raise Wrong("nothing says what this is")
+
+    try:
+        return _reader_of(example.kind)(example.text)
+    except Refused as refused:
+        raise Wrong(f"{refused.message} at {refused.path}") from None
+
+
+_FILES: Mapping[str, type] = {
+    "runtime.lock": RuntimeLock,
+    "runtime.lock.guard": GuardOwner,
+    "execution-meta.json": ExecutionMeta,
+    "state.json": State,
+    "rollback.intent": RollbackIntent,
+}
+
+_ANSWERS: Mapping[str, type] = {
+    "codon.next": dict[str, str],
+    "codon.redo": dict[str, str],
+    "checkpoint.create": CheckpointRecord,
+    "checkpoint.list": CheckpointPage,
+    "rollback.toCheckpoint": RollbackReport,
+    "rollback.toCodon": RollbackReport,
+    "rollback.toLastSuccess": RollbackReport,
+    "rollback.preview": RollbackReport,
+    "state.get": State,
+    "server.status": ServerStatus,
+}
+"""The shapes of the replies' data; every other command is answered with null."""
+
+
+def _reader_of(kind: str) -> Callable[[str], object]:
+    match kind.split(" ", 1):
+        case ["command"]:
+            return codec.decode_command
+        case ["event"]:
+            return _event
+        case ["handshake"]:
+            return codec.decode_handshake
+        case ["handshake.response"]:
+            return partial(codec.decode_value, HandshakeResponse)
+        case ["failure"]:
+            return partial(codec.decode_value, CommandFailed)
+        case ["state"]:
+            return partial(codec.decode_value, CodonExecution)  # type: ignore[arg-type]
+        case ["reply", command] if command in COMMANDS.names:
+            return partial(_reply, command)
+        case ["file", "events.jsonl"]:
+            return _journal_line
+        case ["file", "websocket.log"]:
+            return _log_line
+        case ["file", name] if name in _FILES:
+            return partial(codec.decode_value, _FILES[name])
+        case _:
+            raise Wrong(f"there is no kind {kind!r}")
+
+
+def _event(text: str) -> object:
+    event = codec.decode_event(text)
+    if isinstance(event.data, codec.UnknownEvent):
+        raise Wrong(f"there is no event {event.type!r}")
+
+    if event.seq and not event.data.JOURNALED:
+        raise Wrong(f"{event.type} is not journaled and has no seq")
+
+    return event
+
+
+def _reply(command: str, text: str) -> object:
+    reply = codec.decode_value(CommandSucceeded, text)
+    shape = _ANSWERS.get(command, type(None))
+    data: object = codec.decode_value(shape, bytes(reply.data))
+    return CommandSucceeded(
+        in_reply_to=reply.in_reply_to,
+        timestamp=reply.timestamp,
+        data=msgspec.Raw(codec.encode(data)),
+    )
+
+
+def _journal_line(text: str) -> object:
+    if "\n" in text:
+        raise Wrong("a journal line is one line")
+
+    return _event(text)
+
+
+def _log_line(text: str) -> object:
+    record = codec.decode_value(TrafficRecord, text)
+    message = bytes(record.message)
+    seen = codec.decode_command(message) if record.direction == "in" else _event(message.decode())
+    return TrafficRecord(
+        logged_at=record.logged_at,
+        direction=record.direction,
+        message=msgspec.Raw(codec.encode(seen)),
+        metadata=record.metadata,
+    )
+
+
+def error_codes() -> list[str]:
+    return [code.value for code in ErrorCode]
