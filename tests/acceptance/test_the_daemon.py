@@ -11,6 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
+from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as connect_raw
 
 from hankweave_client.discovery import discover
@@ -239,6 +240,14 @@ FRAMES: list[tuple[str, ErrorCode]] = [
 ]
 
 
+async def targeted(socket: ClientConnection) -> dict[str, Any]:
+    """The next frame that is for this client alone: a journaled event has a seq."""
+    while True:
+        frame: dict[str, Any] = json.loads(await socket.recv())
+        if "seq" not in frame:
+            return frame
+
+
 async def test_a_malformed_frame_is_answered_to_its_sender_and_the_socket_stays(
     tmp_path: Path,
 ) -> None:
@@ -255,18 +264,18 @@ async def test_a_malformed_frame_is_answered_to_its_sender_and_the_socket_stays(
             await socket.send(
                 '{"type": "handshake", "data": {"mode": "readonly", "protocolVersion": 1}}'
             )
-            kinds = [json.loads(await socket.recv())["type"] for _ in range(3)]
+            kinds = [(await targeted(socket))["type"] for _ in range(3)]
             assert kinds == ["handshake.response", "server.ready", "state.snapshot"]
             for frame, code in FRAMES:
                 await socket.send(frame)
-                answer = json.loads(await socket.recv())
+                answer = await targeted(socket)
                 assert (answer["type"], answer["data"]["code"]) == ("command.failed", code)
 
             await socket.send('{"type": "codon.next", "id": "2"}')
-            denied = json.loads(await socket.recv())
+            denied = await targeted(socket)
             assert denied["data"]["code"] == ErrorCode.INSUFFICIENT_PERMISSIONS
             await socket.send('{"type": "ping", "id": "3"}')
-            assert json.loads(await socket.recv())["type"] == "pong"
+            assert (await targeted(socket))["type"] == "pong"
 
 
 def test_a_broken_hank_reports_all_its_errors_and_exits_2(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 
@@ -44,7 +45,7 @@ from hankweave_protocol.replies import (
 from hankweave_protocol.shapes import Registry, Typed
 from hankweave_protocol.state import State
 from hankweave_protocol.transitions import TRANSITIONS, InitialCheckpointSet, Transition
-from support.protocol_values import texts, values_of
+from support.protocol_values import often_enough, texts, values_of
 
 NOTHING_YET = ResultingState(current_run_id=None, run_count=0, total_cost=0.0, current_run_cost=0.0)
 
@@ -52,17 +53,21 @@ causes = st.lists(st.integers(1, 2**53) | texts, max_size=3).map(tuple)
 
 
 @pytest.mark.parametrize("member", COMMANDS.members.values(), ids=lambda member: member.TYPE)
+@often_enough
 @given(data=st.data())
 def test_a_command_comes_back_as_it_was_sent(
     member: type[CommandData], data: st.DataObject
 ) -> None:
     """decode(encode(x)) == x for every command, whatever stands in it."""
-    sent = Command(id=data.draw(texts), type=member.TYPE, data=data.draw(values_of(member)))
+    sent = Command(
+        id=CommandId(data.draw(texts)), type=member.TYPE, data=data.draw(values_of(member))
+    )
     assert codec.decode_command(codec.encode_command(sent.data, sent.id)) == sent
     assert codec.decode_command(codec.encode(sent).decode()) == sent
 
 
 @pytest.mark.parametrize("member", EVENTS.members.values(), ids=lambda member: member.TYPE)
+@often_enough
 @given(data=st.data())
 def test_an_event_comes_back_as_it_was_written(
     member: type[EventData], data: st.DataObject
@@ -74,8 +79,8 @@ def test_an_event_comes_back_as_it_was_written(
         timestamp=data.draw(texts),
         type=member.TYPE,
         data=data.draw(values_of(member)),
-        run_id=data.draw(st.none() | texts),
-        codon_id=data.draw(st.none() | texts),
+        run_id=data.draw(st.none() | texts.map(RunId)),
+        codon_id=data.draw(st.none() | texts.map(CodonId)),
         causes=data.draw(causes),
     )
     line = codec.encode(written)
@@ -84,6 +89,7 @@ def test_an_event_comes_back_as_it_was_written(
 
 
 @pytest.mark.parametrize("member", TRANSITIONS.members.values(), ids=lambda member: member.TYPE)
+@often_enough
 @given(data=st.data())
 def test_a_transition_comes_back_as_it_was_written(
     member: type[Transition], data: st.DataObject
@@ -110,6 +116,7 @@ def test_a_transition_comes_back_as_it_was_written(
         CommandFailed,
     ],
 )
+@often_enough
 @given(data=st.data())
 def test_a_file_or_reply_comes_back_as_it_was_written(shape: type, data: st.DataObject) -> None:
     """decode(encode(x)) == x for what stands in files, and for what the server answers."""
@@ -127,7 +134,7 @@ def test_every_subclass_is_in_its_registry(registry: Registry[Typed]) -> None:
 
 def test_there_are_hankweaves_fourteen_commands_and_ours() -> None:
     """Nothing that a client of Hankweave sends is unknown."""
-    hankweaves = [
+    hankweaves = {
         "codon.start",
         "codon.next",
         "codon.skip",
@@ -142,9 +149,9 @@ def test_there_are_hankweaves_fourteen_commands_and_ours() -> None:
         "history.sync",
         "server.shutdown",
         "server.force_shutdown",
-    ]
+    }
     assert len(hankweaves) == 14
-    assert set(hankweaves) < set(COMMANDS.names)
+    assert hankweaves < set(COMMANDS.names)
 
 
 def test_two_members_of_a_union_cannot_share_a_type() -> None:
@@ -226,10 +233,8 @@ def test_anything_at_all_is_decoded_or_refused(text: str, data: bytes) -> None:
     """No frame makes the codec raise anything but Refused."""
     for frame in (text, data):
         for decode in (codec.decode_command, codec.decode_event, codec.decode_handshake):
-            try:
+            with contextlib.suppress(Refused):
                 decode(frame)
-            except Refused as refused:
-                assert refused.path is not None
 
 
 @given(st.data())
@@ -387,7 +392,7 @@ def test_values_cannot_be_changed() -> None:
     """A value that was told to one reader is the same for the next."""
     lock = RuntimeLock(pid=1, run_id=RunId("r"), start_time="t", last_heartbeat="t")
     with pytest.raises(AttributeError):
-        lock.pid = 2  # type: ignore[misc]
+        lock.pid = 2
 
 
 def refusal(frame: str | bytes) -> Refused:
@@ -398,5 +403,5 @@ def refusal(frame: str | bytes) -> Refused:
 
 
 def _subclasses(kind: type) -> set[type]:
-    direct = kind.__subclasses__()
+    direct: list[type] = kind.__subclasses__()
     return {*direct, *(deeper for each in direct for deeper in _subclasses(each))}

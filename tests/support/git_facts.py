@@ -38,7 +38,8 @@ class GitWitness:
 
     def subjects(self, *revisions: str) -> list[str]:
         """Commit subjects, newest first."""
-        return self.run("log", "--topo-order", "--format=%s", *(revisions or ("--all",))).splitlines()
+        lines = self.run("log", "--topo-order", "--format=%s", *(revisions or ("--all",)))
+        return lines.splitlines()
 
     def files(self, sha: str) -> dict[str, bytes]:
         """Every file of a commit with its content."""

@@ -11,18 +11,22 @@ from typing import Any
 
 import msgspec
 import msgspec.inspect as shapes
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from hankweave_protocol import codec
-from hankweave_protocol.events import TransitionBody
+from hankweave_protocol.events import FileNode, TransitionBody
 from hankweave_protocol.transitions import TRANSITIONS
+
+often_enough = settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+"""For claims that are made about each of many shapes: together they are thousands of values."""
 
 INT64 = 2**63
 
-texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
+texts = st.text(st.characters(codec="utf-8"), max_size=20)
 """Everything that UTF-8 can hold, control characters and NUL included."""
-
-moments = st.datetimes(timezones=st.timezones())
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-INT64, INT64 - 1) | st.floats(-1e300, 1e300) | texts,
@@ -30,9 +34,18 @@ json_values = st.recursive(
     max_leaves=6,
 )
 
-transition_bodies = st.deferred(
-    lambda: st.one_of([values_of(member) for member in TRANSITIONS.members.values()])
-).map(codec.transition_body)
+file_trees = st.recursive(
+    st.builds(FileNode, name=texts, path=texts, is_directory=st.booleans(), children=st.just(())),
+    lambda inner: st.builds(
+        FileNode,
+        name=texts,
+        path=texts,
+        is_directory=st.just(True),
+        children=st.lists(inner, max_size=3).map(tuple),
+        last_modified=st.none() | texts,
+    ),
+    max_leaves=4,
+)
 
 
 @cache
@@ -45,6 +58,8 @@ def _of(kind: shapes.Type) -> st.SearchStrategy[Any]:
     match kind:
         case shapes.StructType(cls=cls) if cls is TransitionBody:
             return transition_bodies
+        case shapes.StructType(cls=cls) if cls is FileNode:
+            return file_trees
         case shapes.StructType():
             return _structs(kind)
         case shapes.UnionType(types=types):
@@ -55,14 +70,15 @@ def _of(kind: shapes.Type) -> st.SearchStrategy[Any]:
             return st.dictionaries(_of(key), _of(value), max_size=2)
         case shapes.LiteralType(values=values):
             return st.sampled_from(values)
+        case shapes.EnumType(cls=cls):
+            return st.sampled_from(list(cls))
         case shapes.StrType(pattern=str() as pattern):
             return st.from_regex(pattern).filter(_is_utf8)
         case shapes.StrType():
             return texts if not kind.min_length else texts.filter(len)
         case shapes.IntType(ge=least, le=most):
-            return st.integers(
-                -INT64 if least is None else least, INT64 - 1 if most is None else most
-            )
+            lowest = -INT64 if least is None else least
+            return st.integers(lowest, INT64 - 1 if most is None else most)
         case shapes.FloatType():
             return _floats(kind)
         case shapes.BoolType():
@@ -76,8 +92,7 @@ def _of(kind: shapes.Type) -> st.SearchStrategy[Any]:
 
 
 def _structs(kind: shapes.StructType) -> st.SearchStrategy[Any]:
-    # Deferred, because a file tree holds file trees.
-    return st.deferred(lambda: st.builds(kind.cls, **{f.name: _of(f.type) for f in kind.fields}))
+    return st.builds(kind.cls, **{field.name: _of(field.type) for field in kind.fields})
 
 
 def _floats(kind: shapes.FloatType) -> st.SearchStrategy[float]:
@@ -92,3 +107,8 @@ def _is_utf8(text: str) -> bool:
         return False
 
     return True
+
+
+transition_bodies = st.sampled_from(list(TRANSITIONS.members.values())).flatmap(
+    lambda member: values_of(member).map(codec.transition_body)
+)

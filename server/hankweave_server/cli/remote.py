@@ -57,6 +57,8 @@ def ask(execution: Path | None, work: Callable[[Client], Awaitable[T]]) -> T:
             ExitCode.UNAVAILABLE,
             hint="Start it with `hankweave run`; `hankweave log` reads the files without a server.",
         ) from None
+    except (ConnectionError, TimeoutError) as error:
+        raise Stop(f"The server does not answer: {error}", ExitCode.UNAVAILABLE) from None
     except CommandRefused as refused:
         sentence = f"{refused.message} ({refused.code})"
         raise Stop(sentence, ExitCode.FAILED, hint=refused.hint) from None

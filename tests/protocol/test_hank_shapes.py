@@ -1,0 +1,374 @@
+"""Claims about the shapes of hank.json, and about the schema that editors get."""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from jsonschema import Draft202012Validator
+
+from hankweave_protocol import codec
+from hankweave_protocol.errors import Refused
+from hankweave_protocol.hank import Codon, Hank, IterationLimit, Loop, RigCommand, RigCopy
+from hankweave_protocol.schema import hank_schema
+from support.protocol_values import often_enough, values_of
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "earthquakes" / "hank.json"
+SCHEMA = hank_schema()
+VALIDATOR = Draft202012Validator(SCHEMA)
+
+FULL: dict[str, Any] = {
+    "$schema": "./hank.schema.json",
+    "meta": {"name": "full", "version": "1.0.0", "description": "All there is.", "author": "Ann"},
+    "overrides": {
+        "model": "sonnet",
+        "dataHashTimeLimit": 5000,
+        "sentinel": {
+            "enablePersistence": True,
+            "healthCheckGracePeriodMs": 2000,
+            "waitForAllHealthChecks": False,
+        },
+        "shimIdleTimeout": 600,
+        "budget": {
+            "maxDollars": 5,
+            "maxTimeSeconds": 3600,
+            "allocation": "proportional",
+            "shares": {"observe": 0.25},
+            "onExceeded": "fail",
+        },
+    },
+    "requirements": {"env": ["ANTHROPIC_API_KEY"], "tools": ["python3", "git"]},
+    "globalSystemPromptFile": ["prompts/rules.md", "prompts/style.md"],
+    "hank": [
+        {
+            "type": "codon",
+            "id": "observe",
+            "name": "Observe",
+            "description": "Looks.",
+            "model": "sonnet",
+            "continuationMode": "fresh",
+            "promptFile": ["prompts/observe.md", "prompts/more.md"],
+            "appendSystemPromptText": "Be brief.",
+            "rigSetup": [
+                {"type": "copy", "copy": {"from": "./templates", "to": "src"}},
+                {
+                    "type": "command",
+                    "command": {
+                        "run": "npm ci",
+                        "workingDirectory": "lastCopied",
+                        "timeoutSeconds": 1.5,
+                    },
+                    "allowFailure": True,
+                },
+            ],
+            "checkpointedFiles": ["src/**/*.ts", "!src/gen/**"],
+            "env": {"MODE": "careful"},
+            "outputFiles": [
+                {
+                    "copy": ["src/**"],
+                    "beforeCopy": [{"type": "command", "command": {"run": "npm run build"}}],
+                }
+            ],
+            "sentinels": [
+                {
+                    "sentinelConfig": "sentinels/narrator.json",
+                    "settings": {
+                        "failCodonIfNotLoaded": True,
+                        "outputPaths": {"logFile": "narrator.md"},
+                        "reportToWebsocket": {"outputs": True},
+                    },
+                },
+                {"sentinelConfig": {"id": "inline", "nested": {"any": [1, None]}}},
+            ],
+            "archiveOnSuccess": ["src"],
+            "onFailure": "retry",
+            "retryConfig": {"maxAttempts": 5, "delayMs": 0, "maxDelayMs": 1000},
+            "exhaustWithPrompt": "Go on.",
+            "maxExtensions": 3,
+            "autoCompact": True,
+            "shimIdleTimeout": 1800,
+            "budget": {
+                "maxDollars": 1.5,
+                "maxTimeSeconds": 60,
+                "maxOutputTokens": 1000,
+                "maxContextTokens": 100000,
+                "onExceeded": "fail",
+            },
+            "agent": {"type": "command", "command": ["python3", "tool.py"]},
+        },
+        {
+            "type": "loop",
+            "id": "review-loop",
+            "name": "Review",
+            "description": "Again and again.",
+            "terminateOn": {"type": "iterationLimit", "limit": 3},
+            "budget": {"maxDollars": 2},
+            "archiveOnSuccess": ["tmp/**"],
+            "codons": [
+                {
+                    "type": "codon",
+                    "id": "review",
+                    "name": "Review",
+                    "model": "opus",
+                    "continuationMode": "continue-previous",
+                    "promptText": "Review it.",
+                    "trackedFiles": ["reports/**"],
+                    "rigSetup": [
+                        {
+                            "type": "copy",
+                            "copy": {"from": "./checks", "to": "checks"},
+                            "archiveOnSuccess": True,
+                        }
+                    ],
+                    "agent": {"type": "scripted", "script": "review.json"},
+                }
+            ],
+        },
+        {
+            "type": "loop",
+            "id": "until-full",
+            "name": "Until the context is full",
+            "terminateOn": {"type": "contextExceeded"},
+            "codons": [
+                {
+                    "type": "codon",
+                    "id": "more",
+                    "name": "More",
+                    "model": "haiku",
+                    "continuationMode": "fresh",
+                    "promptText": "More.",
+                    "agent": {"type": "claude"},
+                }
+            ],
+        },
+    ],
+}
+"""Every field that Hankweave's hanks have, and our `agent`."""
+
+Path_ = tuple[str | int, ...]
+
+
+def objects(value: Any, path: Path_ = ()) -> Iterator[Path_]:
+    """Finds every object in a value; those that an author fills freely are left out."""
+    free = {"env", "shares", "outputPaths", "reportToWebsocket", "sentinelConfig"}
+    match value:
+        case dict():
+            yield path
+            for key, item in value.items():
+                if key not in free:
+                    yield from objects(item, (*path, key))
+
+        case list():
+            for index, item in enumerate(value):
+                yield from objects(item, (*path, index))
+        case _:
+            pass
+
+
+def at(value: Any, path: Path_) -> Any:
+    for step in path:
+        value = value[step]
+
+    return value
+
+
+def changed(path: Path_, **fields: Any) -> dict[str, Any]:
+    """The full hank with fields of one object set; a field set to `...` is taken out."""
+    hank = copy.deepcopy(FULL)
+    target = at(hank, path)
+    target.update(fields)
+    for name in [name for name, value in fields.items() if value is ...]:
+        del target[name]
+
+    return hank
+
+
+def decode(hank: Any) -> Hank:
+    return codec.decode_value(Hank, json.dumps(hank))
+
+
+def is_valid(hank: Any) -> bool:
+    return VALIDATOR.is_valid(hank)
+
+
+# --- what loads -----------------------------------------------------------------------------------
+
+
+def test_a_full_hank_loads_with_all_its_fields() -> None:
+    """Nothing that Hankweave's format has is unknown or lost."""
+    hank = decode(FULL)
+    observe, review, until_full = hank.hank
+    assert isinstance(observe, Codon)
+    assert isinstance(review, Loop)
+    assert isinstance(until_full, Loop)
+    assert review.terminate_on == IterationLimit(limit=3)
+    assert [type(item) for item in observe.rig_setup] == [RigCopy, RigCommand]
+    assert observe.patterns == ("src/**/*.ts", "!src/gen/**")
+    assert review.codons[0].patterns == ("reports/**",)
+
+
+def test_a_hank_comes_back_as_it_was_written() -> None:
+    """Loading and writing a hank gives the same JSON, up to defaults that were spelt out."""
+    again = json.loads(codec.encode(decode(FULL)))
+    assert decode(again) == decode(FULL)
+    assert again["hank"][0] == FULL["hank"][0]
+
+
+@often_enough
+@given(values_of(Hank))
+def test_any_hank_comes_back_as_it_was_written(hank: Hank) -> None:
+    """decode(encode(x)) == x, whatever stands in the hank."""
+    assert codec.decode_value(Hank, codec.encode(hank)) == hank
+
+
+def test_both_names_of_the_patterns_mean_the_same() -> None:
+    """Hankweave renamed `trackedFiles`; here both count, the seeds' name first."""
+    codon = decode(changed(("hank", 0), trackedFiles=["a"], checkpointedFiles=["b"])).hank[0]
+    assert isinstance(codon, Codon)
+    assert codon.patterns == ("a", "b")
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", list(objects(FULL)), ids=lambda path: "/".join(map(str, path)))
+def test_an_unknown_key_is_refused_wherever_it_stands(path: Path_) -> None:
+    """A misspelt field is never silently without effect; the schema says the same."""
+    wrong = changed(path, unknownKey=1)
+    with pytest.raises(Refused, match="unknownKey"):
+        decode(wrong)
+
+    assert not is_valid(wrong)
+
+
+def test_an_author_names_variables_and_shares_freely() -> None:
+    """Keys that are the author's own are not checked against anything."""
+    decode(changed(("hank", 0), env={"ANYTHING": "1"}))
+    decode(changed(("overrides", "budget"), shares={"whatever": 0.5}))
+    decode(changed(("hank", 0, "sentinels", 1), sentinelConfig={"any": {"thing": [1]}}))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        " ",
+        "a b",
+        "a/b",
+        "a\\b",
+        "a#1",
+        "a\nb",
+        "a\n",
+        "\na",
+        "a\x00",
+        ".",
+        "..",
+        "a\u00a0b",
+        "\t",
+    ],
+)
+def test_an_id_that_could_not_stand_in_a_file_name_is_refused(name: str) -> None:
+    """Ids become parts of file names, commit subjects and iteration names."""
+    for path in (("hank", 0), ("hank", 1), ("hank", 1, "codons", 0)):
+        with pytest.raises(Refused) as caught:
+            decode(changed(path, id=name))
+
+        assert caught.value.path == "$" + "".join(
+            f"[{step}]" if isinstance(step, int) else f".{step}" for step in (*path, "id")
+        )
+
+
+@pytest.mark.parametrize("name", ["a", "build-schema", "v1.2", "...", "ß_é", "run:1", "-", "~"])
+def test_any_other_id_is_taken(name: str) -> None:
+    """What Hankweave's authors call their codons loads."""
+    assert is_valid(changed(("hank", 0), id=name))
+    decode(changed(("hank", 0), id=name))
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        pytest.param((), {"hank": []}, id="no codons"),
+        pytest.param((), {"hank": ...}, id="no hank"),
+        pytest.param(("hank", 0), {"id": ...}, id="no id"),
+        pytest.param(("hank", 0), {"name": ...}, id="no name"),
+        pytest.param(("hank", 0), {"model": ...}, id="no model"),
+        pytest.param(("hank", 0), {"continuationMode": ...}, id="no mode"),
+        pytest.param(("hank", 0), {"continuationMode": "new"}, id="another mode"),
+        pytest.param(("hank", 0), {"type": "step"}, id="another type"),
+        pytest.param(("hank", 0), {"onFailure": "continue"}, id="another policy"),
+        pytest.param(("hank", 0), {"maxExtensions": 0}, id="no extensions"),
+        pytest.param(("hank", 0), {"shimIdleTimeout": 1801}, id="idle for too long"),
+        pytest.param(("hank", 0), {"env": {"A": 1}}, id="a number in env"),
+        pytest.param(("hank", 0), {"agent": {"type": "codex"}}, id="another agent"),
+        pytest.param(("hank", 0, "agent"), {"command": []}, id="an empty command"),
+        pytest.param(("hank", 0, "retryConfig"), {"maxAttempts": 11}, id="many attempts"),
+        pytest.param(("hank", 0, "retryConfig"), {"delayMs": -1}, id="negative delay"),
+        pytest.param(("hank", 0, "budget"), {"maxDollars": -0.01}, id="negative budget"),
+        pytest.param(("hank", 0, "budget"), {"maxTimeSeconds": 0}, id="no time"),
+        pytest.param(("hank", 0, "rigSetup", 0), {"type": "move"}, id="another rig"),
+        pytest.param(("hank", 0, "rigSetup", 0), {"copy": {"from": "a"}}, id="a copy to nowhere"),
+        pytest.param(
+            ("hank", 0, "rigSetup", 1, "command"), {"workingDirectory": "/"}, id="elsewhere"
+        ),
+        pytest.param(("hank", 0, "outputFiles", 0), {"copy": []}, id="no output"),
+        pytest.param(("hank", 1), {"codons": []}, id="an empty loop"),
+        pytest.param(("hank", 1), {"terminateOn": ...}, id="a loop without an end"),
+        pytest.param(("hank", 1, "terminateOn"), {"limit": 0}, id="no iteration"),
+        pytest.param(("overrides", "budget"), {"shares": {"a": 1.5}}, id="more than all"),
+        pytest.param(("overrides", "budget"), {"shares": {"a": 0}}, id="less than some"),
+        pytest.param(("meta",), {"version": ...}, id="no version"),
+    ],
+)
+def test_a_value_out_of_its_range_is_refused(path: Path_, fields: dict[str, Any]) -> None:
+    """Ranges and choices are Hankweave's; decoder and schema agree on them."""
+    wrong = changed(path, **fields)
+    with pytest.raises(Refused):
+        decode(wrong)
+
+    assert not is_valid(wrong)
+
+
+# --- the schema -----------------------------------------------------------------------------------
+
+
+def test_the_schema_is_a_schema() -> None:
+    """Draft 2020-12 itself accepts what editors get."""
+    Draft202012Validator.check_schema(SCHEMA)
+    assert SCHEMA["$schema"] == Draft202012Validator.META_SCHEMA["$id"]
+
+
+@pytest.mark.parametrize("hank", [FULL, json.loads(EXAMPLE.read_text())], ids=["full", "example"])
+def test_the_schema_accepts_what_loads(hank: dict[str, Any]) -> None:
+    """No editor underlines a hank that runs."""
+    VALIDATOR.validate(hank)
+
+
+def test_a_step_that_does_not_say_what_it_is_is_a_codon() -> None:
+    """Hankweave's `type` of a codon is optional, so the schema does not ask for it."""
+    assert is_valid(changed(("hank", 0), type=...))
+    assert not is_valid(changed(("hank", 0), type=..., id=...))
+    assert not is_valid(changed(("hank", 1), type=...))
+
+
+@often_enough
+@given(values_of(Hank))
+def test_the_schema_accepts_any_hank_that_can_be_written(hank: Hank) -> None:
+    """Schema and shapes cannot drift apart."""
+    VALIDATOR.validate(json.loads(codec.encode(hank)))
+
+
+def test_the_schema_is_printed_by_its_module() -> None:
+    """`scripts/export-schema` prints the schema and nothing else."""
+    printed = subprocess.run(
+        [sys.executable, "-m", "hankweave_protocol.schema"], capture_output=True, check=True
+    )
+    assert json.loads(printed.stdout) == json.loads(codec.encode(SCHEMA))
+    assert printed.stderr == b""

@@ -1,0 +1,264 @@
+"""Two doors to the same checkpoints: the engine's own calls, and a client of the real server.
+
+What is tested through `Door` is promised to both. Either works without root's privileges.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Protocol
+
+from hankweave_client.client import Client, connect
+from hankweave_client.discovery import discover
+from hankweave_client.errors import CommandRefused
+from hankweave_protocol.commands import CheckpointCreate, CodonNext, RollbackToCheckpoint
+from hankweave_protocol.errors import ErrorCode
+from hankweave_protocol.events import ServerIdle
+from hankweave_protocol.ids import CodonId, RunId
+from hankweave_protocol.records import CheckpointRecord, RollbackReport
+from hankweave_server.checkpoints.engine import CheckpointEngine
+from hankweave_server.checkpoints.errors import CheckpointDamaged, InsufficientSpace
+from hankweave_server.checkpoints.model import CheckpointRequest
+from hankweave_server.layout import Layout
+from support.git_facts import GitWitness
+from support.privileges import as_ordinary_user, ordinary_command
+from support.running_server import command, environment
+from support.scripted_hank import codon, write_hank
+from support.work_tree import WorkTree
+
+RUN = RunId("1736000000000-abc123-def456")
+START = datetime(2025, 1, 4, 12, 0, tzinfo=UTC)
+DEADLINE = 30.0
+
+
+@dataclass(frozen=True)
+class Made:
+    sha: str
+    skipped: dict[bytes, str]
+    partial: bool
+
+
+@dataclass(frozen=True)
+class Restored:
+    touched: set[bytes]
+    """Added, updated or removed."""
+    skipped: dict[bytes, str]
+
+
+class Refusal(Exception):
+    """A rollback that was refused; nothing may have moved."""
+
+    def __init__(self, code: ErrorCode) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class Door(Protocol):
+    """What a case does with a work tree."""
+
+    layout: Layout
+    tree: WorkTree
+
+    async def checkpoint(self) -> Made: ...
+
+    async def rollback(self, sha: str) -> Restored:
+        """Raises Refusal."""
+        ...
+
+    async def restart(self, *, kill: bool = False) -> None:
+        """Ends what holds the repository, and starts it anew."""
+        ...
+
+    async def end(self) -> None: ...
+
+    async def begin(self) -> None: ...
+
+
+class EngineDoor:
+    """The engine, called in the daemon's order."""
+
+    def __init__(self, root: Path, patterns: tuple[str, ...] = ("**",)) -> None:
+        self.layout = Layout.of_execution(root)
+        self.tree = WorkTree.beside(self.layout.work_tree)
+        self._patterns = patterns
+        self._count = itertools.count(1)
+        self._engine: CheckpointEngine | None = None
+
+    @property
+    def engine(self) -> CheckpointEngine:
+        assert self._engine is not None
+        return self._engine
+
+    async def begin(self) -> None:
+        with as_ordinary_user():
+            self._engine = CheckpointEngine.open(self.layout)
+
+    async def end(self) -> None:
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
+
+    async def restart(self, *, kill: bool = False) -> None:
+        if not kill:
+            await self.end()
+
+        await self.begin()
+
+    async def checkpoint(self) -> Made:
+        with as_ordinary_user():
+            made = self.engine.checkpoint(self._request("manual"))
+
+        return Made(made.sha, {item.path: item.reason for item in made.skipped}, made.partial)
+
+    async def rollback(self, sha: str) -> Restored:
+        try:
+            with as_ordinary_user():
+                return self._rollback(sha)
+        except CheckpointDamaged as problem:
+            raise Refusal(ErrorCode.CHECKPOINT_DAMAGED) from problem
+        except InsufficientSpace as problem:
+            raise Refusal(ErrorCode.INSUFFICIENT_SPACE) from problem
+
+    def _rollback(self, sha: str) -> Restored:
+        (target,) = self.engine.find(sha)
+        plan = self.engine.plan_restore(target, self._patterns)
+        safety = self.engine.checkpoint(self._request("safety", plan.touched))
+        report = self.engine.restore(target, safety.sha)
+        self.engine.detach(target)
+        touched = {entry.path for entry in (*report.added, *report.updated, *report.removed)}
+        assert touched == plan.touched, "the restore did what the plan had said"
+        return Restored(touched, {item.path: item.reason for item in report.skipped})
+
+    def _request(self, kind: str, also: frozenset[bytes] = frozenset()) -> CheckpointRequest:
+        count = next(self._count)
+        return CheckpointRequest(
+            kind=kind,
+            codon_id=CodonId("track"),
+            codon_name="Track",
+            run_id=RUN,
+            timestamp=START + timedelta(seconds=count),
+            duration_ms=None,
+            operation_id=f"op-{count}",
+            event_seq=count,
+            session_id=None,
+            memory_epoch=0,
+            label=None,
+            patterns=self._patterns,
+            also=also,
+        )
+
+
+@dataclass
+class ServerDoor:
+    """A client of `hankweave run --no-autostart`."""
+
+    root: Path
+    patterns: tuple[str, ...] = ("**",)
+    variables: dict[str, str] = field(default_factory=dict)
+    layout: Layout = field(init=False)
+    tree: WorkTree = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.layout = Layout.of_execution(self.root)
+        self._hank = write_hank(
+            self.root.with_name("hank"), codon("track", tracked=self.patterns)
+        )
+        self._server: subprocess.Popen[str] | None = None
+
+    async def begin(self) -> None:
+        self._server = started(self._hank, self.root, self.variables)
+        self.tree = WorkTree.beside(self.layout.work_tree)
+
+    async def end(self) -> None:
+        self.close()
+
+    async def restart(self, *, kill: bool = False) -> None:
+        self.close(signal.SIGKILL if kill else signal.SIGTERM)
+        await self.begin()
+
+    def close(self, how: signal.Signals = signal.SIGTERM) -> None:
+        if self._server is not None:
+            self._server.send_signal(how)
+            self._server.wait(DEADLINE)
+            self._server = None
+
+    async def checkpoint(self) -> Made:
+        async with self._client() as client:
+            record = await client.ask(CheckpointCreate(label="conformance"), CheckpointRecord)
+
+        skipped = {os.fsencode(item.path): item.reason for item in record.skipped}
+        return Made(record.sha, skipped, record.partial)
+
+    async def rollback(self, sha: str) -> Restored:
+        try:
+            async with self._client() as client:
+                report = await client.ask(RollbackToCheckpoint(checkpoint_sha=sha), RollbackReport)
+        except CommandRefused as refused:
+            raise Refusal(ErrorCode(refused.code)) from refused
+
+        touched = {
+            os.fsencode(file.path) for file in (*report.added, *report.updated, *report.removed)
+        }
+        return Restored(touched, {os.fsencode(item.path): item.reason for item in report.skipped})
+
+    async def track(self) -> None:
+        """Lets the codon run whose patterns count, if it is not on the thread."""
+        async with self._client() as client:
+            try:
+                await client.send(CodonNext())
+            except CommandRefused as refused:
+                assert refused.code == ErrorCode.NOTHING_TO_RUN, refused
+                return
+
+            await client.until(ServerIdle, timeout=DEADLINE)
+
+    @asynccontextmanager
+    async def _client(self) -> AsyncIterator[Client]:
+        address = discover(self.root)
+        async with connect(address.url, token=address.token) as client:
+            yield client
+
+
+def started(
+    hank: Path, execution: Path, variables: dict[str, str]
+) -> subprocess.Popen[str]:
+    """Starts a server that several tests may share, and waits until it serves."""
+    words = ["run", str(hank), "--execution", str(execution), "--json", "--no-autostart"]
+    server = subprocess.Popen(
+        ordinary_command(*command(*words)),
+        env=environment(**variables),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    ready, output = threading.Event(), list[str]()
+
+    def listen() -> None:
+        assert server.stdout is not None
+        with server.stdout as lines:
+            for line in lines:
+                output.append(line)
+                if '"server.ready"' in line:
+                    ready.set()
+
+        ready.set()
+
+    threading.Thread(target=listen, daemon=True).start()
+    if not ready.wait(DEADLINE) or server.poll() is not None:
+        server.kill()
+        raise AssertionError(f"the server did not start: {output}")
+
+    return server
+
+
+def witness(layout: Layout) -> GitWitness:
+    return GitWitness(layout.root)
