@@ -54,6 +54,8 @@ class Narrator:
         self._run_id = run_id
         self._codon_id = codon_id
         self._model = ""
+        self._counts = False
+        """Costs belong to a running codon: what an agent reports before its session is not one."""
         self._message = ("", NO_TOKENS)
         self._called_at: dict[str, float] = {}
         self._last_words: deque[str] = deque(maxlen=LAST_WORDS)
@@ -72,6 +74,7 @@ class Narrator:
         match signal:
             case SessionStarted(model=model):
                 self._model = model
+                self._counts = True
             case Said(text=text):
                 await self._act("message", text)
             case Thought(text=text):
@@ -166,6 +169,9 @@ class Narrator:
 
     async def _count(self, usage: UsageReported) -> None:
         """A later report for the same message replaces the earlier one, so only the rest counts."""
+        if not self._counts:
+            return
+
         message_id, before = self._message
         same = bool(message_id) and message_id == usage.message_id
         total = _tokens(usage.tokens)
@@ -184,7 +190,7 @@ class Narrator:
 
     async def _conclude(self, result: ResultReported) -> None:
         self.result = result
-        if result.cost_usd is None and result.tokens is None:
+        if not self._counts or (result.cost_usd is None and result.tokens is None):
             return
 
         tokens = NO_TOKENS if result.tokens is None else _tokens(result.tokens)

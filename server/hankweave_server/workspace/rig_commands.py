@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, Literal
 
 import anyio
+import anyio.lowlevel
 
 FailureType = Literal["command_failed", "timeout", "other"]
 Stream = Literal["stdout", "stderr"]
@@ -20,6 +21,7 @@ _CHUNK = 64 * 1024
 _LONGEST_LINE = 64 * 1024
 _GRACE_SECONDS = 2.0  # Between SIGTERM and SIGKILL.
 _BETWEEN_LOOKS_SECONDS = 0.005
+_LOOKS = 400  # Two seconds: who is not dead by then hangs in the kernel.
 _DRAIN_SECONDS = 10.0  # For what the command wrote last, however slowly the lines are taken.
 
 # A server that was started in a shell set up for the shadow repository (seed 000's stock commands)
@@ -151,6 +153,7 @@ class _Pipe:
         await self._on_line(self._stream, text)
 
     async def _read(self) -> bytes:
+        await anyio.lowlevel.checkpoint()  # Endless output must not keep others from their turn.
         while True:
             try:
                 return os.read(self._descriptor, _CHUNK)
@@ -172,16 +175,24 @@ async def _end_group(process: subprocess.Popen[bytes], ended: int) -> None:
     _signal_group(process, signal.SIGKILL)
     await anyio.wait_readable(ended)
     process.wait()
-    with anyio.move_on_after(_GRACE_SECONDS):
-        await _until_group_is_gone(process.pid)
+    for _ in range(_LOOKS):
+        # A signal is only on its way when kill(2) returns.
+        if not _is_running(process.pid):
+            return
+
+        await anyio.sleep(_BETWEEN_LOOKS_SECONDS)
 
 
-async def _until_group_is_gone(group: int) -> None:
-    """Waits for those that were killed: a signal is on its way when kill(2) returns."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        while True:
-            os.killpg(group, 0)
-            await anyio.sleep(_BETWEEN_LOOKS_SECONDS)
+def _is_running(group: int) -> bool:
+    """Tells whether a process of the group lives; one that is dead and not reaped does not."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            # The name stands in parentheses and may hold any byte; all that follows it is plain.
+            state, _parent, its_group, *_ = stat.read_bytes().rpartition(b")")[2].split()
+            if int(its_group) == group and state not in b"ZX":
+                return True
+
+    return False
 
 
 def _is_ended(process: subprocess.Popen[bytes]) -> bool:

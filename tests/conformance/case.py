@@ -1,0 +1,138 @@
+"""What a conformance case is, and the one judgement that all cases share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from support.checkpointing import Door, Made, Restored, witness
+from support.work_tree import Picture, Step
+
+
+@dataclass(frozen=True)
+class Case:
+    """A hazard: how the tree was at the checkpoint, and what somebody did to it afterwards.
+
+    After the rollback the tree is exactly as it was at the checkpoint, but for what is said here.
+    """
+
+    claim: str
+    arrange: tuple[Step, ...]
+    disturb: tuple[Step, ...]
+    untracked: tuple[str | bytes, ...] = ()
+    """Never captured: after the rollback it is as the disturbance left it."""
+    stays: tuple[str | bytes, ...] = ()
+    """The same for what came, or went unreadable, after the checkpoint."""
+    permissions: Mapping[str, int] = field(default_factory=dict)
+    """Of files that are deliberately not given back the ones they had."""
+    unsaved: Mapping[str | bytes, str] = field(default_factory=dict)
+    """What the checkpoint names as passed over, and why."""
+    is_partial: bool = False
+    untouched: Mapping[str | bytes, str] = field(default_factory=dict)
+    """What the rollback names as passed over, and why."""
+    needs_root: bool = False
+    """The hazard can only be made by root."""
+
+
+async def prove(case: Case, door: Door) -> None:
+    """Arrange, checkpoint, disturb, roll back, and compare every path there is."""
+    tree = door.tree
+    tree.apply(*case.arrange)
+    then = tree.picture()
+    made = await door.checkpoint()
+    tree.apply(*case.disturb)
+    before, outside = tree.picture(), tree.picture_outside()
+
+    restored = await door.rollback(made.sha)
+
+    after = tree.picture()
+    assert values(after) == expected(case, then, before)
+    assert rewritten(before, after) == []
+    assert tree.picture_outside() == outside
+    _judge_the_reports(case, made, restored, before, after)
+    _judge_the_repository(case, door, made, then)
+
+
+def values(picture: Picture) -> dict[bytes, tuple[str, int, bytes]]:
+    return {path: seen.value for path, seen in picture.items()}
+
+
+def expected(
+    case: Case, then: Picture, before: Picture
+) -> dict[bytes, tuple[str, int, bytes]]:
+    """The checkpoint's picture, with what nobody captured as it was before the rollback."""
+    stays = encoded((*case.untracked, *case.stays))
+    wanted = {path: seen.value for path, seen in then.items() if not is_below(path, stays)}
+    kept = {path: seen.value for path, seen in before.items() if is_below(path, stays)}
+    # A folder stands as long as something stays in it.
+    kept |= {top: before[top].value for path in kept for top in above(path) if top not in wanted}
+    wanted |= kept
+    for name, mode in case.permissions.items():
+        kind, _, content = wanted[name.encode()]
+        wanted[name.encode()] = (kind, mode, content)
+
+    return wanted
+
+
+def rewritten(before: Picture, after: Picture) -> list[bytes]:
+    """What was equal already, and yet has another mtime or inode now."""
+    return [
+        path
+        for path, seen in after.items()
+        if seen.is_storable
+        and path in before
+        and before[path].value == seen.value
+        and before[path].identity != seen.identity
+    ]
+
+
+def _judge_the_reports(
+    case: Case, made: Made, restored: Restored, before: Picture, after: Picture
+) -> None:
+    """Both reports name exactly what was passed over and what was touched."""
+    assert made.skipped == {_bytes(path): reason for path, reason in case.unsaved.items()}
+    assert made.partial == case.is_partial
+    assert restored.skipped == {_bytes(path): why for path, why in case.untouched.items()}
+    changed = {
+        path
+        for path in before.keys() | after.keys()
+        if _storable(before, path) != _storable(after, path)
+    }
+    assert restored.touched == changed
+
+
+def _storable(picture: Picture, path: bytes) -> tuple[str, int, bytes] | None:
+    seen = picture.get(path)
+    return seen.value if seen is not None and seen.is_storable else None
+
+
+def _judge_the_repository(case: Case, door: Door, made: Made, then: Picture) -> None:
+    """The git program finds nothing wrong, and in the commit just what was to be captured."""
+    git = witness(door.layout)
+    git.assert_sound()
+    untracked = encoded(case.untracked)
+    names = git.run("ls-tree", "-r", "-z", "--name-only", made.sha).split("\0")[:-1]
+    captured = {name.encode("utf-8", "surrogateescape") for name in names}
+    assert captured == {
+        path for path, seen in then.items() if seen.is_storable and not is_below(path, untracked)
+    }
+
+
+def above(path: bytes) -> list[bytes]:
+    """The folders that a path lies in."""
+    parts = path.split(b"/")
+    return [b"/".join(parts[:depth]) for depth in range(1, len(parts))]
+
+
+def encoded(paths: Iterable[str | bytes]) -> tuple[bytes, ...]:
+    return tuple(_bytes(path) for path in paths)
+
+
+def is_below(path: bytes, tops: Iterable[bytes]) -> bool:
+    return b".git" in path.split(b"/") or any(
+        path == top or path.startswith(top + b"/") for top in tops
+    )
+
+
+def _bytes(path: str | bytes) -> bytes:
+    return path.encode() if isinstance(path, str) else path

@@ -1,0 +1,77 @@
+"""Every hazard twice: on the engine itself, and through a client of the real server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from conformance import cases
+from conformance.case import Case, prove
+from support.checkpointing import EngineDoor, ServerDoor
+from support.privileges import programs_can_be_ordinary
+
+ALL = [(case, cases.EVERYTHING) for case in cases.OF_EVERYTHING] + [
+    (case, cases.SOME) for case in cases.OF_SOME
+]
+of_everything = pytest.mark.parametrize("case", cases.OF_EVERYTHING, ids=lambda case: case.claim)
+of_some = pytest.mark.parametrize("case", cases.OF_SOME, ids=lambda case: case.claim)
+
+
+@pytest.mark.parametrize(("case", "patterns"), ALL, ids=[case.claim for case, _ in ALL])
+async def test_the_engine_restores(case: Case, patterns: tuple[str, ...], tmp_path: Path) -> None:
+    """A rollback gives exactly the checkpoint's tree, and leaves alone what is not its own."""
+    _skip_what_cannot_be_made(case)
+    door = EngineDoor(tmp_path / "place" / "execution", patterns)
+    await door.begin()
+    try:
+        await prove(case, door)
+    finally:
+        await door.end()
+
+
+@of_everything
+async def test_the_server_restores(case: Case, server_of_everything: ServerDoor) -> None:
+    """The same over WebSocket, in a work tree that all cases before have used."""
+    await _prove_on(server_of_everything, case)
+
+
+@of_some
+async def test_the_server_restores_what_is_tracked(case: Case, server_of_some: ServerDoor) -> None:
+    """The same over WebSocket, where a hank tracks only some files."""
+    await _prove_on(server_of_some, case)
+
+
+async def _prove_on(server: ServerDoor, case: Case) -> None:
+    _skip_what_cannot_be_made(case)
+    server.tree.wipe()
+    await server.track()
+    await prove(case, server)
+
+
+def _skip_what_cannot_be_made(case: Case) -> None:
+    if case.needs_root and os.geteuid() != 0:
+        pytest.skip("only root can make this hazard")
+
+    if case.needs_root and not programs_can_be_ordinary():
+        pytest.skip("root reads everything, and there is no setpriv to stop it")
+
+
+@pytest.fixture(scope="module")
+def server_of_everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerDoor]:
+    yield from _server(tmp_path_factory.mktemp("everything"), cases.EVERYTHING)
+
+
+@pytest.fixture(scope="module")
+def server_of_some(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerDoor]:
+    yield from _server(tmp_path_factory.mktemp("some"), cases.SOME)
+
+
+def _server(folder: Path, patterns: tuple[str, ...]) -> Iterator[ServerDoor]:
+    door = ServerDoor(folder / "place" / "execution", patterns)
+    asyncio.run(door.begin())
+    yield door
+    door.close()
