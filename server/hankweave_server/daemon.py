@@ -345,10 +345,18 @@ def _note_run(lock: HeldLock, published: Published) -> None:
 _RECORDED = re.compile(rb'"type":"CheckpointCreated".*?"sha":"([0-9a-f]{40})"')
 
 
+PAGE = 5_000
+"""Journal lines looked at together: a few megabytes."""
+
+
 def recorded_checkpoints(ledger: Ledger) -> frozenset[Sha]:
     """The shas that the journal names; read from the raw lines, so that a long journal is quick."""
-    found = (_RECORDED.search(line) for line in ledger.history(0, None))
-    return frozenset(Sha(match[1].decode()) for match in found if match is not None)
+    shas: set[Sha] = set()
+    for since in range(0, ledger.last_seq, PAGE):
+        found = (_RECORDED.search(line) for line in ledger.history(since, PAGE))
+        shas.update(Sha(match[1].decode()) for match in found if match is not None)
+
+    return frozenset(shas)
 
 
 def _milliseconds(previous: PreviousOwner | None) -> int | None:

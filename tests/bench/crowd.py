@@ -44,7 +44,6 @@ class Await(msgspec.Struct, tag_field="do", tag="await"):
 Order = Join | Await
 
 
-
 class CountingConnection(ClientConnection):
     """Leaves websockets' hands once it is live: then its bytes are counted and forgotten.
 

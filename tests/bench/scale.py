@@ -24,7 +24,7 @@ FULL = Scale(
     durable_appends=1_000,
     batched_appends=20_000,
     clients=(1, 100, 1_000),
-    deliveries=60_000,
+    deliveries=30_000,
     messages=3_334,
 )
 

@@ -46,11 +46,22 @@ async def prove(case: Case, door: Door) -> None:
     restored = await door.rollback(made.sha)
 
     after = tree.picture()
-    assert values(after) == expected(case, then, before)
-    assert rewritten(before, after) == []
-    assert tree.picture_outside() == outside
+    same("the tree", values(after), expected(case, then, before))
+    same("what was rewritten needlessly", rewritten(before, after), [])
+    same("what lies outside", tree.picture_outside(), outside)
     _judge_the_reports(case, made, restored, before, after)
     _judge_the_repository(case, door, made, then)
+
+
+def same(what: str, is_: object, should_be: object) -> None:
+    """Fails with the part that differs: pictures are long."""
+    match is_, should_be:
+        case dict(), dict():
+            paths = {path for path in {**is_, **should_be} if is_.get(path) != should_be.get(path)}
+            differing = {path: (is_.get(path), should_be.get(path)) for path in paths}
+            assert not differing, f"{what}, as it is and should be: {differing}"
+        case _:
+            assert is_ == should_be, f"{what} is {is_!r} and should be {should_be!r}"
 
 
 def values(picture: Picture) -> dict[bytes, tuple[str, int, bytes]]:
@@ -90,15 +101,17 @@ def _judge_the_reports(
     case: Case, made: Made, restored: Restored, before: Picture, after: Picture
 ) -> None:
     """Both reports name exactly what was passed over and what was touched."""
-    assert made.skipped == {_bytes(path): reason for path, reason in case.unsaved.items()}
-    assert made.partial == case.is_partial
-    assert restored.skipped == {_bytes(path): why for path, why in case.untouched.items()}
+    unsaved = {_bytes(path): reason for path, reason in case.unsaved.items()}
+    untouched = {_bytes(path): reason for path, reason in case.untouched.items()}
+    same("what the checkpoint passed over", made.skipped, unsaved)
+    same("whether it is partial", made.partial, case.is_partial)
+    same("what the rollback passed over", restored.skipped, untouched)
     changed = {
         path
         for path in before.keys() | after.keys()
         if _storable(before, path) != _storable(after, path)
     }
-    assert restored.touched == changed
+    same("what the rollback says it touched", restored.touched, changed)
 
 
 def _storable(picture: Picture, path: bytes) -> tuple[str, int, bytes] | None:
@@ -113,9 +126,10 @@ def _judge_the_repository(case: Case, door: Door, made: Made, then: Picture) -> 
     untracked = encoded(case.untracked)
     names = git.run("ls-tree", "-r", "-z", "--name-only", made.sha).split("\0")[:-1]
     captured = {name.encode("utf-8", "surrogateescape") for name in names}
-    assert captured == {
+    wanted = {
         path for path, seen in then.items() if seen.is_storable and not is_below(path, untracked)
     }
+    same("what the commit holds", captured, wanted)
 
 
 def above(path: bytes) -> list[bytes]:

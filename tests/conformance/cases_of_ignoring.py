@@ -44,6 +44,7 @@ CASES = (
         "a_tracked_file_hidden_later",
         (write("a", b"1"), write("d/b", b"1")),
         (write(".gitignore", b"*\n"), write("a", b"2"), delete("d")),
+        stays=(".gitignore",),
     ),
     Case(
         "an_ignore_file_of_everything",

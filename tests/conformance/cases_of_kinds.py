@@ -55,7 +55,7 @@ CASES = (
         "a_pipe_made_later",
         (write("d/a"),),
         (pipe("d/pipe"), write("e/x"), pipe("e/pipe")),
-        stays=("d/pipe", "e", "e/pipe"),
+        stays=("d/pipe", "e/pipe"),
     ),
     Case(
         "a_file_where_folders_are_needed",
