@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from support.checkpointing import Door, Made, Restored, witness
+from support.checkpointing import Door, Made, Restored, shown, witness
 from support.work_tree import Picture, Step
 
 
@@ -101,13 +101,13 @@ def _judge_the_reports(
     case: Case, made: Made, restored: Restored, before: Picture, after: Picture
 ) -> None:
     """Both reports name exactly what was passed over and what was touched."""
-    unsaved = {_bytes(path): reason for path, reason in case.unsaved.items()}
-    untouched = {_bytes(path): reason for path, reason in case.untouched.items()}
+    unsaved = {shown(_bytes(path)): reason for path, reason in case.unsaved.items()}
+    untouched = {shown(_bytes(path)): reason for path, reason in case.untouched.items()}
     same("what the checkpoint passed over", made.skipped, unsaved)
     same("whether it is partial", made.partial, case.is_partial)
     same("what the rollback passed over", restored.skipped, untouched)
     changed = {
-        path
+        shown(path)
         for path in before.keys() | after.keys()
         if _storable(before, path) != _storable(after, path)
     }

@@ -5,13 +5,23 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import anyio
 import pytest
 
-from bench.__main__ import BENCHES, USAGE, main
-from bench.figures import AtLeast, AtMost, Figure, Target, print_table, write_results
-from bench.scale import SMALLEST
+import bench.__main__ as program
+from bench.__main__ import BENCHES, MISSED, USAGE, main
+from bench.figures import (
+    RESULTS,
+    AtLeast,
+    AtMost,
+    Figure,
+    Target,
+    print_table,
+    write_results,
+)
+from bench.scale import SMALLEST, Scale
 
-EXPECTED = {
+EXPECTED: dict[str, list[tuple[str, str, type[Target] | None]]] = {
     "journal": [
         ("journal, durable each", "/s", None),
         ("ledger, durable each", "/s", None),
@@ -59,9 +69,8 @@ def test_the_table_tells_a_missed_target(capsys: pytest.CaptureFixture[str]) -> 
     print_table([a_figure(25_000, AtLeast(50_000)), a_figure(60_000, AtLeast(50_000))])
 
     missed, met = (line for line in capsys.readouterr().out.splitlines() if "appends" in line)
-    assert missed.split() == (
-        ["journal", "appends", "25,000", "/s", "0.25x", "raw", "100,000"]
-        + [">=", "50,000", "MISSED"]
+    assert " ".join(missed.split()) == (
+        "journal appends 25,000 /s 0.25x raw 100,000 >= 50,000 MISSED"
     )
     assert met.split()[-1] == "ok"
 
@@ -90,6 +99,36 @@ def test_an_unknown_bench_is_a_mistake_of_usage(capsys: pytest.CaptureFixture[st
     """A name that no bench has measures nothing, and the names that there are are told."""
     assert main(["journal", "speed"]) == USAGE
     assert "'speed'; there are: journal, fanout, startup, memory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("value", "exit_code"), [(50_000, 0), (49_999, MISSED)])
+def test_a_missed_target_fails_the_run(
+    value: float, exit_code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The exit code is 1 if a target is missed and 0 if none is; the results are written anyway."""
+
+    async def measure(folder: Path, scale: Scale) -> list[Figure]:
+        return [a_figure(value, AtLeast(50_000))]
+
+    monkeypatch.setattr(program, "BENCHES", {"journal": measure})
+    monkeypatch.setattr(program, "CHECKOUT", tmp_path)
+    assert main([]) == exit_code
+    assert (tmp_path / RESULTS).exists()
+
+
+def test_the_run_is_bounded_in_time(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A bench that does not end is cut off, and the run has failed."""
+
+    async def measure(folder: Path, scale: Scale) -> list[Figure]:
+        await anyio.sleep_forever()
+        return []
+
+    monkeypatch.setattr(program, "BENCHES", {"journal": measure})
+    monkeypatch.setattr(program, "DEADLINE", 0.01)
+    assert main([]) == MISSED
+    assert "more than" in capsys.readouterr().err
 
 
 def a_figure(value: float, target: Target | None) -> Figure:

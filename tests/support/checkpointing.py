@@ -6,7 +6,6 @@ What is tested through `Door` is promised to both. Either works without root's p
 from __future__ import annotations
 
 import itertools
-import os
 import signal
 import subprocess
 import threading
@@ -20,11 +19,17 @@ from typing import Protocol
 from hankweave_client.client import Client, connect
 from hankweave_client.discovery import discover
 from hankweave_client.errors import CommandRefused
-from hankweave_protocol.commands import CheckpointCreate, CodonNext, RollbackToCheckpoint
+from hankweave_protocol.commands import (
+    CheckpointCreate,
+    CodonNext,
+    ListCheckpoints,
+    RollbackToCheckpoint,
+)
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import ServerIdle
 from hankweave_protocol.ids import CodonId, RunId
 from hankweave_protocol.records import CheckpointRecord, RollbackReport
+from hankweave_protocol.replies import CheckpointPage
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.errors import CheckpointDamaged, InsufficientSpace
 from hankweave_server.checkpoints.model import CheckpointRequest
@@ -42,16 +47,23 @@ DEADLINE = 30.0
 
 @dataclass(frozen=True)
 class Made:
+    """What a checkpoint says of itself; names as the protocol's README has them written."""
+
     sha: str
-    skipped: dict[bytes, str]
+    skipped: dict[str, str]
     partial: bool
 
 
 @dataclass(frozen=True)
 class Restored:
-    touched: set[bytes]
+    touched: set[str]
     """Added, updated or removed."""
-    skipped: dict[bytes, str]
+    skipped: dict[str, str]
+
+
+def shown(path: bytes) -> str:
+    r"""The name as text; a byte that is not UTF-8 as `\xff`."""
+    return path.decode("utf-8", "backslashreplace")
 
 
 class Refusal(Exception):
@@ -117,7 +129,7 @@ class EngineDoor:
         with as_ordinary_user():
             made = self.engine.checkpoint(self._request("manual"))
 
-        return Made(made.sha, {item.path: item.reason for item in made.skipped}, made.partial)
+        return Made(made.sha, {shown(item.path): item.reason for item in made.skipped}, made.partial)
 
     async def rollback(self, sha: str) -> Restored:
         try:
@@ -136,7 +148,8 @@ class EngineDoor:
         self.engine.detach(target)
         touched = {entry.path for entry in (*report.added, *report.updated, *report.removed)}
         assert touched == plan.touched, "the restore did what the plan had said"
-        return Restored(touched, {item.path: item.reason for item in report.skipped})
+        skipped = {shown(item.path): item.reason for item in report.skipped}
+        return Restored({shown(path) for path in touched}, skipped)
 
     def _request(self, kind: str, also: frozenset[bytes] = frozenset()) -> CheckpointRequest:
         count = next(self._count)
@@ -173,6 +186,7 @@ class ServerDoor:
             self.root.with_name("hank"), codon("track", tracked=self.patterns)
         )
         self._server: subprocess.Popen[str] | None = None
+        self._home: str | None = None
 
     async def begin(self) -> None:
         self._server = started(self._hank, self.root, self.variables)
@@ -195,7 +209,7 @@ class ServerDoor:
         async with self._client() as client:
             record = await client.ask(CheckpointCreate(label="conformance"), CheckpointRecord)
 
-        skipped = {os.fsencode(item.path): item.reason for item in record.skipped}
+        skipped = {item.path: item.reason for item in record.skipped}
         return Made(record.sha, skipped, record.partial)
 
     async def rollback(self, sha: str) -> Restored:
@@ -205,21 +219,24 @@ class ServerDoor:
         except CommandRefused as refused:
             raise Refusal(ErrorCode(refused.code)) from refused
 
-        touched = {
-            os.fsencode(file.path) for file in (*report.added, *report.updated, *report.removed)
-        }
-        return Restored(touched, {os.fsencode(item.path): item.reason for item in report.skipped})
+        touched = {file.path for file in (*report.added, *report.updated, *report.removed)}
+        return Restored(touched, {item.path: item.reason for item in report.skipped})
 
     async def track(self) -> None:
-        """Lets the codon run whose patterns count, if it is not on the thread."""
-        async with self._client() as client:
-            try:
-                await client.send(CodonNext())
-            except CommandRefused as refused:
-                assert refused.code == ErrorCode.NOTHING_TO_RUN, refused
-                return
+        """Goes to where the codon has just run: from there on, its patterns count.
 
+        The first time it runs; later a rollback brings back that moment and its empty tree.
+        """
+        if self._home is not None:
+            await self.rollback(self._home)
+            return
+
+        async with self._client() as client:
+            await client.send(CodonNext())
             await client.until(ServerIdle, timeout=DEADLINE)
+            page = await client.ask(ListCheckpoints(kinds=("completed",)), CheckpointPage)
+
+        self._home = page.checkpoints[0].sha
 
     @asynccontextmanager
     async def _client(self) -> AsyncIterator[Client]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,6 +23,7 @@ from hankweave_protocol.commands import (
     RollbackToCodon,
     RollbackToLastSuccess,
 )
+from hankweave_protocol.errors import Refused
 from hankweave_protocol.events import Event
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.records import RollbackReport
@@ -58,10 +59,17 @@ def ask(execution: Path | None, work: Callable[[Client], Awaitable[T]]) -> T:
             hint="Start it with `hankweave run`; `hankweave log` reads the files without a server.",
         ) from None
     except (ConnectionError, TimeoutError) as error:
-        raise Stop(f"The server does not answer: {error}", ExitCode.UNAVAILABLE) from None
+        raise _unavailable(error) from None
     except CommandRefused as refused:
-        sentence = f"{refused.message} ({refused.code})"
-        raise Stop(sentence, ExitCode.FAILED, hint=refused.hint) from None
+        raise _refusal(refused) from None
+
+
+def _refusal(refused: CommandRefused) -> Stop:
+    return Stop(f"{refused.message} ({refused.code})", ExitCode.FAILED, hint=refused.hint)
+
+
+def _unavailable(error: Exception) -> Stop:
+    return Stop(f"The server does not answer: {error}", ExitCode.UNAVAILABLE)
 
 
 @click.command()
@@ -175,7 +183,7 @@ def _print_report(report: RollbackReport, preview: bool) -> None:
         for file in listed:
             click.echo(f"  {file.path}  {file.bytes} bytes")
 
-    for kept in report.kept:
+    for kept in (*report.kept, *report.skipped):
         click.echo(f"kept: {kept.path} ({kept.reason})")
 
     if report.safety is not None:
@@ -198,8 +206,7 @@ def events(execution: Path | None, since: int, follow: bool, as_json: bool) -> N
 
         return f"{event.seq:>6}  {event.timestamp}  {event.type}"
 
-    for line in _journal_lines(root):
-        event = codec.decode_event(line)
+    for event in _journal(root):
         if event.seq > since:
             seq = event.seq
             click.echo(text_of(event))
@@ -215,8 +222,7 @@ def log(execution: Path | None, follow: bool) -> None:
     """Tell the story so far, one line for each thing that matters."""
     root = newest_execution() if execution is None else execution.expanduser().absolute()
     seq = 0
-    for line in _journal_lines(root):
-        event = codec.decode_event(line)
+    for event in _journal(root):
         seq = event.seq
         text = line_of(event)
         if text is not None:
@@ -226,12 +232,23 @@ def log(execution: Path | None, follow: bool) -> None:
         _follow(root, seq, line_of)
 
 
-def _journal_lines(root: Path) -> list[bytes]:
+def _journal(root: Path) -> Iterator[Event]:
+    """Reads the journal's file; a last line that is still being written is left out."""
     path = Layout.of_execution(root).journal
     try:
-        return [line for line in path.read_bytes().split(b"\n")[:-1] if line]
+        lines = path.read_bytes().split(b"\n")[:-1]
     except FileNotFoundError:
         raise Stop(f"There is no execution in {root}.", ExitCode.NO_INPUT) from None
+
+    for number, line in enumerate(lines, start=1):
+        try:
+            yield codec.decode_event(line)
+        except Refused as fault:
+            raise Stop(
+                f"{path}, line {number}, is no event: {fault.message}",
+                ExitCode.BAD_DATA,
+                hint="Start the server on this execution: it repairs or names what is damaged.",
+            ) from None
 
 
 def _follow(root: Path, seq: int, text_of: Callable[[Event], str | None]) -> None:
@@ -245,8 +262,10 @@ def _follow(root: Path, seq: int, text_of: Callable[[Event], str | None]) -> Non
 
     try:
         anyio.run(session)
-    except NotRunning as error:
-        raise Stop(str(error), ExitCode.UNAVAILABLE) from None
+    except CommandRefused as refused:
+        raise _refusal(refused) from None
+    except (ConnectionError, TimeoutError) as error:
+        raise _unavailable(error) from None
 
 
 def _print_json(value: object) -> None:

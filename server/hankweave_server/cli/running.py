@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import anyio
@@ -13,6 +12,7 @@ from hankweave_protocol import codec
 from hankweave_protocol.events import ServerReady
 from hankweave_server.cli import executions
 from hankweave_server.cli.progress import line_of
+from hankweave_server.cli.voice import Voice
 from hankweave_server.clock import SystemClock
 from hankweave_server.daemon import Daemon
 from hankweave_server.errors import ExitCode, Stop
@@ -91,48 +91,44 @@ def serve(settings: RunSettings) -> ExitCode:
     clock = SystemClock()
     loaded = load(settings.hank)
     chosen = executions.choose(settings, clock)
-    tell_ready, tell_event = _voices(settings, chosen.layout)
-    daemon = Daemon(settings, chosen, loaded, clock, tell_ready=tell_ready, tell_event=tell_event)
+    voice = Voice()
+    daemon = Daemon(
+        settings,
+        chosen,
+        loaded,
+        clock,
+        tell_ready=lambda ready: voice.open(_greeting(ready, settings, chosen.layout)),
+        tell_event=lambda published: _tell(published, settings, voice),
+    )
     try:
-        return anyio.run(daemon.live)
+        with voice.speaking():
+            return anyio.run(daemon.live)
     except BaseExceptionGroup as group:
         raise _first_stop(group) from group
 
 
-Voices = tuple[Callable[[ServerReady], None], Callable[[Published], None]]
-
-
-def _voices(settings: RunSettings, layout: Layout) -> Voices:
-    """How the server speaks on stdout: events as JSON lines, or sentences for people."""
+def _greeting(ready: ServerReady, settings: RunSettings, layout: Layout) -> str:
+    """The first thing said: where everything is."""
     if settings.json_output:
-        return _ready_as_json, lambda published: _print(published.frame.decode())
+        return codec.encode({"type": ready.TYPE, "data": ready}).decode()
 
-    def ready(event: ServerReady) -> None:
-        page = f"http://127.0.0.1:{event.port}/{_token_of(layout)}"
-        _print(f"Hankweave serves {event.execution_path}")
-        _print(f"  watch it: {page}   WebSocket: {event.url}")
-
-    def told(published: Published) -> None:
-        line = line_of(published.event)
-        if line is not None:
-            _print(line)
-
-    return ready, told
+    # The token stands behind `#`: a browser sends it to nobody.
+    page = f"http://127.0.0.1:{ready.port}/{_token_of(layout)}"
+    return f"Hankweave serves {ready.execution_path}\n  watch it: {page}   WebSocket: {ready.url}"
 
 
-def _ready_as_json(event: ServerReady) -> None:
-    _print(codec.encode({"type": event.TYPE, "data": event}).decode())
+def _tell(published: Published, settings: RunSettings, voice: Voice) -> None:
+    if settings.json_output:
+        voice.say(published.frame.decode())
+    elif (line := line_of(published.event)) is not None:
+        voice.say(line)
 
 
 def _token_of(layout: Layout) -> str:
     try:
-        return f"?token={layout.controller_token.read_text().strip()}"
+        return f"#token={layout.controller_token.read_text().strip()}"
     except FileNotFoundError:
         return ""
-
-
-def _print(line: str) -> None:
-    click.echo(line)
 
 
 def _first_stop(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -17,6 +17,7 @@ from hankweave_protocol.state import CompletedCodon, FailedCodon, Run, SkippedCo
 from hankweave_server.domain.history import (
     ThreadEntry,
     end_checkpoint,
+    is_done,
     rig_checkpoint,
     run_named,
     thread,
@@ -124,16 +125,18 @@ def target_of(state: State, known: Checkpoints, sha: Sha) -> RollbackTarget:
     """The target that a known checkpoint is, wherever it lies."""
     record = known[sha]
     entries = thread(state)
-    position = _position(entries, record)
-    if position is not None:
-        keeps = position + 1 if _goes_on_after(entries[position], sha) else position
-        after = entries[keeps - 1].codon.codon_id if keeps else None
-        return RollbackTarget(record, after, tuple(reversed(entries[position + 1 :])))
-
     if record.kind == "initial":
         return RollbackTarget(record, None, tuple(reversed(entries)))
 
-    return RollbackTarget(record, _after_in_old_timeline(state, record), ())
+    if not _is_on(entries, record):
+        return RollbackTarget(record, _after_in_old_timeline(state, known, record), ())
+
+    keeps = _keeps(state, known, entries, record)
+    passed = entries[keeps:]
+    if passed and passed[0].codon.codon_id == record.coordinate.codon_id:
+        passed = passed[1:]  # Its own codon is gone back into, not through.
+
+    return RollbackTarget(record, _newest_of(entries[:keeps]), tuple(reversed(passed)))
 
 
 def _codon_checkpoint(
@@ -165,28 +168,48 @@ def _before(state: State, entries: tuple[ThreadEntry, ...], position: int) -> Sh
     return state.initial_checkpoint
 
 
-def _position(entries: tuple[ThreadEntry, ...], record: CheckpointRecord) -> int | None:
-    """Finds the execution a checkpoint belongs to: by its sha, else by run, codon and order."""
-    for index in reversed(range(len(entries))):
-        if record.sha in (
-            end_checkpoint(entries[index].codon),
-            rig_checkpoint(entries[index].codon),
-        ):
-            return index
+def _is_on(entries: tuple[ThreadEntry, ...], record: CheckpointRecord) -> bool:
+    """Tells whether a checkpoint was taken by, or during, an execution of the thread."""
+    return _owner(entries, record.sha) is not None or any(
+        entry.run_id == record.coordinate.run_id
+        and entry.codon.codon_id == record.coordinate.codon_id
+        for entry in entries
+    )
 
-    if record.coordinate.codon_id is None:
-        return None
 
+def _owner(entries: tuple[ThreadEntry, ...], sha: Sha) -> int | None:
+    """Finds the newest execution whose rig or end a checkpoint is."""
     for index in reversed(range(len(entries))):
-        entry = entries[index]
-        same_run = entry.run_id == record.coordinate.run_id
-        if same_run and entry.codon.codon_id == record.coordinate.codon_id:
+        codon = entries[index].codon
+        if sha in (end_checkpoint(codon), rig_checkpoint(codon)):
             return index
 
     return None
 
 
-def _goes_on_after(entry: ThreadEntry, sha: Sha) -> bool:
+def _keeps(
+    state: State, known: Checkpoints, entries: tuple[ThreadEntry, ...], record: CheckpointRecord
+) -> int:
+    """Counts the executions whose finished work the files of a checkpoint hold.
+
+    A checkpoint that is no codon's own (manual, tool, safety) holds all that ended before it.
+    """
+    owner = _owner(entries, record.sha)
+    if owner is not None:
+        return owner + 1 if _holds_end(entries[owner], record.sha) else owner
+
+    order = {sha: index for index, sha in enumerate(known)}
+    for index in reversed(range(len(entries))):
+        codon = entries[index].codon
+        end = end_checkpoint(codon)
+        ended_before = end is not None and order.get(end, len(order)) < order[record.sha]
+        if ended_before and is_done(codon, state.execution_plan):
+            return index + 1
+
+    return 0
+
+
+def _holds_end(entry: ThreadEntry, sha: Sha) -> bool:
     """Tells whether the files of this checkpoint hold the codon's finished work."""
     match entry.codon:
         case CompletedCodon(completion_checkpoint=end):
@@ -198,20 +221,20 @@ def _goes_on_after(entry: ThreadEntry, sha: Sha) -> bool:
             return False
 
 
-def _after_in_old_timeline(state: State, record: CheckpointRecord) -> CodonId | None:
+def _newest_of(entries: tuple[ThreadEntry, ...]) -> CodonId | None:
+    return entries[-1].codon.codon_id if entries else None
+
+
+def _after_in_old_timeline(
+    state: State, known: Checkpoints, record: CheckpointRecord
+) -> CodonId | None:
     """The re-entry point of a checkpoint whose run is not on the thread any more."""
     run = run_named(state, record.coordinate.run_id)
     if run is None:
         return record.coordinate.codon_id if record.kind in ("completed", "skipped") else None
 
-    seen_from_there = _as_seen_by(state, run)
-    entries = thread(seen_from_there)
-    position = _position(entries, record)
-    if position is None:
-        return None
-
-    keeps = position + 1 if _goes_on_after(entries[position], record.sha) else position
-    return entries[keeps - 1].codon.codon_id if keeps else None
+    entries = thread(_as_seen_by(state, run))
+    return _newest_of(entries[: _keeps(state, known, entries, record)])
 
 
 def _as_seen_by(state: State, run: Run) -> State:

@@ -64,7 +64,9 @@ def judge(ending: Ending) -> Success | Failure:
         message = "The agent ended without reporting a result."
         return Failure(FailureReason(type="unknown", retriable=ending.had_session, message=message))
 
-    return Failure(classify(ending.text, ending.exit_code, had_session=ending.had_session))
+    # Words of success explain no failure: the exit code has to.
+    text = "" if ending.result_success else ending.text
+    return Failure(classify(text, ending.exit_code, had_session=ending.had_session))
 
 
 def classify(text: str, exit_code: int, *, had_session: bool) -> FailureReason:

@@ -56,7 +56,7 @@ from hankweave_server.domain.verdict import Ending, Failure, Success, judge
 from hankweave_server.execution.narrator import Narrator
 from hankweave_server.execution.rig_setup import RigFailed, set_up_rig
 from hankweave_server.execution.surroundings import Surroundings
-from hankweave_server.hanks.prompts import render
+from hankweave_server.hanks.prompts import ResolvedPrompt, render
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,7 +354,7 @@ class CodonRun:
 
     def _task(self) -> AgentTask:
         around, codon = self._around, self._entry.codon
-        prompt = around.hank.prompts[codon.id]
+        prompt = self._prompt()
         limits = AgentLimits(idle=around.idle_timeout, kill_grace=KILL_GRACE)
         if codon.shim_idle_timeout is not None:
             idle = timedelta(seconds=codon.shim_idle_timeout)
@@ -392,8 +392,18 @@ class CodonRun:
 
         return session
 
+    def _prompt(self) -> ResolvedPrompt:
+        prompt = self._around.hank.prompts.get(self._entry.codon.id)
+        if prompt is None:
+            raise AgentError(
+                f"Codon {self._entry.codon.id} is in the execution plan, but not in hank.json.",
+                hint="Put it back, or begin anew with --new.",
+            )
+
+        return prompt
+
     def _prompt_metadata(self) -> PromptMetadata | None:
-        return self._around.hank.prompts[self._entry.codon.id].metadata
+        return self._prompt().metadata
 
     def _ending(self, outcome: AgentOutcome) -> Ending:
         exit_code, timed_out = _exit_of(outcome)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import deque
+from collections.abc import Iterable
 from typing import assert_never
 
 import anyio.to_thread
 
+from hankweave_protocol import codec
 from hankweave_protocol.events import (
     AgentOutput,
     AssistantAction,
@@ -41,6 +43,9 @@ from hankweave_server.ledger.batch import Entry
 
 READ_ONLY_TOOLS = frozenset({"Read", "Glob", "Grep", "LS", "WebFetch", "WebSearch", "TodoWrite"})
 """Tools that cannot change a file; after any other the work tree is scanned (seed 001)."""
+
+DEEPEST_INPUT = codec.MAX_DEPTH // 2
+"""Levels of a tool's input that go into an event as they are: frames may nest twice as deep."""
 
 LAST_WORDS = 20
 """Lines of stderr kept to say why an agent failed."""
@@ -140,7 +145,7 @@ class Narrator:
                 action="tool_use",
                 content="",
                 tool_name=call.name,
-                tool_input=call.input,
+                tool_input=_readable(call.input),
                 tool_use_id=call.tool_use_id,
             )
         )
@@ -224,6 +229,30 @@ def _usage_event(codon_id: CodonId, tokens: Tokens, cost: float, model: str) -> 
         total_cost=cost,
         model_id=model or None,
     )
+
+
+def _readable(tool_input: dict[str, object]) -> dict[str, object]:
+    """The input as it is, or as text where it nests deeper than any client has to read."""
+    if _depth(tool_input) <= DEEPEST_INPUT:
+        return tool_input
+
+    return {"json": codec.encode(tool_input).decode("utf-8", "replace")}
+
+
+def _depth(value: object) -> int:
+    """How deep a JSON value nests; walks level by level, so that no depth can exhaust a stack."""
+    level, depth = [value], 0
+    while level := [child for each in level for child in _children(each)]:
+        depth += 1
+
+    return depth
+
+
+def _children(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+
+    return value if isinstance(value, list) else ()
 
 
 def _tokens(counts: TokenCounts) -> Tokens:

@@ -33,6 +33,7 @@ from hankweave_server.domain import plan as plans
 from hankweave_server.domain.history import end_state, next_codon, plan_entry, thread
 from hankweave_server.domain.targets import last_success
 from hankweave_server.execution.codon_run import NO_PROCESS
+from hankweave_server.execution.reentry import grown
 from hankweave_server.execution.rollback import Rollback
 from hankweave_server.execution.runner import Runner, new_run
 from hankweave_server.execution.surroundings import Surroundings
@@ -64,9 +65,7 @@ class Recovery:
         adopted = await self._around.checkpointer.adopt(self._recorded)
         crashed_run, crashed_codon = await self._mark_crashed()
         finished = await self._rollback.finish_interrupted()
-        rolled_back = finished is None and await self._undo_broken_work(
-            crashed=crashed_run is not None
-        )
+        rolled_back = finished is None and await self._undo_broken_work()
         return Recovered(
             crashed_run=crashed_run,
             crashed_codon=crashed_codon,
@@ -78,11 +77,14 @@ class Recovery:
     async def begin_if_new(self) -> None:
         """Lays out the plan of a new execution, takes its `initial` checkpoint, opens its run.
 
-        Each part is done only if it is missing, so a crash between them is made good here.
+        Each part is done only if it is missing, so a crash between them is made good here; so is
+        one that kept the plan from growing.
         """
         around = self._around
-        if not around.state.execution_plan:
-            await around.ledger.record(PlanSet(execution_plan=plans.initial_plan(around.hank.hank)))
+        plan = around.state.execution_plan or plans.initial_plan(around.hank.hank)
+        plan = grown(plan, around.hank.hank, thread(around.state))
+        if plan != around.state.execution_plan:
+            await around.ledger.record(PlanSet(execution_plan=plan))
 
         run = new_run(around, FreshStart())
         if around.state.initial_checkpoint is None:
@@ -145,15 +147,28 @@ class Recovery:
             run_id=run.run_id, from_status=lifecycle.status_of(codon), codon=failed
         )
 
-    async def _undo_broken_work(self, *, crashed: bool) -> bool:
-        """Rolls the files back to the last success where a codon died under the last server."""
-        entries = thread(self._around.state)
-        if not crashed or not entries or not isinstance(entries[-1].codon, FailedCodon):
+    async def _undo_broken_work(self) -> bool:
+        """Rolls the files back to the last success where a codon was cut short by a server's end.
+
+        Judged by what is on record, not by what this start found: a start may itself be killed.
+        """
+        if not self._ends_in_broken_work():
             return False
 
         target = last_success(self._around.state, self._around.checkpointer.known)
         await self._rollback.perform(target, auto_restart=False, stop_running=False)
         return True
+
+    def _ends_in_broken_work(self) -> bool:
+        entries = thread(self._around.state)
+        if not entries or not isinstance(newest := entries[-1].codon, FailedCodon):
+            return False
+
+        if newest.error_checkpoint is None:
+            return True  # It died with its server: every other failure takes a checkpoint.
+
+        end = self._around.checkpointer.known.get(newest.error_checkpoint)
+        return end is not None and end.kind == "exit"
 
     def pending(self) -> PlanEntry | None:
         """What is left to run, if anything."""

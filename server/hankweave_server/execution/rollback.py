@@ -53,7 +53,6 @@ from hankweave_server.checkpoints.errors import (
     RestoreIncomplete,
 )
 from hankweave_server.checkpoints.model import PathEntry, RestorePlan, RestoreReport, Skipped
-from hankweave_server.domain import plan as plans
 from hankweave_server.domain.history import (
     end_checkpoint,
     newest_run,
@@ -64,9 +63,13 @@ from hankweave_server.domain.history import (
 )
 from hankweave_server.domain.targets import RollbackTarget, target_of
 from hankweave_server.execution.codon_run import Halt
+from hankweave_server.execution.reentry import reentered_by
 from hankweave_server.execution.runner import Runner, closing, new_run
 from hankweave_server.execution.surroundings import Surroundings
 from hankweave_server.ledger.batch import Entry
+
+TOLD_WITHIN = 500
+"""How far back in the journal the end of a rollback is looked for: its batch is far smaller."""
 
 
 class Rollback:
@@ -86,9 +89,9 @@ class Rollback:
             added=_touched(plan.added),
             updated=_touched(plan.updated),
             removed=_touched(plan.removed),
-            kept=_kept(plan.kept),
+            kept=(),
             conflicts=(),
-            skipped=(),
+            skipped=_kept(plan.kept),
             recovered=False,
         )
 
@@ -114,6 +117,7 @@ class Rollback:
             await self._announce(intent, causes, recovered=False)
             report = await self._restore_and_tell(intent, causes, recovered=False)
 
+        await self._around.ledger.record(self._runner.snapshot(), causes=causes)
         await self._continue(intent)
         return report
 
@@ -127,20 +131,39 @@ class Rollback:
 
         intent = codec.decode_value(RollbackIntent, data)
         if run_named(self._around.state, intent.to_run) is not None:
+            await self._tell_the_rest(intent)
             await anyio.to_thread.run_sync(files.remove_durably, path)
             return None
 
         with self._runner.rolling_back():
             # What stands there now may be the target's, the past's, or a person's work since the
             # crash: it is saved once more, so that the restore may replace all of it.
-            target = target_of(
-                self._around.state, self._around.checkpointer.known, intent.target.sha
-            )
+            target = self._target_again(intent)
             present = await self._save(target, await self._plan(target), intent.from_run)
             await self._announce(intent, (), recovered=True)
             return await self._restore_and_tell(intent, (), recovered=True, present=present.sha)
 
     # --- steps ---------------------------------------------------------------------------------
+
+    async def _tell_the_rest(self, intent: RollbackIntent) -> None:
+        """Tells the end of a batch of which a power cut kept only the beginning."""
+        ending = f'"toRun":"{intent.to_run}"'.encode()
+        if any(ending in line for line in self._around.ledger.tail(TOLD_WITHIN)):
+            return
+
+        nothing = RestoreReport(added=(), updated=(), removed=(), kept=(), skipped=())
+        report = _report(intent, nothing, recovered=True)
+        await self._around.ledger.record(*self._ending(intent, report), run_id=intent.to_run)
+
+    def _target_again(self, intent: RollbackIntent) -> RollbackTarget:
+        known, sha = self._around.checkpointer.known, intent.target.sha
+        if sha not in known:
+            raise Refused(
+                ErrorCode.CHECKPOINT_NOT_FOUND,
+                f"A rollback to {sha[:12]} was cut short, and that checkpoint is gone",
+            )
+
+        return target_of(self._around.state, known, sha)
 
     async def _plan(self, target: RollbackTarget) -> RestorePlan:
         checkpointer = self._around.checkpointer
@@ -239,12 +262,14 @@ class Rollback:
                 checkpointer.engine.restore, intent.target.sha, safety
             )
         except RestoreIncomplete as error:
+            self._runner.blocked = True
             await self._around.ledger.record(
                 RollbackFailed(target=intent.target.coordinate, message=_unfinished(error)),
                 causes=causes,
             )
             raise
 
+        self._runner.blocked = False
         await checkpointer.detach(intent.target.sha)
         report = _report(intent, restored, recovered=recovered)
         await self._around.ledger.record(
@@ -262,11 +287,16 @@ class Rollback:
         if old is not None:
             yield closing(old, around.now_text(), state.execution_plan)
 
-        yield RunStarted(run=self._continuation(intent))
-        plan = plans.reentered(state.execution_plan, around.hank.hank, intent.after_codon)
+        run = self._continuation(intent)
+        yield RunStarted(run=run)
+        plan = reentered_by(run, state, around.hank.hank)
         if plan != state.execution_plan:
             yield PlanSet(execution_plan=plan)
 
+        yield from self._ending(intent, report)
+
+    def _ending(self, intent: RollbackIntent, report: RollbackReport) -> Iterator[Entry]:
+        """What a client waits for: after these the rollback has happened."""
         yield RollbackCompleted(
             from_run=intent.from_run,
             to_run=intent.to_run,
@@ -279,7 +309,6 @@ class Rollback:
         )
         paths = (*report.added, *report.updated, *report.removed)
         yield WorkspaceInvalidated(paths=tuple(file.path for file in paths), reason="rollback")
-        yield self._runner.snapshot()
 
     def _passed(self, intent: RollbackIntent, report: RollbackReport) -> Iterator[Entry]:
         """The codons that were rolled back through, newest first; their files are gone already.

@@ -80,6 +80,9 @@ class Runner:
         self._at_rest.set()
         self._closing = False
         self._rolling_back = False
+        self._rolled_back = anyio.Event()
+        self.blocked = False
+        """True after a rollback that could not finish, until one does."""
         self.active: CodonRun | None = None
         self.outcome = Outcome.WAITING
         self.on_rest: Callable[[Outcome], None] = lambda outcome: None
@@ -96,6 +99,9 @@ class Runner:
     @contextlib.contextmanager
     def rolling_back(self) -> Iterator[None]:
         """Marks a rollback in progress; a second one is refused (Hankweave, 3.3)."""
+        if self._closing:
+            raise Refused(ErrorCode.SHUTTING_DOWN, "The server is stopping.")
+
         if self._rolling_back:
             raise Refused(
                 ErrorCode.ROLLBACK_IN_PROGRESS,
@@ -104,10 +110,12 @@ class Runner:
             )
 
         self._rolling_back = True
+        self._rolled_back = anyio.Event()
         try:
             yield
         finally:
             self._rolling_back = False
+            self._rolled_back.set()
 
     # --- wishes --------------------------------------------------------------------------------
 
@@ -116,6 +124,13 @@ class Runner:
         self.refuse_while_running()
         if self._closing:
             raise Refused(ErrorCode.SHUTTING_DOWN, "The server is stopping.")
+
+        if self.blocked:
+            raise Refused(
+                ErrorCode.ROLLBACK_IN_PROGRESS,
+                "A rollback could not finish; no codon may run on files that are half restored.",
+                hint="Roll back again, or start the server anew: it finishes what was begun.",
+            )
 
         if plan_entry(self._around.state.execution_plan, codon_id) is None:
             known = ", ".join(entry.codon_id for entry in self._around.state.execution_plan)
@@ -146,6 +161,9 @@ class Runner:
 
     async def start_next_if_any(self) -> None:
         """Goes on with the plan, or says that it is at its end."""
+        if self._closing:
+            return
+
         if next_codon(self._around.state) is not None:
             self.start_next()
         else:
@@ -177,9 +195,12 @@ class Runner:
         await self._at_rest.wait()
 
     async def close(self, halt: Halt) -> None:
-        """Quiesces for good, and closes the run."""
+        """Quiesces for good, lets a rollback end, and closes the run."""
         self._closing = True
         await self.quiesce(halt)
+        if self._rolling_back:
+            await self._rolled_back.wait()
+
         await self.close_run()
 
     def refuse_while_running(self) -> None:
@@ -215,6 +236,9 @@ class Runner:
         entry = plan_entry(self._around.state.execution_plan, wish.codon_id)
         assert entry is not None, "a wish names an entry of the plan"
         run_id = await self._open_run(wish.codon_id)
+        if self._wish is not wish:
+            return  # Taken back by a rollback or the server's end while the run was opened.
+
         self.active = CodonRun(
             self._around,
             run_id,
@@ -223,21 +247,27 @@ class Runner:
             skip_rig=wish.skip_rig,
         )
         self._wish = None
+        self.outcome = Outcome.WAITING
         try:
             terminal = await self.active.run()
-            interrupted = self.active.was_halted
+            await self._settle(entry, terminal)
+            halted = self.active.was_halted
         finally:
             self.active = None
 
-        await self._after(entry, terminal, halted=interrupted)
+        await self._after(entry, terminal, halted=halted)
+
+    async def _settle(self, entry: PlanEntry, terminal: TerminalCodon) -> None:
+        """Tells of a codon's end, and grows the plan before anybody may ask what comes next."""
+        await self._around.ledger.post(self.snapshot())
+        if is_done(terminal, self._around.state.execution_plan):
+            await self._expand_loop(entry, terminal)
 
     async def _after(self, entry: PlanEntry, terminal: TerminalCodon, *, halted: bool) -> None:
         """Decides what follows a codon's end."""
-        await self._around.ledger.post(self.snapshot())
         if halted:
             await self.idle("stopped", f"Codon {entry.codon_id} was stopped.")
         elif is_done(terminal, self._around.state.execution_plan):
-            await self._expand_loop(entry, terminal)
             await self._go_on(entry)
         else:
             await self.close_run()
@@ -250,6 +280,8 @@ class Runner:
             await self.close_run()
             self.outcome = Outcome.COMPLETED
             await self.idle("all-codons-completed", "All codons completed.")
+        elif self._wish is not None:
+            return  # A client was quicker than the plan.
         elif self._autostart and not self._closing and not self._rolling_back:
             self._wish = Wish(following)
         else:

@@ -1,0 +1,71 @@
+"""What the server says on stdout, said by a thread of its own.
+
+Whoever reads our stdout may be slow, or gone: neither may hold the server up. Lines wait in a
+bounded queue; a reader that falls that far behind, or closes the pipe, is told no more. Nothing is
+lost by it: every event is in the journal.
+"""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+WAITING = 100_000
+"""Lines that may wait for a slow reader: some tens of megabytes."""
+
+LAST_WORDS_SECONDS = 2.0
+"""How long the end of the program waits for the reader to take what is left."""
+
+
+class Voice:
+    """Says lines in order. Until `open` is called they are kept back."""
+
+    def __init__(self) -> None:
+        self._lines: queue.Queue[str | None] = queue.Queue(WAITING)
+        self._held: list[str] | None = []
+        self._silent = threading.Event()
+
+    def say(self, line: str) -> None:
+        if self._held is not None:
+            self._held.append(line)
+        elif not self._silent.is_set():
+            try:
+                self._lines.put_nowait(line)
+            except queue.Full:
+                self._silent.set()
+
+    def open(self, first: str) -> None:
+        """Says this line before all that were kept back (DESIGN 11: `server.ready` is first)."""
+        held, self._held = self._held or [], None
+        for line in (first, *held):
+            self.say(line)
+
+    @contextmanager
+    def speaking(self) -> Iterator[None]:
+        thread = threading.Thread(target=self._speak, name="stdout", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            if self._held:
+                self.open(self._held.pop(0))
+
+            try:
+                self._lines.put(None, timeout=LAST_WORDS_SECONDS)
+            except queue.Full:
+                self._silent.set()
+
+            thread.join(LAST_WORDS_SECONDS)
+
+    def _speak(self) -> None:
+        while (line := self._lines.get()) is not None:
+            try:
+                sys.stdout.write(line + "\n")
+                if self._lines.empty():
+                    sys.stdout.flush()
+            except (BrokenPipeError, ValueError):
+                self._silent.set()
+                return

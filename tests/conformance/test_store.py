@@ -1,0 +1,377 @@
+"""Hazards of the store itself, through both doors: damage, leftovers, traps, no space, no rest."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import pytest
+
+from conformance.case import same, values
+from hankweave_protocol.errors import ErrorCode
+from support.checkpointing import Door, EngineDoor, Refusal, ServerDoor, witness
+from support.work_tree import chmod, delete, folder, link, write
+
+MEBIBYTE = 1 << 20
+
+through_both = pytest.mark.parametrize("kind", ["engine", "server"])
+
+
+@asynccontextmanager
+async def opened(kind: str, place: Path, **variables: str) -> AsyncIterator[Door]:
+    """An execution of its own; the codon that tracks everything has run."""
+    root = place / "place" / "execution"
+    door = EngineDoor(root) if kind == "engine" else ServerDoor(root, variables=variables)
+    await door.begin()
+    try:
+        if isinstance(door, ServerDoor):
+            await door.track()
+
+        yield door
+    finally:
+        await door.end()
+
+
+def object_file(door: Door, name: str) -> Path:
+    """The loose object that a revision names."""
+    digest = witness(door.layout).run("rev-parse", name).strip()
+    return door.layout.shadow_repository / "objects" / digest[:2] / digest[2:]
+
+
+# Damage
+
+
+def cut_short(path: Path) -> None:
+    path.chmod(0o600)
+    path.write_bytes(path.read_bytes()[:-3])
+
+
+def filled_with_zeros(path: Path) -> None:
+    path.chmod(0o600)
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def one_bit_flipped(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.chmod(0o600)
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [cut_short, filled_with_zeros, one_bit_flipped, Path.unlink])
+@pytest.mark.parametrize("what", ["blob", "folder"])
+@through_both
+async def test_a_damaged_checkpoint_is_refused(kind, what, damage, tmp_path):
+    """A rollback to a checkpoint of which one object cannot be read moves nothing at all."""
+    async with opened(kind, tmp_path) as door:
+        door.tree.apply(write("a", b"1"), write("d/b", os.urandom(500)), write("d/c", b"3"))
+        made = await door.checkpoint()
+        door.tree.apply(write("a", b"2"), delete("d"), write("new"))
+        await door.checkpoint()
+        before = door.tree.picture()
+        damage(object_file(door, f"{made.sha}:d/b" if what == "blob" else f"{made.sha}:d"))
+
+        with pytest.raises(Refusal) as refused:
+            await door.rollback(made.sha)
+
+        assert refused.value.code == ErrorCode.CHECKPOINT_DAMAGED
+        same("the tree", door.tree.picture(), before)
+        assert not door.layout.rollback_intent.exists()
+
+
+@through_both
+async def test_damage_elsewhere_does_not_stop_a_rollback(kind, tmp_path):
+    """A checkpoint whose own objects can be read is restored though another one is damaged."""
+    async with opened(kind, tmp_path) as door:
+        door.tree.apply(write("a", b"good"))
+        good = await door.checkpoint()
+        then = values(door.tree.picture())
+        door.tree.apply(write("a", b"bad"))
+        bad = await door.checkpoint()
+        door.tree.apply(write("a", b"now"))
+        object_file(door, f"{bad.sha}:a").unlink()
+
+        await door.rollback(good.sha)
+
+        same("the tree", values(door.tree.picture()), then)
+
+
+# The cache
+
+
+def deleted(path: Path) -> None:
+    path.unlink(missing_ok=True)
+
+
+def random_bytes(path: Path) -> None:
+    path.write_bytes(os.urandom(3000))
+
+
+def truncated(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def emptied(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def flipped(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("fate", [deleted, random_bytes, truncated, emptied, flipped])
+@through_both
+async def test_the_scan_cache_is_only_a_cache(kind, fate, tmp_path):
+    """Deleted, cut or corrupted between two lives of the server, it changes no result."""
+    async with opened(kind, tmp_path) as door:
+        door.tree.apply(*(write(f"d{i % 5}/f{i}", b"%d" % i) for i in range(60)))
+        first = await door.checkpoint()
+        then = values(door.tree.picture())
+        await door.end()
+        fate(door.layout.scan_cache)
+        door.tree.apply(write("d1/f1", b"x"), delete("d2/f2"), write("d3/new"))
+        await door.begin()
+
+        second = await door.checkpoint()
+        changed = witness(door.layout).run("diff", "--name-only", first.sha, second.sha).split()
+        await door.rollback(first.sha)
+
+        assert changed == ["d1/f1", "d2/f2", "d3/new"]
+        same("the tree", values(door.tree.picture()), then)
+        witness(door.layout).assert_sound()
+
+
+# Leftovers
+
+
+@through_both
+async def test_leftover_locks_and_temporaries_stop_nothing(kind, tmp_path):
+    """What a killed git or a killed server leaves in the repository is cleared at the start."""
+    async with opened(kind, tmp_path) as door:
+        door.tree.apply(write("a", b"1"))
+        made = await door.checkpoint()
+        then = values(door.tree.picture())
+        await door.end()
+        repository = door.layout.shadow_repository
+        leftovers = [
+            *(repository / name for name in ("index.lock", "HEAD.lock", "config.lock")),
+            *(repository / name for name in ("packed-refs.lock", "refs/heads/run-x.lock")),
+            repository / "objects" / "pack" / "tmp_pack_abc",
+            repository / "objects" / "tmp_obj_abc",
+        ]
+        for leftover in leftovers:
+            leftover.parent.mkdir(exist_ok=True)
+            leftover.write_text("left")
+
+        await door.begin()
+        door.tree.apply(write("a", b"2"))
+        await door.checkpoint()
+        await door.rollback(made.sha)
+
+        same("the tree", values(door.tree.picture()), then)
+        assert [path.name for path in leftovers if path.exists()] == []
+        witness(door.layout).assert_sound()
+
+
+# Traps
+
+
+@through_both
+async def test_no_hook_monitor_or_filter_ever_runs(kind, tmp_path, monkeypatch):
+    """Programs planted in the repository, in the user's home and in attributes never run."""
+    canary = tmp_path / "canary"
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\ntouch {canary}\ncat\n")
+    program.chmod(0o755)
+    home = tmp_path / "home"
+    (home / "git").mkdir(parents=True)
+    trap = (
+        f"[core]\n\tfsmonitor = {program}\n\thooksPath = {tmp_path}/hooks\n\tautocrlf = true\n"
+        f"\texcludesFile = {home}/ignored\n\tattributesFile = {home}/attributes\n"
+        f'[filter "x"]\n\tclean = {program}\n\tsmudge = {program}\n\trequired = true\n'
+        f"[commit]\n\tgpgsign = true\n[gpg]\n\tprogram = {program}\n"
+    )
+    (home / ".gitconfig").write_text(trap)
+    (home / "git" / "config").write_text(trap)
+    (home / "ignored").write_text("*\n")
+    (home / "attributes").write_text("* filter=x text eol=crlf\n")
+    for name, value in (("HOME", home), ("XDG_CONFIG_HOME", home)):
+        monkeypatch.setenv(name, str(value))
+
+    async with opened(kind, tmp_path, HOME=str(home), XDG_CONFIG_HOME=str(home)) as door:
+        await door.end()
+        for hooks in (tmp_path / "hooks", door.layout.shadow_repository / "hooks"):
+            hooks.mkdir(exist_ok=True)
+            for name in ("pre-commit", "post-checkout", "reference-transaction", "post-commit"):
+                (hooks / name).write_text(f"#!/bin/sh\ntouch {canary}\n")
+                (hooks / name).chmod(0o755)
+
+        with (door.layout.shadow_repository / "config").open("a") as config:
+            config.write(trap)
+
+        await door.begin()
+        door.tree.apply(write(".gitattributes", b"* filter=x\n"), write("a", b"1\r\n2\n"))
+        made = await door.checkpoint()
+        then = values(door.tree.picture())
+        door.tree.apply(write("a", b"other"), delete(".gitattributes"))
+
+        await door.rollback(made.sha)
+
+        same("the tree", values(door.tree.picture()), then)
+        assert witness(door.layout).blob(made.sha, "a") == b"1\r\n2\n"
+        assert not canary.exists()
+
+
+# Again
+
+
+@through_both
+async def test_a_second_rollback_to_the_same_checkpoint_does_nothing(kind, tmp_path):
+    """Nothing differs any more: no path is named, no inode or mtime changes."""
+    async with opened(kind, tmp_path) as door:
+        door.tree.apply(write("a", b"1", 0o600), link("l", "a"), folder("e"), write("d/b"))
+        made = await door.checkpoint()
+        door.tree.apply(write("a", b"2"), delete("l", "d", "e"))
+        await door.rollback(made.sha)
+        once = door.tree.picture()
+
+        again = await door.rollback(made.sha)
+
+        assert (again.touched, again.skipped) == (set(), {})
+        same("the tree", door.tree.picture(), once)
+
+
+@through_both
+async def test_there_and_back_again(kind, tmp_path):
+    """Each of several checkpoints comes back exactly, in whatever order they are visited."""
+    async with opened(kind, tmp_path) as door:
+        moments = []
+        for step in (
+            (write("a", b"1"), write("d/b", b"1"), link("l", "a")),
+            (delete("a"), folder("a"), write("l2", b""), chmod("d/b", 0o755)),
+            (delete("d", "l"), write("l/in", b"1"), link("d", "nowhere")),
+            (delete("d", "a"), write("a", b"file"), write("d", b"file", 0o400)),
+        ):
+            door.tree.apply(*step)
+            made = await door.checkpoint()
+            moments.append((made.sha, values(door.tree.picture())))
+
+        for turn in (0, 2, 1, 3, 0, 1, 2, 3, 1):
+            sha, then = moments[turn]
+            await door.rollback(sha)
+            same("the tree", values(door.tree.picture()), then)
+
+
+@through_both
+async def test_a_checkpoint_of_nothing_new_is_one_too(kind, tmp_path):
+    """It is another commit of the same tree, and costs no new file object."""
+    async with opened(kind, tmp_path) as door:
+        door.tree.apply(write("a", b"1"))
+        one, other = await door.checkpoint(), await door.checkpoint()
+
+        git = witness(door.layout)
+        assert one.sha != other.sha
+        assert git.run("rev-parse", f"{one.sha}^{{tree}}") == git.run(
+            "rev-parse", f"{other.sha}^{{tree}}"
+        )
+        assert git.run("rev-parse", f"{other.sha}^").strip() == one.sha
+
+
+@through_both
+async def test_everything_survives_a_kill(kind, tmp_path):
+    """A checkpoint that was answered comes back exactly after `kill -9`."""
+    async with opened(kind, tmp_path) as door:
+        door.tree.apply(write("a", b"1", 0o600), folder("e", 0o700), write("x/y", b"2"))
+        made = await door.checkpoint()
+        then = values(door.tree.picture())
+        door.tree.apply(write("a", b"2", 0o644), delete("e", "x"), write("b"))
+        await door.checkpoint()
+        await door.restart(kill=True)
+
+        await door.rollback(made.sha)
+
+        same("the tree", values(door.tree.picture()), then)
+        witness(door.layout).assert_sound()
+
+
+# Space
+
+
+@contextmanager
+def small_disk(place: Path, size: int) -> Iterator[Path]:
+    """A file system of its own; skips where nobody may mount one."""
+    place.mkdir()
+    options = ["-t", "tmpfs", "-o", f"size={size},mode=700", "tmpfs", str(place)]
+    if subprocess.run(["mount", *options], capture_output=True, check=False).returncode != 0:
+        pytest.skip("a small disk can only be mounted by root")
+
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+@through_both
+async def test_too_little_space_is_refused_before_anything_moves(kind, tmp_path):
+    """With room for less than the rollback writes, nothing moves; with room again, it works."""
+    with small_disk(tmp_path / "disk", 64 * MEBIBYTE) as disk:
+        async with opened(kind, disk) as door:
+            door.tree.apply(write("big", b"much " * (5 * MEBIBYTE)), write("a", b"1"))
+            made = await door.checkpoint()
+            then = values(door.tree.picture())
+            door.tree.apply(delete("big"), write("a", b"2"))
+            before = door.tree.picture()
+            filler = disk / "filler"
+            free = os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize
+            filler.write_bytes(bytes(free - 20 * MEBIBYTE))
+
+            with pytest.raises(Refusal) as refused:
+                await door.rollback(made.sha)
+
+            assert refused.value.code == ErrorCode.INSUFFICIENT_SPACE
+            same("the tree", door.tree.picture(), before)
+            filler.unlink()
+            await door.rollback(made.sha)
+            same("the tree", values(door.tree.picture()), then)
+
+
+# No rest
+
+
+@through_both
+async def test_a_file_that_grows_while_it_is_read(kind, tmp_path):
+    """Each checkpoint of a log that never rests holds a beginning of it, and comes back as that."""
+    async with opened(kind, tmp_path) as door:
+        door.tree.apply(write("log", b""), write("a", b"1"))
+        stop = threading.Event()
+        writer = threading.Thread(target=_keep_a_log, args=(door.tree.at("log"), stop))
+        writer.start()
+        try:
+            made = [await door.checkpoint() for _ in range(8)]
+        finally:
+            stop.set()
+            writer.join()
+
+        whole = Path(os.fsdecode(door.tree.at("log"))).read_bytes()
+        git = witness(door.layout)
+        blobs = [git.blob(one.sha, "log") for one in made]
+        assert all(whole.startswith(blob) for blob in blobs)
+        assert blobs == sorted(blobs, key=len)
+        assert {reason for one in made for reason in one.skipped.values()} <= {"unstable"}
+        await door.rollback(made[3].sha)
+        assert Path(os.fsdecode(door.tree.at("log"))).read_bytes() == blobs[3]
+        git.assert_sound()
+
+
+def _keep_a_log(path: bytes, stop: threading.Event) -> None:
+    line = 0
+    with open(path, "ab", buffering=0) as log:
+        while not stop.wait(0.0002) and line < 20_000:
+            line += 1
+            log.write(b"line %d %s\n" % (line, b"x" * 400))
