@@ -7,7 +7,9 @@ import subprocess
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -36,36 +38,69 @@ async def opened(kind: str, place: Path, **variables: str) -> AsyncIterator[Door
         await door.end()
 
 
-def object_file(door: Door, name: str) -> Path:
-    """The loose object that a revision names."""
-    digest = witness(door.layout).run("rev-parse", name).strip()
-    return door.layout.shadow_repository / "objects" / digest[:2] / digest[2:]
-
-
 # Damage
 
 
-def cut_short(path: Path) -> None:
-    path.chmod(0o600)
-    path.write_bytes(path.read_bytes()[:-3])
+@dataclass(frozen=True)
+class Place:
+    """Where the bytes of one object lie in the repository."""
+
+    file: Path
+    begin: int
+    end: int
+
+    @classmethod
+    def of(cls, door: Door, revision: str) -> Place:
+        git = witness(door.layout)
+        digest = git.run("rev-parse", revision).strip()
+        objects = door.layout.shadow_repository / "objects"
+        loose = objects / digest[:2] / digest[2:]
+        if loose.exists():
+            return cls(loose, 0, loose.stat().st_size)
+
+        for index in (objects / "pack").glob("*.idx"):
+            for line in git.run("verify-pack", "-v", str(index.absolute())).splitlines():
+                if line.startswith(digest):
+                    packed, offset = (int(word) for word in line.split()[3:5])
+                    return cls(index.with_suffix(".pack"), offset, offset + packed)
+
+        raise AssertionError(f"{revision} is nowhere")
 
 
-def filled_with_zeros(path: Path) -> None:
-    path.chmod(0o600)
-    path.write_bytes(bytes(path.stat().st_size))
+def filled_with_zeros(place: Place) -> None:
+    with _writing(place) as stream:
+        stream.write(bytes(place.end - place.begin))
 
 
-def one_bit_flipped(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.chmod(0o600)
-    path.write_bytes(content)
+def one_bit_flipped(place: Place) -> None:
+    with _writing(place) as stream:
+        middle = (place.begin + place.end) // 2
+        stream.seek(middle)
+        byte = stream.read(1)[0]
+        stream.seek(middle)
+        stream.write(bytes([byte ^ 1]))
 
 
-@pytest.mark.parametrize("damage", [cut_short, filled_with_zeros, one_bit_flipped, Path.unlink])
-@pytest.mark.parametrize("what", ["blob", "folder"])
+def cut_short(place: Place) -> None:
+    with _writing(place) as stream:
+        stream.truncate(place.end - 3)
+
+
+def deleted_file(place: Place) -> None:
+    place.file.unlink()
+
+
+def _writing(place: Place) -> BinaryIO:
+    place.file.chmod(0o600)
+    stream = place.file.open("r+b")
+    stream.seek(place.begin)
+    return stream
+
+
+@pytest.mark.parametrize("revision", ["d/b", "d"], ids=["blob", "folder"])
+@pytest.mark.parametrize("damage", [filled_with_zeros, one_bit_flipped, cut_short, deleted_file])
 @through_both
-async def test_a_damaged_checkpoint_is_refused(kind, what, damage, tmp_path):
+async def test_a_damaged_checkpoint_is_refused(kind, damage, revision, tmp_path):
     """A rollback to a checkpoint of which one object cannot be read moves nothing at all."""
     async with opened(kind, tmp_path) as door:
         door.tree.apply(write("a", b"1"), write("d/b", os.urandom(500)), write("d/c", b"3"))
@@ -73,7 +108,12 @@ async def test_a_damaged_checkpoint_is_refused(kind, what, damage, tmp_path):
         door.tree.apply(write("a", b"2"), delete("d"), write("new"))
         await door.checkpoint()
         before = door.tree.picture()
-        damage(object_file(door, f"{made.sha}:d/b" if what == "blob" else f"{made.sha}:d"))
+        place = Place.of(door, f"{made.sha}:{revision}")
+        if damage is cut_short:
+            await door.end()  # Who cuts a file that is mapped kills the process that mapped it.
+
+        damage(place)
+        await door.restart()
 
         with pytest.raises(Refusal) as refused:
             await door.rollback(made.sha)
@@ -84,16 +124,33 @@ async def test_a_damaged_checkpoint_is_refused(kind, what, damage, tmp_path):
 
 
 @through_both
+async def test_damage_under_a_living_server_is_refused(kind, tmp_path):
+    """Bytes that rot while the repository is open are found as well."""
+    async with opened(kind, tmp_path) as door:
+        door.tree.apply(write("a", os.urandom(500)), write("b"))
+        made = await door.checkpoint()
+        door.tree.apply(write("a", b"2"), delete("b"))
+        before = door.tree.picture()
+        one_bit_flipped(Place.of(door, f"{made.sha}:a"))
+
+        with pytest.raises(Refusal) as refused:
+            await door.rollback(made.sha)
+
+        assert refused.value.code == ErrorCode.CHECKPOINT_DAMAGED
+        same("the tree", door.tree.picture(), before)
+
+
+@through_both
 async def test_damage_elsewhere_does_not_stop_a_rollback(kind, tmp_path):
     """A checkpoint whose own objects can be read is restored though another one is damaged."""
     async with opened(kind, tmp_path) as door:
         door.tree.apply(write("a", b"good"))
         good = await door.checkpoint()
         then = values(door.tree.picture())
-        door.tree.apply(write("a", b"bad"))
+        door.tree.apply(write("a", b"bad" * 100))
         bad = await door.checkpoint()
         door.tree.apply(write("a", b"now"))
-        object_file(door, f"{bad.sha}:a").unlink()
+        filled_with_zeros(Place.of(door, f"{bad.sha}:a"))
 
         await door.rollback(good.sha)
 

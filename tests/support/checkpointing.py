@@ -26,7 +26,7 @@ from hankweave_protocol.commands import (
     RollbackToCheckpoint,
 )
 from hankweave_protocol.errors import ErrorCode
-from hankweave_protocol.events import ServerIdle
+from hankweave_protocol.events import Event, ServerIdle
 from hankweave_protocol.ids import CodonId, RunId
 from hankweave_protocol.records import CheckpointRecord, RollbackReport
 from hankweave_protocol.replies import CheckpointPage
@@ -233,7 +233,7 @@ class ServerDoor:
 
         async with self._client() as client:
             await client.send(CodonNext())
-            await client.until(ServerIdle, timeout=DEADLINE)
+            await client.until(ServerIdle, _has_run, timeout=DEADLINE)
             page = await client.ask(ListCheckpoints(kinds=("completed",)), CheckpointPage)
 
         self._home = page.checkpoints[0].sha
@@ -243,6 +243,10 @@ class ServerDoor:
         address = discover(self.root)
         async with connect(address.url, token=address.token) as client:
             yield client
+
+
+def _has_run(event: Event) -> bool:
+    return isinstance(event.data, ServerIdle) and event.data.reason == "all-codons-completed"
 
 
 def started(

@@ -21,7 +21,7 @@ import functools
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import anyio
 import anyio.to_thread
@@ -64,7 +64,12 @@ class _Batch:
     is_durable: bool
     asks_for_save: bool
     is_written: bool = False
-    done: anyio.Event = field(default_factory=anyio.Event)
+    done: anyio.Event | None = None
+    """Made by who waits, before the writer can have run: most batches are posted, nobody does."""
+
+    def end(self) -> None:
+        if self.done is not None:
+            self.done.set()
 
 
 class Ledger:
@@ -183,6 +188,7 @@ class Ledger:
         return batch
 
     async def _wait_for(self, batch: _Batch) -> None:
+        batch.done = anyio.Event()
         await batch.done.wait()
         if not batch.is_written:
             raise self._refusal() from self._failure
@@ -288,7 +294,7 @@ class Ledger:
         """Wakes who waits and tells who listens, in one stretch: nobody runs before its end."""
         for batch in batches:
             batch.is_written = True
-            batch.done.set()
+            batch.end()
 
         self._written.set()
         self._written = anyio.Event()
@@ -302,7 +308,7 @@ class Ledger:
         """Gives up: what waits is told that it was not written, and nothing comes after it."""
         self._failure = error
         for batch in (*batches, *self._pending):
-            batch.done.set()
+            batch.end()
 
         self._pending, self._pending_events = [], 0
         self._written.set()

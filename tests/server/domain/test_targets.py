@@ -1,0 +1,306 @@
+"""Claims about rollback targets: which checkpoint is meant, and where work goes on from there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.ids import CodonId, RunId, Sha
+from hankweave_protocol.records import CheckpointKind, CodonCheckpointType
+from hankweave_protocol.state import State
+from hankweave_server.domain.targets import (
+    Checkpoints,
+    RollbackTarget,
+    last_success,
+    of_codon,
+    of_prefix,
+    target_of,
+)
+from support.histories import a_plan, completed, failed, sha, skipped
+from support.timelines import (
+    INITIAL,
+    a_state,
+    checkpoints_of,
+    continued,
+    ended,
+    record,
+    rigged,
+    with_extra,
+)
+
+PLAN = a_plan("one", "two", "three", "four")
+FIRST = ended(
+    "first",
+    rigged(completed("one", 0x11), 0x21),
+    completed("two", 0x12),
+    rigged(failed("three", sha(0x13)), 0x23),
+)
+STATE = a_state(FIRST, plan=PLAN)
+KNOWN = checkpoints_of(STATE)
+
+
+def where(target: RollbackTarget) -> tuple[Sha, str | None, list[str]]:
+    """Its checkpoint, after which codon work goes on, and what is rolled back through."""
+    passed = [entry.codon.codon_id for entry in target.passed]
+    return target.checkpoint.sha, target.after_codon, list(passed)
+
+
+def refusal(resolve: Callable[[], Any]) -> Refused:
+    with pytest.raises(Refused) as refused:
+        resolve()
+
+    return refused.value
+
+
+# --- the last success -----------------------------------------------------------------------------
+
+
+def test_the_last_success_is_the_newest_completed_codon() -> None:
+    """A failed codon behind it is passed."""
+    assert where(last_success(STATE, KNOWN)) == (sha(0x12), "two", ["three"])
+
+
+def test_a_success_that_git_has_not_is_no_target() -> None:
+    """Only what the repository holds can be restored: the success before it is taken."""
+    known = {at: found for at, found in KNOWN.items() if at != sha(0x12)}
+    assert where(last_success(STATE, known)) == (sha(0x11), "one", ["three", "two"])
+
+
+def test_without_a_success_the_newest_rig_is_taken() -> None:
+    """The state before the failed codon's work is better than the one before everything."""
+    state = a_state(ended("first", rigged(failed("one", sha(0x11)), 0x21)), plan=PLAN)
+    assert where(last_success(state, checkpoints_of(state))) == (sha(0x21), None, [])
+
+
+def test_without_any_codon_the_initial_state_is_taken() -> None:
+    """Before the first checkpoint of a codon there is the one of the beginning."""
+    state = a_state(ended("first", failed("one")), plan=PLAN)
+    assert where(last_success(state, checkpoints_of(state))) == (INITIAL, None, ["one"])
+
+
+def test_with_no_checkpoint_at_all_a_rollback_is_refused() -> None:
+    """Nothing can be restored, and it is said when something can."""
+    refused = refusal(lambda: last_success(a_state(initial=None), {}))
+    assert refused.code is ErrorCode.CHECKPOINT_NOT_FOUND
+    assert refused.hint
+
+
+# --- a codon's checkpoints ------------------------------------------------------------------------
+
+SKIPPING = a_state(
+    ended("first", completed("one", 0x11), rigged(skipped("two", sha(0x12)), 0x22)), plan=PLAN
+)
+
+OF_CODON: list[tuple[State, str, CodonCheckpointType, Sha, str | None, list[str]]] = [
+    (STATE, "one", "rig-setup", sha(0x21), None, ["three", "two"]),
+    (STATE, "one", "start", sha(0x21), None, ["three", "two"]),
+    (STATE, "one", "completed", sha(0x11), "one", ["three", "two"]),
+    (STATE, "one", "end", sha(0x11), "one", ["three", "two"]),
+    (STATE, "two", "start", sha(0x11), "one", ["three", "two"]),
+    (STATE, "two", "completed", sha(0x12), "two", ["three"]),
+    (STATE, "three", "rig-setup", sha(0x23), "two", []),
+    (STATE, "three", "error", sha(0x13), "two", []),
+    (STATE, "three", "end", sha(0x13), "two", []),
+    (SKIPPING, "two", "skipped", sha(0x12), "two", []),
+    (SKIPPING, "two", "end", sha(0x12), "two", []),
+    (SKIPPING, "two", "start", sha(0x22), "one", []),
+    (SKIPPING, "one", "start", INITIAL, None, ["two", "one"]),
+]
+
+
+@pytest.mark.parametrize(("state", "codon", "kind", "at", "after", "passed"), OF_CODON)
+def test_a_codons_checkpoint_is_found_by_type_and_alias(
+    state: State,
+    codon: str,
+    kind: CodonCheckpointType,
+    at: Sha,
+    after: str | None,
+    passed: list[str],
+) -> None:
+    """`start` is the rig or where the codon before ended; `end` whatever the end was; rig and error
+    run the codon again, completed and skipped go on after it."""
+    target = of_codon(state, checkpoints_of(state), CodonId(codon), kind)
+    assert where(target) == (at, after, passed)
+
+
+@pytest.mark.parametrize(
+    ("codon", "kind", "hint"),
+    [
+        ("one", "error", "rig-setup, completed"),
+        ("one", "skipped", "rig-setup, completed"),
+        ("two", "rig-setup", "completed"),
+        ("three", "completed", "rig-setup, error"),
+    ],
+)
+def test_a_type_the_codon_does_not_have_is_refused_with_those_it_has(
+    codon: str, kind: CodonCheckpointType, hint: str
+) -> None:
+    """The refusal lists the codon's checkpoints."""
+    refused = refusal(lambda: of_codon(STATE, KNOWN, CodonId(codon), kind))
+    assert (refused.code, refused.path) == (
+        ErrorCode.CHECKPOINT_NOT_FOUND,
+        "$.data.checkpointType",
+    )
+    assert refused.hint == f"It has: {hint}."
+
+
+def test_a_codon_that_did_not_run_is_refused_with_those_that_did() -> None:
+    """Planned is not run, and an abandoned timeline is not searched."""
+    refused = refusal(lambda: of_codon(STATE, KNOWN, CodonId("four"), "end"))
+    assert (refused.code, refused.path) == (ErrorCode.UNKNOWN_CODON, "$.data.codonId")
+    assert "one, two, three" in (refused.hint or "")
+
+
+def test_the_newest_execution_of_a_codon_is_meant() -> None:
+    """Of a codon that ran again in a later run, the later one counts."""
+    second = continued("second", completed("two", 0x32), of="first", after="one", at=sha(0x11))
+    state = a_state(FIRST, second, plan=PLAN)
+    target = of_codon(state, checkpoints_of(state), CodonId("two"), "completed")
+    assert target.checkpoint.sha == sha(0x32)
+
+
+def test_a_codon_whose_checkpoint_is_lost_is_refused() -> None:
+    """A sha that stands in the state but not in the repository is no target."""
+    refused = refusal(lambda: of_codon(STATE, {}, CodonId("one"), "end"))
+    assert refused.code is ErrorCode.CHECKPOINT_NOT_FOUND
+
+
+# --- shas and their beginnings --------------------------------------------------------------------
+
+
+def named(text: str) -> Sha:
+    return Sha(text.ljust(40, "0"))
+
+
+def of_two_timelines() -> tuple[State, Checkpoints]:
+    """`abcd1…` on the thread; `abcd2…` and `beef1…`, `beef2…` on an abandoned timeline."""
+    one = msgspec.structs.replace(completed("one"), completion_checkpoint=named("abcd1"))
+    old = [
+        msgspec.structs.replace(completed(name), completion_checkpoint=named(text))
+        for name, text in (("two", "abcd2"), ("three", "beef1"), ("four", "beef2"))
+    ]
+    second = continued("second", of="first", after="one", at=named("abcd1"))
+    state = a_state(ended("first", one, *old), second, plan=PLAN)
+    return state, checkpoints_of(state)
+
+
+def test_a_prefix_that_is_unique_on_the_thread_is_enough() -> None:
+    """A match on another timeline does not make it ambiguous."""
+    state, known = of_two_timelines()
+    assert of_prefix(state, known, "abcd").checkpoint.sha == named("abcd1")
+
+
+def test_a_prefix_of_an_old_timeline_is_found_where_the_thread_has_none() -> None:
+    """What was rolled back stays reachable; nothing of the present thread is passed."""
+    state, known = of_two_timelines()
+    assert where(of_prefix(state, known, "abcd2")) == (named("abcd2"), "two", [])
+    assert where(of_prefix(state, known, named("beef2"))) == (named("beef2"), "four", [])
+
+
+def test_an_ambiguous_prefix_is_refused_with_all_matches() -> None:
+    """Each match is listed with its kind and codon."""
+    state, known = of_two_timelines()
+    refused = refusal(lambda: of_prefix(state, known, "beef"))
+    assert (refused.code, refused.path) == (
+        ErrorCode.AMBIGUOUS_CHECKPOINT,
+        "$.data.checkpointSha",
+    )
+    assert "beef10000000 completed:three" in (refused.hint or "")
+    assert "beef20000000 completed:four" in (refused.hint or "")
+
+
+@pytest.mark.parametrize("text", ["", "abc", "ABCD", "abcd ", "../../x", "g" * 8, "a" * 41, "HEAD"])
+def test_what_cannot_begin_a_sha_is_refused(text: str) -> None:
+    """Too short, too long, not hexadecimal: no such checkpoint, and what is expected."""
+    refused = refusal(lambda: of_prefix(STATE, KNOWN, text))
+    assert (refused.code, refused.path) == (
+        ErrorCode.CHECKPOINT_NOT_FOUND,
+        "$.data.checkpointSha",
+    )
+    assert "hexadecimal" in (refused.hint or "")
+
+
+def test_an_unknown_sha_is_refused() -> None:
+    """A well-formed beginning that no checkpoint has."""
+    refused = refusal(lambda: of_prefix(STATE, KNOWN, "ffffffff"))
+    assert refused.code is ErrorCode.CHECKPOINT_NOT_FOUND
+
+
+# --- where work goes on ---------------------------------------------------------------------------
+
+
+def test_the_initial_checkpoint_is_before_everything() -> None:
+    """All codons are passed, newest first, and the plan begins anew."""
+    assert where(target_of(STATE, KNOWN, INITIAL)) == (INITIAL, None, ["three", "two", "one"])
+
+
+@pytest.mark.parametrize(
+    ("at", "after"), [(0x21, None), (0x11, "one"), (0x12, "two"), (0x23, "two"), (0x13, "two")]
+)
+def test_an_old_timelines_checkpoint_re_enters_as_its_own_run_saw_it(
+    at: int, after: str | None
+) -> None:
+    """The point of re-entry is found in the thread of the run that took it."""
+    second = continued("second", of="first", after=None, at=INITIAL)
+    state = a_state(FIRST, second, plan=PLAN)
+    assert where(target_of(state, checkpoints_of(state), sha(at))) == (sha(at), after, [])
+
+
+def test_the_state_before_a_codon_of_a_continued_run_crosses_into_its_parent() -> None:
+    """A rig of an old run that was itself a continuation re-enters after its parent's codon."""
+    second = continued(
+        "second", rigged(completed("two", 0x32), 0x42), of="first", after="one", at=sha(0x11)
+    )
+    third = continued("third", of="first", after=None, at=INITIAL)
+    state = a_state(FIRST, second, third, plan=PLAN)
+    assert target_of(state, checkpoints_of(state), sha(0x42)).after_codon == "one"
+
+
+@pytest.mark.parametrize("kind", ["manual", "tool", "turn"])
+@pytest.mark.parametrize(
+    ("codon", "behind", "after", "passed"),
+    [
+        ("one", 0x21, None, ["three", "two"]),
+        ("one", 0x11, "one", ["three", "two"]),
+        ("two", 0x11, "one", ["three"]),
+        ("two", 0x12, "two", ["three"]),
+        ("three", 0x23, "two", []),
+    ],
+)
+def test_a_checkpoint_between_ends_holds_what_had_ended_before_it(
+    kind: CheckpointKind, codon: str, behind: int, after: str | None, passed: list[str]
+) -> None:
+    """Taken while a codon ran it runs that codon again; taken after its end it goes on after it."""
+    known = with_extra(KNOWN, kind, "first", codon, 0xFF, behind=sha(behind))
+    assert where(target_of(STATE, known, sha(0xFF))) == (sha(0xFF), after, passed)
+
+
+def test_a_manual_checkpoint_of_a_run_without_codons_goes_on_where_that_run_does() -> None:
+    """Taken right after a rollback, it belongs to the new run and names the old run's codon."""
+    second = continued("second", of="first", after="one", at=sha(0x11))
+    state = a_state(FIRST, second, plan=PLAN)
+    known = with_extra(checkpoints_of(state), "manual", "second", "one", 0xFF, behind=sha(0x13))
+    assert target_of(state, known, sha(0xFF)).after_codon == "one"
+
+
+def test_a_safety_checkpoint_brings_back_where_its_run_stood() -> None:
+    """Rolled back from the end of the third codon, its safety checkpoint goes on after the third."""
+    first = ended("first", completed("one", 0x11), completed("two", 0x12), completed("three", 0x13))
+    second = continued("second", completed("two", 0x32), of="first", after="one", at=sha(0x11))
+    state = a_state(first, second, plan=PLAN)
+    known = with_extra(checkpoints_of(state), "safety", "first", None, 0xFF, behind=sha(0x13))
+    assert where(target_of(state, known, sha(0xFF))) == (sha(0xFF), "three", [])
+
+
+@pytest.mark.parametrize(("kind", "after"), [("completed", "two"), ("rig-setup", None)])
+def test_a_run_that_no_state_knows_is_gone_on_from_by_its_commit_alone(
+    kind: CheckpointKind, after: str | None
+) -> None:
+    """A checkpoint of a lost run: after its codon if that had ended, else from the beginning."""
+    stray = record(kind, RunId("lost"), CodonId("two"), sha(0xEE))
+    known = {**KNOWN, stray.sha: stray}
+    assert where(target_of(STATE, known, stray.sha)) == (stray.sha, after, [])

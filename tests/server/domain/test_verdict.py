@@ -1,0 +1,90 @@
+"""Claims about the verdict: what the facts of an agent's end make of its codon."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hankweave_server.domain.verdict import Ending, Failure, Success, classify, judge
+
+
+def an_ending(**facts: Any) -> Ending:
+    """A clean success, but for what is said."""
+    clean: dict[str, Any] = {
+        "exit_code": 0,
+        "timed_out": None,
+        "request_timed_out": False,
+        "had_session": True,
+        "result_success": True,
+        "text": "All done.",
+    }
+    return Ending(**(clean | facts))
+
+
+VERDICTS: list[tuple[dict[str, Any], str, bool]] = [
+    ({"timed_out": "idle"}, "timeout", True),
+    ({"timed_out": "total", "exit_code": -1, "result_success": None}, "timeout", True),
+    ({"request_timed_out": True}, "timeout", True),
+    ({"result_success": False, "text": "nonsense"}, "unknown", True),
+    ({"result_success": False, "text": "nonsense", "had_session": False}, "unknown", False),
+    ({"result_success": False, "text": "Credit balance is too low"}, "api-error", False),
+    ({"exit_code": 1, "result_success": None, "text": ""}, "unknown", True),
+    ({"exit_code": 3}, "unknown", True),
+    ({"exit_code": 137, "result_success": None, "text": ""}, "unknown", True),
+    ({"result_success": None, "text": ""}, "unknown", True),
+    ({"result_success": None, "text": "", "had_session": False}, "unknown", False),
+]
+
+
+@pytest.mark.parametrize(("facts", "kind", "retriable"), VERDICTS)
+def test_anything_but_a_clean_success_is_a_failure_with_its_kind(
+    facts: dict[str, Any], kind: str, retriable: bool
+) -> None:
+    """A time limit, an error result, a bad exit code, no result: each has a type and a sentence."""
+    verdict = judge(an_ending(**facts))
+    assert isinstance(verdict, Failure)
+    assert (verdict.reason.type, verdict.reason.retriable) == (kind, retriable)
+    assert verdict.reason.message
+
+
+def test_a_clean_exit_with_a_successful_result_is_a_success() -> None:
+    """Success needs both."""
+    assert judge(an_ending()) == Success()
+
+
+def test_a_bad_exit_after_a_successful_result_is_explained_by_its_code() -> None:
+    """The words of success do not stand as the reason of a failure."""
+    verdict = judge(an_ending(exit_code=3, text="Rate limit handled, all done."))
+    assert isinstance(verdict, Failure)
+    assert verdict.reason.type == "unknown"
+    assert verdict.reason.message == "The agent exited with code 3."
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "retriable"),
+    [
+        ("429 Too Many Requests", "rate-limit", True),
+        ("Rate limit reached for your credit tier", "rate-limit", True),
+        ("insufficient_quota", "api-error", False),
+        ("Authentication failed: 401", "api-error", False),
+        ("Invalid API key", "api-error", False),
+        ("HTTP 400 bad request", "api-error", False),
+        ("Request timed out.", "timeout", True),
+        ("connection timeout", "timeout", True),
+        ("503 Service Unavailable", "api-error", True),
+        ("Overloaded", "api-error", True),
+        ("ECONNRESET: connection reset by peer", "api-error", True),
+        ("port 14010 is fine, the tests are not", "unknown", True),
+        ("", "unknown", True),
+    ],
+)
+def test_a_text_tells_the_kind_of_a_failure(text: str, kind: str, retriable: bool) -> None:
+    """Rate limits and network are worth another try, credit and keys are not."""
+    reason = classify(text, 1, had_session=True)
+    assert (reason.type, reason.retriable) == (kind, retriable)
+
+
+def test_a_failure_without_words_says_its_exit_code() -> None:
+    """There is always a sentence for a person."""
+    assert classify("  ", 139, had_session=False).message == "The agent exited with code 139."
