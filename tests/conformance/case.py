@@ -29,7 +29,7 @@ class Case:
     """What the checkpoint names as passed over, and why."""
     is_partial: bool = False
     untouched: Mapping[str | bytes, str] = field(default_factory=dict)
-    """What the rollback names as passed over, and why."""
+    """What the rollback must name as passed over, and why; it may name more that did stay."""
     needs_root: bool = False
     """The hazard can only be made by root."""
 
@@ -68,9 +68,7 @@ def values(picture: Picture) -> dict[bytes, tuple[str, int, bytes]]:
     return {path: seen.value for path, seen in picture.items()}
 
 
-def expected(
-    case: Case, then: Picture, before: Picture
-) -> dict[bytes, tuple[str, int, bytes]]:
+def expected(case: Case, then: Picture, before: Picture) -> dict[bytes, tuple[str, int, bytes]]:
     """The checkpoint's picture, with what nobody captured as it was before the rollback."""
     stays = encoded((*case.untracked, *case.stays))
     wanted = {path: seen.value for path, seen in then.items() if not is_below(path, stays)}
@@ -105,7 +103,12 @@ def _judge_the_reports(
     untouched = {shown(_bytes(path)): reason for path, reason in case.untouched.items()}
     same("what the checkpoint passed over", made.skipped, unsaved)
     same("whether it is partial", made.partial, case.is_partial)
-    same("what the rollback passed over", restored.skipped, untouched)
+    named = {path: restored.skipped.get(path) for path in untouched}
+    same("what the rollback passed over", named, untouched)
+    stood = {
+        shown(path) for path in before if is_below(path, encoded((*case.untracked, *case.stays)))
+    }
+    same("what it passed over and yet changed", restored.skipped.keys() - stood, set())
     changed = {
         shown(path)
         for path in before.keys() | after.keys()

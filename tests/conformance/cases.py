@@ -25,6 +25,8 @@ OF_EVERYTHING: tuple[Case, ...] = (
     *cases_of_repositories.CASES,
     *cases_of_ignoring.CASES,
     *cases_of_access.CASES,
+    # Last, because the git program reads the whole repository after each case.
+    *cases_of_content.LARGE_CASES,
 )
 
 SOME = cases_of_patterns.PATTERNS

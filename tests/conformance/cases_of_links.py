@@ -7,11 +7,18 @@ from support.work_tree import OUTSIDE, delete, folder, link, rename, write
 
 CASES = (
     Case("a_link_to_a_file", (write("a"), link("to", "a")), (delete("to"),)),
-    Case("a_link_to_a_folder", (write("d/a"), link("to", "d")), (delete("to"), write("to/a", b"2"))),
+    Case(
+        "a_link_to_a_folder", (write("d/a"), link("to", "d")), (delete("to"), write("to/a", b"2"))
+    ),
     Case("a_dangling_link", (link("to", "nowhere"),), (delete("to"), write("nowhere"))),
-    Case("an_absolute_link", (link("to", "/etc/passwd"),), (delete("to"), link("to", "/etc/group"))),
-    Case("a_link_to_itself", (link("self", "self"), link("ping", "pong"), link("pong", "ping")),
-         (delete("self", "ping"),)),
+    Case(
+        "an_absolute_link", (link("to", "/etc/passwd"),), (delete("to"), link("to", "/etc/group"))
+    ),
+    Case(
+        "a_link_to_itself",
+        (link("self", "self"), link("ping", "pong"), link("pong", "ping")),
+        (delete("self", "ping"),),
+    ),
     Case("a_link_upwards", (link("d/up", ".."), link("root", ".")), (delete("d", "root"),)),
     Case("a_link_of_odd_text", (link(b"to", b"caf\xe9\n\\ "),), (delete("to"),)),
     Case("a_link_of_4095_bytes", (link("to", "x/" * 2047 + "x"),), (delete("to"),)),

@@ -20,7 +20,9 @@ CASES = (
     ),
     Case(
         "all_permissions_at_once",
-        tuple(write(f"{mode:o}", b"1", mode) for mode in (0o640, 0o660, 0o664, 0o666, 0o700, 0o777)),
+        tuple(
+            write(f"{mode:o}", b"1", mode) for mode in (0o640, 0o660, 0o664, 0o666, 0o700, 0o777)
+        ),
         tuple(chmod(f"{mode:o}", 0o604) for mode in (0o640, 0o660, 0o664, 0o666, 0o700, 0o777)),
     ),
     Case(
@@ -34,7 +36,11 @@ CASES = (
         (delete("tool", "shared"),),
         permissions={"tool": 0o755, "shared": 0o755},
     ),
-    Case("an_empty_folder_removed", (folder("empty"), folder("deep/er/est")), (delete("empty", "deep"),)),
+    Case(
+        "an_empty_folder_removed",
+        (folder("empty"), folder("deep/er/est")),
+        (delete("empty", "deep"),),
+    ),
     Case("an_empty_folder_made", (write("a"),), (folder("new"), folder("new-and/deep"))),
     Case("an_empty_folder_filled", (folder("empty"),), (write("empty/a"), write("empty/b/c"))),
     Case("a_full_folder_emptied", (write("d/a"), write("d/b/c")), (delete("d/a", "d/b"),)),
@@ -63,7 +69,9 @@ CASES = (
         (write("d/a"), write("d/b")),
         (write("d/a", b"2"), write("d/c"), chmod("d", 0o555)),
     ),
-    Case("a_folder_renamed", (write("old/a"), write("old/b/c", b"2", 0o600)), (rename("old", "new"),)),
+    Case(
+        "a_folder_renamed", (write("old/a"), write("old/b/c", b"2", 0o600)), (rename("old", "new"),)
+    ),
     Case(
         "a_tree_forty_folders_deep",
         (write("/".join(["deep"] * 40) + "/a", b"down here"),),

@@ -1,15 +1,17 @@
-"""A hostile neighbour: swaps two paths as often as it is told, each time in one step.
+"""A hostile neighbour: swaps two paths at least as often as it is told, each time in one step.
 
     python exchanger.py ONE OTHER TIMES
 
-It prints how often it really did. Each swap is `renameat2` with RENAME_EXCHANGE, so neither path
-is ever missing. A short rest between swaps gives the other side time to open what it then loses.
+It goes on until its input is closed, and prints how often it did. Each swap is `renameat2` with
+RENAME_EXCHANGE, so neither path is ever missing. A short rest between swaps gives the other side
+time to open what it then loses.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import select
 import sys
 
 AT_FDCWD = -100
@@ -30,14 +32,18 @@ def rest(turn: int) -> None:
 
 
 def main(one: str, other: str, times: int) -> None:
-    done = 0
-    for turn in range(times * 50):
+    done = turn = 0
+    while done < times or not _is_over():
+        turn += 1
         done += exchange(os.fsencode(one), os.fsencode(other))
         rest(turn)
-        if done == times:
-            break
 
     sys.stdout.write(f"{done}\n")
+
+
+def _is_over() -> bool:
+    readable, _, _ = select.select([sys.stdin], [], [], 0)
+    return bool(readable)
 
 
 if __name__ == "__main__":

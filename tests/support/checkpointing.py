@@ -59,6 +59,7 @@ class Restored:
     touched: set[str]
     """Added, updated or removed."""
     skipped: dict[str, str]
+    """Left alone, as foreseen or as found."""
 
 
 def shown(path: bytes) -> str:
@@ -129,7 +130,9 @@ class EngineDoor:
         with as_ordinary_user():
             made = self.engine.checkpoint(self._request("manual"))
 
-        return Made(made.sha, {shown(item.path): item.reason for item in made.skipped}, made.partial)
+        return Made(
+            made.sha, {shown(item.path): item.reason for item in made.skipped}, made.partial
+        )
 
     async def rollback(self, sha: str) -> Restored:
         try:
@@ -148,7 +151,7 @@ class EngineDoor:
         self.engine.detach(target)
         touched = {entry.path for entry in (*report.added, *report.updated, *report.removed)}
         assert touched == plan.touched, "the restore did what the plan had said"
-        skipped = {shown(item.path): item.reason for item in report.skipped}
+        skipped = {shown(item.path): item.reason for item in (*plan.kept, *report.skipped)}
         return Restored({shown(path) for path in touched}, skipped)
 
     def _request(self, kind: str, also: frozenset[bytes] = frozenset()) -> CheckpointRequest:
@@ -182,9 +185,7 @@ class ServerDoor:
 
     def __post_init__(self) -> None:
         self.layout = Layout.of_execution(self.root)
-        self._hank = write_hank(
-            self.root.with_name("hank"), codon("track", tracked=self.patterns)
-        )
+        self._hank = write_hank(self.root.with_name("hank"), codon("track", tracked=self.patterns))
         self._server: subprocess.Popen[str] | None = None
         self._home: str | None = None
 
@@ -249,9 +250,7 @@ def _has_run(event: Event) -> bool:
     return isinstance(event.data, ServerIdle) and event.data.reason == "all-codons-completed"
 
 
-def started(
-    hank: Path, execution: Path, variables: dict[str, str]
-) -> subprocess.Popen[str]:
+def started(hank: Path, execution: Path, variables: dict[str, str]) -> subprocess.Popen[str]:
     """Starts a server that several tests may share, and waits until it serves."""
     words = ["run", str(hank), "--execution", str(execution), "--json", "--no-autostart"]
     server = subprocess.Popen(

@@ -10,6 +10,7 @@ import os
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class GitWitness:
 
     execution: Path
 
-    def run(self, *arguments: str) -> str:
+    def run(self, *arguments: str, stdin: BinaryIO | None = None) -> str:
         """Runs git in the execution directory; raises CalledProcessError if it complains."""
         environment = {
             "PATH": os.environ["PATH"],
@@ -31,6 +32,7 @@ class GitWitness:
             ["git", *arguments],
             cwd=self.execution,
             env=environment,
+            stdin=stdin,
             capture_output=True,
             check=True,
         )

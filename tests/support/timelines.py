@@ -39,9 +39,7 @@ def a_state(*runs: Run, plan: tuple[PlanEntry, ...] = (), initial: Sha | None = 
 
 def ended(name: str, *codons: CodonExecution) -> Run:
     """A fresh run that is over."""
-    return msgspec.structs.replace(
-        a_run(name, codons=codons), status="completed", end_time=LATER
-    )
+    return msgspec.structs.replace(a_run(name, codons=codons), status="completed", end_time=LATER)
 
 
 def continued(

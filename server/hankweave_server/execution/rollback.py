@@ -44,7 +44,13 @@ from hankweave_protocol.records import (
     RollbackReport,
     TouchedFile,
 )
-from hankweave_protocol.state import Continuation, ContinuationSource, Run, State
+from hankweave_protocol.state import (
+    CodonExecution,
+    Continuation,
+    ContinuationSource,
+    Run,
+    State,
+)
 from hankweave_protocol.transitions import PlanSet, RunStarted
 from hankweave_server import files
 from hankweave_server.checkpoints.errors import (
@@ -115,7 +121,7 @@ class Rollback:
             plan = await self._plan(target)
             intent = await self._prepare(target, plan, auto_restart=auto_restart)
             await self._announce(intent, causes, recovered=False)
-            report = await self._restore_and_tell(intent, causes, recovered=False)
+            report = await self._restore_and_tell(intent, plan, causes, recovered=False)
 
         await self._around.ledger.record(self._runner.snapshot(), causes=causes)
         await self._continue(intent)
@@ -139,9 +145,12 @@ class Rollback:
             # What stands there now may be the target's, the past's, or a person's work since the
             # crash: it is saved once more, so that the restore may replace all of it.
             target = self._target_again(intent)
-            present = await self._save(target, await self._plan(target), intent.from_run)
+            plan = await self._plan(target)
+            present = await self._save(target, plan, intent.from_run)
             await self._announce(intent, (), recovered=True)
-            return await self._restore_and_tell(intent, (), recovered=True, present=present.sha)
+            return await self._restore_and_tell(
+                intent, plan, (), recovered=True, present=present.sha
+            )
 
     # --- steps ---------------------------------------------------------------------------------
 
@@ -152,7 +161,7 @@ class Rollback:
             return
 
         nothing = RestoreReport(added=(), updated=(), removed=(), kept=(), skipped=())
-        report = _report(intent, nothing, recovered=True)
+        report = _report(intent, nothing, (), recovered=True)
         await self._around.ledger.record(*self._ending(intent, report), run_id=intent.to_run)
 
     def _target_again(self, intent: RollbackIntent) -> RollbackTarget:
@@ -250,6 +259,7 @@ class Rollback:
     async def _restore_and_tell(
         self,
         intent: RollbackIntent,
+        plan: RestorePlan,
         causes: tuple[int | str, ...],
         *,
         recovered: bool,
@@ -271,7 +281,7 @@ class Rollback:
 
         self._runner.blocked = False
         await checkpointer.detach(intent.target.sha)
-        report = _report(intent, restored, recovered=recovered)
+        report = _report(intent, restored, plan.kept, recovered=recovered)
         await self._around.ledger.record(
             *self._story(intent, report), run_id=intent.to_run, causes=causes
         )
@@ -324,13 +334,13 @@ class Rollback:
                 current_step=step, total_steps=total, message=f"Rolling back through {name}"
             )
             codon = by_id.get(codon_id)
-            sha = None if codon is None else end_checkpoint(codon) or rig_checkpoint(codon)
-            if sha is not None:
+            passed = None if codon is None else self._checkpoint_of(codon)
+            if passed is not None:
                 yield RollbackCodonCheckpoint(
                     codon_id=codon_id,
                     codon_name=name,
-                    checkpoint=sha,
-                    checkpoint_type=self._around.checkpointer.known[sha].kind,
+                    checkpoint=passed.sha,
+                    checkpoint_type=passed.kind,
                     message=f"Passed {name}",
                 )
 
@@ -339,6 +349,11 @@ class Rollback:
         yield RollbackProgress(
             current_step=total, total_steps=total, message="Applying final checkpoint"
         )
+
+    def _checkpoint_of(self, codon: CodonExecution) -> CheckpointRecord | None:
+        """The codon's best checkpoint; None where it has none, or the repository has lost it."""
+        sha = end_checkpoint(codon) or rig_checkpoint(codon)
+        return None if sha is None else self._around.checkpointer.known.get(sha)
 
     def _rig_cleanup(
         self, codon_id: CodonId, name: str, report: RollbackReport
@@ -392,6 +407,9 @@ class Rollback:
         )
 
     async def _continue(self, intent: RollbackIntent) -> None:
+        if self._runner.is_busy or self._runner.is_rolling_back:
+            return  # Another client was quicker; what it started tells its own story.
+
         if intent.auto_restart:
             await self._runner.start_next_if_any()
         else:
@@ -428,7 +446,14 @@ def _codon_checkpoint(intent: RollbackIntent) -> RollbackCodonCheckpoint:
     )
 
 
-def _report(intent: RollbackIntent, restored: RestoreReport, *, recovered: bool) -> RollbackReport:
+def _report(
+    intent: RollbackIntent,
+    restored: RestoreReport,
+    foreseen: tuple[Skipped, ...],
+    *,
+    recovered: bool,
+) -> RollbackReport:
+    skipped = {item.path: item for item in (*foreseen, *restored.skipped)}
     return RollbackReport(
         target=intent.target.coordinate,
         source=intent.source,
@@ -438,7 +463,7 @@ def _report(intent: RollbackIntent, restored: RestoreReport, *, recovered: bool)
         removed=_touched(restored.removed),
         kept=tuple(KeptFile(path=os.fsdecode(e.path), reason="kept") for e in restored.kept),
         conflicts=(),
-        skipped=_kept(restored.skipped),
+        skipped=_kept(skipped[path] for path in sorted(skipped)),
         recovered=recovered,
     )
 

@@ -288,7 +288,7 @@ def test_a_manual_checkpoint_of_a_run_without_codons_goes_on_where_that_run_does
 
 
 def test_a_safety_checkpoint_brings_back_where_its_run_stood() -> None:
-    """Rolled back from the end of the third codon, its safety checkpoint goes on after the third."""
+    """Rolled back from the third codon's end, its safety checkpoint goes on after the third."""
     first = ended("first", completed("one", 0x11), completed("two", 0x12), completed("three", 0x13))
     second = continued("second", completed("two", 0x32), of="first", after="one", at=sha(0x11))
     state = a_state(first, second, plan=PLAN)

@@ -1,0 +1,290 @@
+"""Claims about the command line: every command answers in words, in JSON, and without a server."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import anyio.to_thread
+import msgspec
+import pytest
+
+from hankweave_client.client import Client
+from hankweave_protocol.ids import Sha
+from hankweave_protocol.records import RollbackReport
+from hankweave_protocol.replies import CheckpointPage, ServerStatus
+from support.running_server import RunningServer, command, environment, journal, running_server
+from support.scripted_hank import codon, write_hank, writes
+from support.watching import idle
+
+HANK = (codon("one", writes("a.txt", "one")), codon("two", writes("b.txt", "two")))
+VERBS = ("status", "checkpoints", "rollback", "events", "log")
+
+Done = subprocess.CompletedProcess[str]
+
+
+def hankweave(*arguments: str, **env: str) -> Done:
+    done = subprocess.run(
+        command(*arguments),
+        env=environment(**env),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "Traceback" not in done.stdout + done.stderr
+    return done
+
+
+class Shell:
+    """A person's shell beside a server that has run its plan."""
+
+    def __init__(self, server: RunningServer, client: Client) -> None:
+        self.execution = server.execution
+        self.client = client
+
+    async def __call__(self, verb: str, *options: str) -> Done:
+        words = (verb, "--execution", str(self.execution), *options)
+        return await anyio.to_thread.run_sync(partial(hankweave, *words))
+
+    async def json(self, verb: str, *options: str) -> bytes:
+        done = await self(verb, "--json", *options)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.encode()
+
+
+@asynccontextmanager
+async def a_shell(tmp_path: Path) -> AsyncIterator[Shell]:
+    hank = write_hank(tmp_path / "hank", *HANK)
+    async with (
+        running_server(hank, None, tmp_path / "execution") as server,
+        server.client(since_seq=0) as client,
+    ):
+        await idle(client)
+        yield Shell(server, client)
+
+
+@pytest.fixture
+def left(tmp_path: Path) -> Path:
+    """An execution whose server has ended."""
+    hank, execution = write_hank(tmp_path / "hank", *HANK), tmp_path / "execution"
+    assert hankweave("run", str(hank), "-e", str(execution), "--headless").returncode == 0
+    return execution
+
+
+# --- with a server --------------------------------------------------------------------------------
+
+
+async def test_status_and_checkpoints_say_what_the_server_knows(tmp_path: Path) -> None:
+    """In words for people and as the reply's own JSON for programs."""
+    async with a_shell(tmp_path) as shell:
+        words = await shell("status")
+        assert words.returncode == 0
+        assert str(shell.execution) in words.stdout
+        assert "next: nothing" in words.stdout
+        status = msgspec.json.decode(await shell.json("status"), type=ServerStatus)
+        assert (status.checkpoints, status.next_codon_id) == (3, None)
+        assert status.store_bytes > 0
+
+        page = msgspec.json.decode(await shell.json("checkpoints"), type=CheckpointPage)
+        kinds = [(each.kind, each.coordinate.codon_id) for each in page.checkpoints]
+        assert kinds == [("completed", "two"), ("completed", "one"), ("initial", None)]
+        listed = (await shell("checkpoints")).stdout.splitlines()
+        assert [line.split()[:3] for line in listed] == [
+            [each.sha[:12], each.kind, each.coordinate.codon_id or "-"] for each in page.checkpoints
+        ]
+        run = page.checkpoints[0].coordinate.run_id
+        assert len((await shell("checkpoints", "--run", run)).stdout.splitlines()) == 3
+
+
+async def test_a_rollback_is_previewed_and_done(tmp_path: Path) -> None:
+    """--preview says what would change and changes nothing; then the same is done, and saved."""
+    async with a_shell(tmp_path) as shell:
+        b = shell.execution / "agentRoot" / "b.txt"
+        preview = await shell("rollback", "--codon", "one", "--preview")
+        assert preview.returncode == 0
+        assert "1 files would be removed\n  b.txt  3 bytes" in preview.stdout
+        assert b.exists()
+
+        done = await shell("rollback", "--codon", "one", "--type", "completed")
+        assert done.returncode == 0
+        assert "1 files were removed\n  b.txt  3 bytes" in done.stdout
+        assert "safety checkpoint" in done.stdout
+        assert not b.exists()
+
+        page = msgspec.json.decode(await shell.json("checkpoints"), type=CheckpointPage)
+        two = _sha_of(page, "two")
+        report = msgspec.json.decode(
+            await shell.json("rollback", "--to", two[:10]), type=RollbackReport
+        )
+        assert report.target.checkpoint_sha == two
+        assert [file.path for file in report.added] == ["b.txt"]
+        assert b.read_text() == "two"
+
+
+async def test_a_rollback_may_restart_the_plan(tmp_path: Path) -> None:
+    """--restart goes on with the next codon at once; without a target it is the last success."""
+    async with a_shell(tmp_path) as shell:
+        assert (await shell("rollback")).returncode == 0
+        seq = (await shell.client.status()).last_event_seq
+        assert (await shell("rollback", "--codon", "one", "--restart")).returncode == 0
+        ended = await idle(shell.client)
+        while ended.seq <= seq:
+            ended = await idle(shell.client)
+
+        assert (shell.execution / "agentRoot" / "b.txt").exists()
+
+
+async def test_what_the_server_refuses_is_a_sentence_with_its_code_and_hint(
+    tmp_path: Path,
+) -> None:
+    """Exit 1; the code for programs and the hint for people stand on stderr."""
+    async with a_shell(tmp_path) as shell:
+        for options, code in (
+            (("--to", "ffffffff"), "CHECKPOINT_NOT_FOUND"),
+            (("--to", "xyz"), "CHECKPOINT_NOT_FOUND"),
+            (("--codon", "nobody"), "UNKNOWN_CODON"),
+            (("--codon", "one", "--type", "error"), "CHECKPOINT_NOT_FOUND"),
+        ):
+            refused = await shell("rollback", *options)
+            assert refused.returncode == 1
+            assert refused.stderr.startswith("hankweave: ")
+            assert f"({code})" in refused.stderr
+            assert "hint: " in refused.stderr
+
+        unknown = await shell("checkpoints", "--run", "nobody")
+        assert (unknown.returncode, "UNKNOWN_RUN" in unknown.stderr) == (1, True)
+
+
+async def test_following_prints_what_happens_until_the_server_ends(tmp_path: Path) -> None:
+    """events --follow: the journal, then the live events; it ends with the server."""
+    async with (
+        a_shell(tmp_path) as shell,
+        await anyio.open_process(
+            command("events", "-e", str(shell.execution), "--follow", "--json"),
+            env=environment(),
+            stderr=subprocess.STDOUT,
+        ) as following,
+    ):
+        assert following.stdout is not None
+        text = ""
+        with anyio.fail_after(30):
+            while '"rollback.completed"' not in text:
+                if '"all-codons-completed"' in text and "rollback.started" not in text:
+                    await shell.client.roll_back_to_last_success()
+
+                text += (await following.stdout.receive()).decode()
+
+        following.kill()
+
+    seqs = [json.loads(line)["seq"] for line in text.splitlines()[:-1]]
+    assert seqs == list(range(1, len(seqs) + 1))
+
+
+# --- without one ----------------------------------------------------------------------------------
+
+
+def test_the_journal_is_read_without_a_server(left: Path) -> None:
+    """log tells the story in lines; events prints each event, or those after a seq."""
+    story = hankweave("log", "-e", str(left)).stdout
+    assert [line.split()[1:3] for line in story.splitlines() if "completed" in line][:2] == [
+        ["one", "completed"],
+        ["two", "completed"],
+    ]
+    lines = hankweave("events", "-e", str(left), "--json").stdout.splitlines()
+    assert [json.loads(line)["seq"] for line in lines] == [e.seq for e in journal(left)]
+    last = hankweave("events", "-e", str(left), "--since", str(len(lines) - 2)).stdout
+    assert [int(line.split()[0]) for line in last.splitlines()] == [len(lines) - 1, len(lines)]
+
+
+@pytest.mark.parametrize("verb", ["status", "checkpoints", "rollback"])
+def test_without_a_server_a_command_says_how_to_start_one(left: Path, verb: str) -> None:
+    """Exit 69, one sentence and a hint."""
+    done = hankweave(verb, "-e", str(left))
+    assert done.returncode == 69
+    assert done.stderr.startswith("hankweave: ")
+    assert "hankweave run" in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["status", "rollback"])
+@pytest.mark.parametrize("pid", [os.getpid(), 2**22 + 1])
+def test_a_lock_that_somebody_left_is_no_server(left: Path, verb: str, pid: int) -> None:
+    """The pid is dead, or lives and does not listen: exit 69 all the same."""
+    stamp = "2025-01-04T12:00:00.000Z"
+    lock = {"pid": pid, "runId": None, "startTime": stamp, "lastHeartbeat": stamp, "port": 1}
+    (left / ".hankweave" / "runtime.lock").write_text(json.dumps(lock))
+    done = hankweave(verb, "-e", str(left))
+    assert done.returncode == 69
+    assert done.stderr.startswith("hankweave: ")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_where_there_is_no_execution_that_is_said(tmp_path: Path, verb: str) -> None:
+    """An empty machine, or a folder that is none: an exit code and a sentence."""
+    nowhere = {"HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR": str(tmp_path / "executions")}
+    done = hankweave(verb, **nowhere)
+    assert done.returncode == 66
+    assert "no execution" in done.stderr
+    assert "hint: " in done.stderr
+    assert hankweave(verb, "-e", str(tmp_path)).returncode in (66, 69)
+
+
+@pytest.mark.parametrize("verb", ["events", "log"])
+def test_a_damaged_journal_is_named_with_its_line(left: Path, verb: str) -> None:
+    """Exit 65 and the number of the line; what stands before it is printed."""
+    path = left / ".hankweave" / "events" / "events.jsonl"
+    lines = path.read_bytes().splitlines()
+    path.write_bytes(b"\n".join([*lines[:5], b"\x00garbage", *lines[5:], b""]))
+    done = hankweave(verb, "-e", str(left))
+    assert done.returncode == 65
+    assert "line 6" in done.stderr
+
+
+# --- usage ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["", "run", "validate", *VERBS])
+def test_help_is_there_for_every_command(verb: str) -> None:
+    """--help and -h print the usage and exit 0."""
+    for flag in ("--help", "-h"):
+        done = hankweave(*([verb] if verb else []), flag)
+        assert done.returncode == 0
+        assert done.stdout.startswith("Usage: hankweave")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["nonsense"],
+        ["run"],
+        ["run", "x", "--port", "70000"],
+        ["status", "--nonsense"],
+        ["rollback", "--type", "middle"],
+        ["rollback", "--to", "abcd", "--codon", "one"],
+        ["events", "--since", "x"],
+    ],
+)
+def test_wrong_usage_exits_2_and_says_what_is_right(words: list[str]) -> None:
+    """Unknown commands, options and values: exit 2, nothing on stdout."""
+    done = hankweave(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Error" in done.stderr
+
+
+def test_a_valid_hank_is_said_to_be_valid_and_nothing_is_made(tmp_path: Path) -> None:
+    """validate takes the file or its folder."""
+    hank = write_hank(tmp_path / "hank", *HANK)
+    for path in (hank, hank.parent):
+        done = hankweave("validate", str(path))
+        assert (done.returncode, "valid hank" in done.stdout) == (0, True)
+
+    assert [path.name for path in hank.parent.iterdir()] == ["hank.json"]
+
+
+def _sha_of(page: CheckpointPage, codon_id: str) -> Sha:
+    return next(each.sha for each in page.checkpoints if each.coordinate.codon_id == codon_id)

@@ -1,0 +1,233 @@
+"""Claims about dispatch: every command has a room, and none gets there that may not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from hankweave_protocol.commands import (
+    COMMANDS,
+    CodonStart,
+    CommandData,
+    HistorySync,
+    ListCheckpoints,
+    Ping,
+    PingBroadcast,
+    RollbackToCheckpoint,
+    RollbackToCodon,
+)
+from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.events import EventData, HistoryBatch, Pong
+from hankweave_protocol.ids import ClientId, CodonId, CommandId, RunId
+from hankweave_protocol.state import State
+from hankweave_server.commands.dispatch import Dispatch, Done, Sender
+from support.histories import MOMENT, a_run
+from support.timelines import a_state
+
+CURRENT = RunId("1736000000000-abc123-def456")
+SENDER = Sender(client_id=ClientId("client-1"), wants_replies=True)
+
+
+class Surroundings:
+    """What dispatch reads of an execution: its state and the time."""
+
+    state: State = msgspec.structs.replace(a_state(a_run(CURRENT)), current_run_id=CURRENT)
+
+    def now_text(self) -> str:
+        return MOMENT
+
+
+class Rooms:
+    """Stands for control, rollbacks and inspect: does nothing, and says what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def start(self, command: CommandData) -> None:
+        self.asked.append("start")
+
+    def next(self) -> CodonId:
+        self.asked.append("next")
+        return CodonId("two")
+
+    def redo(self) -> CodonId:
+        self.asked.append("redo")
+        return CodonId("one")
+
+    async def skip(self) -> None:
+        self.asked.append("skip")
+
+    async def force_stop(self, command: CommandData) -> None:
+        self.asked.append("force_stop")
+
+    async def checkpoint(self, command: CommandData, causes: tuple[Any, ...]) -> str:
+        self.asked.append(f"checkpoint for {causes}")
+        return "a record"
+
+    async def perform(self, command: CommandData, causes: tuple[Any, ...]) -> str:
+        self.asked.append(f"perform for {causes}")
+        return "a report"
+
+    async def preview(self, command: CommandData) -> str:
+        self.asked.append("preview")
+        return "a report"
+
+    async def checkpoints(self, command: CommandData, *, tell_all: bool) -> str:
+        self.asked.append(f"checkpoints, to all: {tell_all}")
+        return "a page"
+
+    def history(self, command: CommandData, wants_replies: bool) -> Iterator[HistoryBatch]:
+        self.asked.append("history")
+        return iter(())
+
+    def state(self) -> str:
+        self.asked.append("state")
+        return "a state"
+
+    async def status(self) -> str:
+        self.asked.append("status")
+        return "a status"
+
+    def shut_down(self, reason: str) -> None:
+        self.asked.append(f"shut_down: {reason}")
+
+    def force_shut_down(self, reason: str) -> None:
+        self.asked.append(f"force_shut_down: {reason}")
+
+
+class Desk:
+    """A dispatch among such rooms."""
+
+    def __init__(self, *, rolling_back: bool = False) -> None:
+        self.rooms = Rooms()
+        self.broadcast: list[EventData] = []
+        room = cast("Any", self.rooms)
+        self._dispatch = Dispatch(
+            cast("Any", Surroundings()),
+            control=room,
+            rollbacks=room,
+            inspect=room,
+            is_rolling_back=lambda: rolling_back,
+            broadcast=self.broadcast.append,
+        )
+
+    async def take(self, command: CommandData, sender: Sender = SENDER) -> Done:
+        return await self._dispatch.handle(command, CommandId("command-1"), sender)
+
+
+def an_example(kind: type[CommandData]) -> CommandData:
+    """The least that a command of this class may say."""
+    match kind.TYPE:
+        case CodonStart.TYPE:
+            return CodonStart(codon_id=CodonId("one"))
+        case RollbackToCheckpoint.TYPE:
+            return RollbackToCheckpoint(checkpoint_sha="abcdef")
+        case RollbackToCodon.TYPE:
+            return RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end")
+        case _:
+            return kind()
+
+
+KINDS = tuple(COMMANDS.members.values())
+EXAMPLES = [an_example(kind) for kind in KINDS]
+
+
+@pytest.mark.parametrize("command", EXAMPLES, ids=lambda command: command.TYPE)
+async def test_every_command_of_the_protocol_is_done(command: CommandData) -> None:
+    """No registered command is without a room."""
+    desk = Desk()
+    done = await desk.take(command)
+    assert desk.rooms.asked or desk.broadcast or done.events
+
+
+@pytest.mark.parametrize("command", EXAMPLES, ids=lambda command: command.TYPE)
+async def test_during_a_rollback_only_what_cannot_disturb_it_is_done(command: CommandData) -> None:
+    """Looking, pinging and stopping go through; all else is ROLLBACK_IN_PROGRESS and undone."""
+    desk = Desk(rolling_back=True)
+    if command.DURING_ROLLBACK:
+        await desk.take(command)
+        return
+
+    with pytest.raises(Refused) as refused:
+        await desk.take(command)
+
+    assert refused.value.code is ErrorCode.ROLLBACK_IN_PROGRESS
+    assert not desk.rooms.asked
+    assert not desk.broadcast
+
+
+def test_what_is_done_during_a_rollback_is_hankweaves_list_and_our_own_looks() -> None:
+    """Exactly these: a new command is refused until somebody decides otherwise."""
+    assert {kind.TYPE for kind in KINDS if kind.DURING_ROLLBACK} == {
+        "checkpoint.list",
+        "ping",
+        "history.sync",
+        "server.shutdown",
+        "server.force_shutdown",
+        "state.get",
+        "server.status",
+    }
+
+
+GUARDED = [each for each in EXAMPLES if hasattr(each, "expected_run_id")]
+
+
+@pytest.mark.parametrize("command", GUARDED, ids=lambda command: command.TYPE)
+async def test_a_command_for_another_run_is_refused(command: CommandData) -> None:
+    """With `expectedRunId` a stale client changes nothing; for the current run it is done."""
+    desk = Desk()
+    stale: Any = msgspec.structs.replace(command, expected_run_id=RunId("another"))  # type: ignore[call-arg]
+    with pytest.raises(Refused) as refused:
+        await desk.take(stale)
+
+    assert (refused.value.code, refused.value.path) == (
+        ErrorCode.STALE_RUN,
+        "$.data.expectedRunId",
+    )
+    assert CURRENT in refused.value.message
+    assert not desk.rooms.asked
+    await desk.take(msgspec.structs.replace(command, expected_run_id=CURRENT))  # type: ignore[call-arg]
+    assert desk.rooms.asked
+
+
+def test_all_that_moves_the_execution_can_be_guarded() -> None:
+    """Whoever changes runs, codons or files may name the run that is meant (DESIGN 9)."""
+    mutating = {kind.TYPE for kind in KINDS if kind.MUTATES}
+    unguarded = mutating - {command.TYPE for command in GUARDED}
+    assert unguarded == {"ping.broadcast", "server.shutdown", "server.force_shutdown"}
+
+
+async def test_a_ping_answers_its_sender_and_a_broadcast_everybody() -> None:
+    """The pong of a broadcast names who sent it."""
+    desk = Desk()
+    (pong,) = (await desk.take(Ping())).events
+    assert isinstance(pong, Pong)
+    assert pong.client_id is None
+    await desk.take(PingBroadcast())
+    (to_all,) = desk.broadcast
+    assert isinstance(to_all, Pong)
+    assert to_all.client_id == SENDER.client_id
+
+
+async def test_what_writes_names_the_command_as_its_cause() -> None:
+    """Checkpoints and rollbacks carry the command's id into the journal."""
+    desk = Desk()
+    for command in EXAMPLES:
+        if command.TYPE in ("checkpoint.create", "rollback.toLastSuccess"):
+            await desk.take(command)
+
+    assert desk.rooms.asked == ["checkpoint for ('command-1',)", "perform for ('command-1',)"]
+
+
+async def test_a_hankweave_client_gets_its_checkpoints_as_an_event_to_all() -> None:
+    """Without replies the list is broadcast, with them it is the reply's data."""
+    desk = Desk()
+    for wants_replies in (False, True):
+        sender = Sender(client_id=SENDER.client_id, wants_replies=wants_replies)
+        await desk.take(ListCheckpoints(), sender)
+
+    assert desk.rooms.asked == ["checkpoints, to all: True", "checkpoints, to all: False"]
+    assert (await desk.take(HistorySync())).data is None

@@ -1,0 +1,290 @@
+"""Claims about codons of a real server: rigs, sessions, failure policies, and being interrupted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hankweave_client.errors import CommandRefused
+from hankweave_protocol.commands import (
+    CodonForceStop,
+    CodonNext,
+    CodonRedo,
+    CodonSkip,
+    CodonStart,
+)
+from hankweave_protocol.errors import ErrorCode
+from hankweave_protocol.events import (
+    CodonCompletedEvent,
+    CodonStartedEvent,
+    RigOutput,
+    RigSetupCompleted,
+    RigSetupFailed,
+    StateTransition,
+)
+from hankweave_protocol.ids import CodonId
+from hankweave_protocol.state import CompletedCodon, FailedCodon, SkippedCodon
+from support.git_facts import GitWitness
+from support.running_server import appears, running_server, state
+from support.scripted_hank import codon, waits_for, write_hank, writes
+from support.watching import idle, started, told
+
+
+def runs(line: str, **fields: Any) -> dict[str, Any]:
+    return {"type": "command", "command": {"run": line}, **fields}
+
+
+def sh(line: str) -> dict[str, Any]:
+    """An agent that is a plain program."""
+    return {"agent": {"type": "command", "command": ["sh", "-c", line]}}
+
+
+# --- rigs -----------------------------------------------------------------------------------------
+
+
+async def test_a_failed_rig_fails_its_codon_before_an_agent_starts(tmp_path: Path) -> None:
+    """The codon fails in `preparing`, retriably, with what the rig said; no agent ran."""
+    rig = [runs("echo first >> rig.txt"), runs("echo broken >&2; exit 3"), runs("echo never")]
+    hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "a"), rigSetup=rig))
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 1
+
+    failed = state(execution).runs[0].codons[-1]
+    assert isinstance(failed, FailedCodon)
+    assert (failed.failed_during, failed.failure_reason.retriable) == ("preparing", True)
+    assert failed.failure_reason.message
+    assert not (execution / "agentRoot" / "a.txt").exists()
+    (broken,) = told(execution, RigSetupFailed)
+    assert (broken.command_index, broken.exit_code, broken.ignored) == (1, 3, False)
+    assert {(line.stream, line.line) for line in told(execution, RigOutput)} == {
+        ("stderr", "broken")
+    }
+    assert GitWitness(execution).blob(failed.error_checkpoint or "", "rig.txt") == b"first\n"
+
+
+async def test_a_rig_operation_that_may_fail_is_gone_on_from(tmp_path: Path) -> None:
+    """allowFailure: the failure is told as ignored, the rest of the rig and the agent run."""
+    rig = [runs("exit 3", allowFailure=True), runs("echo second > rig.txt")]
+    hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "a"), rigSetup=rig))
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 0
+
+    assert [fault.ignored for fault in told(execution, RigSetupFailed)] == [True]
+    assert len(told(execution, RigSetupCompleted)) == 1
+    done = state(execution).runs[0].codons[-1]
+    assert isinstance(done, CompletedCodon)
+    assert GitWitness(execution).files(done.rig_setup_checkpoint or "") == {"rig.txt": b"second\n"}
+
+
+@pytest.mark.parametrize("command", [CodonSkip(), CodonForceStop(reason="enough")])
+async def test_a_codon_can_be_ended_in_its_rig(tmp_path: Path, command: Any) -> None:
+    """skip and forceStop end the rig's processes; the codon ends in `preparing`."""
+    hank = write_hank(
+        tmp_path / "hank",
+        codon("one", rigSetup=[runs("echo $$ > pid.txt; sleep 600 & wait")]),
+        codon("two"),
+    )
+    execution = tmp_path / "execution"
+    async with (
+        running_server(hank, None, execution, "--no-autostart") as server,
+        server.client(since_seq=0) as client,
+    ):
+        await client.send(CodonNext())
+        pid = execution / "agentRoot" / "pid.txt"
+        await appears(pid)
+        await client.send(command)
+        skipped = isinstance(command, CodonSkip)
+        await idle(client, "codon-completed" if skipped else "stopped")
+        assert not Path("/proc", pid.read_text().strip()).exists()
+
+    ended = state(execution).runs[0].codons[-1]
+    match ended:
+        case SkippedCodon(skipped_during=during) | FailedCodon(failed_during=during):
+            assert during == "preparing"
+        case _:
+            raise AssertionError(ended)
+
+    assert told(execution, CodonStartedEvent) == []
+
+
+async def test_skipping_the_rig_on_request_runs_the_agent_alone(tmp_path: Path) -> None:
+    """codon.start with skipPreCommands starts the agent on the files as they are."""
+    hank = write_hank(
+        tmp_path / "hank", codon("one", writes("a.txt", "a"), rigSetup=[runs("touch rig.txt")])
+    )
+    execution = tmp_path / "execution"
+    async with (
+        running_server(hank, None, execution, "--no-autostart") as server,
+        server.client(since_seq=0) as client,
+    ):
+        await client.send(CodonStart(codon_id=CodonId("one"), skip_pre_commands=True))
+        await idle(client)
+
+    assert (execution / "agentRoot" / "a.txt").exists()
+    assert not (execution / "agentRoot" / "rig.txt").exists()
+
+
+# --- sessions -------------------------------------------------------------------------------------
+
+
+async def test_continue_previous_resumes_the_session_before(tmp_path: Path) -> None:
+    """The agent speaks in the session of the codon before, also when it is redone."""
+    hank = write_hank(
+        tmp_path / "hank",
+        codon("one", {"say": "hello"}),
+        codon("two", {"say": "again"}, continuationMode="continue-previous"),
+    )
+    execution = tmp_path / "execution"
+    async with (
+        running_server(hank, None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await idle(client)
+        await client.send(CodonRedo())
+        await idle(client)
+
+    one, two, again = told(execution, CodonStartedEvent)
+    assert (two.session_id, two.previous_session_id) == (one.session_id, one.session_id)
+    assert (again.codon_id, again.session_id) == ("two", one.session_id)
+
+
+async def test_continue_previous_without_a_session_fails_with_the_reason(tmp_path: Path) -> None:
+    """After an ignored failure there is nothing to continue, and that is said; no agent starts."""
+    hank = write_hank(
+        tmp_path / "hank",
+        codon("one", {"fail": {"message": "no"}}, onFailure="ignore"),
+        codon("two", continuationMode="continue-previous"),
+    )
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 1
+
+    failed = state(execution).runs[0].codons[-1]
+    assert isinstance(failed, FailedCodon)
+    assert (failed.codon_id, failed.failed_during) == ("two", "starting")
+    assert failed.failure_reason.retriable is False
+    assert "previous session" in (failed.failure_reason.message or "")
+
+
+# --- failure --------------------------------------------------------------------------------------
+
+
+async def test_an_ignored_failure_is_told_and_gone_on_from(tmp_path: Path) -> None:
+    """onFailure ignore: the codon stays failed, the plan goes on, the run completes."""
+    hank = write_hank(
+        tmp_path / "hank",
+        codon("one", {"fail": {"message": "no", "exitCode": 4}}, onFailure="ignore"),
+        codon("two", writes("b.txt", "b")),
+    )
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 0
+
+    one, two = told(execution, CodonCompletedEvent)
+    assert (one.success, one.failure_ignored, one.exit_status.code) == (False, True, 4)
+    assert (two.success, two.failure_ignored) == (True, None)
+    (run,) = state(execution).runs
+    assert run.status == "completed"
+    assert [type(each) for each in run.codons] == [FailedCodon, CompletedCodon]
+
+
+async def test_a_failed_codon_is_started_again_in_a_run_of_its_own(tmp_path: Path) -> None:
+    """The failed run ends as failed; codon.next tries again and goes on to the end."""
+    hank = write_hank(
+        tmp_path / "hank", codon("one") | sh("test -e ok && exit 0; touch ok; exit 7"), codon("two")
+    )
+    execution = tmp_path / "execution"
+    async with (
+        running_server(hank, None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        failure = await idle(client, "codon-failed")
+        assert "one" in failure.data.message  # type: ignore[attr-defined]
+        await client.send(CodonNext())
+        await idle(client)
+
+    assert [run.status for run in state(execution).runs] == ["completed", "failed"]
+    conditions = state(execution).runs[0].starting_conditions
+    assert conditions.reason == "retry"  # type: ignore[union-attr]
+    failed = state(execution).runs[1].codons[-1]
+    assert isinstance(failed, FailedCodon)
+    assert failed.exit_code == 7
+
+
+# --- orders that come at a bad moment -------------------------------------------------------------
+
+
+async def test_a_stop_right_after_a_start_is_obeyed(tmp_path: Path) -> None:
+    """A skip or an end that comes while the agent is being started ends it all the same."""
+    hank = write_hank(tmp_path / "hank", codon("one", waits_for(tmp_path / "never")), codon("two"))
+    execution = tmp_path / "execution"
+    async with (
+        running_server(hank, None, execution, "--no-autostart") as server,
+        server.client(since_seq=0) as client,
+    ):
+        await client.send(CodonNext())
+        await client.until(
+            StateTransition,
+            lambda event: getattr(event.data, "transition_type", "") == "CodonStarted",
+            timeout=30,
+        )
+        await client.send(CodonSkip())
+        await idle(client, "codon-completed")
+        assert isinstance(state(execution).runs[0].codons[-1], SkippedCodon)
+        await client.send(CodonRedo())
+        assert await server.stop() == 0
+
+    final = state(execution)
+    assert final.current_run_id is None
+    assert all(hasattr(each, "end_time") for run in final.runs for each in run.codons)
+
+
+async def test_orders_that_make_no_sense_now_are_refused(tmp_path: Path) -> None:
+    """Nothing to skip, nothing to redo, nothing left, no such codon: each has its code."""
+    hank = write_hank(tmp_path / "hank", codon("one"))
+    execution = tmp_path / "execution"
+    async with (
+        running_server(hank, None, execution, "--no-autostart") as server,
+        server.client(since_seq=0) as client,
+    ):
+        for command, code in (
+            (CodonSkip(), ErrorCode.NO_CODON_RUNNING),
+            (CodonForceStop(), ErrorCode.NO_CODON_RUNNING),
+            (CodonRedo(), ErrorCode.NOTHING_TO_RUN),
+            (CodonStart(codon_id=CodonId("nobody")), ErrorCode.UNKNOWN_CODON),
+        ):
+            with pytest.raises(CommandRefused) as refused:
+                await client.send(command)
+
+            assert refused.value.code == code
+
+        await client.send(CodonNext())
+        await idle(client)
+        with pytest.raises(CommandRefused) as refused:
+            await client.send(CodonNext())
+
+        assert refused.value.code == ErrorCode.NOTHING_TO_RUN
+
+
+async def test_a_server_shut_down_over_the_wire_ends_in_order(tmp_path: Path) -> None:
+    """server.shutdown in mid-codon: exit 0, an `exit` checkpoint, run closed, lock gone."""
+    hank = write_hank(
+        tmp_path / "hank", codon("one", writes("a.txt", "a"), waits_for(tmp_path / "never"))
+    )
+    execution = tmp_path / "execution"
+    async with (
+        running_server(hank, None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await started(client, "one")
+        await appears(execution / "agentRoot" / "a.txt")
+        await client.shut_down()
+        assert await server.ended() == 0
+
+    assert state(execution).current_run_id is None
+    assert GitWitness(execution).subjects()[0].startswith("exit:one ")
+    assert not (execution / ".hankweave" / "runtime.lock").exists()

@@ -1,0 +1,140 @@
+"""Claims about the execution directory: which one a run gets, what lies in it, who may read it."""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hankweave_protocol.events import ServerIdle
+from support.running_server import command, environment, journal, running_server, state
+from support.scripted_hank import codon, write_hank, writes
+from support.watching import told
+
+
+class Machine:
+    """A person's machine: data, a hank, and a folder of executions of its own."""
+
+    def __init__(self, root: Path) -> None:
+        self.data = root / "data"
+        self.data.mkdir()
+        (self.data / "rows.csv").write_text("1,2\n")
+        self.hank = write_hank(root / "hank", codon("one", writes("a.txt", "a")))
+        self.executions = root / "executions"
+
+    def run(self, *options: str) -> Path:
+        """Runs the plan to its end and returns the directory that it ran in."""
+        done = self.hankweave(*options)
+        assert done.returncode == 0, done.stderr
+        ready = next(line for line in done.stdout.splitlines() if '"server.ready"' in line)
+        return Path(json.loads(ready)["data"]["executionPath"])
+
+    def hankweave(self, *options: str) -> subprocess.CompletedProcess[str]:
+        words = ("run", str(self.hank), str(self.data), "--headless", "--json", *options)
+        return subprocess.run(
+            command(*words),
+            env=environment(HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR=str(self.executions)),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_the_same_data_is_resumed_in_the_same_directory(machine: Machine) -> None:
+    """Without --execution the second run finds the first one's directory, and has nothing to do."""
+    first = machine.run()
+    seqs = len(journal(first))
+    assert machine.run() == first
+    assert [path.name for path in machine.executions.iterdir()] == [first.name]
+    assert re.fullmatch(r"\d{13}-[0-9a-z]{4}-[0-9a-f]{6}", first.name)
+    assert len(state(first).runs) == 1
+    messages = [idle.message for idle in told(first, ServerIdle, since=seqs)]
+    assert messages == ["All codons have run already."]
+
+
+def test_other_data_or_new_gets_a_directory_of_its_own(machine: Machine) -> None:
+    """--new never resumes; changed data is another execution's."""
+    first = machine.run()
+    second = machine.run("--new")
+    (machine.data / "more.csv").write_text("3,4\n")
+    third = machine.run()
+    assert len({first, second, third}) == 3
+
+
+def test_data_is_linked_or_copied(machine: Machine) -> None:
+    """read_only_data_source is a link to the data; with --copy it is a copy of it."""
+    linked = machine.run() / "read_only_data_source"
+    assert linked.is_symlink()
+    assert linked.resolve() == machine.data.resolve()
+    execution = machine.run("--new", "--copy")
+    copied = execution / "read_only_data_source"
+    assert not copied.is_symlink()
+    assert (copied / "rows.csv").read_text() == "1,2\n"
+    meta = json.loads((execution / ".hankweave" / "execution-meta.json").read_text())
+    assert meta["linkType"] == "copy"
+
+
+def test_an_execution_of_other_data_is_not_taken_over(machine: Machine) -> None:
+    """--execution names a directory that was made for other data: a sentence, exit 2."""
+    first = machine.run()
+    (machine.data / "more.csv").write_text("3,4\n")
+    refused = machine.hankweave("--execution", str(first))
+    assert refused.returncode == 2
+    assert "other data" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+async def test_everything_of_ours_is_for_its_owner_alone(tmp_path: Path) -> None:
+    """Every folder below .hankweave is 0700 and every file 0600, while serving and after."""
+    hank = write_hank(
+        tmp_path / "hank",
+        codon("one", rigSetup=[{"type": "command", "command": {"run": "touch r"}}]),
+    )
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution) as server:
+        async with server.client(since_seq=0) as client:
+            await client.until(ServerIdle, timeout=30)
+
+        assert _open_to_others(execution / ".hankweave") == {}
+        assert await server.stop() == 0
+
+    assert _open_to_others(execution / ".hankweave") == {}
+
+
+async def test_the_server_log_tells_the_life_of_the_server(tmp_path: Path) -> None:
+    """Lines as in seed 001: instant, level, message; from the start to why it stopped."""
+    hank = write_hank(tmp_path / "hank", codon("one"))
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution) as server:
+        killed = server.pid
+        server.kill()
+        await server.ended()
+
+    async with running_server(hank, None, execution) as server:
+        assert await server.stop() == 0
+
+    lines = (execution / ".hankweave" / "logs" / "server.log").read_text().splitlines()
+    shape = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z \[(INFO|WARNING|ERROR)\] \S.*")
+    assert all(shape.fullmatch(line) for line in lines), lines
+    said = [line.split("] ", 1)[1] for line in lines]
+    assert f"Found dead server: pid {killed}" in said
+    assert said[-1] == "Stopped: SIGTERM"
+    assert sum(line.startswith("Starting Hankweave ") for line in said) == 2
+
+
+def _open_to_others(folder: Path) -> dict[str, str]:
+    """What is readable by more than its owner."""
+    modes = {path: stat.S_IMODE(path.lstat().st_mode) for path in (folder, *folder.rglob("*"))}
+    return {
+        str(path.relative_to(folder)): oct(mode) for path, mode in modes.items() if mode & 0o077
+    }

@@ -1,0 +1,306 @@
+"""Claims about a start: what is found broken or missing is made good, and said."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hankweave_client.errors import CommandRefused
+from hankweave_protocol import codec
+from hankweave_protocol.commands import RollbackToCodon, RollbackToLastSuccess
+from hankweave_protocol.errors import ErrorCode
+from hankweave_protocol.events import (
+    Event,
+    HankChanged,
+    RollbackCompleted,
+    StateRecovered,
+    StateTransition,
+)
+from hankweave_protocol.ids import CodonId
+from hankweave_protocol.state import CompletedCodon, FailedCodon
+from hankweave_protocol.transitions import CheckpointCreated
+from hankweave_server.domain.history import thread
+from hankweave_server.domain.replay import fold
+from hankweave_server.layout import Layout
+from support.git_facts import GitWitness
+from support.running_server import appears, journal, running_server, state, tree
+from support.scripted_hank import codon, waits_for, write_hank, writes
+from support.watching import idle, started, told
+
+TWO = (codon("one", writes("a.txt", "one")), codon("two", writes("b.txt", "two")))
+
+
+async def run_to_its_end(hank: Path, execution: Path, code: int = 0) -> None:
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == code, server.output
+
+
+def on_thread(execution: Path) -> list[str]:
+    return [entry.codon.codon_id for entry in thread(state(execution))]
+
+
+def forget_state(execution: Path) -> None:
+    layout = Layout.of_execution(execution)
+    layout.state.unlink()
+    layout.state_backup.unlink(missing_ok=True)
+
+
+def cut_journal(execution: Path, is_last: Callable[[Event], bool], *, keep_it: bool) -> None:
+    """Leaves disk as a crash would have: the journal up to an event, and no newer state."""
+    path = Layout.of_execution(execution).journal
+    lines = path.read_bytes().splitlines(keepends=True)
+    at = next(i for i, line in enumerate(lines) if is_last(codec.decode_event(line)))
+    path.write_bytes(b"".join(lines[: at + 1 if keep_it else at]))
+    forget_state(execution)
+
+
+def is_transition(event: Event, kind: str, *words: str) -> bool:
+    data = event.data
+    if not isinstance(data, StateTransition) or data.transition_type != kind:
+        return False
+
+    return all(word in codec.encode(event).decode() for word in words)
+
+
+def adopted(execution: Path) -> list[str]:
+    """The checkpoints that were put on record by a later start."""
+    moves = (codec.decode_transition(each) for each in told(execution, StateTransition))
+    return [
+        f"{each.checkpoint.kind}:{each.checkpoint.coordinate.codon_id}"
+        for each in moves
+        if isinstance(each, CheckpointCreated) and each.recovered
+    ]
+
+
+# --- state and journal ----------------------------------------------------------------------------
+
+
+async def test_both_state_files_corrupted_are_rebuilt_from_the_journal(tmp_path: Path) -> None:
+    """The state is the same as before, the bad files are kept, and where it came from is told."""
+    hank, execution = write_hank(tmp_path / "hank", *TWO), tmp_path / "execution"
+    await run_to_its_end(hank, execution)
+    layout = Layout.of_execution(execution)
+    before = state(execution)
+    layout.state.write_bytes(b'{"runs": [')
+    layout.state_backup.write_bytes(b"\0" * 100)
+    await run_to_its_end(hank, execution)
+    assert state(execution).runs == before.runs
+    assert state(execution).execution_plan == before.execution_plan
+    (said,) = told(execution, StateRecovered)
+    assert said.source == "journal"
+    assert {error.type for error in said.errors} == {"corrupted_data"}
+    assert sorted(name.split(".corrupt-")[0] for name in said.kept) == [
+        "state.json",
+        "state.json.bak",
+    ]
+    assert fold(journal(execution)) == state(execution)
+
+
+async def test_without_journal_and_state_the_repository_is_the_past(tmp_path: Path) -> None:
+    """Runs, ends and checkpoints come back from commits; work goes on, and back, from there."""
+    hank, execution = write_hank(tmp_path / "hank", *TWO), tmp_path / "execution"
+    async with (
+        running_server(hank, None, execution, "--no-autostart") as server,
+        server.client(since_seq=0) as client,
+    ):
+        await client.next_codon()
+        await idle(client, "codon-completed")
+        assert await server.stop() == 0
+
+    before = state(execution)
+    done = before.runs[0].codons[0]
+    assert isinstance(done, CompletedCodon)
+    Layout.of_execution(execution).journal.unlink()
+    forget_state(execution)
+    (execution / "agentRoot" / "a.txt").unlink()
+    async with (
+        running_server(hank, None, execution, "--no-autostart") as server,
+        server.client(since_seq=0) as client,
+    ):
+        await client.send(RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end"))
+        assert tree(execution / "agentRoot") == {"a.txt": b"one"}
+        await client.next_codon()
+        await idle(client)
+        assert await server.stop() == 0
+
+    (said,) = told(execution, StateRecovered)
+    assert said.source == "repository"
+    assert on_thread(execution) == ["one", "two"]
+    assert state(execution).initial_checkpoint == before.initial_checkpoint
+    assert [run.run_id for run in state(execution).runs][-1] == before.runs[0].run_id
+    assert fold(journal(execution)) == state(execution)
+    GitWitness(execution).assert_sound()
+
+
+async def test_what_folders_and_repository_do_not_confirm_is_told(tmp_path: Path) -> None:
+    """A folder of no run, checkpoints that git has not: both warnings; a rollback is refused."""
+    hank, execution = write_hank(tmp_path / "hank", *TWO), tmp_path / "execution"
+    await run_to_its_end(hank, execution)
+    layout = Layout.of_execution(execution)
+    (layout.runs / "stranger").mkdir()
+    shutil.rmtree(layout.shadow_repository)
+    async with (
+        running_server(hank, None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await idle(client)
+        with pytest.raises(CommandRefused) as refused:
+            await client.send(RollbackToLastSuccess())
+
+        assert refused.value.code == ErrorCode.CHECKPOINT_NOT_FOUND
+
+    (said,) = told(execution, StateRecovered)
+    assert (said.source, said.errors) == ("primary", ())
+    warnings = {warning.type: warning.message for warning in said.warnings}
+    assert set(warnings) == {"orphaned_folder", "missing_checkpoint"}
+    assert "stranger" in warnings["orphaned_folder"]
+
+
+# --- commits nobody recorded ----------------------------------------------------------------------
+
+
+async def test_a_commit_that_nobody_recorded_is_adopted_once(tmp_path: Path) -> None:
+    """Killed between commit and journal line: the next start records it, the one after does not."""
+    hank, execution = write_hank(tmp_path / "hank", *TWO), tmp_path / "execution"
+    await run_to_its_end(hank, execution)
+    cut_journal(
+        execution,
+        lambda event: is_transition(event, "CheckpointCreated", '"kind":"completed"', '"two"'),
+        keep_it=False,
+    )
+    for _ in range(2):
+        await run_to_its_end(hank, execution)
+        assert adopted(execution) == ["completed:two"]
+
+    assert on_thread(execution) == ["one", "two"]
+    assert [run.status for run in state(execution).runs] == ["completed", "crashed"]
+    assert fold(journal(execution)) == state(execution)
+    recorded = [
+        transition.checkpoint.sha
+        for transition in map(codec.decode_transition, told(execution, StateTransition))
+        if isinstance(transition, CheckpointCreated)
+    ]
+    commits = GitWitness(execution).run("log", "--all", "--format=%H").split()
+    assert sorted(recorded) == sorted(commits)
+
+
+# --- work that was cut short ----------------------------------------------------------------------
+
+SEEN = "test -e half.txt && echo half > seen.txt || echo clean > seen.txt"
+
+
+@pytest.mark.parametrize("policy", ["abort", "ignore"])
+async def test_a_codon_that_the_servers_end_cut_short_is_done_again_from_its_start(
+    tmp_path: Path, policy: str
+) -> None:
+    """After SIGTERM in mid-work the next start restores the last success and repeats the codon;
+    its failure is the server's, so even a codon whose failure is ignored is not skipped over."""
+    gate = tmp_path / "gate"
+    hank = write_hank(
+        tmp_path / "hank",
+        TWO[0],
+        codon("two", {"run": SEEN}, writes("half.txt", "half"), waits_for(gate), onFailure=policy),
+    )
+    execution = tmp_path / "execution"
+    async with (
+        running_server(hank, None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await started(client, "two")
+        await appears(execution / "agentRoot" / "half.txt")
+        assert await server.stop() == 0
+
+    gate.touch()
+    await run_to_its_end(hank, execution)
+    assert (execution / "agentRoot" / "seen.txt").read_text() == "clean\n"
+    assert on_thread(execution) == ["one", "two"]
+    stopped = state(execution).runs[1].codons[-1]
+    assert isinstance(stopped, FailedCodon)
+    assert GitWitness(execution).files(stopped.error_checkpoint or "")["half.txt"] == b"half"
+
+
+async def test_a_recovery_that_was_killed_is_done_again(tmp_path: Path) -> None:
+    """Killed once in a codon and again after the crash was marked: the files still go back."""
+    gate = tmp_path / "gate"
+    hank = write_hank(
+        tmp_path / "hank",
+        TWO[0],
+        codon("two", {"run": SEEN}, writes("half.txt", "half"), waits_for(gate)),
+    )
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution) as server:
+        await appears(execution / "agentRoot" / "half.txt")
+        server.kill()
+        await server.ended()
+
+    async with running_server(hank, None, execution, "--no-autostart") as server:
+        server.kill()
+        await server.ended()
+
+    assert not (execution / "agentRoot" / "half.txt").exists()
+    cut_journal(execution, lambda event: is_transition(event, "RunCrashed"), keep_it=True)
+    (execution / "agentRoot" / "half.txt").write_text("half")
+    gate.touch()
+    await run_to_its_end(hank, execution)
+    assert (execution / "agentRoot" / "seen.txt").read_text() == "clean\n"
+    assert len(told(execution, RollbackCompleted)) == 1
+
+
+async def test_an_iteration_that_a_crash_kept_out_of_the_plan_is_not_lost(tmp_path: Path) -> None:
+    """Killed between an iteration's end and the plan's growth: the loop goes on all the same."""
+    loop = {
+        "type": "loop",
+        "id": "review",
+        "name": "Review",
+        "terminateOn": {"type": "iterationLimit", "limit": 2},
+        "codons": [codon("check")],
+    }
+    hank = write_hank(tmp_path / "hank", loop, codon("last"))
+    execution = tmp_path / "execution"
+    await run_to_its_end(hank, execution)
+    cut_journal(
+        execution,
+        lambda event: is_transition(
+            event, "CodonTransitioned", '"check#0"', '"status":"completed"'
+        ),
+        keep_it=True,
+    )
+    await run_to_its_end(hank, execution)
+    assert on_thread(execution) == ["check#0", "check#1", "last"]
+    assert [entry.codon_id for entry in state(execution).execution_plan] == on_thread(execution)
+
+
+# --- a hank that is not the same ------------------------------------------------------------------
+
+
+async def test_a_changed_hank_is_told(tmp_path: Path) -> None:
+    """hank.changed names both hashes, once for the change."""
+    hank, execution = write_hank(tmp_path / "hank", *TWO), tmp_path / "execution"
+    await run_to_its_end(hank, execution)
+    write_hank(tmp_path / "hank", *TWO, meta={"name": "other", "version": "2.0.0"})
+    for _ in range(2):
+        await run_to_its_end(hank, execution)
+
+    (changed,) = told(execution, HankChanged)
+    assert changed.previous_hash != changed.current_hash
+
+
+async def test_a_codon_that_the_hank_has_no_more_fails_with_a_sentence(tmp_path: Path) -> None:
+    """The plan of an execution outlives its hank; what cannot be run says so and exits 1."""
+    hank, execution = write_hank(tmp_path / "hank", *TWO), tmp_path / "execution"
+    async with (
+        running_server(hank, None, execution, "--no-autostart") as server,
+        server.client(since_seq=0) as client,
+    ):
+        await client.next_codon()
+        await idle(client, "codon-completed")
+        assert await server.stop() == 0
+
+    write_hank(tmp_path / "hank", TWO[0], codon("another"))
+    await run_to_its_end(hank, execution, code=1)
+    failed = state(execution).runs[0].codons[-1]
+    assert isinstance(failed, FailedCodon)
+    assert "not in hank.json" in (failed.failure_reason.message or "")

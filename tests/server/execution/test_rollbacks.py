@@ -1,0 +1,530 @@
+"""Claims about rollbacks of a real server: files, runs, plan, events, and what is refused."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from hankweave_client.errors import CommandRefused
+from hankweave_protocol.commands import (
+    CheckpointCreate,
+    CodonNext,
+    CodonRedo,
+    GetServerStatus,
+    RollbackPreview,
+    RollbackToCheckpoint,
+    RollbackToCodon,
+    RollbackToLastSuccess,
+)
+from hankweave_protocol.errors import ErrorCode
+from hankweave_protocol.events import (
+    CodonCompletedEvent,
+    LoopIterationCompleted,
+    RigSetupCompleted,
+    RollbackCompleted,
+    RollbackProgress,
+    RollbackStarted,
+    StateTransition,
+)
+from hankweave_protocol.ids import CodonId
+from hankweave_protocol.state import (
+    CompletedCodon,
+    Continuation,
+    FailedCodon,
+)
+from hankweave_server.domain.history import next_codon, thread
+from hankweave_server.domain.replay import fold
+from support.git_facts import GitWitness
+from support.running_server import appears, journal, running_server, state, tree
+from support.scripted_hank import codon, waits_for, write_hank, writes
+from support.watching import idle, started, told
+
+THREE = (
+    codon("one", writes("a.txt", "one")),
+    codon("two", writes("a.txt", "two"), writes("b.txt", "two")),
+    codon("three", writes("c.txt", "three")),
+)
+
+
+def to_codon(name: str, kind: Any, **fields: Any) -> RollbackToCodon:
+    return RollbackToCodon(codon_id=CodonId(name), checkpoint_type=kind, **fields)
+
+
+def end_of(execution: Path, name: str) -> str:
+    """The checkpoint of a codon's newest success."""
+    for run in state(execution).runs:
+        for done in reversed(run.codons):
+            if done.codon_id == name and isinstance(done, CompletedCodon):
+                return done.completion_checkpoint
+
+    raise AssertionError(f"{name} never completed")
+
+
+def on_thread(execution: Path) -> list[str]:
+    return [entry.codon.codon_id for entry in thread(state(execution))]
+
+
+# --- what a rollback tells ------------------------------------------------------------------------
+
+
+async def test_a_rollback_tells_its_story_in_hankweaves_order(tmp_path: Path) -> None:
+    """started, per passed codon progress, checkpoint and rig clean-up, then progress, checkpoint,
+    the runs' change, completed, snapshot, idle; progress counts from 1 to codons + 1."""
+    hank = write_hank(
+        tmp_path / "hank",
+        THREE[0],
+        codon(
+            "two",
+            writes("b.txt", "two"),
+            rigSetup=[{"type": "copy", "copy": {"from": "kit", "to": "kit"}}],
+        ),
+        THREE[2],
+    )
+    (tmp_path / "hank" / "kit").mkdir()
+    (tmp_path / "hank" / "kit" / "tool.sh").write_text("true")
+    execution = tmp_path / "execution"
+    async with (
+        running_server(hank, None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await idle(client)
+        since = (await client.status()).last_event_seq
+        await client.send(to_codon("one", "completed"))
+        await idle(client, "rollback-completed")
+        assert not (execution / "agentRoot" / "kit").exists()
+
+    happened = [event for event in journal(execution) if event.seq > since]
+    kinds = [
+        event.data.transition_type if isinstance(event.data, StateTransition) else event.type
+        for event in happened
+    ]
+    begin = kinds.index("rollback.started")
+    end = kinds.index("server.idle", begin) + 1
+    assert kinds[begin:end] == [
+        "rollback.started",
+        *("rollback.progress", "rollback.codonCheckpoint"),
+        *("rollback.progress", "rollback.codonCheckpoint"),
+        *("rollback.rigCleanup", "rollback.rigCleanup"),
+        *("rollback.progress", "rollback.codonCheckpoint"),
+        "RunStarted",
+        "rollback.completed",
+        "workspace.invalidated",
+        "state.snapshot",
+        "server.idle",
+    ]
+    (begun,) = told(execution, RollbackStarted)
+    steps = [(step.current_step, step.total_steps) for step in told(execution, RollbackProgress)]
+    assert begun.codons_to_process == ("three", "two")
+    assert steps == [(1, 3), (2, 3), (3, 3)]
+
+
+async def test_a_running_run_is_closed_before_the_new_one_begins(tmp_path: Path) -> None:
+    """In the middle of the plan the old run ends as completed, then the continuation starts."""
+    hank = write_hank(tmp_path / "hank", *THREE)
+    execution = tmp_path / "execution"
+    async with (
+        running_server(hank, None, execution, "--no-autostart") as server,
+        server.client(since_seq=0) as client,
+    ):
+        for _ in range(2):
+            await client.send(CodonNext())
+            await idle(client, "codon-completed")
+
+        before = state(execution)
+        report = await client.send(to_codon("one", "end", expected_run_id=before.current_run_id))
+        after = state(execution)
+
+    assert [run.status for run in after.runs] == ["running", "completed"]
+    assert after.current_run_id == after.runs[0].run_id
+    assert after.runs[1].end_time is not None
+    assert after.runs[1].codons == before.runs[0].codons
+    conditions = after.runs[0].starting_conditions
+    assert isinstance(conditions, Continuation)
+    assert conditions.reason == "rollback"
+    assert conditions.source.run_id == before.current_run_id
+    assert conditions.source.checkpoint_sha == report["target"]["checkpointSha"]
+    moves = [
+        event.transition_type
+        for event in told(execution, StateTransition)
+        if event.transition_type.startswith("Run")
+    ]
+    assert moves == ["RunStarted", "RunCompleted", "RunStarted"]
+
+
+# --- preview --------------------------------------------------------------------------------------
+
+
+async def test_a_preview_is_the_report_that_follows_and_touches_nothing(tmp_path: Path) -> None:
+    """Files, refs, runs and journal stay; then the rollback does what was said, path by path."""
+    hank = write_hank(tmp_path / "hank", *THREE)
+    execution = tmp_path / "execution"
+    agent_root, git = execution / "agentRoot", GitWitness(execution)
+    async with (
+        running_server(hank, None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await idle(client)
+        (agent_root / "b.txt").unlink()
+        (agent_root / "c.txt").unlink()
+        (agent_root / "c.txt").mkdir()
+        os.mkfifo(agent_root / "c.txt" / "pipe")
+        seq = (await client.status()).last_event_seq
+        before = (tree(agent_root), git.run("for-each-ref"), git.run("rev-parse", "HEAD"))
+        preview = await client.send(RollbackPreview())
+        assert (tree(agent_root), git.run("for-each-ref"), git.run("rev-parse", "HEAD")) == before
+        assert (await client.status()).last_event_seq == seq
+        done = await client.send(RollbackToLastSuccess())
+
+    same = ("target", "added", "updated", "removed", "kept", "conflicts", "skipped")
+    assert {key: preview.get(key) for key in same} == {key: done.get(key) for key in same}
+    assert [file["path"] for file in done["added"]] == ["b.txt"]
+    assert [file["path"] for file in done["skipped"]] == ["c.txt", "c.txt/pipe"]
+    assert preview.get("safety") is None
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"checkpoint_sha": "abcd", "codon_id": CodonId("one")},
+        {"checkpoint_type": "end"},
+    ],
+)
+async def test_a_preview_has_one_target(tmp_path: Path, fields: dict[str, Any]) -> None:
+    """Two targets, or half of one, are an invalid command."""
+    hank = write_hank(tmp_path / "hank", codon("one"))
+    async with (
+        running_server(hank, None, tmp_path / "execution", "--no-autostart") as server,
+        server.client() as client,
+    ):
+        with pytest.raises(CommandRefused) as refused:
+            await client.send(RollbackPreview(**fields))
+
+        assert (refused.value.code, refused.value.path) == (ErrorCode.INVALID_COMMAND, "$.data")
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+async def test_what_nobody_tracks_survives_a_rollback(tmp_path: Path) -> None:
+    """Untracked and ignored files stay byte for byte; edits of tracked ones go into `safety`."""
+    hank = write_hank(
+        tmp_path / "hank",
+        codon("one", writes("notes/a.md", "one"), tracked=("notes/**",)),
+        codon("two", writes("notes/a.md", "two"), writes("notes/b.md", "two")),
+    )
+    execution = tmp_path / "execution"
+    agent_root, git = execution / "agentRoot", GitWitness(execution)
+    async with (
+        running_server(hank, None, execution, "--no-autostart") as server,
+        server.client(since_seq=0) as client,
+    ):
+        await client.send(CodonNext())
+        await idle(client, "codon-completed")
+        strangers = {".gitignore": b"*.log\n", "my.log": b"mine", "build/out.bin": b"\0\1"}
+        for name, content in strangers.items():
+            path = agent_root / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(content)
+
+        (agent_root / "notes" / "a.md").write_text("edited")
+        (agent_root / "notes" / "new.md").write_text("new")
+        (agent_root / "notes" / "ignored.log").write_text("log")
+        report = await client.send(RollbackToLastSuccess())
+
+    assert tree(agent_root) == {
+        "notes/a.md": b"one",
+        "notes/ignored.log": b"log",
+        **strangers,
+    }
+    saved = git.files(report["safety"]["checkpointSha"])
+    assert (saved["notes/a.md"], saved["notes/new.md"]) == (b"edited", b"new")
+    git.assert_sound()
+
+
+async def test_a_manual_checkpoint_holds_the_edits_and_goes_on_after_the_codon(
+    tmp_path: Path,
+) -> None:
+    """checkpoint.create after a codon, a rollback, then back to it: the edits are there, and the
+    plan goes on after that codon, also after a restart and from another timeline."""
+    hank = write_hank(tmp_path / "hank", *THREE)
+    execution = tmp_path / "execution"
+    note = execution / "agentRoot" / "a.txt"
+    async with (
+        running_server(hank, None, execution, "--no-autostart") as server,
+        server.client(since_seq=0) as client,
+    ):
+        for _ in range(2):
+            await client.send(CodonNext())
+            await idle(client, "codon-completed")
+
+        note.write_text("mine")
+        made = await client.send(CheckpointCreate(label="before I try"))
+        assert (made["kind"], made["label"]) == ("manual", "before I try")
+        await client.send(to_codon("one", "completed"))
+        assert note.read_text() == "one"
+        renewed = await client.send(CheckpointCreate())
+        await client.send(RollbackToCheckpoint(checkpoint_sha=made["sha"][:12]))
+        assert note.read_text() == "mine"
+        assert next_codon(state(execution)) == "three"
+        assert await server.stop() == 0
+
+    async with (
+        running_server(hank, None, execution, "--no-autostart") as server,
+        server.client() as client,
+    ):
+        await client.send(RollbackToCheckpoint(checkpoint_sha=renewed["sha"]))
+        assert next_codon(state(execution)) == "two"
+        await client.send(RollbackToCheckpoint(checkpoint_sha=made["sha"]))
+        assert next_codon(state(execution)) == "three"
+
+    assert GitWitness(execution).subjects(made["sha"])[0].startswith("manual:two ")
+
+
+async def test_a_safety_checkpoint_undoes_its_rollback(tmp_path: Path) -> None:
+    """Back to the state from before the rollback: its files, and its place in the plan."""
+    hank = write_hank(tmp_path / "hank", *THREE)
+    execution = tmp_path / "execution"
+    agent_root = execution / "agentRoot"
+    async with (
+        running_server(hank, None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await idle(client)
+        (agent_root / "c.txt").write_text("edited")
+        before = tree(agent_root)
+        report = await client.send(to_codon("one", "completed"))
+        safety = report["safety"]["checkpointSha"]
+        await client.send(RollbackToCheckpoint(checkpoint_sha=safety))
+        assert tree(agent_root) == before
+
+    assert on_thread(execution) == ["one", "two", "three"]
+    assert next_codon(state(execution)) is None
+
+
+# --- errors and rigs ------------------------------------------------------------------------------
+
+
+async def test_a_rollback_to_an_error_runs_the_failed_codon_again(tmp_path: Path) -> None:
+    """The broken work is back, and the codon that broke it runs on it, not the one after it."""
+    broken = {"type": "command", "command": ["sh", "-c", "echo x >> tries.txt; test -e ok.txt"]}
+    hank = write_hank(tmp_path / "hank", THREE[0], codon("two") | {"agent": broken}, THREE[2])
+    execution = tmp_path / "execution"
+    agent_root = execution / "agentRoot"
+    async with (
+        running_server(hank, None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await idle(client, "codon-failed")
+        await client.send(RollbackToLastSuccess())
+        assert not (agent_root / "tries.txt").exists()
+        old = state(execution).runs[1].codons[-1]
+        assert isinstance(old, FailedCodon)
+        assert old.error_checkpoint is not None
+        (agent_root / "ok.txt").write_text("ok")
+        await client.send(RollbackToCheckpoint(checkpoint_sha=old.error_checkpoint))
+        assert (agent_root / "tries.txt").read_text() == "x\n"
+        (agent_root / "ok.txt").write_text("ok")
+        await client.send(CodonNext())
+        await idle(client)
+        assert (agent_root / "tries.txt").read_text() == "x\nx\n"
+
+    assert on_thread(execution) == ["one", "two", "three"]
+
+
+async def test_a_rollback_to_a_rig_runs_that_codon_without_its_rig(tmp_path: Path) -> None:
+    """In a run of three codons the third one runs again, on the files its rig had left."""
+    rig = [{"type": "command", "command": {"run": "echo r >> rigged.txt"}}]
+    hank = write_hank(
+        tmp_path / "hank",
+        *THREE[:2],
+        codon("three", {"append": {"path": "rigged.txt", "text": "a\n"}}, rigSetup=rig),
+    )
+    execution = tmp_path / "execution"
+    async with (
+        running_server(hank, None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await idle(client)
+        await client.send(to_codon("three", "rig-setup", auto_restart=True))
+        await idle(client)
+        assert await server.stop() == 0
+
+    assert (execution / "agentRoot" / "rigged.txt").read_text() == "r\na\n"
+    assert len(told(execution, RigSetupCompleted)) == 1
+    newest = state(execution).runs[0]
+    assert [each.codon_id for each in newest.codons] == ["three"]
+    first, again = (run.codons[-1] for run in reversed(state(execution).runs))
+    assert again.rig_setup_checkpoint == first.rig_setup_checkpoint  # type: ignore[union-attr]
+    assert fold(journal(execution)) == state(execution)
+
+
+# --- one at a time --------------------------------------------------------------------------------
+
+
+async def test_of_two_rollbacks_at_once_one_is_refused(tmp_path: Path) -> None:
+    """Two clients, one moment: one report, one refusal that leaves no trace."""
+    hank = write_hank(tmp_path / "hank", *THREE)
+    execution = tmp_path / "execution"
+    codes: list[str] = []
+    async with (
+        running_server(hank, None, execution) as server,
+        server.client(since_seq=0) as one,
+        server.client() as other,
+    ):
+        await idle(one)
+
+        async def roll_back(client: Any, name: str) -> None:
+            try:
+                await client.send(to_codon(name, "completed"))
+            except CommandRefused as refused:
+                codes.append(refused.code)
+
+        async with anyio.create_task_group() as both:
+            both.start_soon(roll_back, one, "one")
+            both.start_soon(roll_back, other, "two")
+
+    assert codes == [ErrorCode.ROLLBACK_IN_PROGRESS]
+    assert len(told(execution, RollbackStarted)) == len(told(execution, RollbackCompleted)) == 1
+
+
+async def test_a_running_codon_is_stopped_where_that_is_asked_for(tmp_path: Path) -> None:
+    """`onRunning: stop`: the agent ends, its codon fails with the reason, then files go back."""
+    gate = tmp_path / "gate"
+    hank = write_hank(
+        tmp_path / "hank", THREE[0], codon("two", writes("half.txt", "half"), waits_for(gate))
+    )
+    execution = tmp_path / "execution"
+    half = execution / "agentRoot" / "half.txt"
+    async with (
+        running_server(hank, None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await started(client, "two")
+        await appears(half)
+        pid = state(execution).runs[0].codons[-1].claude_pid  # type: ignore[union-attr]
+        await client.send(RollbackToLastSuccess(on_running="stop"))
+        assert not half.exists()
+        assert not Path(f"/proc/{pid}").exists()
+        status = await client.ask(GetServerStatus(), dict)
+        assert status.get("activeCodonId") is None
+
+    stopped = state(execution).runs[1].codons[-1]
+    assert isinstance(stopped, FailedCodon)
+    assert "Rolled back" in (stopped.failure_reason.message or "")
+    assert GitWitness(execution).files(stopped.error_checkpoint or "")["half.txt"] == b"half"
+    assert on_thread(execution) == ["one"]
+
+
+async def test_a_server_that_is_stopped_in_a_rollback_finishes_it_first(tmp_path: Path) -> None:
+    """SIGTERM after rollback.started: it is told to its end, and the new run is closed."""
+    hank = write_hank(
+        tmp_path / "hank",
+        THREE[0],
+        codon("two", {"run": "for i in $(seq 1500); do echo $i > f$i; done"}),
+    )
+    execution = tmp_path / "execution"
+    async with (
+        running_server(hank, None, execution) as server,
+        server.client(since_seq=0) as client,
+        anyio.create_task_group() as sender,
+    ):
+        await idle(client)
+
+        async def roll_back() -> None:
+            try:
+                await client.send(to_codon("one", "completed", auto_restart=True))
+            except (CommandRefused, ConnectionError):
+                return
+
+        sender.start_soon(roll_back)
+        await client.until(RollbackStarted, timeout=30)
+        assert await server.stop() == 0
+        sender.cancel_scope.cancel()
+
+    final = state(execution)
+    assert len(told(execution, RollbackCompleted)) == 1
+    assert not (execution / ".hankweave" / "rollback.intent").exists()
+    assert final.current_run_id is None
+    assert [run.status for run in final.runs] == ["completed", "completed"]
+    assert tree(execution / "agentRoot") == {"a.txt": b"one"}
+
+
+# --- loops ----------------------------------------------------------------------------------------
+
+LOOP = {
+    "type": "loop",
+    "id": "review",
+    "name": "Review",
+    "terminateOn": {"type": "iterationLimit", "limit": 3},
+    "codons": [
+        codon("check", {"append": {"path": "log.txt", "text": "check "}}),
+        codon("mend", {"append": {"path": "log.txt", "text": "mend "}}),
+    ],
+}
+UNROLLED = ["one", *(f"{name}#{n}" for n in range(3) for name in ("check", "mend")), "last"]
+
+
+async def test_a_loop_is_rolled_back_into_and_out_of_and_runs_to_its_end_again(
+    tmp_path: Path,
+) -> None:
+    """Into iteration 1, out before the loop, and on an old timeline into iteration 2: each time the
+    plan has every id once, and the run ends as the first one did."""
+    hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "1")), LOOP, codon("last"))
+    execution = tmp_path / "execution"
+    log = execution / "agentRoot" / "log.txt"
+    async with (
+        running_server(hank, None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await idle(client)
+        whole = log.read_text()
+        assert whole == "check mend " * 3
+        deep = end_of(execution, "check#2")
+
+        await client.send(to_codon("check#1", "completed", auto_restart=True))
+        await idle(client)
+        assert log.read_text() == whole
+
+        await client.send(to_codon("one", "completed"))
+        assert _planned(execution) == ["one", "check#0", "mend#0", "last"]
+        assert not log.exists()
+
+        await client.send(RollbackToCheckpoint(checkpoint_sha=deep))
+        assert log.read_text() == "check mend check mend check "
+        assert _planned(execution) == UNROLLED
+        await client.send(CodonNext())
+        await idle(client)
+        assert log.read_text() == whole
+        assert await server.stop() == 0
+
+    assert on_thread(execution) == UNROLLED
+    assert _planned(execution) == UNROLLED
+    final = [done.iteration for done in told(execution, LoopIterationCompleted) if done.is_final]
+    assert final == [2, 2, 2]
+    assert fold(journal(execution)) == state(execution)
+
+
+async def test_a_redone_codon_of_a_loop_grows_the_plan_once(tmp_path: Path) -> None:
+    """codon.redo at an iteration's end, then on: no id stands twice in plan or thread."""
+    hank = write_hank(tmp_path / "hank", LOOP)
+    execution = tmp_path / "execution"
+    async with (
+        running_server(hank, None, execution, "--no-autostart") as server,
+        server.client(since_seq=0) as client,
+    ):
+        for command in (CodonNext(), CodonNext(), CodonRedo(), CodonNext()):
+            await client.send(command)
+            await idle(client, "codon-completed")
+
+    assert _planned(execution) == ["check#0", "mend#0", "check#1", "mend#1"]
+    assert on_thread(execution) == ["check#0", "mend#0", "check#1"]
+    done = [event.codon_id for event in told(execution, CodonCompletedEvent)]
+    assert done == ["check#0", "mend#0", "mend#0", "check#1"]
+
+
+def _planned(execution: Path) -> list[str]:
+    return [entry.codon_id for entry in state(execution).execution_plan]

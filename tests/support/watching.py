@@ -1,0 +1,34 @@
+"""Waiting for what a server tells, with a deadline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hankweave_client.client import Client
+from hankweave_protocol.events import CodonStartedEvent, Event, EventData, ServerIdle
+from support.running_server import journal
+
+DEADLINE = 30.0
+
+
+async def idle(client: Client, reason: str = "all-codons-completed") -> Event:
+    """Waits until the server has nothing to do, for this reason."""
+    return await client.until(
+        ServerIdle, lambda event: getattr(event.data, "reason", None) == reason, timeout=DEADLINE
+    )
+
+
+async def started(client: Client, codon_id: str) -> Event:
+    """Waits until the agent of a codon speaks."""
+    return await client.until(
+        CodonStartedEvent,
+        lambda event: getattr(event.data, "codon_id", None) == codon_id,
+        timeout=DEADLINE,
+    )
+
+
+def told(execution: Path, kind: type[EventData], since: int = 0) -> list[Any]:
+    """The data of all journaled events of a type."""
+    events = (event for event in journal(execution) if event.seq > since)
+    return [event.data for event in events if isinstance(event.data, kind)]
