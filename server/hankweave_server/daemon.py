@@ -126,6 +126,7 @@ class Daemon:
             files.make_private_directory(layout.server_log.parent)
             stack.enter_context(server_log(layout.server_log))
             log.info("Starting Hankweave %s as pid %d", __version__, os.getpid())
+            stack.callback(self._log_the_end)
             changed = prepare(self._chosen, self._hank, self._settings, self._clock)
             agents = await self._sweep()
             engine = await self._open_engine()
@@ -137,7 +138,6 @@ class Daemon:
             opened = Opened(layout, self._clock, lock, ledger, engine, self._hank, self._settings)
             await self._live_with(opened, past)
 
-        log.info("Stopped: %s", self._switch.reason)
         return self._switch.exit_code
 
     async def _live_with(self, opened: Opened, past: Past) -> None:
@@ -320,6 +320,9 @@ class Daemon:
                 name = signal.Signals(number).name
                 unfinished = self._settings.headless
                 self._switch.flip(name, ExitCode.FAILED if unfinished else ExitCode.DONE)
+
+    def _log_the_end(self) -> None:
+        log.info("Stopped: %s", self._switch.reason or "an error, which the terminal shows")
 
     def _stop_for_client(self, reason: str) -> None:
         self._switch.flip(reason)

@@ -17,6 +17,8 @@ class Scale:
     """Frames in one round of the fan-out, over all clients."""
     messages: int
     """What the agent of the long execution says; each message makes three events."""
+    trees: tuple[int, ...]
+    """Files in the work trees that are checkpointed."""
 
 
 FULL = Scale(
@@ -26,6 +28,7 @@ FULL = Scale(
     clients=(1, 100, 1_000),
     deliveries=30_000,
     messages=3_334,
+    trees=(1_000, 10_000),
 )
 
 SMALLEST = Scale(
@@ -35,5 +38,6 @@ SMALLEST = Scale(
     clients=(1,),
     deliveries=10,
     messages=10,
+    trees=(110,),
 )
 """For the test that claims that every bench still works; its figures mean nothing."""

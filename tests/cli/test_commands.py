@@ -98,8 +98,6 @@ async def test_status_and_checkpoints_say_what_the_server_knows(tmp_path: Path) 
         assert [line.split()[:3] for line in listed] == [
             [each.sha[:12], each.kind, each.coordinate.codon_id or "-"] for each in page.checkpoints
         ]
-        run = page.checkpoints[0].coordinate.run_id
-        assert len((await shell("checkpoints", "--run", run)).stdout.splitlines()) == 3
 
 
 async def test_a_rollback_is_previewed_and_done(tmp_path: Path) -> None:
@@ -147,9 +145,7 @@ async def test_what_the_server_refuses_is_a_sentence_with_its_code_and_hint(
     async with a_shell(tmp_path) as shell:
         for options, code in (
             (("--to", "ffffffff"), "CHECKPOINT_NOT_FOUND"),
-            (("--to", "xyz"), "CHECKPOINT_NOT_FOUND"),
             (("--codon", "nobody"), "UNKNOWN_CODON"),
-            (("--codon", "one", "--type", "error"), "CHECKPOINT_NOT_FOUND"),
         ):
             refused = await shell("rollback", *options)
             assert refused.returncode == 1

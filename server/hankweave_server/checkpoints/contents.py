@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 from hankweave_protocol.ids import Sha
 from hankweave_server.checkpoints.loose import loose_path, read_loose
@@ -12,6 +14,7 @@ from hankweave_server.checkpoints.objects import STREAMED_FROM
 from hankweave_server.checkpoints.shadow_repo import ShadowRepo
 from hankweave_server.checkpoints.trees import FOLDER, parsed
 from hankweave_server.workspace.names import joined
+from hankweave_server.workspace.table import Signature, signature_of
 
 
 class Contents:
@@ -42,25 +45,49 @@ class Contents:
         return True
 
     def _is_streamed(self, digest: bytes) -> bool:
-        loose = loose_path(self._objects, digest)
         try:
-            # Compressed size tells too little; the header of a loose object is cheap to read.
-            return loose.exists() and self._repo.size(digest) >= STREAMED_FROM
+            # Size first: nearly every blob is a small one, and a header is cheap to read.
+            is_large = self._repo.size(digest) >= STREAMED_FROM
+            return is_large and loose_path(self._objects, digest).exists()
         except KeyError:
             return False
 
 
+def store_signature(objects: Path) -> frozenset[tuple[str, Signature]]:
+    """Names every file objects live in, with the stat data that tells it from another."""
+    found: list[tuple[str, Signature]] = []
+    with os.scandir(objects) as folders:
+        for folder in folders:
+            if folder.is_dir(follow_symlinks=False):
+                with os.scandir(folder.path) as files:
+                    found += [
+                        (file.path, signature_of(file.stat(follow_symlinks=False)))
+                        for file in files
+                    ]
+
+    return frozenset(found)
+
+
 class Verification:
-    """Reads checkpoints down to each blob; an object is read once however often it is used."""
+    """Reads checkpoints down to each blob; an object is read once however often it is used.
+
+    What was found intact stays so while the files of the store that were there then are what
+    they were, by name, size, times and inode: content never changes under a name in git. One
+    that changed or went makes everything doubtful again.
+    """
 
     def __init__(self, repo: ShadowRepo, notes: Notes) -> None:
         self._repo = repo
         self._notes = notes
         self._contents = Contents(repo)
         self._intact: set[bytes] = set()
+        self._whole: set[bytes] = set()
+        """Trees of which everything below is intact."""
+        self._store: frozenset[tuple[str, Signature]] = frozenset()
 
     def damages(self, sha: Sha) -> list[Damage]:
         """Lists what of a checkpoint cannot be read; empty means it can be restored whole."""
+        self._believe_only_if_unchanged()
         found = self._unreadable(sha)
         if not found:
             return []
@@ -70,6 +97,14 @@ class Verification:
             Damage(Sha(digest.hex()), kind, path, tuple(hit.get(digest, [sha])))
             for digest, kind, path in found
         ]
+
+    def _believe_only_if_unchanged(self) -> None:
+        store = store_signature(self._repo.path / "objects")
+        if not self._store <= store:
+            self._intact.clear()
+            self._whole.clear()
+
+        self._store = store
 
     def _unreadable(self, sha: Sha) -> list[tuple[bytes, ObjectKind, bytes]]:
         try:
@@ -86,8 +121,13 @@ class Verification:
             found.append((note, "blob", b""))
 
         waiting = [(b"", bytes.fromhex(commit.tree))]
+        trees: set[bytes] = set()
         while waiting:
             folder, tree = waiting.pop()
+            if tree in self._whole:
+                continue
+
+            trees.add(tree)
             try:
                 entries = list(parsed(self._repo.read_tree(tree)))
             except (KeyError, ValueError):
@@ -98,6 +138,9 @@ class Verification:
             blobs = [(joined(folder, n), e.digest) for n, e in entries if e.mode != FOLDER]
             broken = [(digest, path) for path, digest in blobs if not self._is_intact(digest)]
             found += [(digest, "blob", path) for digest, path in broken]
+
+        if not found:
+            self._whole |= trees
 
         return found
 

@@ -68,6 +68,7 @@ class CheckpointEngine:
         self._memory = WorkTreeMemory(self._repo, self._notes, layout.work_tree, size_limit)
         self._recording = Recording(self._repo, self._notes, self._memory, size_limit)
         self._comparing = Comparing(self._repo, self._memory)
+        self._verification = Verification(self._repo, self._notes)
         self._memory.load(layout.scan_cache)
 
     @classmethod
@@ -168,6 +169,12 @@ class CheckpointEngine:
         """Reads a checkpoint down to each blob; gives what cannot be read."""
         return Verification(self._repo, self._notes).damages(sha)
 
+    def fsck(self) -> dict[Sha, list[Damage]]:
+        """Reads every checkpoint on our refs down to each blob; gives the damaged ones."""
+        verification = Verification(self._repo, self._notes)
+        found = {facts.sha: verification.damages(facts.sha) for facts in self.commits()}
+        return {sha: damages for sha, damages in found.items() if damages}
+
     # The way back
 
     def plan_restore(
@@ -183,10 +190,15 @@ class CheckpointEngine:
         """
         snapshot = self._readable(target)
         with self._remembering_nothing_false():
-            self._memory.refresh(self.head(), tuple(patterns))
+            pending = self._memory.refresh(self.head(), tuple(patterns))
             with self._memory.descent.fresh() as descent:
                 plan = Planning(
-                    snapshot, self._memory.table, self._memory.observer, descent, paths
+                    snapshot,
+                    self._memory.table,
+                    self._memory.observer,
+                    descent,
+                    paths,
+                    doubted=frozenset(file.path for file in pending),
                 ).plan()
 
         need = plan.bytes_to_write + BLOCK * len(plan.touched) + SPACE_RESERVE
@@ -343,7 +355,7 @@ class CheckpointEngine:
     def _readable(self, sha: Sha) -> Snapshot:
         """Opens a checkpoint of which every object can be read."""
         self._commit(sha)
-        damages = self.verify(sha)
+        damages = self._verification.damages(sha)
         if damages:
             raise CheckpointDamaged(sha, tuple(damages))
 

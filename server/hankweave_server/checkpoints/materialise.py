@@ -171,7 +171,7 @@ class Materialising:
         return False
 
     def _remove(self, path: bytes, old: Entry) -> None:
-        protection = self._target.manifest.protects(path)
+        protection = self._target.protects(path)
         seen = self._observer.at(path)
         if isinstance(seen, Vanished):
             self._prune_above(path)

@@ -102,4 +102,5 @@ class WorkTreeMemory:
                 self.table.drop(known)
 
         self.table.empty_members = set(empty_folders)
+        self.table.outline += 1
         self._tree = tree

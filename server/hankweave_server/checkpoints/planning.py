@@ -43,15 +43,20 @@ class Planning:
         observer: Observer,
         descent: Descent,
         selection: frozenset[bytes] | None,
+        doubted: frozenset[bytes],
     ) -> None:
+        """`doubted` are the paths of the table that the scan just made could not confirm."""
         self._target = target
         self._table = table
         self._observer = observer
         self._descent = descent
         self._selection = selection
+        self._doubted = doubted
         self._draft = _Draft()
         self._clear_above: set[bytes] = set()
         """Folders known to be folders, or known to be missing."""
+        self._replaced: set[bytes] = set()
+        """Pipes, sockets and devices that make room for a folder: nothing in them can be lost."""
 
     def plan(self) -> RestorePlan:
         wanted = {
@@ -79,8 +84,23 @@ class Planning:
             bytes_to_write=draft.bytes_to_write,
         )
 
+    def _is_as_wanted(self, path: bytes, entry: Entry) -> bool:
+        """Tells from the scan alone whether a path is as the target has it."""
+        file = self._table.files.get(path)
+        if file is None or (file.digest, file.git_mode) != (entry.digest, entry.mode):
+            return False
+
+        if entry.mode != LINK and file.permissions != self._target.permissions(path, entry.mode):
+            return False
+
+        return path not in self._doubted
+
     def _consider_wanted(self, path: bytes, entry: Entry) -> None:
         draft = self._draft
+        if self._is_as_wanted(path, entry):
+            draft.unchanged += 1
+            return
+
         described = self._target.described(path, entry)
         match self._observer.at(path):
             case Captured(digest=digest, git_mode=git_mode, permissions=permissions):
@@ -114,6 +134,7 @@ class Planning:
                     self._clear_above.add(folder)
                 case Refused(reason=reason) if reason in WITHOUT_CONTENT:
                     self._clear_above.add(folder)
+                    self._replaced.add(folder)
                 case Refused(reason=reason):
                     self._draft.kept[folder] = reason
                     return False
@@ -163,14 +184,14 @@ class Planning:
             raise
 
     def _consider_removal(self, path: bytes) -> None:
-        protection = self._target.manifest.protects(path)
+        protection = self._target.protects(path)
         match self._observer.at(path):
             case Captured(digest=_) as found:
                 if protection is None:
                     self._draft.removed[path] = _described(path, found)
                 else:
                     self._draft.kept[path] = protection
-            case Refused(reason=reason):
+            case Refused(reason=reason) if path not in self._replaced:
                 self._draft.kept[path] = reason
             case _:
                 pass

@@ -7,6 +7,7 @@ names; the notes ref; the branch. A crash leaves unreachable objects, or the who
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from hankweave_protocol.ids import Sha
@@ -26,7 +27,17 @@ from hankweave_server.checkpoints.notes import Notes
 from hankweave_server.checkpoints.objects import ObjectStaging
 from hankweave_server.checkpoints.shadow_repo import NOTES_REF, ShadowRepo
 from hankweave_server.checkpoints.trees import Entry, differences, write_trees
-from hankweave_server.workspace.table import TrackedFile
+from hankweave_server.workspace.table import Table, TrackedFile
+
+
+@dataclass(frozen=True, slots=True)
+class _Outline:
+    """What one state of the table came to: the same until its number changes."""
+
+    table: Table
+    number: int
+    files: int
+    manifest: manifests.Manifest
 
 
 class Recording:
@@ -39,6 +50,7 @@ class Recording:
         self._notes = notes
         self._memory = memory
         self._size_limit = size_limit
+        self._outline: _Outline | None = None
 
     @property
     def _objects(self) -> Path:
@@ -73,7 +85,7 @@ class Recording:
             kind=request.kind,
             skipped=tuple(skipped),
             partial=any(item.reason in REASONS_THAT_LOSE_CONTENT for item in skipped),
-            files=sum(file.digest is not None for file in self._memory.table.files.values()),
+            files=self._outlined(skipped).files,
             changed=changed,
         )
 
@@ -97,6 +109,20 @@ class Recording:
 
         return sorted(skipped, key=lambda item: item.path)
 
+    def _outlined(self, skipped: list[Skipped]) -> _Outline:
+        """Describes what is captured, anew only if something but content changed."""
+        table, known = self._memory.table, self._outline
+        if (
+            known is None
+            or known.table is not table
+            or (known.number, known.manifest.skipped) != (table.outline, tuple(skipped))
+        ):
+            files = sum(file.digest is not None for file in table.files.values())
+            manifest = manifests.manifest_of(table, skipped)
+            known = self._outline = _Outline(table, table.outline, files, manifest)
+
+        return known
+
     def _write_commit(
         self,
         request: CheckpointRequest,
@@ -110,7 +136,7 @@ class Recording:
         message = messages.written(request)
         content = messages.commit_object(tree, parents, request.timestamp, message)
         commit = Sha(staging.add("commit", content).hex())
-        manifest = manifests.manifest_of(self._memory.table, skipped)
+        manifest = self._outlined(skipped).manifest
         if manifest.is_plain:
             return commit, None
 

@@ -109,7 +109,10 @@ class ShadowRepo:
         return _raw(found) if isinstance(found, pygit2.Commit) else None
 
     def history(self) -> Iterator[RawCommit]:
-        """Walks every commit our branches and HEAD reach, newest first."""
+        """Walks every commit our branches and HEAD reach, newest first.
+
+        Raises ShadowRepositoryError where a commit cannot be read.
+        """
         tips = {*self.tips().values()}
         head = self.head()
         if head is not None:
@@ -118,12 +121,17 @@ class ShadowRepo:
         if not tips:
             return
 
-        walker = self._repo.walk(None, SortMode.TOPOLOGICAL | SortMode.TIME)
-        for tip in sorted(tips):
-            walker.push(tip)
+        try:
+            walker = self._repo.walk(None, SortMode.TOPOLOGICAL | SortMode.TIME)
+            for tip in sorted(tips):
+                walker.push(tip)
 
-        for commit in walker:
-            yield _raw(commit)
+            for commit in walker:
+                yield _raw(commit)
+        except (pygit2.GitError, KeyError, ValueError) as problem:
+            raise ShadowRepositoryError(
+                f"A commit of the shadow repository cannot be read: {problem}"
+            ) from problem
 
     # Refs
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 
 from hankweave_protocol.ids import Sha
 from hankweave_server.checkpoints.manifest import Manifest
@@ -20,7 +21,8 @@ from hankweave_server.checkpoints.trees import (
     folder_at,
     parsed,
 )
-from hankweave_server.workspace.names import is_within, joined
+from hankweave_server.workspace.names import is_within, joined, parents_of
+from hankweave_server.workspace.resolver import IgnoreRules
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class Snapshot:
     sha: Sha
     tree: bytes
     manifest: Manifest
+    _rules: dict[bytes, IgnoreRules | None] = field(default_factory=dict, compare=False)
 
     def files(self) -> Iterator[tuple[bytes, Entry]]:
         return files_below(self.repo.read_tree, self.tree)
@@ -46,6 +49,44 @@ class Snapshot:
         kind = stat.S_IFLNK if entry.mode == LINK else stat.S_IFREG
         mode = kind | self.permissions(path, entry.mode)
         return PathEntry(path, self.repo.size(entry.digest), mode)
+
+    def protects(self, path: bytes) -> str | None:
+        """Why a rollback to this checkpoint must not remove a path that the checkpoint lacks.
+
+        It lacks what could not be captured, and what its own `.gitignore` files hid: such a file
+        may well have been there, so its absence from the tree says nothing.
+        """
+        return self.manifest.protects(path) or ("ignored" if self._hides(path) else None)
+
+    def _hides(self, path: bytes) -> bool:
+        above = list(reversed(parents_of(path)))
+        if any(self._is_file(folder) for folder in above):
+            return False  # It stands in the way of what the checkpoint does hold.
+
+        for outer, folder in pairwise([b"", *above]):
+            rules = self._rules_in(outer)
+            if rules is not None and rules.hide(folder, is_folder=True):
+                return True
+
+        rules = self._rules_in(above[-1] if above else b"")
+        return rules is not None and rules.hide(path, is_folder=False)
+
+    def _is_file(self, path: bytes) -> bool:
+        entry = self.entry(path)
+        return entry is not None and entry.mode != FOLDER
+
+    def _rules_in(self, folder: bytes) -> IgnoreRules | None:
+        """The rules that hold in a folder of the checkpoint, those from above included."""
+        if folder not in self._rules:
+            outer = self._rules_in(folder.rpartition(b"/")[0]) if folder else None
+            entry = self.entry(joined(folder, b".gitignore"))
+            if entry is None or entry.mode in (LINK, FOLDER):
+                self._rules[folder] = outer
+            else:
+                content = self.repo.read_blob(entry.digest)
+                self._rules[folder] = IgnoreRules(outer, folder, content)
+
+        return self._rules[folder]
 
     def has_folder(self, path: bytes) -> bool:
         """Tells whether the checkpoint has that folder, be it an empty one."""

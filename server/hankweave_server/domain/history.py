@@ -47,22 +47,30 @@ def newest_run(state: State) -> Run | None:
 
 def thread(state: State) -> tuple[ThreadEntry, ...]:
     """Returns the thread that ends with the newest run, oldest first."""
-    newest = newest_run(state)
-    return () if newest is None else _thread_of(state, newest, seen=frozenset())
+    entries: tuple[ThreadEntry, ...] = ()
+    for run in reversed(_line_of(state)):
+        own = tuple(ThreadEntry(run.run_id, codon) for codon in run.codons)
+        match run.starting_conditions:
+            case FreshStart():
+                entries = own
+            case Continuation(source=source):
+                entries = _up_to(entries, source) + own
+
+    return entries
 
 
-def _thread_of(state: State, run: Run, seen: frozenset[RunId]) -> tuple[ThreadEntry, ...]:
-    own = tuple(ThreadEntry(run.run_id, codon) for codon in run.codons)
-    match run.starting_conditions:
-        case FreshStart():
-            return own
-        case Continuation(source=source):
-            parent = run_named(state, source.run_id)
-            if parent is None or run.run_id in seen:
-                return own
+def _line_of(state: State) -> list[Run]:
+    """The runs from the newest back to the fresh one, each the one that the former went on from."""
+    by_id = {run.run_id: run for run in state.runs}
+    line: list[Run] = []
+    run = newest_run(state)
+    while run is not None:
+        line.append(run)
+        by_id.pop(run.run_id, None)
+        conditions = run.starting_conditions
+        run = by_id.get(conditions.source.run_id) if isinstance(conditions, Continuation) else None
 
-            before = _thread_of(state, parent, seen | {run.run_id})
-            return _up_to(before, source) + own
+    return line
 
 
 def _up_to(entries: tuple[ThreadEntry, ...], source: ContinuationSource) -> tuple[ThreadEntry, ...]:

@@ -90,6 +90,10 @@ class WorkTreeScan:
         if signature is not None and signature.ctime_ns >= self._racy_since:
             self._racy_files.add(file.path)
 
+        before = (file.git_mode, file.permissions, file.digest is None)
+        if before != (git_mode, permissions, digest is None):
+            self.table.outline += 1
+
         file.hold(signature, digest, git_mode, permissions)
 
     def is_settled(self, file: TrackedFile, status: os.stat_result) -> bool:
@@ -152,9 +156,13 @@ class WorkTreeScan:
             return []
 
         self._read_rules(folder, descriptor, any(name == IGNORE_FILE for name, _ in found))
+        before = (folder.is_empty, folder.is_wanted, folder.mode)
         folder.is_empty = not found
         folder.is_wanted = folder.is_watched and self._resolver.wants_folder(folder.path)
         folder.mode = stat.S_IMODE(status.st_mode)
+        if before != (folder.is_empty, folder.is_wanted, folder.mode):
+            self.table.outline += 1
+
         if status.st_ctime_ns < self._now_ns() - RACY_WINDOW_NS:
             folder.signature = signature_of(status)
         else:
@@ -233,6 +241,7 @@ class WorkTreeScan:
         if stat.S_ISDIR(status.st_mode):
             self.table.add_folder(path)
             self.table.empty_members.add(path)
+            self.table.outline += 1
         else:
             self.table.track(path)
 
@@ -248,7 +257,15 @@ class WorkTreeScan:
                 (vanished if problem.errno in GONE else pending).append(file)
                 continue
 
-            if file.signature != signature_of(status) or file.path in racy:
+            # The fields of a Signature, in place: naming them for each file doubles the cost.
+            seen = (
+                status.st_ctime_ns,
+                status.st_mtime_ns,
+                status.st_size,
+                status.st_ino,
+                status.st_mode,
+            )
+            if seen != file.signature or file.path in racy:
                 pending.append(file)
 
         for file in vanished:

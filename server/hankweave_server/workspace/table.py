@@ -125,6 +125,8 @@ class Table:
         """Empty folders of the last checkpoint: tracked until they are gone, as files are."""
         self.gone: set[bytes] = set()
         """Tracked files that vanished since the last checkpoint."""
+        self.outline = 0
+        """Counts what changes the list of captured names, their kinds or their permissions."""
 
     def add_folder(self, path: bytes) -> Folder:
         """Gives the folder, creating it and those above it where they are missing."""
@@ -165,6 +167,7 @@ class Table:
         self._remove(file)
 
     def _remove(self, file: TrackedFile) -> None:
+        self.outline += 1
         del self.files[file.path]
         del file.folder.files[file.name]
         file.folder.touch()
@@ -174,6 +177,7 @@ class Table:
         if folder.parent is None:
             raise FileNotFoundError("the work tree itself is gone")
 
+        self.outline += 1
         waiting = [folder]
         while waiting:
             lost = waiting.pop()

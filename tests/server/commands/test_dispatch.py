@@ -179,7 +179,7 @@ GUARDED = [each for each in EXAMPLES if hasattr(each, "expected_run_id")]
 async def test_a_command_for_another_run_is_refused(command: CommandData) -> None:
     """With `expectedRunId` a stale client changes nothing; for the current run it is done."""
     desk = Desk()
-    stale: Any = msgspec.structs.replace(command, expected_run_id=RunId("another"))  # type: ignore[call-arg]
+    stale: Any = msgspec.structs.replace(command, expected_run_id=RunId("another"))
     with pytest.raises(Refused) as refused:
         await desk.take(stale)
 
@@ -189,7 +189,7 @@ async def test_a_command_for_another_run_is_refused(command: CommandData) -> Non
     )
     assert CURRENT in refused.value.message
     assert not desk.rooms.asked
-    await desk.take(msgspec.structs.replace(command, expected_run_id=CURRENT))  # type: ignore[call-arg]
+    await desk.take(msgspec.structs.replace(command, expected_run_id=CURRENT))
     assert desk.rooms.asked
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
+from hankweave_client.client import Client
 from hankweave_client.errors import CommandRefused
 from hankweave_protocol.commands import (
     CheckpointCreate,
@@ -48,6 +49,9 @@ THREE = (
     codon("two", writes("a.txt", "two"), writes("b.txt", "two")),
     codon("three", writes("c.txt", "three")),
 )
+
+MANY_FILES = codon("two", {"run": "for i in $(seq 1500); do echo $i > f$i; done"})
+"""Enough of them that a rollback is still at work when the next thing happens."""
 
 
 def to_codon(name: str, kind: Any, **fields: Any) -> RollbackToCodon:
@@ -367,7 +371,7 @@ async def test_a_rollback_to_a_rig_runs_that_codon_without_its_rig(tmp_path: Pat
 
 async def test_of_two_rollbacks_at_once_one_is_refused(tmp_path: Path) -> None:
     """Two clients, one moment: one report, one refusal that leaves no trace."""
-    hank = write_hank(tmp_path / "hank", *THREE)
+    hank = write_hank(tmp_path / "hank", THREE[0], MANY_FILES)
     execution = tmp_path / "execution"
     codes: list[str] = []
     async with (
@@ -377,15 +381,15 @@ async def test_of_two_rollbacks_at_once_one_is_refused(tmp_path: Path) -> None:
     ):
         await idle(one)
 
-        async def roll_back(client: Any, name: str) -> None:
+        async def roll_back(client: Client) -> None:
             try:
-                await client.send(to_codon(name, "completed"))
+                await client.send(to_codon("one", "completed"))
             except CommandRefused as refused:
                 codes.append(refused.code)
 
         async with anyio.create_task_group() as both:
-            both.start_soon(roll_back, one, "one")
-            both.start_soon(roll_back, other, "two")
+            both.start_soon(roll_back, one)
+            both.start_soon(roll_back, other)
 
     assert codes == [ErrorCode.ROLLBACK_IN_PROGRESS]
     assert len(told(execution, RollbackStarted)) == len(told(execution, RollbackCompleted)) == 1
@@ -421,11 +425,7 @@ async def test_a_running_codon_is_stopped_where_that_is_asked_for(tmp_path: Path
 
 async def test_a_server_that_is_stopped_in_a_rollback_finishes_it_first(tmp_path: Path) -> None:
     """SIGTERM after rollback.started: it is told to its end, and the new run is closed."""
-    hank = write_hank(
-        tmp_path / "hank",
-        THREE[0],
-        codon("two", {"run": "for i in $(seq 1500); do echo $i > f$i; done"}),
-    )
+    hank = write_hank(tmp_path / "hank", THREE[0], MANY_FILES)
     execution = tmp_path / "execution"
     async with (
         running_server(hank, None, execution) as server,
@@ -436,7 +436,7 @@ async def test_a_server_that_is_stopped_in_a_rollback_finishes_it_first(tmp_path
 
         async def roll_back() -> None:
             try:
-                await client.send(to_codon("one", "completed", auto_restart=True))
+                await client.send(to_codon("one", "completed"))
             except (CommandRefused, ConnectionError):
                 return
 

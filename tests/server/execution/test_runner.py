@@ -1,0 +1,101 @@
+"""Claims about the runner that need an exact moment, and so its rooms in one process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.ids import CodonId
+from hankweave_protocol.state import FailedCodon
+from hankweave_server.agents.scripted import ScriptedAgent
+from hankweave_server.checkpoints.engine import CheckpointEngine
+from hankweave_server.clock import SystemClock
+from hankweave_server.domain.history import active_codon
+from hankweave_server.execution.checkpointer import Checkpointer
+from hankweave_server.execution.codon_run import Halt
+from hankweave_server.execution.recovery import Recovery
+from hankweave_server.execution.rollback import Rollback
+from hankweave_server.execution.runner import Runner
+from hankweave_server.execution.surroundings import Surroundings
+from hankweave_server.hanks.load import load
+from hankweave_server.layout import Layout
+from hankweave_server.ledger.ledger import Ledger
+from support.scripted_hank import codon, waits_for, write_hank
+
+
+@asynccontextmanager
+async def a_runner(tmp_path: Path) -> AsyncIterator[tuple[Runner, Surroundings]]:
+    """The runner of a new execution, whose one codon would never end by itself."""
+    hank = write_hank(tmp_path / "hank", codon("one", waits_for(tmp_path / "never")))
+    layout, clock = Layout.of_execution(tmp_path / "execution"), SystemClock()
+    layout.work_tree.mkdir(parents=True)
+    engine = CheckpointEngine.open(layout)
+    ledger = await Ledger.open(layout, clock)
+    checkpointer = Checkpointer(engine, ledger, clock)
+    around = Surroundings(
+        layout=layout,
+        clock=clock,
+        ledger=ledger,
+        checkpointer=checkpointer,
+        hank=load(hank),
+        agent_for=lambda codon: ScriptedAgent(),
+        started_monotonic=clock.monotonic(),
+    )
+    runner = Runner(around, autostart=True)
+    recovery = Recovery(around, runner, Rollback(around, runner), frozenset())
+    try:
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(ledger.run)
+                tasks.start_soon(runner.run)
+                await recovery.begin_if_new()
+                await runner.close_run()
+                yield runner, around
+                await ledger.aclose()
+                tasks.cancel_scope.cancel()
+    finally:
+        engine.close()
+
+
+async def test_a_stop_while_the_run_is_being_opened_takes_the_wish_back(tmp_path: Path) -> None:
+    """Between the wish and the codon there is a write: who stops in it waits for no codon."""
+    async with a_runner(tmp_path) as (runner, around):
+        runner.start(CodonId("one"))
+        while len(around.state.runs) == 1:  # Decided is not yet written.
+            await anyio.lowlevel.checkpoint()
+
+        await runner.quiesce(Halt("stopped"))
+        assert not runner.is_busy
+        assert not around.state.runs[0].codons
+
+
+async def test_a_stop_before_the_agent_lives_ends_the_codon(tmp_path: Path) -> None:
+    """A halt that comes while the codon is `preparing` is obeyed when its agent would start."""
+    async with a_runner(tmp_path) as (runner, around):
+        runner.start(CodonId("one"))
+        while active_codon(around.state) is None:
+            await anyio.lowlevel.checkpoint()
+
+        await runner.quiesce(Halt("stopped"))
+        (ended,) = around.state.runs[0].codons
+        assert isinstance(ended, FailedCodon)
+        assert ended.failure_reason.message == "stopped"
+
+
+async def test_a_closed_runner_takes_no_wish_and_no_rollback(tmp_path: Path) -> None:
+    """Once the end has begun, both are refused with SHUTTING_DOWN."""
+    async with a_runner(tmp_path) as (runner, _):
+        await runner.close(Halt("the end"))
+        with pytest.raises(Refused) as start:
+            runner.start(CodonId("one"))
+
+        with pytest.raises(Refused) as rollback, runner.rolling_back():
+            pass
+
+    assert start.value.code == rollback.value.code == ErrorCode.SHUTTING_DOWN
