@@ -34,7 +34,7 @@ EXPECTED: dict[str, list[tuple[str, str, type[Target] | None]]] = {
 }
 
 
-@pytest.mark.parametrize("name", BENCHES)
+@pytest.mark.parametrize("name", EXPECTED)
 async def test_a_bench_yields_its_figures(name: str, tmp_path: Path) -> None:
     """Every bench measures what issue 2 asks for, each figure beside a reference."""
     figures = await BENCHES[name](tmp_path, SMALLEST)
@@ -47,6 +47,16 @@ async def test_a_bench_yields_its_figures(name: str, tmp_path: Path) -> None:
         assert figure.value > 0
         assert figure.ratio > 0
         assert (None if figure.target is None else type(figure.target)) is target
+
+
+async def test_the_bench_of_checkpoints_measures_every_row(tmp_path: Path) -> None:
+    """Each row of issue 3's table comes out beside git's own time for the same work."""
+    figures = await BENCHES["checkpoints"](tmp_path, SMALLEST)
+    rows = " ".join(figure.name for figure in figures)
+    for row in ("first", "no change", "one", "100", "rollback"):
+        assert row in rows
+
+    assert all(figure.value > 0 and figure.ratio > 0 for figure in figures)
 
 
 @pytest.mark.parametrize(
