@@ -339,3 +339,26 @@ def test_an_unwritable_directory_is_one_sentence(tmp_path: Path) -> None:
     done = hankweave("run", str(hank), "--execution", str(locked / "execution"))
     assert done.returncode in (74, 77)
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small file system")
+@pytest.mark.parametrize("kilobytes", [60, 200, 300])
+def test_a_full_disk_is_one_sentence_and_exit_code_74(tmp_path: Path, kilobytes: int) -> None:
+    """Wherever the space runs out, the end is a sentence for people, and no traceback."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    options = ["-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs"]
+    mounted = subprocess.run(["mount", *options, str(disk)], capture_output=True, text=True)
+    if mounted.returncode != 0:
+        pytest.skip(f"cannot mount: {mounted.stderr.strip()}")
+
+    try:
+        noise = {"run": "head -c 2000000 /dev/urandom | base64 -w 2000 | head -c 250000"}
+        hank = write_hank(tmp_path / "hank", codon("one", *[{"say": "x" * 9000}] * 30, noise))
+        done = hankweave("run", str(hank), "--execution", str(disk / "execution"), "--headless")
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+    assert done.returncode == 74, done.stderr
+    assert done.stderr.startswith("hankweave: ")
+    assert "Traceback" not in done.stderr

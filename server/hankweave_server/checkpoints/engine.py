@@ -7,6 +7,7 @@ that a power cut could take.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -84,8 +85,10 @@ class CheckpointEngine:
         return cls(layout, leftovers, size_limit)
 
     def close(self) -> None:
-        """Saves the scan cache and lets go of the work tree."""
-        with disk_faults(self._layout.root):
+        """Saves the scan cache, if the disk takes it, and lets go of the work tree."""
+        # Without the cache the next checkpoint is merely slower: a full disk must not hide, behind
+        # an error of ours, the one that is being told.
+        with contextlib.suppress(OSError):
             self._memory.save(self._layout.scan_cache)
 
         self._memory.descent.close()
