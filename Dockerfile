@@ -8,10 +8,15 @@ RUN apt-get update \
     && install -d -o hankweave -g hankweave /executions
 
 WORKDIR /opt/hankweave
-COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY pyproject.toml constraints.txt hatch_build.py README.md LICENSE ./
 COPY protocol protocol
 COPY server server
-RUN pip install --no-cache-dir -c constraints.txt .
+# The compiler is for the one helper in C, and goes again with the layer that brought it.
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends gcc libc6-dev \
+    && pip install --no-cache-dir -c constraints.txt . \
+    && apt-get purge -y --auto-remove gcc libc6-dev \
+    && rm -rf /var/lib/apt/lists/*
 COPY examples examples
 
 USER hankweave

@@ -14,7 +14,7 @@ import pygit2
 
 from hankweave_protocol.ids import RunId, Sha
 from hankweave_server.checkpoints.engine import CheckpointEngine
-from hankweave_server.checkpoints.model import CheckpointRequest
+from hankweave_server.checkpoints.model import CheckpointRequest, RestorePlan
 from hankweave_server.layout import Layout
 
 EVERYTHING = ("**",)
@@ -87,7 +87,7 @@ class OurStore(Store):
     def rollback(self, sha: str) -> None:
         target = Sha(sha)
         plan = self._open.plan_restore(target, EVERYTHING)
-        safety = self._open.checkpoint(_request("safety", plan.touched))
+        safety = self._open.checkpoint(_request("safety", plan))
         self._open.restore(target, safety.sha)
         self._open.detach(target)
 
@@ -179,7 +179,7 @@ class Pygit2Store(Store):
         self._repo.set_head(pygit2.Oid(hex=sha))
 
 
-def _request(kind: str, also: frozenset[bytes] = frozenset()) -> CheckpointRequest:
+def _request(kind: str, before: RestorePlan | None = None) -> CheckpointRequest:
     return CheckpointRequest(
         kind=kind,
         codon_id=None,
@@ -193,5 +193,5 @@ def _request(kind: str, also: frozenset[bytes] = frozenset()) -> CheckpointReque
         memory_epoch=0,
         label=None,
         patterns=EVERYTHING,
-        also=also,
+        before=before,
     )

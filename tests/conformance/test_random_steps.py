@@ -25,7 +25,7 @@ from conformance.case import same, values
 from conformance.model import IGNORED, Flat, Leaf, Model
 from hankweave_protocol.ids import CodonId, RunId
 from hankweave_server.checkpoints.engine import CheckpointEngine
-from hankweave_server.checkpoints.model import CheckpointRequest
+from hankweave_server.checkpoints.model import CheckpointRequest, RestorePlan
 from hankweave_server.layout import Layout
 from support.checkpointing import RUN, START
 from support.git_facts import GitWitness
@@ -138,7 +138,7 @@ class Against(RuleBasedStateMachine):
     def roll_back(self, checkpoint: Any) -> None:
         sha, then = checkpoint
         plan = self.engine.plan_restore(sha, ("**",))
-        safety = self.engine.checkpoint(self._request("safety", plan.touched))
+        safety = self.engine.checkpoint(self._request("safety", plan))
         report = self.engine.restore(sha, safety.sha)
         self.engine.detach(sha)
         assert report.skipped == ()
@@ -155,7 +155,7 @@ class Against(RuleBasedStateMachine):
 
     # Inside
 
-    def _request(self, kind: str, also: frozenset[bytes] = frozenset()) -> CheckpointRequest:
+    def _request(self, kind: str, before: RestorePlan | None = None) -> CheckpointRequest:
         self.count += 1
         return CheckpointRequest(
             kind=kind,
@@ -170,7 +170,7 @@ class Against(RuleBasedStateMachine):
             memory_epoch=0,
             label=None,
             patterns=("**",),
-            also=also,
+            before=before,
         )
 
     def _clear(self, path: bytes) -> None:

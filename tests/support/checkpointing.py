@@ -32,7 +32,7 @@ from hankweave_protocol.records import CheckpointRecord, RollbackReport
 from hankweave_protocol.replies import CheckpointPage
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.errors import CheckpointDamaged, InsufficientSpace
-from hankweave_server.checkpoints.model import CheckpointRequest
+from hankweave_server.checkpoints.model import CheckpointRequest, RestorePlan
 from hankweave_server.layout import Layout
 from support.git_facts import GitWitness
 from support.privileges import as_ordinary_user, ordinary_command
@@ -146,7 +146,7 @@ class EngineDoor:
     def _rollback(self, sha: str) -> Restored:
         (target,) = self.engine.find(sha)
         plan = self.engine.plan_restore(target, self._patterns)
-        safety = self.engine.checkpoint(self._request("safety", plan.touched))
+        safety = self.engine.checkpoint(self._request("safety", plan))
         report = self.engine.restore(target, safety.sha)
         self.engine.detach(target)
         touched = {entry.path for entry in (*report.added, *report.updated, *report.removed)}
@@ -154,7 +154,7 @@ class EngineDoor:
         skipped = {shown(item.path): item.reason for item in (*plan.kept, *report.skipped)}
         return Restored({shown(path) for path in touched}, skipped)
 
-    def _request(self, kind: str, also: frozenset[bytes] = frozenset()) -> CheckpointRequest:
+    def _request(self, kind: str, before: RestorePlan | None = None) -> CheckpointRequest:
         count = next(self._count)
         return CheckpointRequest(
             kind=kind,
@@ -169,7 +169,7 @@ class EngineDoor:
             memory_epoch=0,
             label=None,
             patterns=self._patterns,
-            also=also,
+            before=before,
         )
 
 
@@ -273,7 +273,9 @@ def started(hank: Path, execution: Path, variables: dict[str, str]) -> subproces
         ready.set()
 
     threading.Thread(target=listen, daemon=True).start()
-    if not ready.wait(DEADLINE) or server.poll() is not None:
+    in_time = ready.wait(DEADLINE)
+    # A server that gives up closes its output a moment before it is gone.
+    if not in_time or not any('"server.ready"' in line for line in output):
         server.kill()
         raise AssertionError(f"the server did not start: {output}")
 

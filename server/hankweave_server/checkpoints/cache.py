@@ -2,25 +2,33 @@
 
 Only ever a cache. It is believed if its checksum is right and the checkpoint it was made at is
 in the repository; else it is as if there were none, and the next checkpoint reads every file.
+
+A checksum, then blocks of msgpack, each after its length: first the head, then the files.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import msgspec
 
 from hankweave_protocol.ids import Sha
 from hankweave_server.files import replace
-from hankweave_server.workspace.table import Signature, TrackedFile
+from hankweave_server.workspace.slots import Signature
+from hankweave_server.workspace.table import Table, TrackedFile
 
-VERSION = 1
+VERSION = 2
+FILES_IN_A_BLOCK = 1000  # So that no process ever holds all of them as objects.
 _CHECKSUM_SIZE = 32
+_LENGTH = struct.Struct(">I")
 
 
-class CachedFile(msgspec.Struct, frozen=True, array_like=True):
+class CachedFile(msgspec.Struct, frozen=True, array_like=True, gc=False):
     path: bytes
     signature: Signature
     digest: bytes
@@ -28,21 +36,42 @@ class CachedFile(msgspec.Struct, frozen=True, array_like=True):
     permissions: int
 
 
-class ScanCache(msgspec.Struct, frozen=True, array_like=True):
+class _Head(msgspec.Struct, frozen=True, array_like=True):
     version: int
     made_at: str
+
+
+_DECODE_HEAD = msgspec.msgpack.Decoder(_Head).decode
+_DECODE_FILES = msgspec.msgpack.Decoder(list[CachedFile]).decode
+_FAULTS = (OSError, struct.error, msgspec.DecodeError)
+
+
+@dataclass(frozen=True, slots=True)
+class ScanCache:
+    """A saved cache whose checksum was right."""
+
+    made_at: Sha
     """The checkpoint whose repository holds every digest of the cache."""
-    files: list[CachedFile]
+    _files: bytes
+
+    def apply(self, table: Table) -> None:
+        """Tells the tracked files what was read of them before."""
+        for block in _blocks(self._files):
+            for cached in _DECODE_FILES(block):
+                file = table.files.get(cached.path)
+                if file is not None:
+                    table.hold(
+                        file, cached.signature, cached.digest, cached.git_mode, cached.permissions
+                    )
 
 
 def save(path: Path, made_at: Sha, files: Iterable[TrackedFile]) -> None:
     """Writes the cache; racy files are left out, for their stat data proves nothing."""
-    cached = [
-        CachedFile(file.path, file.signature, file.digest, file.git_mode, file.permissions)
-        for file in files
-        if file.signature is not None and file.digest is not None
-    ]
-    body = msgspec.msgpack.encode(ScanCache(VERSION, made_at, cached))
+    body = bytearray(_block(_Head(VERSION, made_at)))
+    remembered = _remembered(files)
+    while chunk := list(islice(remembered, FILES_IN_A_BLOCK)):
+        body += _block(chunk)
+
     replace(path, hashlib.blake2b(body, digest_size=_CHECKSUM_SIZE).digest() + body)
 
 
@@ -54,16 +83,34 @@ def load(path: Path) -> ScanCache | None:
         if hashlib.blake2b(body, digest_size=_CHECKSUM_SIZE).digest() != checksum:
             return None
 
-        cache = msgspec.msgpack.decode(body, type=ScanCache)
-    except (OSError, msgspec.DecodeError):
+        first = next(_blocks(body), b"")
+        head = _DECODE_HEAD(first)
+    except _FAULTS:
         return None
 
-    return cache if cache.version == VERSION else None
+    if head.version != VERSION:
+        return None
+
+    return ScanCache(Sha(head.made_at), body[_LENGTH.size + len(first) :])
 
 
-def apply(cache: ScanCache, files: dict[bytes, TrackedFile]) -> None:
-    """Tells tracked files what was read of them before."""
-    for cached in cache.files:
-        file = files.get(cached.path)
-        if file is not None:
-            file.hold(cached.signature, cached.digest, cached.git_mode, cached.permissions)
+def _remembered(files: Iterable[TrackedFile]) -> Iterator[CachedFile]:
+    for file in files:
+        signature = file.signature
+        git_mode, permissions, digest = file.captured
+        if signature is not None and git_mode:
+            yield CachedFile(file.path, signature, digest, git_mode, permissions)
+
+
+def _block(value: object) -> bytes:
+    encoded = msgspec.msgpack.encode(value)
+    return _LENGTH.pack(len(encoded)) + encoded
+
+
+def _blocks(body: bytes) -> Iterator[bytes]:
+    position = 0
+    while position < len(body):
+        (length,) = _LENGTH.unpack_from(body, position)
+        position += _LENGTH.size
+        yield body[position : position + length]
+        position += length

@@ -17,7 +17,7 @@ from hankweave_server.checkpoints.objects import STREAMED_FROM
 from hankweave_server.checkpoints.trees import EXECUTABLE, LINK, REGULAR
 from hankweave_server.workspace.descent import FILE_FLAGS, GONE, Descent
 from hankweave_server.workspace.names import is_reserved
-from hankweave_server.workspace.table import Signature, signature_of
+from hankweave_server.workspace.slots import Signature, signature_of
 
 ATTEMPTS = 3
 

@@ -14,7 +14,7 @@ from hankweave_server.checkpoints.objects import STREAMED_FROM
 from hankweave_server.checkpoints.shadow_repo import ShadowRepo
 from hankweave_server.checkpoints.trees import FOLDER, parsed
 from hankweave_server.workspace.names import joined
-from hankweave_server.workspace.table import Signature, signature_of
+from hankweave_server.workspace.slots import Signature, signature_of
 
 
 class Contents:

@@ -193,7 +193,8 @@ class CheckpointEngine:
         """
         snapshot = self._readable(target)
         with self._remembering_nothing_false():
-            pending = self._memory.refresh(self.head(), tuple(patterns))
+            wanted = tuple(patterns)
+            pending = self._memory.refresh(self.head(), wanted)
             with self._memory.descent.fresh() as descent:
                 plan = Planning(
                     snapshot,
@@ -203,6 +204,8 @@ class CheckpointEngine:
                     paths,
                     doubted=frozenset(file.path for file in pending),
                 ).plan()
+
+            self._memory.has_planned(plan, wanted, pending)
 
         need = plan.bytes_to_write + BLOCK * len(plan.touched) + SPACE_RESERVE
         free = free_bytes(self._layout.work_tree)

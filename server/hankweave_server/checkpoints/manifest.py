@@ -11,18 +11,19 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from hankweave_server.checkpoints.capture import PERMISSIONS
 from hankweave_server.checkpoints.model import CAPTURED_ANYWAY, Skipped
-from hankweave_server.checkpoints.trees import EXECUTABLE, FOLDER, LINK, REGULAR
+from hankweave_server.checkpoints.trees import EXECUTABLE, FOLDER, REGULAR
 from hankweave_server.workspace.names import parents_of
-from hankweave_server.workspace.table import Table
+from hankweave_server.workspace.permissions import USUAL
+from hankweave_server.workspace.table import Folder, Table
 
 VERSION = 1
 
-_USUAL = {REGULAR: 0o644, EXECUTABLE: 0o755, FOLDER: 0o755, LINK: 0o777}
+_USUAL = {**USUAL, FOLDER: 0o755}
 _KEYS = {REGULAR: "file", EXECUTABLE: "executable", FOLDER: "folder"}
 
 
@@ -62,33 +63,31 @@ def manifest_of(table: Table, skipped: Iterable[Skipped]) -> Manifest:
 
     So a work tree under another umask has a short manifest too.
     """
-    seen = list(_permissions(table))
-    usual = dict(_USUAL)
-    for kind in _KEYS:
-        votes = Counter(mode for _, git_mode, mode in seen if git_mode == kind)
-        winner, count = max(votes.items(), key=lambda vote: vote[1], default=(usual[kind], 0))
-        if count > votes[usual[kind]]:
-            usual[kind] = winner
-
+    empty_folders = table.empty_folders()
+    folders = {folder.path: folder.mode & PERMISSIONS for folder in _recorded(table, empty_folders)}
+    usual_of_files, modes_of_files = table.permissions_of_files()
+    usual = {**usual_of_files, FOLDER: _commonest(folders.values())}
+    modes = {path: mode for path, mode in folders.items() if mode != usual[FOLDER]}
     return Manifest(
         usual=usual,
-        modes={path: mode for path, kind, mode in seen if mode != usual[kind]},
-        empty_folders=frozenset(folder.path for folder in table.empty_folders()),
+        modes={**modes, **modes_of_files},
+        empty_folders=frozenset(folder.path for folder in empty_folders),
         skipped=tuple(sorted(skipped, key=lambda item: item.path)),
     )
 
 
-def _permissions(table: Table) -> Iterable[tuple[bytes, int, int]]:
-    for file in table.files.values():
-        if file.digest is not None and file.git_mode != LINK:
-            yield file.path, file.git_mode, file.permissions
+def _commonest(folder_modes: Iterable[int]) -> int:
+    votes = Counter(folder_modes)
+    winner, count = max(votes.items(), key=lambda vote: vote[1], default=(_USUAL[FOLDER], 0))
+    return winner if count > votes[_USUAL[FOLDER]] else _USUAL[FOLDER]
 
+
+def _recorded(table: Table, empty_folders: Iterable[Folder]) -> Iterator[Folder]:
     for folder in table.folders.values():
         if folder.parent is not None and folder.tree:
-            yield folder.path, FOLDER, folder.mode & PERMISSIONS
+            yield folder
 
-    for folder in table.empty_folders():
-        yield folder.path, FOLDER, folder.mode & PERMISSIONS
+    yield from empty_folders
 
 
 def encoded(manifest: Manifest) -> bytes:

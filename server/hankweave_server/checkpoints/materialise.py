@@ -25,7 +25,7 @@ from hankweave_server.checkpoints.trees import FOLDER, LINK, Entry, differences
 from hankweave_server.workspace.descent import Descent
 from hankweave_server.workspace.names import is_within, joined, parents_of
 from hankweave_server.workspace.scan import WorkTreeScan
-from hankweave_server.workspace.table import signature_of
+from hankweave_server.workspace.slots import signature_of
 
 _FAULTS_OF_THE_DISK = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE}

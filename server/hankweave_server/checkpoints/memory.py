@@ -8,11 +8,13 @@ What is known of their content does not depend on any commit, only on stat data.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from hankweave_protocol.ids import Sha
 from hankweave_server.checkpoints import cache
 from hankweave_server.checkpoints.manifest import ManifestCorrupt
+from hankweave_server.checkpoints.model import RestorePlan
 from hankweave_server.checkpoints.notes import Notes
 from hankweave_server.checkpoints.observe import Observer
 from hankweave_server.checkpoints.shadow_repo import ShadowRepo
@@ -21,6 +23,13 @@ from hankweave_server.workspace.descent import Descent
 from hankweave_server.workspace.resolver import UnifiedFileResolver
 from hankweave_server.workspace.scan import WorkTreeScan
 from hankweave_server.workspace.table import Table, TrackedFile
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    plan: RestorePlan
+    patterns: tuple[str, ...]
+    pending: list[TrackedFile]
 
 
 class WorkTreeMemory:
@@ -42,6 +51,7 @@ class WorkTreeMemory:
         self.observer = Observer(self.descent, self.scan, self._size_limit)
         self._tree: bytes | None = None
         self._commit: Sha | None = None
+        self._planned: _Planned | None = None
 
     def refresh(
         self,
@@ -50,8 +60,36 @@ class WorkTreeMemory:
         also: Iterable[bytes] = (),
     ) -> list[TrackedFile]:
         """Looks at the work tree; gives the files that must be read before they are believed."""
+        self._planned = None
         self.follow(parent)
         return self.scan.refresh(UnifiedFileResolver(patterns), also)
+
+    def has_planned(
+        self, plan: RestorePlan, patterns: Iterable[str], pending: list[TrackedFile]
+    ) -> None:
+        """Notes what the look that a plan was made from has found."""
+        self._planned = _Planned(plan, tuple(patterns), pending)
+
+    def refresh_after(
+        self, plan: RestorePlan, parent: Sha | None, patterns: Iterable[str]
+    ) -> list[TrackedFile]:
+        """Looks again at what the plan will touch, and relies on its look for the rest.
+
+        Looks at everything where that was not the last look, or at something else.
+        """
+        planned, self._planned = self._planned, None
+        if (
+            planned is None
+            or planned.plan is not plan
+            or planned.patterns != tuple(patterns)
+            or parent != self._commit
+        ):
+            return self.refresh(parent, patterns, plan.touched)
+
+        changed = self.scan.look_again(plan.touched)
+        known = {file.slot for file in changed}
+        before = [file for file in planned.pending if self.table.holds(file)]
+        return changed + [file for file in before if file.slot not in known]
 
     def follow(self, parent: Sha | None) -> None:
         """Tracks what that commit has, and of the rest only what patterns want anew."""
@@ -76,9 +114,9 @@ class WorkTreeMemory:
     def load(self, path: Path) -> None:
         """Takes over what an earlier process knew, if it can be believed."""
         saved = cache.load(path)
-        if saved is not None and self._is_ours(Sha(saved.made_at)):
+        if saved is not None and self._is_ours(saved.made_at):
             self.follow(self._repo.head())
-            cache.apply(saved, self.table.files)
+            saved.apply(self.table)
 
     def save(self, path: Path) -> None:
         if self._commit is not None:

@@ -38,7 +38,10 @@ class CheckpointRequest:
     patterns: tuple[str, ...]
     """The accumulated trackedFiles; what is tracked already stays so, whatever they say."""
     also: frozenset[bytes] = frozenset()
-    """Paths to capture whatever patterns and `.gitignore` say (safety checkpoints)."""
+    """Paths to capture whatever patterns and `.gitignore` say."""
+    before: RestorePlan | None = None
+    """The restore that a safety checkpoint precedes: all it will touch is captured, whatever
+    patterns say, and what its plan saw besides is not looked at again if nothing came between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +122,7 @@ class RestorePlan:
 
     @property
     def touched(self) -> frozenset[bytes]:
-        """What the safety checkpoint must hold (`CheckpointRequest.also`)."""
+        """What the safety checkpoint must hold (`CheckpointRequest.before`)."""
         return frozenset(entry.path for entry in (*self.added, *self.updated, *self.removed))
 
 

@@ -10,7 +10,7 @@ from hankweave_server.checkpoints.capture import Capture, Captured, Observation,
 from hankweave_server.checkpoints.objects import HashOnly
 from hankweave_server.workspace.descent import Descent
 from hankweave_server.workspace.scan import RACY_WINDOW_NS, WorkTreeScan
-from hankweave_server.workspace.table import signature_of
+from hankweave_server.workspace.slots import signature_of
 
 
 class Observer:
@@ -41,10 +41,10 @@ class Observer:
             return Vanished()
 
         file = self._scan.table.files.get(path)
-        if file is not None and file.digest and self._scan.is_settled(file, status):
-            return Captured(
-                file.digest, file.git_mode, file.signature, file.permissions, status.st_size
-            )
+        if file is not None and self._scan.is_settled(file, status):
+            git_mode, permissions, digest = file.captured
+            if git_mode:
+                return Captured(digest, git_mode, signature_of(status), permissions, status.st_size)
 
         seen = self._seen.get(path)
         if seen is not None and seen.signature == signature_of(status):

@@ -11,7 +11,7 @@ from hankweave_server.checkpoints.capture import Captured, Refused
 from hankweave_server.checkpoints.model import WITHOUT_CONTENT, PathEntry, RestorePlan, Skipped
 from hankweave_server.checkpoints.observe import Observer
 from hankweave_server.checkpoints.snapshot import Snapshot
-from hankweave_server.checkpoints.trees import LINK, Entry
+from hankweave_server.checkpoints.trees import FOLDER, LINK, Entry, parsed
 from hankweave_server.workspace.descent import GONE, Descent
 from hankweave_server.workspace.names import (
     is_never_captured,
@@ -20,7 +20,7 @@ from hankweave_server.workspace.names import (
     joined,
     parents_of,
 )
-from hankweave_server.workspace.table import Table
+from hankweave_server.workspace.table import Folder, Table
 
 
 @dataclass
@@ -34,7 +34,11 @@ class _Draft:
 
 
 class Planning:
-    """Compares the work tree with one checkpoint."""
+    """Compares the work tree with one checkpoint.
+
+    What the table says of a folder is compared with the target's tree, and where both are the same
+    tree nothing below is looked at: so a plan costs what differs, not what there is.
+    """
 
     def __init__(
         self,
@@ -52,6 +56,7 @@ class Planning:
         self._descent = descent
         self._selection = selection
         self._doubted = doubted
+        self._doubted_folders = {folder for path in doubted for folder in (*parents_of(path), b"")}
         self._draft = _Draft()
         self._clear_above: set[bytes] = set()
         """Folders known to be folders, or known to be missing."""
@@ -59,9 +64,7 @@ class Planning:
         """Pipes, sockets and devices that make room for a folder: nothing in them can be lost."""
 
     def plan(self) -> RestorePlan:
-        wanted = {
-            path: entry for path, entry in self._target.files() if is_within(path, self._selection)
-        }
+        wanted, unwanted = self._candidates()
         for path, entry in wanted.items():
             self._consider_wanted(path, entry)
 
@@ -69,9 +72,8 @@ class Planning:
             if is_within(path, self._selection):
                 self._consider_above(joined(path, b"*"))
 
-        for path in self._table.files:
-            if path not in wanted and is_within(path, self._selection):
-                self._consider_removal(path)
+        for path in unwanted:
+            self._consider_removal(path)
 
         draft = self._draft
         return RestorePlan(
@@ -84,16 +86,88 @@ class Planning:
             bytes_to_write=draft.bytes_to_write,
         )
 
+    def _candidates(self) -> tuple[dict[bytes, Entry], list[bytes]]:
+        """Finds what the target has and what it lacks, wherever table and target may differ."""
+        wanted: dict[bytes, Entry] = {}
+        unwanted: list[bytes] = []
+        waiting: list[tuple[bytes, Folder | None, bytes | None]] = [
+            (b"", self._table.top, self._target.tree)
+        ]
+        while waiting:
+            path, folder, tree = waiting.pop()
+            if not self._may_differ(path, folder, tree):
+                continue
+
+            entries = dict(parsed(self._target.repo.read_tree(tree))) if tree else {}
+            inner = {} if folder is None else folder.folders
+            for name, entry in entries.items():
+                if entry.mode == FOLDER:
+                    waiting.append((joined(path, name), inner.get(name), entry.digest))
+                elif is_within(here := joined(path, name), self._selection):
+                    wanted[here] = entry
+
+            for name, child in inner.items():
+                if name not in entries or entries[name].mode != FOLDER:
+                    waiting.append((child.path, child, None))
+
+            for name in () if folder is None else folder.files:
+                if name not in entries or entries[name].mode == FOLDER:
+                    here = joined(path, name)
+                    if is_within(here, self._selection):
+                        unwanted.append(here)
+
+        self._add_other_permissions(wanted)
+        return wanted, unwanted
+
+    def _may_differ(self, path: bytes, folder: Folder | None, tree: bytes | None) -> bool:
+        if not self._is_near_the_selection(path):
+            return False
+
+        if folder is None or folder.tree is None or path in self._doubted_folders:
+            return True
+
+        if folder.tree != (tree or b"") or not is_within(path, self._selection):
+            return True
+
+        self._draft.unchanged += folder.tracked_below()
+        return False
+
+    def _is_near_the_selection(self, folder: bytes) -> bool:
+        if is_within(folder, self._selection) or not folder:
+            return True
+
+        below = folder + b"/"
+        return any(path.startswith(below) for path in self._selection or ())
+
+    def _add_other_permissions(self, wanted: dict[bytes, Entry]) -> None:
+        """Adds files of equal content whose permissions the two manifests tell apart."""
+        for path in self._paths_of_other_permissions():
+            entry = self._target.entry(path)
+            if path not in wanted and entry is not None and is_within(path, self._selection):
+                wanted[path] = entry
+                self._draft.unchanged -= 1
+
+    def _paths_of_other_permissions(self) -> Iterable[bytes]:
+        usual, modes = self._table.permissions_of_files()
+        target = self._target.manifest
+        if any(target.usual[git_mode] != usual[git_mode] for git_mode in usual):
+            return [path for path, _ in self._target.files()]
+
+        return [
+            p for p in modes.keys() | target.modes.keys() if modes.get(p) != target.modes.get(p)
+        ]
+
     def _is_as_wanted(self, path: bytes, entry: Entry) -> bool:
         """Tells from the scan alone whether a path is as the target has it."""
         file = self._table.files.get(path)
-        if file is None or (file.digest, file.git_mode) != (entry.digest, entry.mode):
+        if file is None or path in self._doubted:
             return False
 
-        if entry.mode != LINK and file.permissions != self._target.permissions(path, entry.mode):
+        git_mode, permissions, digest = file.captured
+        if (digest, git_mode) != (entry.digest, entry.mode):
             return False
 
-        return path not in self._doubted
+        return entry.mode == LINK or permissions == self._target.permissions(path, entry.mode)
 
     def _consider_wanted(self, path: bytes, entry: Entry) -> None:
         draft = self._draft

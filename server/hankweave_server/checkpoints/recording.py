@@ -62,7 +62,7 @@ class Recording:
         Whatever is raised, the caller must make the memory forget: it may know of objects that
         were never stored.
         """
-        pending = self._memory.refresh(parent, request.patterns, request.also)
+        pending = self._look(request, parent)
         staging = ObjectStaging(self._objects, self._repo.holds)
         try:
             skipped = self._read(pending, staging)
@@ -88,6 +88,12 @@ class Recording:
             files=self._outlined(skipped).files,
             changed=changed,
         )
+
+    def _look(self, request: CheckpointRequest, parent: Sha | None) -> list[TrackedFile]:
+        if request.before is not None:
+            return self._memory.refresh_after(request.before, parent, request.patterns)
+
+        return self._memory.refresh(parent, request.patterns, request.also)
 
     def _read(self, pending: Iterable[TrackedFile], staging: ObjectStaging) -> list[Skipped]:
         """Reads the files into the staging area; gives those that could not be, or not well."""
@@ -117,8 +123,8 @@ class Recording:
             or known.table is not table
             or (known.number, known.manifest.skipped) != (table.outline, tuple(skipped))
         ):
-            files = sum(file.digest is not None for file in table.files.values())
             manifest = manifests.manifest_of(table, skipped)
+            files = table.permissions.files
             known = self._outline = _Outline(table, table.outline, files, manifest)
 
         return known

@@ -68,11 +68,7 @@ def write_trees(table: Table, add: Callable[[bytes], bytes]) -> bytes:
 
 
 def _entries_of(folder: Folder) -> dict[bytes, Entry]:
-    entries = {
-        name: Entry(file.git_mode, file.digest)
-        for name, file in folder.files.items()
-        if file.digest is not None
-    }
+    entries = {name: Entry(git_mode, digest) for name, git_mode, _, digest in folder.captured()}
     for name, child in folder.folders.items():
         if child.tree:
             entries[name] = Entry(FOLDER, child.tree)

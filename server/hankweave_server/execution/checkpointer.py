@@ -30,6 +30,7 @@ from hankweave_server.checkpoints.model import (
     CheckpointRequest,
     CommitFacts,
     FileChange,
+    RestorePlan,
 )
 from hankweave_server.clock import Clock
 from hankweave_server.ledger.ledger import Ledger
@@ -75,7 +76,7 @@ class Checkpointer:
         codon_name: str,
         patterns: Iterable[str],
         label: str | None = None,
-        also: frozenset[bytes] = frozenset(),
+        before: RestorePlan | None = None,
         duration_ms: int | None = None,
         causes: tuple[int | str, ...] = (),
     ) -> CheckpointRecord:
@@ -93,7 +94,7 @@ class Checkpointer:
             memory_epoch=0,
             label=label,
             patterns=tuple(patterns),
-            also=also,
+            before=before,
         )
         made = await self.run(self._commit, request)
         record = _record_made(request, made, codon)

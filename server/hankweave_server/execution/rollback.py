@@ -233,7 +233,7 @@ class Rollback:
             codon_name="Before a rollback",
             patterns=self._around.patterns(),
             label=f"before rollback to {target.checkpoint.sha[:12]}",
-            also=plan.touched,
+            before=plan,
         )
 
     async def _announce(

@@ -25,9 +25,9 @@ GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 class Descent:
     """Holds the work tree open and the folder last reached, since neighbours come in turn."""
 
-    def __init__(self, work_tree: Path) -> None:
+    def __init__(self, work_tree: Path, root: int | None = None) -> None:
         self._work_tree = work_tree
-        self.root = self._open_root()
+        self.root = self._open_root() if root is None else root
         self._held: tuple[bytes, int] | None = None
 
     def folder(self, path: bytes) -> int:
@@ -55,6 +55,10 @@ class Descent:
                 return None
 
             raise
+
+    def twin(self) -> Descent:
+        """Gives another way into the same open work tree: each thread needs its own."""
+        return Descent(self._work_tree, os.dup(self.root))
 
     def let_go(self) -> None:
         """Forgets the folder last reached: it may be another one the next time."""

@@ -1,8 +1,8 @@
 """Finds what changed in the work tree since it was last read, by stat data alone.
 
 A folder is listed only if its own stat data, its ignore rules or the patterns changed; a file is
-reported only if its stat data did. So a scan of an unchanged tree is one lstat for each known
-name and nothing else.
+reported only if its stat data did. So a scan of an unchanged tree is one look at each known name
+(`differing`) and nothing else.
 
 Racy edits: a file written in the same clock tick as it was read keeps its stat data. Whatever
 changed within `RACY_WINDOW_NS` before a scan began is therefore looked at again by the next.
@@ -15,9 +15,10 @@ import os
 import stat
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from hankweave_server.workspace.descent import FILE_FLAGS, GONE, Descent
+from hankweave_server.workspace.differing import Group, differing
 from hankweave_server.workspace.names import (
     is_never_captured,
     is_out_of_bounds,
@@ -25,7 +26,8 @@ from hankweave_server.workspace.names import (
     joined,
 )
 from hankweave_server.workspace.resolver import IgnoreRules, UnifiedFileResolver
-from hankweave_server.workspace.table import Folder, Signature, Table, TrackedFile, signature_of
+from hankweave_server.workspace.slots import Signature, signature_of
+from hankweave_server.workspace.table import Folder, Table, TrackedFile
 
 RACY_WINDOW_NS = 20_000_000
 IGNORE_FILE = b".gitignore"
@@ -49,7 +51,8 @@ class WorkTreeScan:
         self._descent = descent
         self._now_ns = now_ns
         self._resolver = UnifiedFileResolver(())
-        self._racy_files: set[bytes] = set()
+        self._racy: dict[int, bytes] = {}
+        """Slots and paths of files that were read in the same clock tick as they were written."""
         self._racy_since = 0
 
     def refresh(
@@ -67,14 +70,22 @@ class WorkTreeScan:
         self._resolver = resolver
         self.unlistable.clear()
         with self._descent.fresh():
-            for path in also:
-                if not is_out_of_bounds(path):
-                    self._adopt(path)
-
+            self._adopt_all(also)
             self._visit_folders()
             pending = self._changed_files()
 
         self._racy_since = started
+        return pending
+
+    def look_again(self, paths: Iterable[bytes]) -> list[TrackedFile]:
+        """Lists those of a few paths that must be read, new ones adopted; looks at no others."""
+        started = self._now_ns() - RACY_WINDOW_NS
+        with self._descent.fresh():
+            self._adopt_all(paths)
+            known = [file for path in paths if (file := self.table.files.get(path)) is not None]
+            pending = [file for file in known if self._is_news(file)]
+
+        self._racy_since = min(self._racy_since, started)
         return pending
 
     def remember(
@@ -86,61 +97,63 @@ class WorkTreeScan:
         permissions: int = 0,
     ) -> None:
         """Takes over what was read of a file after the scan that listed it."""
-        self._racy_files.discard(file.path)
         if signature is not None and signature.ctime_ns >= self._racy_since:
-            self._racy_files.add(file.path)
+            self._racy[file.slot] = file.path
+        else:
+            self._racy.pop(file.slot, None)
 
-        before = (file.git_mode, file.permissions, file.digest is None)
-        if before != (git_mode, permissions, digest is None):
-            self.table.outline += 1
-
-        file.hold(signature, digest, git_mode, permissions)
+        self.table.hold(file, signature, digest, git_mode, permissions)
 
     def is_settled(self, file: TrackedFile, status: os.stat_result) -> bool:
         """Tells whether the file still is what was read, as far as stat data can say."""
-        return file.signature == signature_of(status) and file.path not in self._racy_files
+        return file.slot not in self._racy and file.signature == signature_of(status)
 
-    def settled_files(self) -> list[TrackedFile]:
-        """Lists the files whose stat data can be believed by a later process."""
-        return [f for f in self.table.files.values() if f.path not in self._racy_files]
+    def settled_files(self) -> Iterator[TrackedFile]:
+        """Gives the files whose stat data can be believed by a later process."""
+        return (file for file in self.table.files.values() if file.slot not in self._racy)
 
-    def _visit_folders(self) -> None:
-        waiting = deque(self.table.folders.values())
-        while waiting:
-            folder = waiting.popleft()
-            if self.table.folders.get(folder.path) is not folder:
-                continue
+    def _adopt_all(self, paths: Iterable[bytes]) -> None:
+        for path in paths:
+            if not is_out_of_bounds(path):
+                self._adopt(path)
 
-            if self._must_list(folder):
-                waiting += self._list(folder)
-
-    def _must_list(self, folder: Folder) -> bool:
-        try:
-            status = os.lstat(folder.path or b".", dir_fd=self._descent.root)
-        except OSError as problem:
-            if problem.errno in GONE:
-                self.table.lose_folder(folder)
-                return False
-
-            return True
-
-        if not stat.S_ISDIR(status.st_mode):
-            self.table.lose_folder(folder)
+    def _is_news(self, file: TrackedFile) -> bool:
+        status = self._descent.status(file.path)
+        if status is None:
+            self.table.lose(file)
             return False
 
-        above = folder.parent.rules if folder.parent is not None else None
-        return (
-            folder.signature != signature_of(status)
-            or folder.inherited is not above
-            or (folder.ignore_file is not None and self._ignore_file_changed(folder))
-        )
+        return not self.is_settled(file, status)
+
+    def _visit_folders(self) -> None:
+        waiting = self._folders_to_list()
+        while waiting:
+            folder = waiting.popleft()
+            if self.table.folders.get(folder.path) is folder:
+                waiting += self._list(folder)
+
+    def _folders_to_list(self) -> deque[Folder]:
+        """Finds the folders that changed, or the rules in them; parents before children."""
+        known = {path or b".": folder.slot for path, folder in self.table.folders.items()}
+        differences = differing(self._descent.root, [(b"", known)], self.table.slots.block)
+        changed = {b"" if path == b"." else path for _, path, _ in differences}
+        changed |= {
+            folder.path
+            for folder in self.table.folders.values()
+            if folder.ignore_file is not None
+            and folder.path not in changed
+            and self._ignore_file_changed(folder)
+        }
+        # By depth: a folder's rules must be read before those that inherit them.
+        in_order = sorted(changed, key=lambda path: (path.count(b"/") + bool(path), path))
+        return deque(self.table.folders[path] for path in in_order)
 
     def _ignore_file_changed(self, folder: Folder) -> bool:
         status = self._descent.status(joined(folder.path, IGNORE_FILE))
         return status is None or signature_of(status) != folder.ignore_file
 
     def _list(self, folder: Folder) -> list[Folder]:
-        """Compares a folder's names with the known ones; gives the folders that are new."""
+        """Compares a folder's names with the known ones; gives the folders to list next."""
         self._descent.let_go()
         try:
             descriptor = self._descent.folder(folder.path)
@@ -169,7 +182,9 @@ class WorkTreeScan:
             folder.signature = None
 
         self._forget_unseen(folder, dict(found))
-        return [new for name, is_folder in found if (new := self._meet(folder, name, is_folder))]
+        met = [child for name, is_folder in found if (child := self._meet(folder, name, is_folder))]
+        heirs = [c for c in folder.folders.values() if c.inherited is not folder.rules]
+        return list(dict.fromkeys([*met, *heirs]))
 
     def _read_rules(self, folder: Folder, descriptor: int, has_rules: bool) -> None:
         above = folder.parent.rules if folder.parent is not None else None
@@ -190,8 +205,9 @@ class WorkTreeScan:
         def still_a_file(name: bytes) -> bool:
             return name in seen and (not seen[name] or is_reserved(name))
 
-        for file in [file for name, file in folder.files.items() if not still_a_file(name)]:
-            self.table.lose(file)
+        for file in self.table.files_in(folder):
+            if not still_a_file(file.name):
+                self.table.lose(file)
 
         for child in [child for name, child in folder.folders.items() if not seen.get(name)]:
             self.table.lose_folder(child)
@@ -204,7 +220,7 @@ class WorkTreeScan:
         path = joined(folder.path, name)
         if not is_folder or is_reserved(name):
             if name not in folder.files and self._is_new_member(folder, path, is_folder=is_folder):
-                self.table.track(path)
+                self.table.track_in(folder, name)
 
             return None
 
@@ -215,10 +231,11 @@ class WorkTreeScan:
             and not (folder.rules is not None and folder.rules.hide(path, is_folder=True))
         )
         if known is not None:
-            if known.is_watched != watched:
-                known.is_watched, known.signature = watched, None
+            if known.is_watched == watched:
+                return None
 
-            return None
+            known.is_watched, known.signature = watched, None
+            return known
 
         if not watched:
             return None
@@ -246,33 +263,30 @@ class WorkTreeScan:
             self.table.track(path)
 
     def _changed_files(self) -> list[TrackedFile]:
-        """Compares every tracked file's stat data; the one loop that runs for each of them."""
-        root, lstat, racy = self._descent.root, os.lstat, self._racy_files
-        pending: list[TrackedFile] = []
-        vanished: list[TrackedFile] = []
-        for file in self.table.files.values():
-            try:
-                status = lstat(file.path, dir_fd=root)
-            except OSError as problem:
-                (vanished if problem.errno in GONE else pending).append(file)
-                continue
+        """Compares every tracked file's stat data, and lists those that changed or may have."""
+        table = self.table
+        folders = [folder for folder in table.folders.values() if folder.files]
+        groups: list[Group] = [(folder.path, folder.files) for folder in folders]
+        found = differing(self._descent.root, groups, table.slots.block)
+        files = [(table.track_in(folders[number], name), error) for number, name, error in found]
+        del found
+        pending = [file for file, error in files if error not in GONE]
+        for file, error in files:
+            if error in GONE:
+                table.lose(file)
 
-            # The fields of a Signature, in place: naming them for each file doubles the cost.
-            seen = (
-                status.st_ctime_ns,
-                status.st_mtime_ns,
-                status.st_size,
-                status.st_ino,
-                status.st_mode,
-            )
-            if seen != file.signature or file.path in racy:
-                pending.append(file)
+        return pending + self._racy_files(but={file.slot for file in pending})
 
-        for file in vanished:
-            racy.discard(file.path)
-            self.table.lose(file)
+    def _racy_files(self, but: set[int]) -> list[TrackedFile]:
+        found: list[TrackedFile] = []
+        for slot, path in list(self._racy.items()):
+            file = self.table.files.get(path)
+            if file is None or file.slot != slot:
+                del self._racy[slot]
+            elif slot not in but:
+                found.append(file)
 
-        return pending
+        return found
 
 
 def _read_ignore_file(folder: int) -> tuple[Signature | None, bytes]:

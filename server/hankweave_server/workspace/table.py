@@ -9,67 +9,19 @@ Invariant: where a folder's `tree` is None, so is that of every folder above it.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
 
 from hankweave_server.workspace.names import joined, parent_of
+from hankweave_server.workspace.permissions import Kind, Permissions
 from hankweave_server.workspace.resolver import IgnoreRules
-
-
-class Signature(NamedTuple):
-    """Stat data that cannot all stay the same when content changes; ctime nobody can put back."""
-
-    ctime_ns: int
-    mtime_ns: int
-    size: int
-    inode: int
-    mode: int
-
-
-def signature_of(status: os.stat_result) -> Signature:
-    return Signature(
-        status.st_ctime_ns, status.st_mtime_ns, status.st_size, status.st_ino, status.st_mode
-    )
-
-
-class TrackedFile:
-    """One tracked path and what was last read there.
-
-    Without a signature the path must be read again; without a digest nothing of it was captured
-    (a socket, an unreadable file), and no git tree names it.
-    """
-
-    __slots__ = ("digest", "folder", "git_mode", "name", "path", "permissions", "signature")
-
-    def __init__(self, folder: Folder, name: bytes, path: bytes) -> None:
-        self.folder = folder
-        self.name = name
-        self.path = path
-        self.signature: Signature | None = None
-        self.digest: bytes | None = None
-        self.git_mode = 0
-        self.permissions = 0
-
-    def hold(
-        self,
-        signature: Signature | None,
-        digest: bytes | None = None,
-        git_mode: int = 0,
-        permissions: int = 0,
-    ) -> None:
-        """Takes over what was read; the trees above are written anew if git would see a change."""
-        if (self.digest, self.git_mode) != (digest, git_mode):
-            self.folder.touch()
-
-        self.signature, self.digest = signature, digest
-        self.git_mode, self.permissions = git_mode, permissions
+from hankweave_server.workspace.slots import Signature, Slots
 
 
 class Folder:
     """One folder on the way to tracked files, or one that must be watched for new ones."""
 
     __slots__ = (
+        "_slots",
         "files",
         "folders",
         "ignore_file",
@@ -82,18 +34,19 @@ class Folder:
         "parent",
         "path",
         "rules",
-        "signature",
+        "slot",
         "tree",
     )
 
-    def __init__(self, parent: Folder | None, name: bytes, path: bytes) -> None:
+    def __init__(self, parent: Folder | None, name: bytes, path: bytes, slots: Slots) -> None:
+        self._slots = slots
+        self.slot = slots.take()
         self.parent = parent
         self.name = name
         self.path = path
-        self.files: dict[bytes, TrackedFile] = {}
+        self.files: dict[bytes, int] = {}
+        """The slots of the tracked files in it, by name."""
         self.folders: dict[bytes, Folder] = {}
-        self.signature: Signature | None = None
-        """None when the folder must be listed."""
         self.mode = 0
         self.is_empty = False
         self.is_wanted = False
@@ -106,6 +59,33 @@ class Folder:
         self.tree: bytes | None = None
         """The git tree of what is captured below; empty bytes when that is nothing."""
 
+    @property
+    def signature(self) -> Signature | None:
+        """None when the folder must be listed."""
+        return self._slots.signature(self.slot)
+
+    @signature.setter
+    def signature(self, signature: Signature | None) -> None:
+        self._slots.sign(self.slot, signature)
+
+    def captured(self) -> Iterator[tuple[bytes, int, int, bytes]]:
+        """Gives name, git mode, permissions and digest of the captured files in it."""
+        for name, slot in self.files.items():
+            git_mode, permissions, digest = self._slots.captured(slot)
+            if git_mode:
+                yield name, git_mode, permissions, digest
+
+    def tracked_below(self) -> int:
+        """Counts the tracked files in it and in the folders below."""
+        count = 0
+        waiting = [self]
+        while waiting:
+            folder = waiting.pop()
+            count += len(folder.files)
+            waiting += folder.folders.values()
+
+        return count
+
     def touch(self) -> None:
         """Says that something captured below has changed."""
         folder: Folder | None = self
@@ -114,13 +94,67 @@ class Folder:
             folder = folder.parent
 
 
+class TrackedFile:
+    """One tracked path and what was last read there; a view, valid while the path is tracked.
+
+    Without a signature the path must be read again; without a digest nothing of it was captured
+    (a socket, an unreadable file), and no git tree names it.
+    """
+
+    __slots__ = ("_slots", "folder", "name", "slot")
+
+    def __init__(self, folder: Folder, name: bytes, slot: int, slots: Slots) -> None:
+        self._slots = slots
+        self.folder = folder
+        self.name = name
+        self.slot = slot
+
+    @property
+    def path(self) -> bytes:
+        return joined(self.folder.path, self.name)
+
+    @property
+    def signature(self) -> Signature | None:
+        return self._slots.signature(self.slot)
+
+    @property
+    def captured(self) -> tuple[int, int, bytes]:
+        """Git mode, permissions and digest; the mode is 0 where nothing was captured."""
+        return self._slots.captured(self.slot)
+
+
+class TrackedFiles(Mapping[bytes, TrackedFile]):
+    """The tracked files of a table by path."""
+
+    def __init__(self, folders: Mapping[bytes, Folder], slots: Slots) -> None:
+        self._folders = folders
+        self._slots = slots
+        self.count = 0
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[bytes]:
+        for folder in self._folders.values():
+            above = folder.path + b"/" if folder.path else b""
+            for name in folder.files:
+                yield above + name
+
+    def __getitem__(self, path: bytes) -> TrackedFile:
+        above, _, name = path.rpartition(b"/")
+        folder = self._folders[above]
+        return TrackedFile(folder, name, folder.files[name], self._slots)
+
+
 class Table:
     """All tracked files and folders, parents before children."""
 
     def __init__(self) -> None:
-        self.top = Folder(None, b"", b"")
+        self.slots = Slots()
+        self.top = Folder(None, b"", b"", self.slots)
         self.folders: dict[bytes, Folder] = {b"": self.top}
-        self.files: dict[bytes, TrackedFile] = {}
+        self.files = TrackedFiles(self.folders, self.slots)
+        self.permissions = Permissions()
         self.empty_members: set[bytes] = set()
         """Empty folders of the last checkpoint: tracked until they are gone, as files are."""
         self.gone: set[bytes] = set()
@@ -139,7 +173,7 @@ class Table:
         for path in reversed(missing):
             # Touch first: the new folder has no tree, so that a later touch would stop at it.
             folder.touch()
-            child = Folder(folder, path.rpartition(b"/")[2], path)
+            child = Folder(folder, path.rpartition(b"/")[2], path, self.slots)
             folder.folders[child.name] = child
             self.folders[path] = folder = child
 
@@ -147,14 +181,46 @@ class Table:
 
     def track(self, path: bytes) -> TrackedFile:
         """Gives the tracked file of that path; a new one waits to be read."""
-        known = self.files.get(path)
-        if known is not None:
-            return known
+        above, _, name = path.rpartition(b"/")
+        return self.track_in(self.folders.get(above) or self.add_folder(above), name)
 
-        folder = self.add_folder(parent_of(path))
-        name = path.rpartition(b"/")[2]
-        file = folder.files[name] = self.files[path] = TrackedFile(folder, name, path)
-        return file
+    def track_in(self, folder: Folder, name: bytes) -> TrackedFile:
+        """Gives the tracked file of that name in a folder of the table."""
+        slot = folder.files.get(name)
+        if slot is None:
+            slot = folder.files[name] = self.slots.take()
+            self.files.count += 1
+
+        return TrackedFile(folder, name, slot, self.slots)
+
+    def hold(
+        self,
+        file: TrackedFile,
+        signature: Signature | None,
+        digest: bytes | None = None,
+        git_mode: int = 0,
+        permissions: int = 0,
+    ) -> None:
+        """Takes over what was read; the trees above are written anew if git would see a change."""
+        mode_before, permissions_before, digest_before = self.slots.captured(file.slot)
+        if digest is None:
+            digest, git_mode, permissions = bytes(len(digest_before)), 0, 0
+
+        if (mode_before, digest_before) != (git_mode, digest):
+            file.folder.touch()
+
+        if (mode_before, permissions_before) != (git_mode, permissions):
+            self.outline += 1
+            before, after = (mode_before, permissions_before), (git_mode, permissions)
+            self.permissions.change(lambda: file.path, before, after)
+
+        self.slots.sign(file.slot, signature)
+        self.slots.capture(file.slot, git_mode, permissions, digest)
+
+    def holds(self, file: TrackedFile) -> bool:
+        """Tells whether the path is tracked still, and by the same entry."""
+        is_there = self.folders.get(file.folder.path) is file.folder
+        return is_there and file.folder.files.get(file.name) == file.slot
 
     def drop(self, file: TrackedFile) -> None:
         """Tracks the path no longer; its folder is listed again, as the patterns may want it."""
@@ -168,7 +234,10 @@ class Table:
 
     def _remove(self, file: TrackedFile) -> None:
         self.outline += 1
-        del self.files[file.path]
+        git_mode, permissions, _ = self.slots.captured(file.slot)
+        self.permissions.change(lambda: file.path, (git_mode, permissions), (0, 0))
+        self.slots.give_back(file.slot)
+        self.files.count -= 1
         del file.folder.files[file.name]
         file.folder.touch()
 
@@ -183,11 +252,25 @@ class Table:
             lost = waiting.pop()
             waiting += lost.folders.values()
             del self.folders[lost.path]
-            for file in list(lost.files.values()):
+            self.slots.give_back(lost.slot)
+            for file in self.files_in(lost):
                 self.lose(file)
 
         del folder.parent.folders[folder.name]
         folder.parent.touch()
+
+    def permissions_of_files(self) -> tuple[Mapping[int, int], Mapping[bytes, int]]:
+        """Gives the commonest permissions of each git mode, and by path all others."""
+
+        def everything() -> Iterator[tuple[bytes, Kind]]:
+            for folder in self.folders.values():
+                for name, git_mode, permissions, _ in folder.captured():
+                    yield joined(folder.path, name), (git_mode, permissions)
+
+        return self.permissions.settled(everything)
+
+    def files_in(self, folder: Folder) -> list[TrackedFile]:
+        return [TrackedFile(folder, name, slot, self.slots) for name, slot in folder.files.items()]
 
     def list_again(self, folders: Iterable[Folder]) -> None:
         for folder in folders:

@@ -16,7 +16,12 @@ import pytest
 
 from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_server.checkpoints.engine import CheckpointEngine
-from hankweave_server.checkpoints.model import CheckpointMade, CheckpointRequest, RestoreReport
+from hankweave_server.checkpoints.model import (
+    CheckpointMade,
+    CheckpointRequest,
+    RestorePlan,
+    RestoreReport,
+)
 from hankweave_server.layout import Layout
 
 RUN = RunId("1736000000000-abc123-def456")
@@ -102,6 +107,7 @@ class Lab:
         patterns: tuple[str, ...] = EVERYTHING,
         *,
         also: frozenset[bytes] = frozenset(),
+        before: RestorePlan | None = None,
         run: RunId = RUN,
         codon: str | None = "build",
         name: str = "Build it",
@@ -122,6 +128,7 @@ class Lab:
             label=label,
             patterns=patterns,
             also=also,
+            before=before,
         )
 
     def checkpoint(self, *patterns: str, **details: object) -> CheckpointMade:
@@ -137,9 +144,7 @@ class Lab:
     ) -> RestoreReport:
         """Plan, safety checkpoint, restore, detach: the daemon's order."""
         plan = self.engine.plan_restore(target, patterns, paths)
-        safety = self.engine.checkpoint(
-            self.request("safety", patterns, also=plan.touched, codon=None)
-        )
+        safety = self.engine.checkpoint(self.request("safety", patterns, before=plan, codon=None))
         report = self.engine.restore(target, safety.sha, paths, keep)
         if paths is None:
             self.engine.detach(target)

@@ -13,7 +13,8 @@ from hankweave_server.workspace.descent import Descent
 from hankweave_server.workspace.names import is_out_of_bounds, is_reserved, is_within
 from hankweave_server.workspace.resolver import UnifiedFileResolver
 from hankweave_server.workspace.scan import RACY_WINDOW_NS, WorkTreeScan
-from hankweave_server.workspace.table import Table, signature_of
+from hankweave_server.workspace.slots import signature_of
+from hankweave_server.workspace.table import Table
 
 EVERYTHING = UnifiedFileResolver(["**"])
 FAR_AHEAD = 10_000_000_000  # Ten seconds: long after every write of the test.

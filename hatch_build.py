@@ -1,0 +1,53 @@
+"""Builds the optional helper in C where a compiler and Python's headers are at hand.
+
+Without them the same work is done in Python (server/hankweave_server/workspace/differing.py), only
+slower, so that nothing that goes wrong here may stop an installation.
+"""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+PACKAGE = "server/hankweave_server/workspace"
+MODULE = "_differing"
+
+
+class HelperInC(BuildHookInterface):  # type: ignore[type-arg]
+    """Compiles the helper beside its source, and puts it into the wheel."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if self.target_name != "wheel" or not sys.platform.startswith("linux"):
+            return
+
+        built = Path(self.root, PACKAGE, f"{MODULE}.abi3.so")
+        if not _compile(Path(self.root, PACKAGE, f"{MODULE}.c"), built):
+            built.unlink(missing_ok=True)
+            return
+
+        if version != "editable":
+            build_data["force_include"][str(built)] = f"hankweave_server/workspace/{built.name}"
+            build_data["pure_python"] = False
+            build_data["tag"] = f"cp311-abi3-{_platform()}"
+
+
+def _compile(source: Path, built: Path) -> bool:
+    compiler = shlex.split(sysconfig.get_config_var("CC") or "cc")
+    headers = sysconfig.get_path("include")
+    options = ["-O2", "-fPIC", "-shared", "-pthread", f"-I{headers}", str(source), "-o", str(built)]
+    try:
+        done = subprocess.run([*compiler, *options], capture_output=True, check=False, timeout=120)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+    return done.returncode == 0
+
+
+def _platform() -> str:
+    return sysconfig.get_platform().replace("-", "_").replace(".", "_")

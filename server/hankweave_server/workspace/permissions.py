@@ -1,0 +1,72 @@
+"""Counts the permissions of the captured files, and knows by name those that are not usual.
+
+A checkpoint records the usual permissions of a kind once and the others by path. Nearly all files
+have the usual ones, so that both can be kept up to date as files come and go, without a walk.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+
+Kind = tuple[int, int]
+"""Git mode and permissions; git mode 0 stands for nothing captured."""
+
+USUAL: Mapping[int, int] = {0o100644: 0o644, 0o100755: 0o755, 0o120000: 0o777}
+"""What git restores a file, a program and a link to."""
+
+
+class Permissions:
+    """The permissions of all captured files of a table."""
+
+    def __init__(self) -> None:
+        self._usual = dict(USUAL)
+        self._counts: Counter[Kind] = Counter()
+        self._unusual: dict[bytes, Kind] = {}
+
+    @property
+    def files(self) -> int:
+        """How many files are captured."""
+        return self._counts.total()
+
+    def change(self, path: Callable[[], bytes], before: Kind, after: Kind) -> None:
+        """Notes that the file of that path was of one kind and is of another now."""
+        if before == after:
+            return
+
+        if before[0]:
+            self._counts[before] -= 1
+            if self._is_unusual(before):
+                del self._unusual[path()]
+
+        if after[0]:
+            self._counts[after] += 1
+            if self._is_unusual(after):
+                self._unusual[path()] = after
+
+    def settled(
+        self, everything: Callable[[], Iterable[tuple[bytes, Kind]]]
+    ) -> tuple[Mapping[int, int], Mapping[bytes, int]]:
+        """Gives the commonest permissions of each git mode, and by path all others.
+
+        `everything` lists the captured files; it is asked only when another one is commonest now.
+        """
+        usual = {git_mode: self._commonest(git_mode) for git_mode in USUAL}
+        if usual != self._usual:
+            self._usual = usual
+            self._unusual = {path: kind for path, kind in everything() if self._is_unusual(kind)}
+
+        return usual, {path: permissions for path, (_, permissions) in self._unusual.items()}
+
+    def _is_unusual(self, kind: Kind) -> bool:
+        git_mode, permissions = kind
+        return self._usual[git_mode] != permissions
+
+    def _commonest(self, git_mode: int) -> int:
+        """Prefers git's own where it is as common as any other."""
+        best = USUAL[git_mode]
+        for (mode, permissions), count in self._counts.items():
+            if mode == git_mode and count > self._counts[(git_mode, best)]:
+                best = permissions
+
+        return best

@@ -1,0 +1,195 @@
+"""Comparing many paths with the disk: the helper in C and the loop in Python give one answer."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+import sysconfig
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hankweave_server.workspace.differing import DIFFERS, differing_in_python, native
+from hankweave_server.workspace.slots import STRIDE, Slots, signature_of
+
+COMPARISONS = {"python": differing_in_python}
+if native is not None:
+    COMPARISONS["native"] = lambda root, groups, block: native.differing(
+        root, groups, block, STRIDE
+    )
+
+
+@pytest.fixture(params=COMPARISONS)
+def differing(request):
+    """Each of the two ways to compare."""
+    return COMPARISONS[request.param]
+
+
+@pytest.fixture
+def root(tmp_path):
+    """The descriptor of an empty folder."""
+    descriptor = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    yield descriptor
+    os.close(descriptor)
+
+
+def known(slots: Slots, root: int, path: bytes) -> int:
+    """Signs a slot with what is at the path now."""
+    slot = slots.take()
+    slots.sign(slot, signature_of(os.lstat(path, dir_fd=root)))
+    return slot
+
+
+def test_the_helper_in_c_is_built_wherever_a_compiler_is():
+    """An installation with a compiler and Python's headers has the quick way."""
+    headers = os.path.join(sysconfig.get_path("include"), "Python.h")
+    if not os.path.exists(headers) or subprocess.run(["sh", "-c", "command -v cc gcc"]).returncode:
+        pytest.skip("no compiler, or no headers of Python")
+
+    assert native is not None
+
+
+def test_what_is_as_known_is_not_listed(differing, root, tmp_path):
+    """A path whose stat data is the signature is passed over, a link that leads nowhere too."""
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "a").write_text("1")
+    (tmp_path / "link").symlink_to("nowhere")
+    slots = Slots()
+    groups = [
+        (b"d", {b"a": known(slots, root, b"d/a")}),
+        (b"", {b"link": known(slots, root, b"link")}),
+    ]
+
+    assert differing(root, groups, slots.block) == []
+
+
+def test_each_change_is_listed_with_its_group_and_in_order(differing, root, tmp_path):
+    """Content, time, mode, inode and kind are each enough."""
+    names = [b"content", b"time", b"mode", b"inode", b"kind", b"same"]
+    slots = Slots()
+    for name in names:
+        (tmp_path / os.fsdecode(name)).write_text("1")
+
+    groups = [(b"", {name: known(slots, root, name) for name in names})]
+    (tmp_path / "content").write_text("22")
+    os.utime(tmp_path / "time", ns=(1, 1))
+    (tmp_path / "mode").chmod(0o600)
+    (tmp_path / "new").write_text("1")
+    os.replace(tmp_path / "new", tmp_path / "inode")
+    (tmp_path / "kind").unlink()
+    (tmp_path / "kind").mkdir()
+
+    expected = [(0, name, DIFFERS) for name in names if name != b"same"]
+    assert differing(root, groups, slots.block) == expected
+
+
+def test_a_path_that_cannot_be_looked_at_is_listed_with_the_reason(differing, root, tmp_path):
+    """Gone, behind a file, behind a loop of links, and longer than the kernel takes."""
+    (tmp_path / "file").write_text("1")
+    (tmp_path / "loop").symlink_to("loop")
+    slots = Slots()
+    one = slots.take()
+    groups = [
+        (b"", {b"gone": one}),
+        (b"file", {b"a": one}),
+        (b"loop", {b"a": one}),
+        (b"/".join([b"d" * 200] * 25), {b"a": one}),
+        (b"", {b"n" * 300: one}),
+    ]
+
+    reasons = [reason for _, _, reason in differing(root, groups, slots.block)]
+    assert reasons == [
+        errno.ENOENT,
+        errno.ENOTDIR,
+        errno.ELOOP,
+        errno.ENAMETOOLONG,
+        errno.ENAMETOOLONG,
+    ]
+
+
+def test_a_slot_without_a_signature_differs_from_everything(differing, root, tmp_path):
+    """What must be read again is always listed."""
+    (tmp_path / "a").write_text("1")
+    slots = Slots()
+    slot = known(slots, root, b"a")
+    slots.sign(slot, None)
+
+    assert differing(root, [(b"", {b"a": slot})], slots.block) == [(0, b"a", DIFFERS)]
+
+
+def test_thousands_of_paths_are_listed_in_their_order(differing, root, tmp_path):
+    """Several threads share the work, and nobody sees it in the answer."""
+    slots = Slots()
+    names = [b"%05d" % number for number in range(5000)]
+    for name in names:
+        (tmp_path / os.fsdecode(name)).touch()
+
+    groups = [(b"", {name: known(slots, root, name) for name in names})]
+    for name in names[::7]:
+        os.chmod(tmp_path / os.fsdecode(name), 0o600)
+
+    assert [name for _, name, _ in differing(root, groups, slots.block)] == names[::7]
+
+
+name = st.binary(min_size=1, max_size=8).filter(lambda n: n not in (b".", b"..") and b"/" not in n)
+tree = st.lists(
+    st.tuples(name.filter(lambda n: b"\0" not in n), st.sampled_from("afdlx")), max_size=20
+)
+
+
+@pytest.mark.skipif(len(COMPARISONS) < 2, reason="the helper in C is not built here")
+@settings(max_examples=60, deadline=None)
+@given(tree=tree, changes=st.lists(st.integers(0, 19), max_size=5))
+def test_both_ways_give_the_same_answer(tree, changes, tmp_path_factory):
+    """Whatever names there are, and whatever became of them."""
+    folder = tmp_path_factory.mktemp("tree")
+    root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    slots, names = Slots(), {}
+    for name, kind in tree:
+        path = os.path.join(os.fsencode(folder), name)
+        if os.path.lexists(path):
+            continue
+
+        if kind == "d":
+            os.mkdir(path)
+        elif kind == "l":
+            os.symlink(b"x", path)
+        elif kind != "x":
+            with open(path, "wb") as stream:
+                stream.write(name)
+
+        names[name] = slots.take() if kind == "x" else known(slots, root, name)
+
+    for number in changes:
+        if number < len(names):
+            slots.sign(list(names.values())[number], None)
+
+    try:
+        answers = [way(root, [(b"", names)], slots.block) for way in COMPARISONS.values()]
+        assert answers[0] == answers[1]
+    finally:
+        os.close(root)
+
+
+@pytest.mark.skipif(len(COMPARISONS) < 2, reason="the helper in C is not built here")
+def test_the_helper_refuses_what_would_lead_it_out_of_the_block(root):
+    """A slot that is not in the block is an error, not a reading of other memory."""
+    refused = COMPARISONS["native"]
+    slots = Slots()
+    slots.take()
+
+    for slot in (1, -1, sys.maxsize):
+        with pytest.raises(IndexError):
+            refused(root, [(b"", {b"a": slot})], slots.block)
+
+    with pytest.raises(TypeError):
+        refused(root, [(b"", {"a": 0})], slots.block)
+
+    with pytest.raises(TypeError):
+        refused(root, [("", {b"a": 0})], slots.block)
+
+    with pytest.raises(TypeError):
+        refused(root, [7], slots.block)
