@@ -1,0 +1,80 @@
+"""Checkpoints that the first version made: whatever changed since, they are read as they were.
+
+`data/first_version.tar.xz` is the repository that version 0.1.0 left after five checkpoints and a
+rollback, with its scan cache; `first_version.json` is what its work tree held at each of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hankweave_protocol.ids import Sha
+from support.checkpointing import EngineDoor, witness
+from support.work_tree import write
+
+DATA = Path(__file__).parent / "data"
+CHECKPOINTS: list[dict[str, Any]] = json.loads((DATA / "first_version.json").read_text())
+
+
+@pytest.fixture
+async def door(tmp_path):
+    """An execution whose shadow repository is the old one, opened by this version."""
+    root = tmp_path / "place" / "execution"
+    (root / ".hankweave").mkdir(parents=True, mode=0o700)
+    with tarfile.open(DATA / "first_version.tar.xz") as archive:
+        archive.extractall(root / ".hankweave", filter="tar")
+
+    door = EngineDoor(root)
+    await door.begin()
+    yield door
+    await door.end()
+
+
+def held(door: EngineDoor) -> dict[str, list[Any]]:
+    picture = door.tree.picture()
+    return {os.fsdecode(p): [s.kind, s.permissions, s.content.hex()] for p, s in picture.items()}
+
+
+def test_every_old_checkpoint_is_listed(door):
+    """Its own five, and the safety checkpoint of its rollback."""
+    listed = list(door.engine.commits())
+
+    assert {made["sha"] for made in CHECKPOINTS} <= {facts.sha for facts in listed}
+    assert [facts.kind for facts in listed].count("safety") == 1
+    assert len(listed) == len(CHECKPOINTS) + 1
+
+
+def test_every_old_checkpoint_verifies(door):
+    """Down to each blob, for us and for git."""
+    assert door.engine.fsck() == {}
+    witness(door.layout).run("fsck", "--strict")
+
+
+@pytest.mark.parametrize("number", range(len(CHECKPOINTS)))
+async def test_every_old_checkpoint_is_restored_exactly(door, number):
+    """Content, links, permissions, odd names and empty folders, into an empty work tree."""
+    made = CHECKPOINTS[number]
+    await door.rollback(made["sha"])
+
+    assert held(door) == made["tree"]
+
+
+async def test_old_history_is_continued(door):
+    """A new checkpoint has the last old one as its parent, and both can be gone back to."""
+    last = CHECKPOINTS[-1]
+    await door.rollback(last["sha"])
+    door.tree.apply(write("new", b"of today"))
+    made = await door.checkpoint()
+
+    facts = door.engine.facts(Sha(made.sha))
+    assert last["sha"] in {facts.parents[0], *(f.sha for f in door.engine.commits())}
+    await door.rollback(CHECKPOINTS[0]["sha"])
+    assert held(door) == CHECKPOINTS[0]["tree"]
+    await door.rollback(made.sha)
+    assert held(door) == {**last["tree"], "new": held(door)["new"]}
