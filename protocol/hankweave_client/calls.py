@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from hankweave_protocol.commands import (
     CheckpointCreate,
+    CheckpointDiff,
+    CheckpointPin,
+    CheckpointReadFile,
     CodonForceStop,
     CodonNext,
     CodonRedo,
     CodonSkip,
     CodonStart,
     CommandData,
+    Comparison,
+    EventsQuery,
+    ExecutionBranch,
     GetServerStatus,
     GetState,
     HistorySync,
@@ -20,21 +26,36 @@ from hankweave_protocol.commands import (
     OnRunning,
     Ping,
     PingBroadcast,
+    ReplayView,
     RollbackPreview,
+    RollbackRedo,
     RollbackToCheckpoint,
     RollbackToCodon,
     RollbackToLastSuccess,
+    RollbackUndo,
     ServerForceShutdown,
     ServerShutdown,
+    StoreFsck,
+    StoreGc,
 )
 from hankweave_protocol.ids import CodonId, RunId
+from hankweave_protocol.queries import EventsPage, Moment, Order, Reduction, Where
 from hankweave_protocol.records import (
     CheckpointKind,
     CheckpointRecord,
     CodonCheckpointType,
     RollbackReport,
 )
-from hankweave_protocol.replies import CheckpointPage, ServerStatus
+from hankweave_protocol.replies import (
+    BranchMade,
+    CheckpointPage,
+    DiffPage,
+    FileRange,
+    FsckReport,
+    GcReport,
+    PastView,
+    ServerStatus,
+)
 from hankweave_protocol.state import State
 
 T = TypeVar("T")
@@ -100,18 +121,114 @@ class Calls(ABC):
         command = ListCheckpoints(run_id=run_id, kinds=kinds, limit=limit, cursor=cursor)
         return await self.ask(command, CheckpointPage)
 
+    async def pin_checkpoint(
+        self,
+        checkpoint_sha: str,
+        name: str | None = None,
+        *,
+        pinned: bool = True,
+        expected_run_id: RunId | None = None,
+    ) -> CheckpointRecord:
+        """Keeps a checkpoint for good, or with `pinned` false lets it go."""
+        command = CheckpointPin(
+            checkpoint_sha=checkpoint_sha,
+            name=name,
+            pinned=pinned,
+            expected_run_id=expected_run_id,
+        )
+        return await self.ask(command, CheckpointRecord)
+
+    async def collect_garbage(
+        self,
+        *,
+        dry_run: bool = False,
+        max_age_seconds: int | None = None,
+        max_count: int | None = None,
+        max_bytes: int | None = None,
+        kinds: tuple[CheckpointKind, ...] | None = None,
+        expected_run_id: RunId | None = None,
+    ) -> GcReport:
+        """Prunes checkpoints beyond the limits and packs the store; no limit prunes nothing."""
+        command = StoreGc(
+            dry_run=dry_run,
+            max_age_seconds=max_age_seconds,
+            max_count=max_count,
+            max_bytes=max_bytes,
+            kinds=kinds,
+            expected_run_id=expected_run_id,
+        )
+        return await self.ask(command, GcReport)
+
+    async def check_store(self) -> FsckReport:
+        """Has every checkpoint read down to each blob."""
+        return await self.ask(StoreFsck(), FsckReport)
+
+    async def diff(
+        self,
+        from_sha: str,
+        to_sha: str | None = None,
+        *,
+        paths: tuple[str, ...] | None = None,
+        patch: bool = False,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> DiffPage:
+        """Compares two checkpoints, or without `to_sha` a checkpoint and the work tree."""
+        command = CheckpointDiff(
+            from_sha=from_sha, to_sha=to_sha, paths=paths, patch=patch, limit=limit, cursor=cursor
+        )
+        return await self.ask(command, DiffPage)
+
+    async def read_file(
+        self, checkpoint_sha: str, path: str, *, offset: int = 0, length: int | None = None
+    ) -> FileRange:
+        """Reads a file of a checkpoint; one of more than MAX_RANGE bytes wants a `length`."""
+        command = CheckpointReadFile(
+            checkpoint_sha=checkpoint_sha, path=path, offset=offset, length=length
+        )
+        return await self.ask(command, FileRange)
+
+    async def replay(
+        self,
+        checkpoint_sha: str | None = None,
+        *,
+        seq: int | None = None,
+        paths: tuple[str, ...] | None = None,
+        compare: tuple[Comparison, ...] = (),
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> PastView:
+        """Shows the moment of a checkpoint, or the one right after an event."""
+        command = ReplayView(
+            checkpoint_sha=checkpoint_sha,
+            seq=seq,
+            paths=paths,
+            compare=compare,
+            limit=limit,
+            cursor=cursor,
+        )
+        return await self.ask(command, PastView)
+
     async def roll_back_to_checkpoint(
         self,
         checkpoint_sha: str,
         *,
         auto_restart: bool = False,
         on_running: OnRunning = "refuse",
+        paths: tuple[str, ...] | None = None,
+        keep_edits: bool = False,
+        rewind_memory: bool = False,
+        reason: str | None = None,
         expected_run_id: RunId | None = None,
     ) -> RollbackReport:
         command = RollbackToCheckpoint(
             checkpoint_sha=checkpoint_sha,
             auto_restart=auto_restart,
             on_running=on_running,
+            paths=paths,
+            keep_edits=keep_edits,
+            rewind_memory=rewind_memory,
+            reason=reason,
             expected_run_id=expected_run_id,
         )
         return await self.ask(command, RollbackReport)
@@ -123,6 +240,10 @@ class Calls(ABC):
         *,
         auto_restart: bool = False,
         on_running: OnRunning = "refuse",
+        paths: tuple[str, ...] | None = None,
+        keep_edits: bool = False,
+        rewind_memory: bool = False,
+        reason: str | None = None,
         expected_run_id: RunId | None = None,
     ) -> RollbackReport:
         command = RollbackToCodon(
@@ -130,6 +251,10 @@ class Calls(ABC):
             checkpoint_type=checkpoint_type,
             auto_restart=auto_restart,
             on_running=on_running,
+            paths=paths,
+            keep_edits=keep_edits,
+            rewind_memory=rewind_memory,
+            reason=reason,
             expected_run_id=expected_run_id,
         )
         return await self.ask(command, RollbackReport)
@@ -139,10 +264,54 @@ class Calls(ABC):
         *,
         auto_restart: bool = False,
         on_running: OnRunning = "refuse",
+        paths: tuple[str, ...] | None = None,
+        keep_edits: bool = False,
+        rewind_memory: bool = False,
+        reason: str | None = None,
         expected_run_id: RunId | None = None,
     ) -> RollbackReport:
         command = RollbackToLastSuccess(
-            auto_restart=auto_restart, on_running=on_running, expected_run_id=expected_run_id
+            auto_restart=auto_restart,
+            on_running=on_running,
+            paths=paths,
+            keep_edits=keep_edits,
+            rewind_memory=rewind_memory,
+            reason=reason,
+            expected_run_id=expected_run_id,
+        )
+        return await self.ask(command, RollbackReport)
+
+    async def undo(
+        self,
+        *,
+        on_running: OnRunning = "refuse",
+        keep_edits: bool = False,
+        reason: str | None = None,
+        expected_run_id: RunId | None = None,
+    ) -> RollbackReport:
+        """Takes the last rollback back: files, and the place in the plan."""
+        command = RollbackUndo(
+            on_running=on_running,
+            keep_edits=keep_edits,
+            reason=reason,
+            expected_run_id=expected_run_id,
+        )
+        return await self.ask(command, RollbackReport)
+
+    async def redo(
+        self,
+        *,
+        on_running: OnRunning = "refuse",
+        keep_edits: bool = False,
+        reason: str | None = None,
+        expected_run_id: RunId | None = None,
+    ) -> RollbackReport:
+        """Takes the last undo back."""
+        command = RollbackRedo(
+            on_running=on_running,
+            keep_edits=keep_edits,
+            reason=reason,
+            expected_run_id=expected_run_id,
         )
         return await self.ask(command, RollbackReport)
 
@@ -152,12 +321,34 @@ class Calls(ABC):
         checkpoint_sha: str | None = None,
         codon_id: CodonId | None = None,
         checkpoint_type: CodonCheckpointType | None = None,
+        direction: Literal["undo", "redo"] | None = None,
+        paths: tuple[str, ...] | None = None,
+        keep_edits: bool = False,
+        patch: bool = False,
     ) -> RollbackReport:
-        """Says what a rollback would do; without a target, one to the last success."""
+        """Says what a rollback would do; without a target, one to the last success.
+
+        `direction` asks for what `undo` or `redo` would do, `patch` for unified diffs.
+        """
         command = RollbackPreview(
-            checkpoint_sha=checkpoint_sha, codon_id=codon_id, checkpoint_type=checkpoint_type
+            checkpoint_sha=checkpoint_sha,
+            codon_id=codon_id,
+            checkpoint_type=checkpoint_type,
+            direction=direction,
+            paths=paths,
+            keep_edits=keep_edits,
+            patch=patch,
         )
         return await self.ask(command, RollbackReport)
+
+    async def branch(
+        self, checkpoint_sha: str, *, path: str | None = None, expected_run_id: RunId | None = None
+    ) -> BranchMade:
+        """Makes a new execution from a checkpoint; `path` is where, on the server's machine."""
+        command = ExecutionBranch(
+            checkpoint_sha=checkpoint_sha, path=path, expected_run_id=expected_run_id
+        )
+        return await self.ask(command, BranchMade)
 
     async def ping(self) -> None:
         """Returns when the server has answered; its `pong` stands among the events."""
@@ -169,6 +360,37 @@ class Calls(ABC):
     async def sync_history(self, since_seq: int = 0) -> None:
         """Has the journal sent as `history.batch` events, before this returns."""
         await self.send(HistorySync(since_seq=since_seq))
+
+    async def query_events(
+        self,
+        *,
+        where: Where | None = None,
+        since: Moment | None = None,
+        until: Moment | None = None,
+        caused_by: int | str | None = None,
+        descendants_of: int | str | None = None,
+        ancestors_of: int | None = None,
+        select: tuple[str, ...] | None = None,
+        order_by: Order | tuple[Order, ...] | None = None,
+        reduce: Reduction | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> EventsPage:
+        """Asks the journal; a page with a cursor has a next one."""
+        command = EventsQuery(
+            where=where,
+            since=since,
+            until=until,
+            caused_by=caused_by,
+            descendants_of=descendants_of,
+            ancestors_of=ancestors_of,
+            select=select,
+            order_by=order_by,
+            reduce=reduce,
+            limit=limit,
+            cursor=cursor,
+        )
+        return await self.ask(command, EventsPage)
 
     async def state(self) -> State:
         return await self.ask(GetState(), State)

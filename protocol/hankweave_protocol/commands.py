@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from hankweave_protocol.ids import CodonId, CommandId, RunId
+from hankweave_protocol.queries import Moment, Order, Reduction, Where
 from hankweave_protocol.records import CheckpointKind, CodonCheckpointType
 from hankweave_protocol.shapes import Registry, Typed, Value
+
+MAX_RANGE = 512 * 1024
+"""Bytes of a file in one answer."""
 
 
 class CommandData(Typed):
@@ -30,7 +34,14 @@ class Command(Value):
     data: CommandData
 
 
-OnRunning = Literal["refuse", "stop"]
+OnRunning = Literal["refuse", "stop", "pause"]
+"""What a rollback does about a running codon: nothing at all, end it, or freeze it meanwhile."""
+
+LONGEST_AGE_SECONDS = 1_000 * 366 * 86_400
+"""A thousand years: a moment before that is none that a clock can say."""
+
+Paths = tuple[Annotated[str, Meta(min_length=1)], ...]
+"""Files and folders of the work tree, relative to it."""
 
 
 class CodonStart(CommandData):
@@ -89,11 +100,106 @@ class CheckpointCreate(CommandData):
     expected_run_id: RunId | None = None
 
 
+Comparison = Literal["previous", "now"]
+"""What a view is compared with: the checkpoint it was made upon, or the work tree."""
+
+
+class LookCommand(CommandData):
+    """What only looks: answered to everybody, and even during a rollback."""
+
+    MUTATES: ClassVar[bool] = False
+    DURING_ROLLBACK: ClassVar[bool] = True
+
+
+class CheckpointDiff(LookCommand, kw_only=True):
+    """Compares two checkpoints, or without `to` a checkpoint and the work tree."""
+
+    TYPE: ClassVar[str] = "checkpoint.diff"
+    from_sha: str = field(name="from")
+    to_sha: str | None = field(name="to", default=None)
+    paths: tuple[str, ...] | None = None
+    """Files or folders; absent: all."""
+    patch: bool = False
+    limit: Annotated[int, Meta(ge=1)] | None = None
+    cursor: str | None = None
+
+
+class CheckpointReadFile(LookCommand, kw_only=True):
+    """Reads a file of a checkpoint, or a range of its bytes."""
+
+    TYPE: ClassVar[str] = "checkpoint.readFile"
+    checkpoint_sha: str
+    path: str
+    offset: Annotated[int, Meta(ge=0)] = 0
+    length: Annotated[int, Meta(ge=1, le=MAX_RANGE)] | None = None
+    """Absent: up to the end, if that is no more than MAX_RANGE."""
+
+
+class ReplayView(LookCommand):
+    """Shows a past moment: that of a checkpoint, or that right after an event."""
+
+    TYPE: ClassVar[str] = "replay.view"
+    checkpoint_sha: str | None = None
+    seq: Annotated[int, Meta(ge=0)] | None = None
+    paths: tuple[str, ...] | None = None
+    compare: tuple[Comparison, ...] = ()
+    limit: Annotated[int, Meta(ge=0)] | None = None
+    """Files in one answer; 0 leaves the tree out."""
+    cursor: str | None = None
+
+
+class CheckpointPin(CommandData):
+    """Keeps a checkpoint for good, or with `pinned` false gives it back to the retention.
+
+    A checkpoint that is pinned already takes the new name.
+    """
+
+    TYPE: ClassVar[str] = "checkpoint.pin"
+    checkpoint_sha: str
+    """A full sha, or a prefix that is unique among all checkpoints."""
+    pinned: bool
+    name: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    expected_run_id: RunId | None = None
+
+
+class StoreGc(CommandData):
+    """Prunes the checkpoints beyond the limits, and packs the store.
+
+    Without a limit nothing is pruned. `completed`, pinned and the thread's own never are.
+    """
+
+    TYPE: ClassVar[str] = "store.gc"
+    dry_run: bool = False
+    """Only says what would go."""
+    max_age_seconds: Annotated[int, Meta(ge=0, le=LONGEST_AGE_SECONDS)] | None = None
+    max_count: Annotated[int, Meta(ge=0)] | None = None
+    max_bytes: Annotated[int, Meta(ge=0)] | None = None
+    kinds: tuple[CheckpointKind, ...] | None = None
+    """Only these may go."""
+    expected_run_id: RunId | None = None
+
+
+class StoreFsck(CommandData):
+    """Reads every checkpoint down to each blob.
+
+    It changes nothing, but reads the whole store: it is not for everybody who may look.
+    """
+
+    TYPE: ClassVar[str] = "store.fsck"
+
+
 class RollbackCommand(CommandData, kw_only=True):
     """What the three rollbacks have in common."""
 
     auto_restart: bool = False
     on_running: OnRunning = "refuse"
+    paths: Paths | None = None
+    """Restores these and nothing else; no run changes."""
+    keep_edits: bool = False
+    """Leaves files alone that people changed after an agent or rig last wrote them."""
+    rewind_memory: bool = False
+    reason: str | None = None
+    """Why, in a sentence: the agent is told."""
     expected_run_id: RunId | None = None
 
 
@@ -118,6 +224,26 @@ class RollbackToLastSuccess(RollbackCommand, kw_only=True):
     TYPE: ClassVar[str] = "rollback.toLastSuccess"
 
 
+class RollbackUndo(CommandData):
+    """Takes back the last rollback: files, and the place in the plan, as they were before it."""
+
+    TYPE: ClassVar[str] = "rollback.undo"
+    on_running: OnRunning = "refuse"
+    keep_edits: bool = False
+    reason: str | None = None
+    expected_run_id: RunId | None = None
+
+
+class RollbackRedo(CommandData):
+    """Takes back the last undo."""
+
+    TYPE: ClassVar[str] = "rollback.redo"
+    on_running: OnRunning = "refuse"
+    keep_edits: bool = False
+    reason: str | None = None
+    expected_run_id: RunId | None = None
+
+
 class RollbackPreview(CommandData):
     """Says what a rollback would do; exactly one target, or none for the last success."""
 
@@ -126,6 +252,23 @@ class RollbackPreview(CommandData):
     checkpoint_sha: str | None = None
     codon_id: CodonId | None = None
     checkpoint_type: CodonCheckpointType | None = None
+    direction: Literal["undo", "redo"] | None = None
+    """The target is what `rollback.undo` or `rollback.redo` would go to."""
+    paths: Paths | None = None
+    keep_edits: bool = False
+    patch: bool = False
+    """Adds unified diffs of the files it would touch."""
+
+
+class ExecutionBranch(CommandData, kw_only=True):
+    """Makes a new execution from a checkpoint; this one stays as it is."""
+
+    TYPE: ClassVar[str] = "execution.branch"
+    checkpoint_sha: str
+    """A full sha, or a prefix that is unique among all checkpoints."""
+    path: str | None = None
+    """Absolute: a directory that does not exist, or is empty. Absent: beside this execution."""
+    expected_run_id: RunId | None = None
 
 
 class Ping(CommandData):
@@ -145,6 +288,30 @@ class HistorySync(CommandData):
     MUTATES: ClassVar[bool] = False
     DURING_ROLLBACK: ClassVar[bool] = True
     since_seq: Annotated[int, Meta(ge=0)] = 0
+
+
+class EventsQuery(CommandData, forbid_unknown_fields=True):
+    """Asks the journal: a window, causes and conditions; then events, columns or an aggregate."""
+
+    TYPE: ClassVar[str] = "events.query"
+    MUTATES: ClassVar[bool] = False
+    DURING_ROLLBACK: ClassVar[bool] = True
+    where: Where | None = None
+    since: Moment | None = None
+    """Only events after this seq, or from this moment on."""
+    until: Moment | None = None
+    """Only events up to this seq or moment, itself included."""
+    caused_by: int | str | None = None
+    """Only events that name this seq or command id in their `causes`."""
+    descendants_of: int | str | None = None
+    """Only events that this seq or command led to, over any number of others."""
+    ancestors_of: int | None = None
+    """Only events that led to this seq, over any number of others."""
+    select: tuple[str, ...] | None = None
+    order_by: Order | tuple[Order, ...] | None = None
+    reduce: Reduction | None = None
+    limit: Annotated[int, Meta(ge=1, le=1000)] | None = None
+    cursor: str | None = None
 
 
 class GetState(CommandData):
@@ -183,13 +350,23 @@ COMMANDS: Registry[CommandData] = Registry(
     CodonForceStop,
     ListCheckpoints,
     CheckpointCreate,
+    CheckpointPin,
+    StoreGc,
+    StoreFsck,
+    CheckpointDiff,
+    CheckpointReadFile,
+    ReplayView,
     RollbackToCheckpoint,
     RollbackToCodon,
     RollbackToLastSuccess,
+    RollbackUndo,
+    RollbackRedo,
     RollbackPreview,
+    ExecutionBranch,
     Ping,
     PingBroadcast,
     HistorySync,
+    EventsQuery,
     GetState,
     GetServerStatus,
     ServerShutdown,

@@ -14,6 +14,7 @@ from hankweave_protocol.ids import ClientId, CodonId, EventSeq, RunId, Sha
 from hankweave_protocol.records import (
     CheckpointKind,
     Coordinate,
+    Direction,
     RollbackReport,
     SkippedFile,
     ValidationError,
@@ -262,6 +263,8 @@ class AssistantAction(EventData):
     tool_name: str | None = None
     tool_input: dict[str, object] | None = None
     tool_use_id: str | None = None
+    external: bool = False
+    """The call reaches outside the work tree: no rollback takes its effects back."""
 
 
 class ToolResult(EventData):
@@ -292,7 +295,7 @@ class TokenUsage(EventData):
 
 
 class FileSource(Value):
-    kind: Literal["tool_use", "codon-start", "codon-end", "rig", "rollback"]
+    kind: Literal["tool_use", "codon-start", "codon-end", "rig", "rollback", "person"]
     tool_use_id: str | None = None
 
 
@@ -504,6 +507,36 @@ class CheckpointPartial(EventData):
     skipped: tuple[SkippedFile, ...]
 
 
+class CheckpointPinned(EventData):
+    """A person keeps a checkpoint for good, or lets it go."""
+
+    TYPE: ClassVar[str] = "checkpoint.pinned"
+    checkpoint_sha: Sha
+    pinned: bool
+    name: str | None = None
+
+
+class CheckpointPruned(EventData):
+    """Checkpoints are gone; what happened around them stays in the journal."""
+
+    TYPE: ClassVar[str] = "checkpoint.pruned"
+    checkpoints: tuple[Sha, ...]
+    recovered: bool = False
+    """True where a crash kept the server that pruned them from saying so."""
+
+
+class StoreConsolidated(EventData):
+    """The store's objects were packed together."""
+
+    TYPE: ClassVar[str] = "store.consolidated"
+    packs_before: int
+    packs_after: int
+    loose_before: int
+    loose_after: int
+    bytes_before: int
+    bytes_after: int
+
+
 class RollbackStarted(EventData):
     TYPE: ClassVar[str] = "rollback.started"
     from_run: RunId
@@ -568,6 +601,37 @@ class RollbackCompleted(EventData):
     checkpoint_type: str
     auto_restart: bool
     report: RollbackReport | None = None
+    operation_id: str | None = None
+    direction: Direction = "back"
+    reason: str | None = None
+
+
+class CheckpointRollback(EventData):
+    """Files went back to a checkpoint and nothing else moved (seed 004, "Partial rollback")."""
+
+    TYPE: ClassVar[str] = "checkpoint.rollback"
+    operation_id: str
+    checkpoint: Sha
+    source: Coordinate | None
+    target: Coordinate
+    paths: tuple[str, ...] | None
+    """What it was confined to; null for the whole work tree under a paused agent."""
+    report: RollbackReport
+    direction: Direction = "back"
+    reason: str | None = None
+
+
+class RollbackTold(EventData):
+    """An agent learned that it was rolled back, to where and why (seed 004, step 3.2)."""
+
+    TYPE: ClassVar[str] = "rollback.told"
+    operation_id: str
+    codon_id: CodonId
+    target: Coordinate
+    text: str
+    """What it was told."""
+    how: Literal["prompt", "live"]
+    """With the prompt of a codon that begins, or in the middle of one."""
 
 
 class RollbackFailed(EventData):
@@ -584,6 +648,29 @@ class WorkspaceInvalidated(EventData):
     TYPE: ClassVar[str] = "workspace.invalidated"
     paths: tuple[str, ...]
     reason: Literal["rollback", "branch"]
+
+
+class ExecutionOrigin(EventData):
+    """The first event of a branch: whose past the transitions up to its first run are."""
+
+    TYPE: ClassVar[str] = "execution.origin"
+    execution_path: str
+    coordinate: Coordinate
+    """In the journal of that execution."""
+    run_id: RunId
+    """The first run of the branch itself."""
+
+
+class ExecutionBranched(EventData):
+    """A new execution was made from a checkpoint of this one."""
+
+    TYPE: ClassVar[str] = "execution.branched"
+    execution_path: str
+    run_id: RunId
+    """The first run of the new execution itself."""
+    coordinate: Coordinate
+    recovered: bool = False
+    """True where a crash kept this from being told when it happened."""
 
 
 # --- one client ---------------------------------------------------------------------------------
@@ -651,14 +738,21 @@ EVENTS: Registry[EventData] = Registry(
     SentinelTriggered,
     CheckpointList,
     CheckpointPartial,
+    CheckpointPinned,
+    CheckpointPruned,
+    StoreConsolidated,
     RollbackStarted,
     RollbackProgress,
     RollbackCodonCheckpoint,
     RollbackRigCleanup,
     RollbackArchiveRestore,
     RollbackCompleted,
+    CheckpointRollback,
+    RollbackTold,
     RollbackFailed,
     WorkspaceInvalidated,
+    ExecutionOrigin,
+    ExecutionBranched,
     Pong,
     HistoryBatch,
     IncompleteCodon,

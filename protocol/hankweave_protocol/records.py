@@ -49,6 +49,10 @@ class ExecutionMeta(Value):
     link_type: Literal["symlink", "copy", "none"]
     created_at: str
     last_used: str
+    in_place: bool = False
+    """True where the work tree is the directory itself: a person's own project."""
+    origin: Origin | None = None
+    """Where a branch comes from."""
 
 
 class TrafficMetadata(Value):
@@ -79,6 +83,14 @@ class Coordinate(Value):
     memory_epoch: int = 0
 
 
+class Origin(Value):
+    """The execution, and the moment of it, that a branch was made from."""
+
+    execution_path: str
+    coordinate: Coordinate
+    """In the journal of that execution."""
+
+
 class SkippedFile(Value):
     path: str
     reason: str
@@ -97,6 +109,10 @@ class CheckpointRecord(Value):
     partial: bool = False
     """True where something could not be captured; `skipped` names it."""
     skipped: tuple[SkippedFile, ...] = ()
+    pinned: bool = False
+    """True where it is never pruned, because a person said so."""
+    name: str | None = None
+    """What the person who pinned it calls it."""
 
 
 class TouchedFile(Value):
@@ -107,6 +123,17 @@ class TouchedFile(Value):
 class KeptFile(Value):
     path: str
     reason: str
+
+
+class ForeseenDiff(Value):
+    """What a rollback would do to one file, line by line."""
+
+    path: str
+    status: Literal["created", "modified", "deleted"]
+    added: int
+    removed: int
+    patch: str
+    """Unified diff from the file as it is to the file as it would be."""
 
 
 class RollbackReport(Value):
@@ -120,11 +147,49 @@ class RollbackReport(Value):
     updated: tuple[TouchedFile, ...]
     removed: tuple[TouchedFile, ...]
     kept: tuple[KeptFile, ...]
+    """Left as they are because `keepEdits` asked for it."""
     conflicts: tuple[KeptFile, ...]
+    """Files that a person changed after an agent or rig last wrote them."""
     skipped: tuple[KeptFile, ...]
     recovered: bool
     """True where a crash interrupted it and the next start finished it."""
     external_effects: tuple[str, ...] = ()
+    """Tool calls between target and now whose effects lie outside the work tree, and stay."""
+    diffs: tuple[ForeseenDiff, ...] = ()
+    """Only in a preview that asked for them."""
+
+
+Direction = Literal["back", "undo", "redo"]
+"""A rollback, the undo of one, or the redo of what was undone."""
+
+
+class Travel(Value):
+    """One rollback, as far as its undo (or for an undo: its redo) needs to know it."""
+
+    operation_id: str
+    safety: Sha
+    """The checkpoint of everything it touched, as it was before."""
+    source: Coordinate | None
+    """Where the execution stood before it; null where no codon had a checkpoint yet."""
+    in_place: bool = False
+    """Only files moved: no run ended, and the plan stands where it stood."""
+    paths: tuple[str, ...] | None = None
+    """The files and folders it was confined to; null for the whole work tree."""
+    edits: dict[str, str] = msgspec.field(default_factory=dict)
+    """People's edits that it took away, with the SHA-256 of each where it is known."""
+    rewound_memory: bool = False
+    """Agents and sentinels forgot what they knew; the epoch of the safety checkpoint has it."""
+
+
+class Notice(Value):
+    """What an agent is to be told at its next step: that it was rolled back, to where and why."""
+
+    operation_id: str
+    direction: Direction
+    target: Coordinate
+    timestamp: str
+    paths: tuple[str, ...] | None = None
+    reason: str | None = None
 
 
 class RollbackIntent(Value):
@@ -132,14 +197,44 @@ class RollbackIntent(Value):
 
     operation_id: str
     target: CheckpointRecord
+    """The files: a checkpoint, or for an undo the safety checkpoint of what is undone."""
     safety: CheckpointRecord
     source: Coordinate | None
     from_run: RunId
-    to_run: RunId
+    to_run: RunId | None
+    """The run that begins; null where only files move."""
     after_codon: CodonId | None
     checkpoint_type: str
     codons_to_process: tuple[CodonId, ...]
     auto_restart: bool
+    started_at: str
+    direction: Direction = "back"
+    place: Coordinate | None = None
+    """From where work goes on, where that is not the target's own coordinate."""
+    paths: tuple[str, ...] | None = None
+    keep: tuple[bytes, ...] = ()
+    """Paths to leave alone; base64 in the file, because names need not be text."""
+    edits: dict[str, str] = msgspec.field(default_factory=dict)
+    restored_edits: dict[str, str] = msgspec.field(default_factory=dict)
+    reason: str | None = None
+    rewind_memory: bool = False
+
+
+class BranchIntent(Value):
+    """`branch.intent`: durable before anything of a branch is made, gone when all is told."""
+
+    temporary: str
+    """Where it is built; a start that finds it removes it."""
+    execution_path: str
+    run_id: RunId
+    coordinate: Coordinate
+    started_at: str
+
+
+class PruneIntent(Value):
+    """`prune.intent`: durable before the first checkpoint is let go, gone when all is told."""
+
+    checkpoints: tuple[Sha, ...]
     started_at: str
 
 

@@ -11,9 +11,10 @@ from typing import Literal
 import msgspec
 
 from hankweave_protocol.errors import ErrorCode
-from hankweave_protocol.ids import ClientId, CodonId, CommandId, RunId
-from hankweave_protocol.records import CheckpointRecord, RuntimeLock
+from hankweave_protocol.ids import ClientId, CodonId, CommandId, RunId, Sha
+from hankweave_protocol.records import CheckpointKind, CheckpointRecord, Coordinate, RuntimeLock
 from hankweave_protocol.shapes import Value
+from hankweave_protocol.state import State
 
 Mode = Literal["readonly", "readandwrite"]
 
@@ -76,6 +77,97 @@ class CheckpointPage(Value):
     """Give it back to get the next page; absent on the last one."""
 
 
+class FileDifference(Value, gc=False):
+    """What became of one file between two moments."""
+
+    path: str
+    status: Literal["created", "modified", "deleted"]
+    added: int
+    """Lines; 0 where the content is binary or too large to be compared by lines."""
+    removed: int
+    patch: str | None = None
+    """A unified diff, if asked for; absent where it would not fit into an answer."""
+
+
+class DiffStats(Value):
+    """What a whole comparison comes to, be it one page or many."""
+
+    files: int
+    added: int
+    removed: int
+
+
+class DiffPage(Value, kw_only=True):
+    """The answer to `checkpoint.diff`, in the order of paths."""
+
+    from_sha: Sha = msgspec.field(name="from")
+    to_sha: Sha | None = msgspec.field(name="to")
+    """Null: the work tree as it was found."""
+    files: tuple[FileDifference, ...]
+    stats: DiffStats
+    cursor: str | None = None
+
+
+class FileRange(Value):
+    """The answer to `checkpoint.readFile`: the whole file, or a range of its bytes."""
+
+    content: str
+    encoding: Literal["utf-8", "base64"]
+    """Each range has its own: one that is no whole UTF-8 text comes in base64."""
+    size: int
+    """Of the whole file, in bytes."""
+    mode: int
+    """Type and permissions as in `st_mode`; the content of a link is its target."""
+    offset: int = 0
+    next_offset: int | None = None
+    """Where the next range begins; absent at the end of the file."""
+
+
+class TreeFile(Value, gc=False):
+    """One file of many thousands; gc=False keeps the collector from visiting each of them."""
+
+    path: str
+    size: int
+    mode: int
+    """Type and permissions as in `st_mode`."""
+
+
+class TreeStats(Value):
+    files: int
+    bytes: int
+
+
+class EventSlice(Value):
+    """The events from the begin of the run to the moment; both ends belong to it."""
+
+    from_seq: int = msgspec.field(name="from")
+    to_seq: int = msgspec.field(name="to")
+
+
+class PastView(Value):
+    """The answer to `replay.view`: files and state as they were."""
+
+    coordinate: Coordinate | None
+    """The checkpoint whose files are shown; null before the first one."""
+    tree: tuple[TreeFile, ...]
+    stats: TreeStats
+    """Of all selected files, be the tree in one page or many."""
+    state: State | None
+    """Null on later pages, and where the journal does not reach back to the moment."""
+    events: EventSlice | None
+    previous: DiffPage | None = None
+    now: DiffPage | None = None
+    cursor: str | None = None
+
+
+class BranchMade(Value):
+    """The answer to `execution.branch`."""
+
+    execution_path: str
+    run_id: RunId
+    """The new execution's first run of its own."""
+
+
 class ServerStatus(Value):
     """The answer to `server.status`."""
 
@@ -96,3 +188,66 @@ class ServerStatus(Value):
     lock: RuntimeLock
     store_bytes: int
     """Size of the shadow repository on disk."""
+    store_packs: int
+    store_loose_objects: int
+    """Objects that no pack holds yet; where they pile up they are packed in the background."""
+
+
+class Consolidation(Value):
+    """How the store's objects lay before and after they were packed together."""
+
+    packs_before: int
+    packs_after: int
+    loose_before: int
+    loose_after: int
+    finished: bool
+    """False where something more urgent came in between; the server goes on with it later."""
+
+
+KeepReason = Literal["pinned", "completed", "thread", "undo", "kind", "ancestor", "limits"]
+"""Why a checkpoint stays: pinned; `completed`; the execution thread needs it; the next undo or redo
+does; no such kind was asked for; one that stays descends from it; it is within the limits."""
+
+
+class KeptCheckpoint(Value):
+    sha: Sha
+    kind: CheckpointKind
+    reason: KeepReason
+
+
+class GcReport(Value):
+    """The answer to `store.gc`."""
+
+    dry_run: bool
+    pruned: tuple[CheckpointRecord, ...]
+    """What went or, in a dry run, would go: newest first."""
+    kept: int
+    kept_because: tuple[KeptCheckpoint, ...]
+    """All that stay, newest first; the first reason that holds."""
+    bytes_before: int
+    bytes_after: int
+    """In a dry run an estimate, from what the pruned ones alone need."""
+    consolidated: Consolidation | None
+    """Null in a dry run."""
+
+
+class DamagedObject(Value):
+    sha: Sha
+    kind: Literal["blob", "tree", "commit"]
+    path: str
+    """Where it stands in the checkpoint; empty for the commit and the top."""
+
+
+class DamagedCheckpoint(Value):
+    checkpoint: Sha
+    damages: tuple[DamagedObject, ...]
+
+
+class FsckReport(Value):
+    """The answer to `store.fsck`."""
+
+    checked: int
+    """Checkpoints that were read down to each blob."""
+    damages: tuple[DamagedCheckpoint, ...]
+    missing: tuple[Sha, ...]
+    """Checkpoints that the journal names, that nobody pruned, and that are gone."""

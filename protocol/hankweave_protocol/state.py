@@ -12,6 +12,7 @@ import msgspec
 
 from hankweave_protocol.hank import Codon
 from hankweave_protocol.ids import CodonId, RunId, Sha
+from hankweave_protocol.records import Notice, Travel
 from hankweave_protocol.shapes import Value
 
 SCHEMA_VERSION = 1
@@ -280,6 +281,14 @@ class State(Value):
     schema_version: int = msgspec.field(default=0)
     """`SCHEMA_VERSION` in what we write; 0 in a file that Hankweave wrote."""
     last_event_seq: int = 0
+    undo: tuple[Travel, ...] = ()
+    """Rollbacks that can be undone, the newest last."""
+    redo: tuple[Travel, ...] = ()
+    """Undone rollbacks that can be redone, the next one last."""
+    edits: dict[str, str] = msgspec.field(default_factory=dict)
+    """Files that people changed after an agent or rig last wrote them, with their SHA-256."""
+    notice: Notice | None = None
+    """The last rollback, while no agent has been told of it."""
 
 
 EMPTY_STATE = State(runs=(), current_run_id=None, execution_plan=(), schema_version=SCHEMA_VERSION)

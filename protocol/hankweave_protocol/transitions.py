@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import msgspec
+
 from hankweave_protocol.ids import CodonId, RunId, Sha
-from hankweave_protocol.records import CheckpointRecord
+from hankweave_protocol.records import CheckpointRecord, Direction, Notice, Travel
 from hankweave_protocol.shapes import Registry, Typed
 from hankweave_protocol.state import (
     CodonExecution,
@@ -131,6 +133,38 @@ class PlanSet(Transition):
     execution_plan: tuple[PlanEntry, ...]
 
 
+class TimeTravelled(Transition):
+    """The files went to another moment: a rollback, the undo of one, or a redo."""
+
+    TYPE: ClassVar[str] = "TimeTravelled"
+    direction: Direction
+    travel: Travel
+    """The journey just made; its `edits` are those it took away."""
+    restored_edits: dict[str, str] = msgspec.field(default_factory=dict)
+    notice: Notice | None = None
+
+
+class EditsNoticed(Transition):
+    """People changed these files since an agent or rig last wrote them (SHA-256; empty: gone)."""
+
+    TYPE: ClassVar[str] = "EditsNoticed"
+    edits: dict[str, str]
+
+
+class EditsOvertaken(Transition):
+    """An agent or rig wrote these files after people had."""
+
+    TYPE: ClassVar[str] = "EditsOvertaken"
+    paths: tuple[str, ...]
+
+
+class AgentTold(Transition):
+    """An agent has learned of the last rollback."""
+
+    TYPE: ClassVar[str] = "AgentTold"
+    operation_id: str
+
+
 AnyTransition = (
     RunStarted
     | RunCompleted
@@ -145,6 +179,10 @@ AnyTransition = (
     | CheckpointCreated
     | InitialCheckpointSet
     | PlanSet
+    | TimeTravelled
+    | EditsNoticed
+    | EditsOvertaken
+    | AgentTold
 )
 
 TRANSITIONS: Registry[Transition] = Registry(
@@ -161,4 +199,8 @@ TRANSITIONS: Registry[Transition] = Registry(
     CheckpointCreated,
     InitialCheckpointSet,
     PlanSet,
+    TimeTravelled,
+    EditsNoticed,
+    EditsOvertaken,
+    AgentTold,
 )

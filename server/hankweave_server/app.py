@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import assert_never
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
@@ -29,13 +30,22 @@ from hankweave_server.agents.command import CommandAgent
 from hankweave_server.agents.scripted import ScriptedAgent
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.clock import Clock
+from hankweave_server.commands.branching import Branches
 from hankweave_server.commands.control import Control
 from hankweave_server.commands.dispatch import Dispatch, Sender
 from hankweave_server.commands.inspect import Inspect
+from hankweave_server.commands.looks import Looks
+from hankweave_server.commands.past import Sources
+from hankweave_server.commands.query import Queries
 from hankweave_server.commands.rollback import Rollbacks
+from hankweave_server.commands.store import Store
 from hankweave_server.domain.history import active_codon, next_codon
 from hankweave_server.domain.replay import total_cost
+from hankweave_server.execution.branching import Branching
 from hankweave_server.execution.checkpointer import Checkpointer
+from hankweave_server.execution.housekeeper import Housekeeper
+from hankweave_server.execution.memories import Memories
+from hankweave_server.execution.packing import Packing
 from hankweave_server.execution.recovery import Recovery
 from hankweave_server.execution.rollback import Rollback
 from hankweave_server.execution.runner import Runner
@@ -47,6 +57,7 @@ from hankweave_server.runtime_lock import HeldLock
 from hankweave_server.settings import RunSettings
 from hankweave_server.transport.doors import Answer, Caller, Doors, Health
 from hankweave_server.transport.listener import Listener
+from hankweave_server.workspace import data
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +95,30 @@ class App:
             agent_for=lambda codon: _agent_for(codon, opened),
             started_monotonic=self._started,
             idle_timeout=timedelta(minutes=10),
+            safe_points=opened.settings.safe_points,
         )
         self.runner = Runner(self.around, autostart=opened.settings.autostart)
+        self.checkpointer.memory = Memories(self.around).of_checkpoint
         self.rollback = Rollback(self.around, self.runner)
+        self.packing = Packing(opened.ledger, self.checkpointer)
+        self.housekeeper = Housekeeper(
+            opened.layout,
+            opened.clock,
+            opened.ledger,
+            self.checkpointer,
+            self.packing,
+            is_rolling_back=lambda: self.runner.is_rolling_back,
+        )
+        self.branching = Branching(self.around, home=self._branch_home)
         self._dispatch = Dispatch(
             self.around,
             control=Control(self.around, self.runner, stop=stop, kill=kill),
             rollbacks=Rollbacks(self.around, self.rollback),
             inspect=Inspect(self.around, self.status),
+            queries=Queries(opened.ledger, opened.clock),
+            looks=self._looks(),
+            store=self._store(),
+            branches=Branches(self.around, self.branching),
             is_rolling_back=lambda: self.runner.is_rolling_back,
             broadcast=self._broadcast,
         )
@@ -102,6 +129,36 @@ class App:
 
     def recovery(self, recorded: frozenset[Sha]) -> Recovery:
         return Recovery(self.around, self.runner, self.rollback, recorded)
+
+    def _looks(self) -> Looks:
+        ledger, checkpointer = self._opened.ledger, self.checkpointer
+        return Looks(
+            Sources(
+                engine=self._opened.engine,
+                run=checkpointer.run,
+                known=lambda: checkpointer.known,
+                state=lambda: ledger.durable_state,
+                last_seq=lambda: ledger.last_seq,
+                moment_at=ledger.moment_at,
+                patterns=self.around.patterns,
+            )
+        )
+
+    def _branch_home(self) -> Path:
+        """Beside this execution; a person's own project has no place beside it."""
+        opened, layout = self._opened, self._opened.layout
+        beside = opened.settings.executions_root if layout.is_in_place else layout.root.parent
+        meta = data.read_meta(layout)
+        name = data.managed_name(
+            instants.epoch_ms(opened.clock.now()), None if meta is None else meta.data_hash
+        )
+        return beside / name
+
+    def _store(self) -> Store:
+        opened = self._opened
+        return Store(
+            opened.layout, opened.ledger, self.checkpointer, self.housekeeper, self.packing
+        )
 
     def doors(self) -> Doors:
         """What the transport is handed."""
@@ -149,6 +206,8 @@ class App:
             clients=0 if self._listener is None else self._listener.hub.live_clients,
             lock=self._opened.lock.record,
             store_bytes=0,
+            store_packs=0,
+            store_loose_objects=0,
         )
 
     def _metrics(self) -> bytes:
@@ -170,7 +229,11 @@ class App:
             self._listener.hub.broadcast(event)
 
     async def _handle(self, command: Command, caller: Caller) -> Answer:
-        sender = Sender(client_id=caller.client_id, wants_replies=caller.wants_replies)
+        sender = Sender(
+            client_id=caller.client_id,
+            wants_replies=caller.wants_replies,
+            may_change=caller.mode == "readandwrite",
+        )
         done = await self._dispatch.handle(command.data, command.id, sender)
         return Answer(data=done.data, targeted=done.events)
 
@@ -183,9 +246,9 @@ def _agent_for(codon: Codon, opened: Opened) -> Agent:
     """Who does a codon: the command line's choice, else the hank's, else Claude."""
     match opened.settings.agent:
         case "claude":
-            return ClaudeAgent()
+            return _claude(opened)
         case "scripted":
-            return ScriptedAgent()
+            return ScriptedAgent(sessions=opened.layout.agent_sessions)
         case _:
             return _agent_of(codon.agent or ClaudeAgentSpec(), opened)
 
@@ -195,8 +258,15 @@ def _agent_of(spec: AgentSpec, opened: Opened) -> Agent:
         case CommandAgentSpec(command=command):
             return CommandAgent(command)
         case ScriptedAgentSpec(script=script):
-            return ScriptedAgent(script=None if script is None else opened.hank.directory / script)
+            return ScriptedAgent(
+                script=None if script is None else opened.hank.directory / script,
+                sessions=opened.layout.agent_sessions,
+            )
         case ClaudeAgentSpec():
-            return ClaudeAgent()
+            return _claude(opened)
         case _:
             assert_never(spec)
+
+
+def _claude(opened: Opened) -> ClaudeAgent:
+    return ClaudeAgent(asks_first="before-tool" in opened.settings.safe_points)

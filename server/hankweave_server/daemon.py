@@ -7,7 +7,6 @@ after the ledger is closed, and the lock goes last, after all writers are joined
 from __future__ import annotations
 
 import os
-import re
 import signal
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -41,18 +40,21 @@ from hankweave_server.checkpoints.errors import (
     RestoreIncomplete,
     ShadowRepositoryError,
 )
-from hankweave_server.cli.executions import Chosen, prepare
+from hankweave_server.cli.executions import Chosen, hide, prepare
 from hankweave_server.clock import Clock
 from hankweave_server.domain.history import next_codon
 from hankweave_server.domain.liveness import PreviousOwner
 from hankweave_server.domain.salvage import salvage
 from hankweave_server.domain.validation import validate
 from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.execution.branch_draft import TEMPORARY
+from hankweave_server.execution.checking import recorded_checkpoints
 from hankweave_server.execution.checkpointer import record_of
 from hankweave_server.execution.codon_run import Halt
 from hankweave_server.execution.recovery import Recovered
 from hankweave_server.execution.runner import Outcome
 from hankweave_server.hanks.load import LoadedHank
+from hankweave_server.layout import Layout
 from hankweave_server.ledger.journal import JournalCorrupt
 from hankweave_server.ledger.ledger import Ledger, LedgerFailed, Published
 from hankweave_server.ledger.store import NewerState
@@ -121,8 +123,12 @@ class Daemon:
         layout = self._chosen.layout
         async with AsyncExitStack() as stack:
             files.make_private_directory(layout.state_directory)
+            hide(layout)
             lock = acquire(layout, self._clock)
             stack.callback(lock.release)
+            for folder in layout.folders_of_small_files:
+                files.clear_temporaries(folder)
+
             files.make_private_directory(layout.server_log.parent)
             stack.enter_context(server_log(layout.server_log))
             log.info("Starting Hankweave %s as pid %d", __version__, os.getpid())
@@ -170,32 +176,22 @@ class Daemon:
         return tuple(each.pid for each in killed)
 
     async def _open_engine(self) -> CheckpointEngine:
-        try:
-            return await anyio.to_thread.run_sync(CheckpointEngine.open, self._chosen.layout)
-        except (InsufficientSpace, ShadowRepositoryError) as error:
-            raise disk_stop(error) from None
+        return await open_engine(self._chosen.layout)
 
     async def _open_ledger(self, engine: CheckpointEngine) -> Ledger:
-        layout = self._chosen.layout
-
-        def from_repository() -> State:
-            records = [record_of(facts) for facts in engine.commits()]
-            return salvage(reversed(records), runs_folder=str(layout.runs), server_pid=os.getpid())
-
-        try:
-            return await Ledger.open(layout, self._clock, rebuild=from_repository)
-        except (JournalCorrupt, NewerState) as error:
-            raise Stop(
-                str(error),
-                ExitCode.BAD_DATA,
-                hint="Nothing was changed. Move the damaged file aside to rebuild without it.",
-            ) from None
+        return await open_ledger(self._chosen.layout, self._clock, engine)
 
     async def _recover(self, app: App, opened: Opened, past: Past) -> None:
         await self._say_hello(opened, past)
         await app.checkpointer.load()
-        await self._validate(app, opened)
-        recovery = app.recovery(recorded_checkpoints(opened.ledger))
+        await app.branching.recall_inheritance()
+        recorded = recorded_checkpoints(opened.ledger)
+        if pruned := await app.housekeeper.finish_interrupted(recorded):
+            log.warning("Told of %d checkpoints that the former server had pruned", pruned)
+            recorded = recorded_checkpoints(opened.ledger)
+
+        await self._validate(app, opened, recorded.pruned)
+        recovery = app.recovery(recorded.standing)
         try:
             recovered = await recovery.recover()
         except (Refused, RestoreIncomplete) as error:
@@ -206,14 +202,32 @@ class Daemon:
                 "See server.log, then start again.",
             ) from None
 
+        await self._finish_branch(app)
         await recovery.begin_if_new()
         _log_recovery(recovered)
         app.is_ready = True
 
-    async def _validate(self, app: App, opened: Opened) -> None:
-        """Tells of everything the state says that folders or repository do not (seed 002)."""
+    async def _finish_branch(self, app: App) -> None:
+        try:
+            if await app.branching.finish_interrupted():
+                log.warning("Told of the branch that the former server had made")
+        except (OSError, RecursionError) as error:
+            log.warning("What is left of a branch cannot be removed yet: %s", error)
+        except Refused as fault:
+            path = self._chosen.layout.branch_intent
+            raise Stop(
+                f"{path} cannot be read: {fault.message}",
+                ExitCode.BAD_DATA,
+                hint=f"Remove it, and any {TEMPORARY}* that is left where a branch was to lie.",
+            ) from None
+
+    async def _validate(self, app: App, opened: Opened, pruned: frozenset[Sha]) -> None:
+        """Tells of everything the state says that folders or repository do not (seed 002).
+
+        What was pruned is not missed.
+        """
         folders = frozenset(path.name for path in opened.layout.runs.iterdir())
-        known = app.checkpointer.known
+        known = pruned | app.checkpointer.known.keys()
         found = validate(
             opened.ledger.state, run_folders=folders, checkpoint_exists=known.__contains__
         )
@@ -268,13 +282,18 @@ class Daemon:
                 self._tell_ready(app.ready())
                 app.runner.on_rest = self._on_rest
                 tasks.start_soon(app.runner.run)
+                tasks.start_soon(app.packing.run)
                 await self._begin(app, opened)
                 reason = await self._switch.wait()
                 await self._drain(app, opened, reason)
 
     async def _begin(self, app: App, opened: Opened) -> None:
         """Goes on with the plan, or says why not."""
-        if next_codon(app.around.state) is None:
+        if not app.around.has_hank:
+            await opened.ledger.record(
+                ServerIdle(reason="startup", message="There is no plan; waiting for commands.")
+            )
+        elif next_codon(app.around.state) is None:
             app.runner.outcome = Outcome.COMPLETED
             await opened.ledger.record(
                 ServerIdle(reason="all-codons-completed", message="All codons have run already.")
@@ -305,6 +324,8 @@ class Daemon:
         """Ends the agent, takes the `exit` checkpoint, closes the run; bounded in time."""
         log.info("Stopping: %s", reason)
         app.is_ready = False
+        app.packing.stop()
+        app.branching.stop()
         with anyio.move_on_after(DRAIN_SECONDS) as scope:
             await opened.ledger.record(ServerStopping(reason=reason))
             await app.runner.close(Halt(f"The server stopped: {reason}.", checkpoint_kind="exit"))
@@ -338,28 +359,36 @@ class Daemon:
         os._exit(ExitCode.SOFTWARE)
 
 
+async def open_engine(layout: Layout) -> CheckpointEngine:
+    """Opens the checkpoints of an execution whose lock is held; raises Stop."""
+    try:
+        return await anyio.to_thread.run_sync(CheckpointEngine.open, layout)
+    except (InsufficientSpace, ShadowRepositoryError) as error:
+        raise disk_stop(error) from None
+
+
+async def open_ledger(layout: Layout, clock: Clock, engine: CheckpointEngine) -> Ledger:
+    """Opens the ledger of an execution whose lock is held; raises Stop."""
+
+    def from_repository() -> State:
+        records = [record_of(facts) for facts in engine.commits()]
+        return salvage(reversed(records), runs_folder=str(layout.runs), server_pid=os.getpid())
+
+    try:
+        return await Ledger.open(layout, clock, rebuild=from_repository)
+    except (JournalCorrupt, NewerState) as error:
+        raise Stop(
+            str(error),
+            ExitCode.BAD_DATA,
+            hint="Nothing was changed. Move the damaged file aside to rebuild without it.",
+        ) from None
+
+
 def _note_run(lock: HeldLock, published: Published) -> None:
     """Keeps runtime.lock's runId true (seed 001)."""
     data = published.event.data
     if isinstance(data, StateTransition) and data.transition_type == RunStarted.TYPE:
         lock.update(run_id=data.run_id)
-
-
-_RECORDED = re.compile(rb'"type":"CheckpointCreated".*?"sha":"([0-9a-f]{40})"')
-
-
-PAGE = 5_000
-"""Journal lines looked at together: a few megabytes."""
-
-
-def recorded_checkpoints(ledger: Ledger) -> frozenset[Sha]:
-    """The shas that the journal names; read from the raw lines, so that a long journal is quick."""
-    shas: set[Sha] = set()
-    for since in range(0, ledger.last_seq, PAGE):
-        found = (_RECORDED.search(line) for line in ledger.history(since, PAGE))
-        shas.update(Sha(match[1].decode()) for match in found if match is not None)
-
-    return frozenset(shas)
 
 
 def _milliseconds(previous: PreviousOwner | None) -> int | None:

@@ -2,7 +2,7 @@
 
 `replace_durably` is the one way a small file of ours changes: a reader sees the old or the new
 content, never a part of one, and after the call returns the new content is on the disk. A crash
-leaves at most a `.tmp` beside it, which is garbage and is overwritten by the next writer.
+leaves at most a `.tmp` beside it, which is garbage; the next start clears it away.
 """
 
 from __future__ import annotations
@@ -58,6 +58,16 @@ def write_all(descriptor: int, data: bytes | memoryview) -> None:
         rest = rest[os.write(descriptor, rest) :]
 
 
+def append_private(path: Path, data: bytes) -> None:
+    """Appends to a file that only its owner may read, creating it; nothing is flushed."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags, PRIVATE_FILE)
+    try:
+        write_all(descriptor, data)
+    finally:
+        os.close(descriptor)
+
+
 def write_private(path: Path, data: bytes, *, durable: bool) -> None:
     """Writes a file for the owner alone, in place; only for names that nobody reads yet."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -83,6 +93,12 @@ def replace_durably(path: Path, data: bytes) -> None:
     write_private(temporary, data, durable=True)
     temporary.replace(path)
     sync_directory(path.parent)
+
+
+def clear_temporaries(folder: Path) -> None:
+    """Removes what crashed writers have left in a folder; only its one writer may call this."""
+    for path in folder.glob("*.tmp"):
+        path.unlink(missing_ok=True)
 
 
 def remove_durably(path: Path) -> None:

@@ -36,16 +36,32 @@ class Layout:
         return self.root == self.work_tree
 
     @property
+    def _beside_the_work_tree(self) -> Path:
+        """Where data and archive lie; in a person's own project nothing of ours has a name."""
+        return self.state_directory if self.is_in_place else self.root
+
+    @property
     def data_source(self) -> Path:
-        return self.root / DATA_SOURCE
+        return self._beside_the_work_tree / DATA_SOURCE
 
     @property
     def rig_archive(self) -> Path:
-        return self.root / RIG_ARCHIVE
+        return self._beside_the_work_tree / RIG_ARCHIVE
 
     @property
     def state_directory(self) -> Path:
         return self.root / STATE_DIRECTORY
+
+    @property
+    def folders_of_small_files(self) -> tuple[Path, ...]:
+        """Where small files of ours are replaced, and a crash may leave a `.tmp`."""
+        journals, agents = self.journal.parent, self.agent_processes
+        return self.state_directory, self.checkpoints, journals, agents
+
+    @property
+    def ignore_file(self) -> Path:
+        """Hides us from the git of the project we are in."""
+        return self.state_directory / ".gitignore"
 
     @property
     def runtime_lock(self) -> Path:
@@ -124,6 +140,19 @@ class Layout:
     @property
     def rollback_intent(self) -> Path:
         return self.state_directory / "rollback.intent"
+
+    @property
+    def prune_intent(self) -> Path:
+        return self.state_directory / "prune.intent"
+
+    @property
+    def branch_intent(self) -> Path:
+        return self.state_directory / "branch.intent"
+
+    @property
+    def agent_sessions(self) -> Path:
+        """What scripted agents remember of their sessions, a file for each."""
+        return self.state_directory / "sessions"
 
     @property
     def agent_processes(self) -> Path:

@@ -4,18 +4,44 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, TypeAlias, cast, get_args
 
 DEFAULT_ROOT = Path("~/.hankweave-executions")
 """Where executions lie unless `--execution` or HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR says else."""
+
+SafePoint: TypeAlias = Literal["rig-setup", "before-tool", "tool", "turn"]
+"""A rig is set up; a tool asks leave to change files; a tool changed files; a message ended after
+files had changed (seed 004, "How checkpoints get written")."""
+
+ALL_SAFE_POINTS: frozenset[SafePoint] = frozenset(get_args(SafePoint))
+
+
+def safe_points_named(text: str) -> frozenset[SafePoint]:
+    """Reads `all`, `none`, or names with commas between; raises ValueError with a sentence."""
+    names = frozenset(name.strip() for name in text.split(","))
+    if names == {"all"}:
+        return ALL_SAFE_POINTS
+
+    if names == {"none"}:
+        return frozenset()
+
+    if unknown := sorted(names - ALL_SAFE_POINTS):
+        known = ", ".join(get_args(SafePoint))
+        raise ValueError(f"{unknown[0]!r} is no safe point: name some of {known}, or all, or none.")
+
+    return cast(frozenset[SafePoint], names)
 
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
     """One `hankweave run`."""
 
-    hank: Path
+    hank: Path | None
+    """None: the hank that the execution was last run with, if any."""
     data: Path | None
     execution: Path | None = None
+    workspace: Path | None = None
+    """A person's own project: the work tree is the directory itself."""
     executions_root: Path = DEFAULT_ROOT
     port: int = 0
     """0 lets the system choose."""
@@ -28,3 +54,5 @@ class RunSettings:
     """Overrides who does every codon: `claude` or `scripted`."""
     no_token: bool = False
     json_output: bool = False
+    safe_points: frozenset[SafePoint] = ALL_SAFE_POINTS
+    """When checkpoints are taken unasked, besides at a codon's end."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
 import anyio
 
-from bench import appends, checkpoints, fanout, memory, startup
+from bench import appends, checkpoints, fanout, history, memory, responsiveness, startup
 from bench.figures import RESULTS, Figure, print_table, write_results
 from bench.scale import FULL, Scale
 
@@ -21,9 +23,12 @@ BENCHES: dict[str, Bench] = {
     "fanout": fanout.measure,
     "startup": startup.measure,
     "memory": memory.measure,
-    "checkpoints": checkpoints.measure,
+    checkpoints.BENCH: checkpoints.measure,
+    history.BENCH: history.measure,
+    responsiveness.BENCH: responsiveness.measure,
 }
-LONG = frozenset({"checkpoints"})
+GROUPS = {"checkpoints": (checkpoints.BENCH, history.BENCH, responsiveness.BENCH)}
+LONG = frozenset(GROUPS["checkpoints"])
 """Benches that take minutes: they run only where they are named."""
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -33,41 +38,118 @@ USAGE = 2
 DEADLINE = 90.0
 """Seconds for the quick benches together."""
 
-LONG_DEADLINE = 600.0
+LONG_DEADLINE = 1_500.0
 """Seconds where a long one is among those named."""
 
+FULL_DEADLINE = 3_600.0
+"""Seconds with Hankweave's documented sequence on the largest tree."""
 
-def main(names: list[str]) -> int:
+REAL = "real"
+
+
+def main(arguments: list[str]) -> int:
+    options = _parser().parse_args(arguments)
+    names = [each for name in options.names for each in GROUPS.get(name, (name,))]
     unknown = [name for name in names if name not in BENCHES]
     if unknown:
-        print(f"There is no bench {unknown[0]!r}; there are: {', '.join(BENCHES)}", file=sys.stderr)
+        known = ", ".join([*BENCHES, *GROUPS])
+        print(f"There is no bench {unknown[0]!r}; there are: {known}", file=sys.stderr)
         return USAGE
 
-    began = perf_counter()
-    figures = anyio.run(_measure, names or [name for name in BENCHES if name not in LONG])
-    if figures is None:
-        print("The benches take more than their time here.", file=sys.stderr)
-        return MISSED
-
-    seconds = perf_counter() - began
-    print_table(figures)
-    write_results(CHECKOUT / RESULTS, figures, seconds)
-    missed = sum(not figure.is_met for figure in figures)
-    print(f"{seconds:.0f} s; targets missed: {missed}; the figures are in {RESULTS}")
-    return MISSED if missed else 0
+    is_quick_look = options.sizes is not None or options.rounds is not None
+    run = _Run(_scale(options), _deadline(names, full=options.full), is_kept=not is_quick_look)
+    anyio.run(run.measure, names or [name for name in BENCHES if name not in LONG])
+    return run.tell()
 
 
-async def _measure(names: list[str]) -> list[Figure] | None:
-    """Returns None where the time was up before the end."""
-    figures: list[Figure] = []
-    deadline = LONG_DEADLINE if LONG & set(names) else DEADLINE
-    with anyio.move_on_after(deadline) as scope:
-        for name in names:
-            print(f"{name} ...", file=sys.stderr, flush=True)
-            with tempfile.TemporaryDirectory(prefix="hankweave-bench-") as folder:
-                figures += await BENCHES[name](Path(folder), FULL)
+class _Run:
+    """What has been measured so far."""
 
-    return None if scope.cancelled_caught else figures
+    def __init__(self, scale: Scale, deadline: float, *, is_kept: bool) -> None:
+        self._scale = scale
+        self._deadline = deadline
+        self._is_kept = is_kept
+        self._figures: list[Figure] = []
+        self._seconds: dict[str, float] = {}
+        self._is_cut_off = False
+
+    async def measure(self, names: Iterable[str]) -> None:
+        with anyio.move_on_after(self._deadline) as scope:
+            for name in names:
+                print(f"{name} ...", file=sys.stderr, flush=True)
+                began = perf_counter()
+                with tempfile.TemporaryDirectory(prefix="hankweave-bench-") as folder:
+                    figures = await BENCHES[name](Path(folder), self._scale)
+
+                self._add(name, figures, perf_counter() - began)
+
+        self._is_cut_off = scope.cancelled_caught
+
+    def tell(self) -> int:
+        """Prints the table and what one must know of it; returns the exit code."""
+        print_table(self._figures)
+        missed = sum(not figure.is_met for figure in self._figures)
+        where = f"the figures are in {RESULTS}" if self._is_kept else "a quick look, kept nowhere"
+        print(f"{sum(self._seconds.values()):.0f} s; targets missed: {missed}; {where}")
+        if self._scale.profiles is not None:
+            print(f"The profiles are in {self._scale.profiles}")
+
+        if self._is_cut_off:
+            print("The benches take more than their time here.", file=sys.stderr)
+
+        return MISSED if missed or self._is_cut_off else 0
+
+    def _add(self, name: str, figures: list[Figure], seconds: float) -> None:
+        """Keeps a bench's figures at once: the next one may fail."""
+        self._figures += figures
+        self._seconds[name] = seconds
+        if self._is_kept:
+            write_results(CHECKOUT / RESULTS, figures, {name: seconds})
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="checkpoints, or one bench")
+    parser.add_argument(
+        "--sizes",
+        type=lambda text: text.split(","),
+        help=f"a quick look at trees of these sizes only, as in 1000,{REAL}",
+    )
+    parser.add_argument("--rounds", type=int, help="a quick look with so many rounds")
+    parser.add_argument(
+        "--full",
+        action="store_true",
+        help="Hankweave's documented sequence on the largest tree, too; it takes half an hour",
+    )
+    parser.add_argument(
+        "--profile", action="store_true", help="write where ours spends its time, for every row"
+    )
+    return parser
+
+
+def _scale(options: argparse.Namespace) -> Scale:
+    scale = FULL
+    if options.sizes is not None:
+        sizes = tuple(int(size) for size in options.sizes if size != REAL)
+        scale = replace(scale, trees=sizes, has_real_tree=REAL in options.sizes)
+
+    if options.rounds is not None:
+        scale = replace(scale, rounds=options.rounds)
+
+    if options.full:
+        scale = replace(scale, documented_up_to=max(scale.trees, default=0))
+
+    if options.profile:
+        scale = replace(scale, profiles=Path(tempfile.mkdtemp(prefix="hankweave-profiles-")))
+
+    return scale
+
+
+def _deadline(names: Sequence[str], *, full: bool) -> float:
+    if not LONG & set(names):
+        return DEADLINE
+
+    return FULL_DEADLINE if full else LONG_DEADLINE
 
 
 if __name__ == "__main__":

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
 import msgspec
 from rich import box
 from rich.console import Console
 from rich.table import Table
+
+from hankweave_protocol.instants import to_text
 
 RESULTS = "bench-results.json"
 
@@ -33,7 +36,18 @@ class AtMost:
         return value <= self.limit
 
 
-Target = AtLeast | AtMost
+@dataclass(frozen=True, slots=True)
+class Within:
+    """Not further than the tolerance from what is wanted."""
+
+    wanted: float
+    tolerance: float
+
+    def is_met(self, value: float) -> bool:
+        return abs(value - self.wanted) <= self.tolerance
+
+
+Target = AtLeast | AtMost | Within
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +58,14 @@ class Figure:
     name: str
     value: float
     unit: str
-    reference_name: str
-    reference: float
+    reference_name: str = ""
+    reference: float | None = None
+    """None where the figure stands for itself, with a target that is no ratio."""
     target: Target | None = None
 
     @property
-    def ratio(self) -> float:
-        return self.value / self.reference
+    def ratio(self) -> float | None:
+        return None if self.reference is None else self.value / self.reference
 
     @property
     def is_met(self) -> bool:
@@ -63,7 +78,9 @@ class Figure:
             "name": self.name,
             "value": self.value,
             "unit": self.unit,
-            "reference": {"name": self.reference_name, "value": self.reference},
+            "reference": None
+            if self.reference is None
+            else {"name": self.reference_name, "value": self.reference},
             "ratio": self.ratio,
             "target": None if self.target is None else _in_words(self.target),
             "met": self.is_met,
@@ -83,36 +100,70 @@ def print_table(figures: Sequence[Figure]) -> None:
             figure.name,
             _number(figure.value),
             figure.unit,
-            f"{figure.ratio:.2f}x",
+            "" if figure.ratio is None else _times(figure.ratio),
             figure.reference_name,
-            _number(figure.reference),
+            "" if figure.reference is None else _number(figure.reference),
             "" if target is None else _in_words(target),
             "" if target is None else ("ok" if figure.is_met else "MISSED"),
         )
 
     # A pipe has no width; a table that is cut there would be of no use in a build's log.
     console = Console()
-    console.width = max(console.width, 132)
+    console.width = max(console.width, 170)
     console.print(table)
 
 
-def write_results(path: Path, figures: Sequence[Figure], seconds: float) -> None:
-    """Writes the figures, and what one must know of the machine to read them."""
-    content = {
-        "machine": {
-            "processors": os.cpu_count(),
-            "system": platform.platform(),
-            "python": platform.python_version(),
-        },
-        "seconds": round(seconds, 1),
-        "figures": [figure.as_json() for figure in figures],
+def write_results(path: Path, figures: Sequence[Figure], seconds: Mapping[str, float]) -> None:
+    """Writes the figures, and what one must know of the machine to read them.
+
+    `seconds` says how long each bench took; what the file holds of other benches stays in it.
+    """
+    kept = _read(path)
+    run = {"machine": _machine(), "at": to_text(datetime.now(UTC))}
+    benches = kept.benches | {name: run | {"seconds": round(s, 1)} for name, s in seconds.items()}
+    others = [figure for figure in kept.figures if figure["bench"] not in seconds]
+    results = _Results(benches, others + [figure.as_json() for figure in figures])
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=2) + b"\n")
+
+
+class _Results(msgspec.Struct):
+    """The file as it is written; what another version wrote counts as empty."""
+
+    benches: dict[str, dict[str, Any]] = {}
+    figures: list[dict[str, Any]] = []
+
+
+def _read(path: Path) -> _Results:
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=_Results)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return _Results()
+
+    return _Results(found.benches, [f for f in found.figures if f["bench"] in found.benches])
+
+
+def _machine() -> dict[str, Any]:
+    return {
+        "processors": os.cpu_count(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
     }
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
 
 
 def _in_words(target: Target) -> str:
-    sign = ">=" if isinstance(target, AtLeast) else "<="
-    return f"{sign} {_number(target.limit)}"
+    match target:
+        case AtLeast(limit):
+            return f">= {_number(limit)}"
+        case AtMost(limit):
+            return f"<= {_number(limit)}"
+        case Within(wanted, tolerance):
+            return f"{_number(wanted)} +- {_number(tolerance)}"
+        case _:
+            assert_never(target)
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.2f}x" if ratio >= 0.1 else f"{ratio:.2g}x"
 
 
 def _number(value: float) -> str:

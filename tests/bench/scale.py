@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,23 @@ class Scale:
     """What the agent of the long execution says; each message makes three events."""
     trees: tuple[int, ...]
     """Files in the work trees that are checkpointed."""
+    has_real_tree: bool
+    documented_up_to: int
+    """Files in the largest tree on which Hankweave's documented sequence is tried."""
+    history: int
+    """Checkpoints that are listed."""
+    many_files: int
+    """Files in the checkpoint during which the server must answer; so must it during one of a..."""
+    big_file: int
+    """...file of so many bytes."""
+    awaits_heartbeats: bool
+    """A heartbeat takes half a minute."""
+    profiles: Path | None = None
+    """Folder that gets a profile of ours for every row of checkpoints, each from a round more."""
+
+    def heavy_rounds(self, files: int) -> int:
+        """Fewer rounds where one takes a minute."""
+        return min(self.rounds, max(2, 30_000 // files))
 
 
 FULL = Scale(
@@ -28,7 +46,13 @@ FULL = Scale(
     clients=(1, 100, 1_000),
     deliveries=30_000,
     messages=3_334,
-    trees=(1_000, 10_000),
+    trees=(1_000, 10_000, 100_000),
+    has_real_tree=True,
+    documented_up_to=10_000,
+    history=1_000,
+    many_files=10_000,
+    big_file=1 << 30,
+    awaits_heartbeats=True,
 )
 
 SMALLEST = Scale(
@@ -39,5 +63,11 @@ SMALLEST = Scale(
     deliveries=10,
     messages=10,
     trees=(110,),
+    has_real_tree=False,
+    documented_up_to=110,
+    history=5,
+    many_files=20,
+    big_file=1 << 16,
+    awaits_heartbeats=False,
 )
 """For the test that claims that every bench still works; its figures mean nothing."""

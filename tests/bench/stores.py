@@ -1,40 +1,28 @@
-"""Four ways to keep checkpoints of a tree, behind one small face: ours, git twice, pygit2."""
+"""Ways to keep checkpoints of a tree, behind one small face: ours, and plain pygit2."""
 
 from __future__ import annotations
 
 import os
-import random
 import shutil
-import subprocess
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pygit2
 
+from bench.trees import SOURCES
 from hankweave_protocol.ids import RunId, Sha
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.model import CheckpointRequest, RestorePlan
 from hankweave_server.layout import Layout
 
 EVERYTHING = ("**",)
-FILES_IN_A_FOLDER = 11
 RUN = RunId("1736000000000-abc123-def456")
 
-
-def make_tree(root: Path, size: int) -> Path:
-    """Writes source-like files, the same ones for every store."""
-    chance = random.Random(size)  # Reproducible, not secret.
-    layout = Layout.of_execution(root)
-    for number in range(size):
-        folder = layout.work_tree / f"part{number // 1100}" / f"module{number // FILES_IN_A_FOLDER}"
-        if number % FILES_IN_A_FOLDER == 0:
-            folder.mkdir(parents=True)
-
-        lines = [f"value_{chance.randrange(9999)} = {n}\n" for n in range(chance.randrange(5, 400))]
-        (folder / f"file{number}.py").write_text("".join(lines))
-
-    return root
+LineChanges = frozenset[tuple[str, int, int]]
+"""Path, lines added, lines removed: what a diff of checkpoints tells."""
 
 
 class Store(ABC):
@@ -43,16 +31,24 @@ class Store(ABC):
     def __init__(self, root: Path) -> None:
         self.root = root
         self.tree = Layout.of_execution(root).work_tree
-        self._files = sorted(path for path in self.tree.rglob("*.py"))
+        self._files = sorted(self.tree.rglob(SOURCES))
         self._edits = 0
 
-    def edit(self, count: int) -> None:
-        """Appends to that many files, spread over the tree."""
-        self._edits += 1
+    def edit(self, count: int | None) -> None:
+        """Appends to that many files, spread over the tree; None means to all."""
+        count = len(self._files) if count is None else count
         step = max(1, len(self._files) // max(1, count))
-        for path in self._files[::step][:count]:
-            with path.open("a") as stream:
-                stream.write(f"edit_{self._edits} = True\n")
+        for number in range(count):
+            self.edit_file(number * step)
+
+    def edit_file(self, number: int) -> str:
+        """Appends to one file and returns its path below the tree."""
+        self._edits += 1
+        path = self._files[number % len(self._files)]
+        with path.open("a") as stream:
+            stream.write(f"edit_{self._edits} = True\n")
+
+        return str(path.relative_to(self.tree))
 
     @abstractmethod
     def renew(self) -> None:
@@ -64,6 +60,9 @@ class Store(ABC):
     def rollback(self, sha: str) -> None:
         raise AssertionError(f"no rollback to {sha} is measured for this store")
 
+    def diff(self, old: str, new: str) -> LineChanges:
+        raise AssertionError(f"no diff of {old} and {new} is measured for this store")
+
     def close(self) -> None:  # noqa: B027 - most stores have nothing open
         """Lets go of what is open."""
 
@@ -74,82 +73,36 @@ class OurStore(Store):
     def renew(self) -> None:
         self.close()
         shutil.rmtree(Layout.of_execution(self.root).checkpoints, ignore_errors=True)
+        self.reopen()
+
+    def reopen(self) -> None:
+        """Starts over with cold memory and the same history."""
+        self.close()
         self._engine = CheckpointEngine.open(Layout.of_execution(self.root))
 
     @property
-    def _open(self) -> CheckpointEngine:
+    def engine(self) -> CheckpointEngine:
         assert self._engine is not None, "renew comes first"
         return self._engine
 
     def checkpoint(self) -> str:
-        return self._open.checkpoint(_request("manual")).sha
+        return self.engine.checkpoint(request("manual")).sha
 
     def rollback(self, sha: str) -> None:
         target = Sha(sha)
-        plan = self._open.plan_restore(target, EVERYTHING)
-        safety = self._open.checkpoint(_request("safety", plan))
-        self._open.restore(target, safety.sha)
-        self._open.detach(target)
+        plan = self.engine.plan_restore(target, EVERYTHING)
+        safety = self.engine.checkpoint(request("safety", plan))
+        self.engine.restore(target, safety.sha)
+        self.engine.detach(target)
+
+    def diff(self, old: str, new: str) -> LineChanges:
+        found = self.engine.diff(Sha(old), Sha(new))
+        return frozenset((os.fsdecode(file.path), file.added, file.removed) for file in found)
 
     def close(self) -> None:
         if self._engine is not None:
             self._engine.close()
             self._engine = None
-
-
-class GitStore(Store):
-    """`git add -A` and `git commit`, with the index kept and git's own speed settings on."""
-
-    def __init__(self, root: Path) -> None:
-        super().__init__(root)
-        self._environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(root),
-            "GIT_CONFIG_NOSYSTEM": "1",
-            "GIT_DIR": str(root / "history.git"),
-            "GIT_WORK_TREE": str(self.tree),
-        }
-
-    def renew(self) -> None:
-        shutil.rmtree(self.root / "history.git", ignore_errors=True)
-        self._git("init", "-q", "-b", "main")
-        for name, value in (
-            ("gc.auto", "0"),
-            ("feature.manyFiles", "true"),
-            ("user.name", "bench"),
-            ("user.email", "bench@example.org"),
-        ):
-            self._git("config", name, value)
-
-    def checkpoint(self) -> str:
-        self._git("add", "-A")
-        self._git("commit", "-q", "--allow-empty", "-m", "checkpoint")
-        return self._git("rev-parse", "HEAD")
-
-    def rollback(self, sha: str) -> None:
-        self._git("checkout", "-q", "--force", "--detach", sha)
-
-    def _git(self, *arguments: str) -> str:
-        done = subprocess.run(
-            ["git", *arguments],
-            cwd=self.tree,
-            env=self._environment,
-            capture_output=True,
-            check=True,
-            text=True,
-        )
-        return done.stdout.strip()
-
-
-class PlumbingStore(GitStore):
-    """The same with commit-tree and update-ref, which leave out what commit does besides."""
-
-    def checkpoint(self) -> str:
-        self._git("add", "-A")
-        tree = self._git("write-tree")
-        sha = self._git("commit-tree", tree, "-m", "checkpoint")
-        self._git("update-ref", "refs/heads/main", sha)
-        return sha
 
 
 class Pygit2Store(Store):
@@ -163,14 +116,14 @@ class Pygit2Store(Store):
         self._repo = pygit2.Repository(str(self.root / "history.git"))
 
     def checkpoint(self) -> str:
-        index = self._repo.index
-        index.add_all()
-        index.write()
-        who = pygit2.Signature("bench", "bench@example.org")
-        parents = [] if self._repo.head_is_unborn else [self._repo.head.target]
-        return str(
-            self._repo.create_commit("HEAD", who, who, "checkpoint", index.write_tree(), parents)
-        )
+        with _without_fsync():
+            index = self._repo.index
+            index.add_all()
+            index.write()
+            tree = index.write_tree()
+            parents = [] if self._repo.head_is_unborn else [self._repo.head.target]
+            who = pygit2.Signature("bench", "bench@example.org")
+            return str(self._repo.create_commit("HEAD", who, who, "checkpoint", tree, parents))
 
     def rollback(self, sha: str) -> None:
         self._repo.checkout_tree(
@@ -178,8 +131,25 @@ class Pygit2Store(Store):
         )
         self._repo.set_head(pygit2.Oid(hex=sha))
 
+    def diff(self, old: str, new: str) -> LineChanges:
+        return frozenset(
+            (patch.delta.new_file.path, patch.line_stats[1], patch.line_stats[2])
+            for patch in self._repo.diff(old, new)
+            if patch is not None
+        )
 
-def _request(kind: str, before: RestorePlan | None = None) -> CheckpointRequest:
+
+@contextmanager
+def _without_fsync() -> Iterator[None]:
+    """Gives the library its default back: our engine has switched fsync on in this process."""
+    pygit2.settings.enable_fsync_gitdir(False)
+    try:
+        yield
+    finally:
+        pygit2.settings.enable_fsync_gitdir(True)
+
+
+def request(kind: str, before: RestorePlan | None = None) -> CheckpointRequest:
     return CheckpointRequest(
         kind=kind,
         codon_id=None,

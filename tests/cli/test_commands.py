@@ -88,12 +88,16 @@ async def test_status_and_checkpoints_say_what_the_server_knows(tmp_path: Path) 
         assert str(shell.execution) in words.stdout
         assert "next: nothing" in words.stdout
         status = msgspec.json.decode(await shell.json("status"), type=ServerStatus)
-        assert (status.checkpoints, status.next_codon_id) == (3, None)
+        assert (status.checkpoints, status.next_codon_id) == (5, None)
         assert status.store_bytes > 0
 
         page = msgspec.json.decode(await shell.json("checkpoints"), type=CheckpointPage)
         kinds = [(each.kind, each.coordinate.codon_id) for each in page.checkpoints]
-        assert kinds == [("completed", "two"), ("completed", "one"), ("initial", None)]
+        assert kinds == [
+            *(("completed", "two"), ("tool", "two")),
+            *(("completed", "one"), ("tool", "one")),
+            ("initial", None),
+        ]
         listed = (await shell("checkpoints")).stdout.splitlines()
         assert [line.split()[:3] for line in listed] == [
             [each.sha[:12], each.kind, each.coordinate.codon_id or "-"] for each in page.checkpoints
@@ -232,7 +236,7 @@ def test_where_there_is_no_execution_that_is_said(tmp_path: Path, verb: str) -> 
 
 @pytest.mark.parametrize("verb", ["events", "log"])
 def test_a_damaged_journal_is_named_with_its_line(left: Path, verb: str) -> None:
-    """Exit 65 and the number of the line; what stands before it is printed."""
+    """Exit 65 and the number of the line; `log` prints what stands before it."""
     path = left / ".hankweave" / "events" / "events.jsonl"
     lines = path.read_bytes().splitlines()
     path.write_bytes(b"\n".join([*lines[:5], b"\x00garbage", *lines[5:], b""]))

@@ -23,6 +23,7 @@ from hankweave_protocol.events import (
     TransitionBody,
 )
 from hankweave_protocol.ids import CodonId, CommandId, EventSeq, RunId, Sha
+from hankweave_protocol.queries import EventsPage
 from hankweave_protocol.records import (
     CheckpointRecord,
     ExecutionMeta,
@@ -109,6 +110,7 @@ def test_a_transition_comes_back_as_it_was_written(
         CheckpointRecord,
         RollbackReport,
         CheckpointPage,
+        EventsPage,
         ServerStatus,
         TrafficRecord,
         Handshake,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -16,10 +17,14 @@ from bench.figures import (
     AtMost,
     Figure,
     Target,
+    Within,
     print_table,
     write_results,
 )
+from bench.rounds import Variant, medians
 from bench.scale import SMALLEST, Scale
+from bench.trees import make_real_tree
+from support.running_server import tree
 
 EXPECTED: dict[str, list[tuple[str, str, type[Target] | None]]] = {
     "journal": [
@@ -45,18 +50,102 @@ async def test_a_bench_yields_its_figures(name: str, tmp_path: Path) -> None:
         assert figure.name.startswith(begins)
         assert figure.unit == unit
         assert figure.value > 0
+        assert figure.ratio is not None
         assert figure.ratio > 0
         assert (None if figure.target is None else type(figure.target)) is target
 
 
-async def test_the_bench_of_checkpoints_measures_every_row(tmp_path: Path) -> None:
-    """Each row of issue 3's table comes out beside git's own time for the same work."""
-    figures = await BENCHES["checkpoints"](tmp_path, SMALLEST)
-    rows = " ".join(figure.name for figure in figures)
-    for row in ("first", "no change", "one", "100", "rollback"):
-        assert row in rows
+async def test_the_bench_of_trees_measures_every_row(tmp_path: Path) -> None:
+    """Each row of issue 3's table comes out beside every contender's time for the same work."""
+    figures = await BENCHES["trees"](tmp_path, SMALLEST)
 
-    assert all(figure.value > 0 and figure.ratio > 0 for figure in figures)
+    contenders = ["best git", "pygit2"]
+    checkpoint = [*contenders, "bare walk", "documented"]
+    assert _references_by_row(figures) == {
+        "first checkpoint": contenders,
+        "no change": checkpoint,
+        "one file changed": checkpoint,
+        "100 files changed": checkpoint,
+        "diff, one file": contenders,
+        "diff, 100 files": contenders,
+        "rollback, one file": contenders,
+        "rollback, 100 files": contenders,
+        "rollback, everything": contenders,
+        "memory, at its peak": [""],
+        "memory, settled": [""],
+    }
+    assert all(figure.value > 0 for figure in figures)
+
+
+async def test_the_bench_of_history_measures_every_row(tmp_path: Path) -> None:
+    """What small checkpoints cost on the disk and to find, before and after packing, comes out."""
+    figures = await BENCHES["history"](tmp_path, SMALLEST)
+
+    assert all(figure.reference is None for figure in figures)
+    assert [(figure.name, figure.unit) for figure in figures] == [
+        ("one-file checkpoint on disk", "KB"),
+        ("5 checkpoints read from git alone", "ms"),
+        ("one file of an old checkpoint", "ms"),
+        ("packing of 5 checkpoints", "ms"),
+        ("one-file checkpoint on disk, packed", "KB"),
+        ("5 checkpoints read from git alone, packed", "ms"),
+        ("one file of an old checkpoint, packed", "ms"),
+    ]
+
+
+async def test_the_bench_of_responsiveness_measures_every_row(tmp_path: Path) -> None:
+    """A real server's pings come out for a checkpoint of many files and for one of a big file."""
+    figures = await BENCHES["responsiveness"](tmp_path, SMALLEST)
+
+    listed, *pings = figures
+    assert listed.name == "5 checkpoints listed"
+    assert [figure.name for figure in pings] == [
+        f"ping, {word}, checkpoint of {what}"
+        for what in ("20 files", "0.0625 MiB")
+        for word in ("p50", "p99", "max")
+    ]
+    assert all(figure.ratio is not None and figure.ratio > 0 for figure in pings)
+
+
+async def test_every_row_of_ours_can_be_profiled(tmp_path: Path) -> None:
+    """With a folder for profiles there is a table in it for every row that ours takes part in."""
+    (tmp_path / "profiles").mkdir()
+    scale = replace(SMALLEST, profiles=tmp_path / "profiles")
+    await BENCHES["history"](tmp_path, scale)
+
+    (table,) = (tmp_path / "profiles").glob("5-checkpoints-read-from-git-alone.txt")
+    assert "commits" in table.read_text()
+
+
+def test_a_real_tree_has_no_built_files(tmp_path: Path) -> None:
+    """The real tree is a copy of folders without what is built, and without others' packages."""
+    source = tmp_path / "lib"
+    for name in ("os.py", "json/__init__.py", "__pycache__/os.pyc", "site-packages/x.py", "z.so"):
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text("content")
+
+    root = make_real_tree(tmp_path / "execution", [source])
+
+    assert tree(root) == {
+        "agentRoot/lib/os.py": b"content",
+        "agentRoot/lib/json/__init__.py": b"content",
+    }
+
+
+async def test_a_variant_may_take_part_in_fewer_rounds() -> None:
+    """What takes minutes is measured in the first rounds only, the others in all of them."""
+    measured: list[str] = []
+
+    def variant(name: str) -> Variant:
+        async def measure() -> float:
+            measured.append(name)
+            return float(len(measured))
+
+        return measure
+
+    await medians({"quick": variant("quick"), "slow": variant("slow")}, 3, {"slow": 1})
+
+    assert measured == ["quick", "slow", "quick", "quick"]
 
 
 @pytest.mark.parametrize(
@@ -67,6 +156,8 @@ async def test_the_bench_of_checkpoints_measures_every_row(tmp_path: Path) -> No
         (80, AtMost(80), True),
         (80.1, AtMost(80), False),
         (0, None, True),
+        (28, Within(30, 2), True),
+        (32.1, Within(30, 2), False),
     ],
 )
 def test_a_target_is_met_up_to_its_limit(value: float, target: Target | None, is_met: bool) -> None:
@@ -86,11 +177,13 @@ def test_the_table_tells_a_missed_target(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_the_figures_can_be_read_by_programs(tmp_path: Path) -> None:
-    """The results are one JSON object with the machine, the time taken and every figure."""
-    write_results(tmp_path / "results.json", [a_figure(25_000, AtLeast(50_000))], seconds=1.25)
+    """The results are one JSON object with every bench's machine and time, and every figure."""
+    figures = [a_figure(25_000, AtLeast(50_000)), Figure("journal", "beat", 30, "s")]
+    write_results(tmp_path / "results.json", figures, {"journal": 1.25})
 
     written = json.loads((tmp_path / "results.json").read_bytes())
-    assert written["machine"]["processors"] > 0
+    assert written["benches"]["journal"]["seconds"] == 1.2
+    assert written["benches"]["journal"]["machine"]["processors"] > 0
     assert written["figures"] == [
         {
             "bench": "journal",
@@ -101,14 +194,45 @@ def test_the_figures_can_be_read_by_programs(tmp_path: Path) -> None:
             "ratio": 0.25,
             "target": ">= 50,000",
             "met": False,
-        }
+        },
+        {
+            "bench": "journal",
+            "name": "beat",
+            "value": 30,
+            "unit": "s",
+            "reference": None,
+            "ratio": None,
+            "target": None,
+            "met": True,
+        },
     ]
+
+
+def test_a_run_keeps_the_figures_of_the_other_benches(tmp_path: Path) -> None:
+    """A bench's new figures replace its old ones, and nothing else in the file."""
+    path = tmp_path / "results.json"
+    write_results(path, [Figure("trees", "first", 1, "ms")], {"trees": 1})
+    write_results(path, [Figure("trees", "second", 1, "ms")], {"trees": 1})
+    write_results(path, [a_figure(1, None)], {"journal": 1})
+
+    written = json.loads(path.read_bytes())
+    assert [figure["name"] for figure in written["figures"]] == ["second", "appends"]
+    assert written["benches"].keys() == {"trees", "journal"}
+
+
+def test_results_of_another_shape_are_replaced(tmp_path: Path) -> None:
+    """A file that an older version wrote counts as empty: its figures belong to no known run."""
+    path = tmp_path / "results.json"
+    path.write_text('{"seconds": 5, "figures": [{"bench": "journal", "name": "old"}]}')
+    write_results(path, [a_figure(1, None)], {"journal": 1})
+
+    assert [figure["name"] for figure in json.loads(path.read_bytes())["figures"]] == ["appends"]
 
 
 def test_an_unknown_bench_is_a_mistake_of_usage(capsys: pytest.CaptureFixture[str]) -> None:
     """A name that no bench has measures nothing, and the names that there are are told."""
     assert main(["journal", "speed"]) == USAGE
-    assert "'speed'; there are: journal, fanout, startup, memory" in capsys.readouterr().err
+    assert "'speed'; there are: journal, fanout, startup, memory, trees" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("value", "exit_code"), [(50_000, 0), (49_999, MISSED)])
@@ -126,6 +250,25 @@ def test_a_missed_target_fails_the_run(
     assert (tmp_path / RESULTS).exists()
 
 
+def test_a_quick_look_is_kept_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer rounds or other trees reach the bench, and the last whole run's figures stay."""
+    scales: list[Scale] = []
+
+    async def measure(folder: Path, scale: Scale) -> list[Figure]:
+        scales.append(scale)
+        return [a_figure(1, None)]
+
+    monkeypatch.setattr(program, "BENCHES", {"trees": measure})
+    monkeypatch.setattr(program, "CHECKOUT", tmp_path)
+    assert main(["trees", "--sizes", "1000,real", "--rounds", "2"]) == 0
+    assert main(["trees", "--sizes", "5"]) == 0
+
+    assert [scale.trees for scale in scales] == [(1_000,), (5,)]
+    assert [scale.has_real_tree for scale in scales] == [True, False]
+    assert scales[0].rounds == 2
+    assert not (tmp_path / RESULTS).exists()
+
+
 def test_the_run_is_bounded_in_time(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -139,6 +282,15 @@ def test_the_run_is_bounded_in_time(
     monkeypatch.setattr(program, "DEADLINE", 0.01)
     assert main([]) == MISSED
     assert "more than" in capsys.readouterr().err
+
+
+def _references_by_row(figures: list[Figure]) -> dict[str, list[str]]:
+    rows: dict[str, list[str]] = {}
+    for figure in figures:
+        row = figure.name.removesuffix(", 110 files")
+        rows.setdefault(row, []).append(figure.reference_name.partition(":")[0])
+
+    return rows
 
 
 def a_figure(value: float, target: Target | None) -> Figure:

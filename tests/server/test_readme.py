@@ -62,15 +62,16 @@ def test_the_steps_of_a_rollback_are_those_of_its_module() -> None:
     source = (SERVER / "execution" / "rollback.py").read_text()
     diagram = section("How a rollback works").split("```")[1]
     steps = set(re.findall(r"(\w+)\(\)", diagram))
-    assert {"_plan", "quiesce", "_prepare", "replace_durably", "_story", "_continue"} <= steps
+    assert {"_plan", "quiesce", "frozen", "_prepare", "replace_durably", "_continue"} <= steps
     for step in steps:
         assert re.search(rf"\b{step}\b", source), f"rollback.py does not know {step}"
 
     perform = _body_of(source, "perform")
-    in_perform = ["_plan(", "quiesce(", "_plan(", "_prepare(", "_announce(", "_restore_and_tell("]
-    assert _in_order(perform, [*in_perform, "_continue("])
+    first = ["_refuse_if_running(", "_plan(", "_stillness(", "_plan(", "_prepare(", "_announce("]
+    assert _in_order(perform, [*first, "_restore_and_tell(", "_continue("])
+    assert _in_order(_body_of(source, "_stillness"), ["quiesce(", "frozen(", "tell_of_rollback("])
     assert _in_order(_body_of(source, "_prepare"), ["_save(", "replace_durably"])
-    told = ["restore,", "detach(", "_story(", "remove_durably"]
+    told = ["_restore(", "detach(", "_story.whole(", "remove_durably"]
     assert _in_order(_body_of(source, "_restore_and_tell"), told)
 
 

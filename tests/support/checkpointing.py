@@ -277,6 +277,7 @@ def started(hank: Path, execution: Path, variables: dict[str, str]) -> subproces
     # A server that gives up closes its output a moment before it is gone.
     if not in_time or not any('"server.ready"' in line for line in output):
         server.kill()
+        server.wait(DEADLINE)
         raise AssertionError(f"the server did not start: {output}")
 
     return server

@@ -12,7 +12,14 @@ from datetime import UTC, datetime, timedelta
 
 from hankweave_protocol.hank import Codon
 from hankweave_protocol.ids import CodonId, RunId, Sha, iteration_id
-from hankweave_protocol.records import CheckpointKind, CheckpointRecord, Coordinate
+from hankweave_protocol.records import (
+    CheckpointKind,
+    CheckpointRecord,
+    Coordinate,
+    Direction,
+    Notice,
+    Travel,
+)
 from hankweave_protocol.state import (
     CodonExecution,
     CompletedCodon,
@@ -37,11 +44,14 @@ from hankweave_protocol.state import (
     WorkingCodon,
 )
 from hankweave_protocol.transitions import (
+    AgentTold,
     CheckpointCreated,
     CodonStarted,
     CodonTransitioned,
     CostsIncremented,
     CostsUpdated,
+    EditsNoticed,
+    EditsOvertaken,
     ExtensionCountUpdated,
     InitialCheckpointSet,
     PlanSet,
@@ -50,6 +60,7 @@ from hankweave_protocol.transitions import (
     RunFailed,
     RunStarted,
     SentinelStatesUpdated,
+    TimeTravelled,
     Transition,
 )
 from hankweave_server.domain import lifecycle
@@ -230,7 +241,44 @@ def legal_moves(state: State, step: int) -> list[Transition]:
     for run in state.runs[:2]:
         moves += _moves_of_run(run, step)
 
-    return moves
+    return [*moves, *_journeys(state, step)]
+
+
+def _journeys(state: State, step: int) -> Iterable[Transition]:
+    yield _journey("back", state, step)
+    if state.undo:
+        yield _journey("undo", state, step)
+
+    if state.redo:
+        yield _journey("redo", state, step)
+
+    yield EditsNoticed(edits={f"notes/{step % 3}.md": "" if step % 2 else f"{step:064x}"})
+    if state.edits:
+        yield EditsOvertaken(paths=(next(iter(state.edits)),))
+
+    if state.notice is not None:
+        yield AgentTold(operation_id=state.notice.operation_id)
+
+
+def _journey(direction: Direction, state: State, step: int) -> TimeTravelled:
+    """A journey that takes the first edit away, and brings back those of what it undoes."""
+    there = Coordinate(checkpoint_sha=sha(step), event_seq=step, run_id=RunId(f"run-{step}"))
+    undone = {"back": (), "undo": state.undo, "redo": state.redo}[direction]
+    return TimeTravelled(
+        direction=direction,
+        travel=Travel(
+            operation_id=f"op-{step}",
+            safety=sha(step),
+            source=there if step % 2 else None,
+            in_place=step % 3 == 0,
+            paths=("notes",) if step % 3 == 0 else None,
+            edits=dict(list(state.edits.items())[:1]),
+        ),
+        restored_edits=undone[-1].edits if undone else {},
+        notice=Notice(
+            operation_id=f"op-{step}", direction=direction, target=there, timestamp=MOMENT
+        ),
+    )
 
 
 def _moves_of_run(run: Run, step: int) -> Iterable[Transition]:

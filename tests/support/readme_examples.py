@@ -17,19 +17,28 @@ import msgspec
 from hankweave_protocol import codec
 from hankweave_protocol.commands import COMMANDS
 from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.queries import EventsPage
 from hankweave_protocol.records import (
+    BranchIntent,
     CheckpointRecord,
     ExecutionMeta,
+    PruneIntent,
     RollbackIntent,
     RollbackReport,
     RuntimeLock,
     TrafficRecord,
 )
 from hankweave_protocol.replies import (
+    BranchMade,
     CheckpointPage,
     CommandFailed,
     CommandSucceeded,
+    DiffPage,
+    FileRange,
+    FsckReport,
+    GcReport,
     HandshakeResponse,
+    PastView,
     ServerStatus,
 )
 from hankweave_protocol.state import CodonExecution, State
@@ -98,6 +107,8 @@ _FILES: Mapping[str, type] = {
     "execution-meta.json": ExecutionMeta,
     "state.json": State,
     "rollback.intent": RollbackIntent,
+    "prune.intent": PruneIntent,
+    "branch.intent": BranchIntent,
 }
 
 _ANSWERS: Mapping[str, type] = {
@@ -105,10 +116,20 @@ _ANSWERS: Mapping[str, type] = {
     "codon.redo": dict[str, str],
     "checkpoint.create": CheckpointRecord,
     "checkpoint.list": CheckpointPage,
+    "checkpoint.pin": CheckpointRecord,
+    "checkpoint.diff": DiffPage,
+    "checkpoint.readFile": FileRange,
+    "replay.view": PastView,
+    "execution.branch": BranchMade,
+    "store.gc": GcReport,
+    "store.fsck": FsckReport,
     "rollback.toCheckpoint": RollbackReport,
     "rollback.toCodon": RollbackReport,
     "rollback.toLastSuccess": RollbackReport,
+    "rollback.undo": RollbackReport,
+    "rollback.redo": RollbackReport,
     "rollback.preview": RollbackReport,
+    "events.query": EventsPage,
     "state.get": State,
     "server.status": ServerStatus,
 }

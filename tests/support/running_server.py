@@ -76,14 +76,15 @@ def command(*arguments: str) -> list[str]:
 
 @asynccontextmanager
 async def running_server(
-    hank: Path,
+    hank: Path | None,
     data: Path | None,
     execution: Path,
     *options: str,
     env: dict[str, str] | None = None,
+    place: str = "--execution",
 ) -> AsyncIterator[RunningServer]:
     """Starts `hankweave run` and waits until it serves; kills it at the end if it still lives."""
-    words = [str(hank), *([] if data is None else [str(data)]), "--execution", str(execution)]
+    words = [*(str(path) for path in (hank, data) if path), place, str(execution)]
     async with await anyio.open_process(
         command("run", *words, "--json", *options),
         env=environment(**(env or {})),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -57,6 +58,11 @@ class AgentTask:
     """Where living agents are recorded for `leftovers.sweep`."""
 
     limits: AgentLimits = field(default_factory=AgentLimits)
+
+    @property
+    def notices_path(self) -> Path:
+        """Where word is left for the agent: one JSON object a line, absent while there is none."""
+        return self.log_path.with_suffix(".notices.jsonl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +154,24 @@ class RequestTimedOut:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class PermissionAsked:
+    """The agent waits, before it calls a tool, until `answer` lets it."""
+
+    request_id: str
+    name: str
+    input: dict[str, object]
+    by_hook: bool = False
+    """It only waits for our word; whether the tool is allowed, its own rules say then."""
+
+
+@dataclass(frozen=True, slots=True)
+class WordReceived:
+    """The agent has read what `leave_word` left for it."""
+
+    operation_id: str
+
+
 AgentSignal: TypeAlias = (
     SessionStarted
     | Said
@@ -160,6 +184,8 @@ AgentSignal: TypeAlias = (
     | Stderr
     | ContextExceeded
     | RequestTimedOut
+    | PermissionAsked
+    | WordReceived
 )
 
 
@@ -238,6 +264,15 @@ class AgentSession(Protocol):
     async def resume(self) -> None:
         """Lets a paused agent go on."""
 
+    async def leave_word(self, operation_id: str, text: str) -> None:
+        """Leaves a message where the agent finds it at its next step (`HANKWEAVE_NOTICES`).
+
+        One that reads it says so with a `WordReceived`; one that cannot never does.
+        """
+
+    async def answer(self, asked: PermissionAsked) -> None:
+        """Lets the agent go on that asked; one that has ended needs no answer."""
+
     async def wait(self) -> AgentOutcome:
         """Returns how the agent ended, once nothing of its tree lives."""
 
@@ -251,3 +286,19 @@ class Agent(Protocol):
 
         Raises AgentNotFound or AgentStartFailed on entering, AgentUnkillable on leaving.
         """
+
+    def memory_of(
+        self, session_id: str, work_tree: Path, environment: Mapping[str, str]
+    ) -> tuple[Path, ...]:
+        """Names the files by which a session is resumed, there or not; no two of one name.
+
+        `environment` is the codon's `env`. Nothing for an agent that keeps none.
+        """
+
+
+_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+def is_file_name(session_id: str) -> bool:
+    """Tells whether a session's id, which an agent made up, can safely be part of a path."""
+    return _FILE_NAME.fullmatch(session_id) is not None

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
-from hankweave_server.agents.base import AgentSession, AgentTask
+from hankweave_server.agents.base import AgentSession, AgentTask, is_file_name
+from hankweave_server.agents.environment import common
 from hankweave_server.agents.program import Program, run_program
+from hankweave_server.agents.transcript import ask_first, user_message
 from hankweave_server.clock import Clock, SystemClock
 
 _OWN_PREFIXES = ("ANTHROPIC_", "CLAUDE_CODE_")
@@ -29,6 +34,9 @@ class ClaudeAgent:
     permission_mode: Literal["acceptEdits", "bypassPermissions"] = "acceptEdits"
     """What it may do unasked: edit files in the work tree, or everything, commands included."""
 
+    asks_first: bool = False
+    """Waits for our word before each tool that can change files; what it may do stays the same."""
+
     program: str = "claude"
     clock: Clock = field(default_factory=SystemClock)
 
@@ -40,15 +48,31 @@ class ClaudeAgent:
         keys = {name: value for name, value in os.environ.items() if name.startswith(_OWN_PREFIXES)}
         program = Program(
             command=(self.program, *self._arguments(task)),
-            stdin=task.prompt,
+            stdin=ask_first() + user_message(task.prompt) if self.asks_first else task.prompt,
             hint="Install it with 'npm install -g @anthropic-ai/claude-code', then start again.",
             extra_environment=_QUIET | keys,
+            takes_answers=self.asks_first,
         )
         return run_program(program, task, self.clock)
+
+    def memory_of(
+        self, session_id: str, work_tree: Path, environment: Mapping[str, str]
+    ) -> tuple[Path, ...]:
+        """Its transcript: `projects/<folder it worked in>/<session>.jsonl` of its configuration."""
+        seen = {**common(os.environ, {}), **environment}
+        home = seen.get("CLAUDE_CONFIG_DIR") or os.path.join(seen.get("HOME", "~"), ".claude")
+        if not is_file_name(session_id):
+            return ()
+
+        folder = re.sub(r"[^a-zA-Z0-9]", "-", os.path.realpath(work_tree))
+        return (Path(home).expanduser() / "projects" / folder / f"{session_id}.jsonl",)
 
     def _arguments(self, task: AgentTask) -> list[str]:
         arguments = ["-p", "--output-format", "stream-json", "--verbose"]
         arguments += ["--model", task.model, "--permission-mode", self.permission_mode]
+        if self.asks_first:
+            arguments += ["--input-format", "stream-json"]
+
         if task.resume_session is not None:
             arguments += ["--resume", task.resume_session]
 

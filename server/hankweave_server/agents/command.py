@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from uuid import uuid4
 
 from hankweave_server.agents.base import AgentSession, AgentTask, SessionStarted
@@ -40,3 +42,9 @@ class CommandAgent:
             quiet_start=self.quiet_start,
         )
         return run_program(program, task, self.clock)
+
+    def memory_of(
+        self, session_id: str, work_tree: Path, environment: Mapping[str, str]
+    ) -> tuple[Path, ...]:
+        """Nothing: what a program remembers by, only it knows."""
+        return ()

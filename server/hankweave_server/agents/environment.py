@@ -30,11 +30,15 @@ def agent_environment(
     Later ones win: the inherited list, what the kind of agent needs (`extra`), HANKWEAVE_X as X
     (`unset` removes it), our own names, the codon's `env`. Only the mark cannot be overridden.
     """
+    return {**common(host, extra), **_own_names(task), **task.environment, MARK: mark}
+
+
+def common(host: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:
+    """Composes what all agents of a kind get, whatever they work on."""
     inherited = {name: value for name, value in host.items() if _is_inherited(name)}
     unwrapped = _unwrapped(host)
     composed = {**inherited, **extra, **unwrapped}
-    kept = {name: value for name, value in composed.items() if unwrapped.get(name) != _REMOVES}
-    return {**kept, **_own_names(task), **task.environment, MARK: mark}
+    return {name: value for name, value in composed.items() if unwrapped.get(name) != _REMOVES}
 
 
 def _is_inherited(name: str) -> bool:
@@ -59,6 +63,7 @@ def _own_names(task: AgentTask) -> dict[str, str]:
         "HANKWEAVE_RUN_ID": task.run_id,
         "HANKWEAVE_CODON_ID": task.codon_id,
         "HANKWEAVE_MODEL": task.model,
+        "HANKWEAVE_NOTICES": str(task.notices_path),
     }
     if task.resume_session is not None:
         names["HANKWEAVE_RESUME_SESSION"] = task.resume_session

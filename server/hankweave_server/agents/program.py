@@ -35,6 +35,9 @@ class Program:
     quiet_start: timedelta = timedelta(0)
     """How long a program that may be plain can be silent before its session is presumed."""
 
+    takes_answers: bool = False
+    """Its stdin stays open, for answers to what it asks, until it has reported its result."""
+
 
 @asynccontextmanager
 async def run_program(program: Program, task: AgentTask, clock: Clock) -> AsyncIterator[Session]:
@@ -59,6 +62,7 @@ async def run_program(program: Program, task: AgentTask, clock: Clock) -> AsyncI
             prompt=program.stdin,
             presumed=program.presumed_session,
             quiet_start=program.quiet_start,
+            takes_answers=program.takes_answers,
         )
         try:
             async with session.at_work():

@@ -9,14 +9,17 @@ A script is `{"steps": [step, …]}`; a step is an object with one of these name
 | `{"delete": path}` | a file is removed |
 | `{"run": command}` | a shell runs it; its output is the tool's result |
 | `{"wait": seconds}`, `{"waitForFile": path}` | nothing, until time has passed or the file exists |
+| `{"ask": {"tool", "input"?}}` | it asks leave to call that tool, and waits for the answer |
+| `{"recall": words}` | it says them, and how many prompts and steps of its session it remembers |
 | `{"cost": usd}` | is added to the cost that the result reports |
 | `{"stderr": text}`, `{"raw": line}` | a line is printed as it is |
 | `{"fail": {"message", "exitCode"?}}` | an error result, and the end |
 | `{"exit": code}`, `{"crash": signal}` | the end at once, without a result |
 
-Every file step is a tool call and its result. Paths are relative to the work tree. Ids and token
-counts follow from run, codon and words, so that two runs of a script print the same. After the last
-step comes a successful result. Standard library only, as `own_program` demands.
+Every file step is a tool call and its result. With `{"steps": …, "asks": true}` it asks leave
+before each; what is refused is not done. Paths are relative to the work tree. Ids and token counts
+follow from run, codon and words, so that two runs of a script print the same. After the last step
+comes a successful result. Standard library only, as `own_program` demands.
 """
 
 from __future__ import annotations
@@ -35,17 +38,22 @@ from typing import Any, NoReturn, TextIO
 SCRIPT = "HANKWEAVE_SCRIPT"
 """Names the environment variable with the path of a script file."""
 
+SESSIONS = "HANKWEAVE_AGENT_SESSIONS"
+"""Names the environment variable with the folder where it remembers; without, it does not."""
+
 _POLL = 0.01
 _BAD_SCRIPT = 2
 
 
 def main(_arguments: list[str]) -> int:
-    prompt = sys.stdin.read()
+    prompt = str(json.loads(sys.stdin.readline())["message"]["content"])
     codon = os.environ.get("HANKWEAVE_CODON_ID", "codon")
     player = Player(prompt, codon)
     player.begin()
     try:
-        for step in _script_for(prompt, codon)["steps"]:
+        script = _script_for(prompt, codon)
+        player.asks = bool(script.get("asks"))
+        for step in script["steps"]:
             player.play(step)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         player.fail({"message": f"The script is wrong: {error!r}", "exitCode": _BAD_SCRIPT})
@@ -79,6 +87,11 @@ class Player:
         self._messages = 0
         self._output_words = 0
         self._cost = 0.0
+        self._notices_read = 0
+        self._questions = 0
+        self._memory = _Memory(self._session)
+        self.asks = False
+        """Whether it asks leave before each step that changes files."""
         self._steps: dict[str, Callable[[Any], None]] = {
             "say": lambda text: self._message({"type": "text", "text": text}),
             "think": lambda text: self._message({"type": "thinking", "thinking": text}),
@@ -88,6 +101,8 @@ class Player:
             "run": self._run,
             "wait": time.sleep,
             "waitForFile": _wait_for_file,
+            "ask": self._ask,
+            "recall": self._recall,
             "cost": self._add_cost,
             "stderr": lambda text: _print(text, sys.stderr),
             "raw": lambda line: _print(line, sys.stdout),
@@ -110,10 +125,34 @@ class Player:
                 "apiKeySource": "none",
             }
         )
+        self._memory.add({"prompt": self._prompt_words})
 
     def play(self, step: dict[str, Any]) -> None:
+        self._read_notices()
         ((name, argument),) = step.items()
         self._steps[name](argument)
+        self._memory.add({"step": name})
+
+    def _read_notices(self) -> None:
+        """Says of every new line in HANKWEAVE_NOTICES that it was read."""
+        path = Path(os.environ.get("HANKWEAVE_NOTICES", ""))
+        if not path.is_file():
+            return
+
+        lines = path.read_text(encoding="utf-8").splitlines()
+        for line in lines[self._notices_read :]:
+            notice = json.loads(line)
+            _emit(
+                {
+                    "type": "system",
+                    "subtype": "notice",
+                    "session_id": self._session,
+                    "operation_id": notice["operationId"],
+                    "text": notice["text"],
+                }
+            )
+
+        self._notices_read = len(lines)
 
     def fail(self, failure: dict[str, Any]) -> NoReturn:
         self.end(failure["message"], is_error=True)
@@ -137,6 +176,9 @@ class Player:
         path = Path(argument["path"])
         call = {"file_path": str(Path.cwd() / path), "content": argument["text"]}
         tool = self._call("Write", call)
+        if self._is_refused("Write", call, tool):
+            return
+
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(argument["text"], encoding="utf-8")
         self._return(tool, f"File written: {path}")
@@ -149,18 +191,28 @@ class Player:
             "new_string": argument["text"],
         }
         tool = self._call("Edit", call)
+        if self._is_refused("Edit", call, tool):
+            return
+
         with path.open("a", encoding="utf-8") as file:
             file.write(argument["text"])
 
         self._return(tool, f"File extended: {path}")
 
     def _delete(self, path: str) -> None:
-        tool = self._call("Bash", {"command": f"rm {path}"})
+        call = {"command": f"rm {path}"}
+        tool = self._call("Bash", call)
+        if self._is_refused("Bash", call, tool):
+            return
+
         Path(path).unlink()
         self._return(tool, f"File deleted: {path}")
 
     def _run(self, command: str) -> None:
         tool = self._call("Bash", {"command": command})
+        if self._is_refused("Bash", {"command": command}, tool):
+            return
+
         done = subprocess.run(
             command,
             shell=True,
@@ -170,6 +222,36 @@ class Player:
             check=False,
         )
         self._return(tool, done.stdout.decode(errors="replace"), is_error=done.returncode != 0)
+
+    def _is_refused(self, name: str, argument: dict[str, str], tool: str) -> bool:
+        """Asks, if it is one that asks; a refusal is the tool's result."""
+        refusal = self._permission(name, argument) if self.asks else None
+        if refusal is not None:
+            self._return(tool, refusal, is_error=True)
+
+        return refusal is not None
+
+    def _ask(self, question: dict[str, Any]) -> None:
+        refusal = self._permission(question["tool"], question.get("input", {}))
+        self._steps["say"](f"{question['tool']}: {refusal or 'allowed'}")
+
+    def _permission(self, name: str, argument: dict[str, Any]) -> str | None:
+        """Waits for leave; returns why there is none. Nobody who answers is a refusal, too."""
+        self._questions += 1
+        request = f"request_{self._questions}"
+        question = {"subtype": "can_use_tool", "tool_name": name, "input": argument}
+        _emit({"type": "control_request", "request_id": request, "request": question})
+        for line in sys.stdin:
+            response = json.loads(line)["response"]
+            if response["request_id"] == request:
+                answer = response["response"]
+                return None if answer["behavior"] == "allow" else str(answer["message"])
+
+        return "Nobody answered."
+
+    def _recall(self, words: str) -> None:
+        prompts, steps = self._memory.count("prompt"), self._memory.count("step")
+        self._steps["say"](f"{words} {prompts} prompts and {steps} steps")
 
     def _add_cost(self, usd: float) -> None:
         self._cost += usd
@@ -203,6 +285,27 @@ class Player:
                 "session_id": self._session,
             }
         )
+
+
+class _Memory:
+    """A file of lines that outlives the process: what the session has been through."""
+
+    def __init__(self, session: str) -> None:
+        folder = os.environ.get(SESSIONS)
+        self._path = None if folder is None else Path(folder, f"{session}.jsonl")
+
+    def add(self, what: dict[str, Any]) -> None:
+        if self._path is not None:
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+            with open(os.open(self._path, flags, 0o600), "a", encoding="utf-8") as file:
+                file.write(json.dumps(what) + "\n")
+
+    def count(self, kind: str) -> int:
+        if self._path is None or not self._path.exists():
+            return 0
+
+        lines = self._path.read_text(encoding="utf-8").splitlines()
+        return sum(kind in json.loads(line) for line in lines)
 
 
 def _session_of(codon: str) -> str:

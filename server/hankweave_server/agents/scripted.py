@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from hankweave_server.agents import script_player
-from hankweave_server.agents.base import AgentSession, AgentTask
+from hankweave_server.agents.base import AgentSession, AgentTask, is_file_name
 from hankweave_server.agents.own_program import own_program
 from hankweave_server.agents.program import Program, run_program
+from hankweave_server.agents.transcript import user_message
 from hankweave_server.clock import Clock, SystemClock
+from hankweave_server.files import make_private_directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,9 @@ class ScriptedAgent:
     script: Path | None = None
     """Played where the prompt is none; wins over the file that the environment names."""
 
+    sessions: Path | None = None
+    """Where it keeps what it remembers; without, it remembers nothing."""
+
     clock: Clock = field(default_factory=SystemClock)
 
     @property
@@ -32,10 +38,25 @@ class ScriptedAgent:
 
     def start(self, task: AgentTask) -> AbstractAsyncContextManager[AgentSession]:
         named = str(self.script) if self.script else os.environ.get(script_player.SCRIPT)
+        extra = {script_player.SCRIPT: named} if named else {}
+        if self.sessions is not None:
+            make_private_directory(self.sessions)
+            extra[script_player.SESSIONS] = str(self.sessions)
+
         program = Program(
             command=own_program(script_player.__name__),
-            stdin=task.prompt,
+            stdin=user_message(task.prompt),
             hint="The Python that runs this server is gone; install it again.",
-            extra_environment={script_player.SCRIPT: named} if named else {},
+            extra_environment=extra,
+            takes_answers=True,
         )
         return run_program(program, task, self.clock)
+
+    def memory_of(
+        self, session_id: str, work_tree: Path, environment: Mapping[str, str]
+    ) -> tuple[Path, ...]:
+        """One file a session: each prompt it was given and each step it has played, a line each."""
+        if self.sessions is None or not is_file_name(session_id):
+            return ()
+
+        return (self.sessions / f"{session_id}.jsonl",)

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 import anyio
+import anyio.to_thread
+import msgspec
 
 from hankweave_protocol.instants import to_text
 from hankweave_server.agents import transcript
@@ -19,7 +21,9 @@ from hankweave_server.agents.base import (
     AgentSignal,
     AgentTask,
     AgentUnkillable,
+    PermissionAsked,
     PlainOutput,
+    ResultReported,
     SessionStarted,
     Stderr,
     TimedOut,
@@ -30,9 +34,13 @@ from hankweave_server.agents.patience import Patience
 from hankweave_server.agents.pipes import Line, LineSplitter, PipeReader
 from hankweave_server.agents.process import AgentProcess
 from hankweave_server.clock import Clock
+from hankweave_server.files import append_private
 
 PROMPT_DEADLINE = 10.0
 """Seconds; an agent that has not read its prompt by then does not want the rest of it."""
+
+ANSWER_DEADLINE = 10.0
+"""Seconds; one that does not read its answer waits until a time limit ends it."""
 
 _SHORTEST_NAP = 0.05  # Seconds; while the clock is held, a limit can stay about to be reached.
 
@@ -56,6 +64,7 @@ class Session:
         prompt: str,
         presumed: SessionStarted | None,
         quiet_start: timedelta,
+        takes_answers: bool = False,
     ) -> None:
         self._process = process
         self._log = log
@@ -63,6 +72,9 @@ class Session:
         self._clock = clock
         self._prompt = prompt
         self._quiet_start = quiet_start
+        self._takes_answers = takes_answers
+        self._stdin = anyio.Lock()
+        """Held by who writes to stdin, or closes it."""
         self._conversation = Conversation(made_up_session=presumed)
         self._patience = Patience(task.limits, anyio.current_time())
         self._mailbox = Mailbox()
@@ -110,6 +122,18 @@ class Session:
             self._is_paused = False
             await self._process.resume()
             self._patience.release(anyio.current_time())
+
+    async def leave_word(self, operation_id: str, text: str) -> None:
+        line = msgspec.json.encode({"operationId": operation_id, "text": text}) + b"\n"
+        await anyio.to_thread.run_sync(append_private, self._task.notices_path, line)
+
+    async def answer(self, asked: PermissionAsked) -> None:
+        async with self._stdin:
+            if not self._process.stdin.is_closed:
+                with anyio.move_on_after(ANSWER_DEADLINE):
+                    await self._process.stdin.write(transcript.leave_for(asked))
+
+        self._patience.release(anyio.current_time())
 
     async def stop(self) -> None:
         if survivors := await self._stop():
@@ -168,11 +192,25 @@ class Session:
             self._mailbox.close()
 
     async def _give_prompt(self) -> None:
-        try:
-            with anyio.move_on_after(PROMPT_DEADLINE):
-                await self._process.stdin.write(self._prompt.encode())
-        finally:
-            self._process.stdin.close()
+        async with self._stdin:
+            try:
+                with anyio.move_on_after(PROMPT_DEADLINE) as patience:
+                    await self._process.stdin.write(self._prompt.encode())
+            finally:
+                if not self._takes_answers or patience.cancelled_caught:
+                    self._process.stdin.close()
+
+    async def _mind_stdin(self, heard: Iterable[AgentSignal]) -> None:
+        """Waits with an agent that has asked, and lets one end that has reported its result."""
+        for signal in heard:
+            match signal:
+                case PermissionAsked():
+                    self._patience.hold(anyio.current_time())
+                case ResultReported() if self._takes_answers:
+                    async with self._stdin:
+                        self._process.stdin.close()
+                case _:
+                    pass
 
     async def _watch_the_time(self) -> None:
         while (left := self._patience.remaining(anyio.current_time())) is not None:
@@ -212,6 +250,7 @@ class Session:
         understood = [understand(line, timestamp) for line in lines if not line.is_blank]
         await self._keep([entry for _, entry in understood])
         signals = [signal for said, _ in understood for signal in said]
+        await self._mind_stdin(signals)
         await self._deliver(list(self._conversation.hear(signals)))
 
     async def _keep(self, entries: list[bytes]) -> None:

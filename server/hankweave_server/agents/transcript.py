@@ -1,4 +1,4 @@
-"""Reads one line of an agent's stdout: Claude's stream-json, or plain text.
+"""Reads one line of an agent's stdout: Claude's stream-json, or plain text; writes its answers.
 
 Unknown kinds of message and unknown fields are passed over, for the format grows; a field of the
 wrong type counts as absent. A line that is no JSON object with a `type` is plain output.
@@ -16,6 +16,7 @@ import msgspec
 from hankweave_server.agents.base import (
     AgentSignal,
     ContextExceeded,
+    PermissionAsked,
     PlainOutput,
     RequestTimedOut,
     ResultReported,
@@ -27,9 +28,13 @@ from hankweave_server.agents.base import (
     ToolCalled,
     ToolReturned,
     UsageReported,
+    WordReceived,
 )
 
 _Object = Mapping[str, object]
+
+HOOK_SECONDS = 600
+"""How long it waits for us; then it goes on by its own rules."""
 
 _REQUEST_TIMED_OUT = "API Error: Request timed out."
 _SYNTHETIC_MODEL = "<synthetic>"
@@ -50,6 +55,8 @@ def parse(line: bytes) -> list[AgentSignal]:
             return list(_user(message))
         case "result":
             return list(_result(message))
+        case "control_request":
+            return list(_control_request(message))
         case "stderr":
             return [Stderr(_text(message.get("message")))]
         case str():
@@ -74,6 +81,47 @@ def _system(message: _Object) -> Iterator[AgentSignal]:
                 yield SessionStarted(session_id, _text(message.get("model")))
         case "compact_boundary":
             yield ContextExceeded("compact_boundary")
+        case "notice":
+            yield WordReceived(_text(message.get("operation_id")))
+
+
+def _control_request(message: _Object) -> Iterator[AgentSignal]:
+    """What an agent wants to know from us: of several things only whether it may call a tool."""
+    request, request_id = _object(message.get("request")), _text(message.get("request_id"))
+    match request.get("subtype"):
+        case "can_use_tool":
+            called = dict(_object(request.get("input")))
+            yield PermissionAsked(request_id, _text(request.get("tool_name")), called)
+        case "hook_callback":
+            hook = _object(request.get("input"))
+            called = dict(_object(hook.get("tool_input")))
+            yield PermissionAsked(request_id, _text(hook.get("tool_name")), called, by_hook=True)
+
+
+def leave_for(asked: PermissionAsked) -> bytes:
+    """Writes the answer that lets an agent go on; a hook is left to the agent's own rules."""
+    allowed = {"behavior": "allow", "updatedInput": asked.input}
+    answer = {} if asked.by_hook else allowed
+    response = {"subtype": "success", "request_id": asked.request_id, "response": answer}
+    return msgspec.json.encode({"type": "control_response", "response": response}) + b"\n"
+
+
+def ask_first() -> str:
+    """Writes what makes Claude Code wait for our word before a tool that can change files."""
+    hook = {
+        "matcher": "Write|Edit|MultiEdit|NotebookEdit|Bash",
+        "hookCallbackIds": ["before-tool"],
+        "timeout": HOOK_SECONDS,
+    }
+    request = {"subtype": "initialize", "hooks": {"PreToolUse": [hook]}}
+    message = {"type": "control_request", "request_id": "ask-first", "request": request}
+    return msgspec.json.encode(message).decode() + "\n"
+
+
+def user_message(text: str) -> str:
+    """Writes a prompt for an agent whose stdin stays open: one line."""
+    message = {"type": "user", "message": {"role": "user", "content": text}}
+    return msgspec.json.encode(message).decode() + "\n"
 
 
 def _assistant(message: _Object) -> Iterator[AgentSignal]:

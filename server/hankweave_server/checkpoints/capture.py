@@ -10,7 +10,7 @@ import errno
 import os
 import stat
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from hankweave_server.checkpoints.errors import StoreFailed
 from hankweave_server.checkpoints.objects import STREAMED_FROM
@@ -35,8 +35,7 @@ class Sink(Protocol):
     def withdraw(self, digest: bytes) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Captured:
+class Captured(NamedTuple):
     """Content that was read, and the stat data it belongs to."""
 
     digest: bytes
@@ -126,18 +125,26 @@ class Capture:
     def _read_at_once(
         self, descriptor: int, status: os.stat_result, *, is_last: bool
     ) -> Captured | None:
-        # One byte more than promised shows a file that grew; some pseudo files promise nothing.
+        # One byte more than promised shows a file that grew.
         data = os.read(descriptor, status.st_size + 1)
+        if len(data) != status.st_size:
+            # It changes, or it is a pseudo file, and those promise nothing.
+            return self._read_on(descriptor, status, data) if is_last else None
+
+        signature = _signature_if_unchanged(descriptor, status)
+        if signature is None and not is_last:
+            return None
+
+        return _captured(self._stored(data), status, len(data), signature)
+
+    def _read_on(self, descriptor: int, status: os.stat_result, data: bytes) -> Captured | None:
+        """Takes what there is of a file whose size is not what was said."""
         while data and (part := os.read(descriptor, STREAMED_FROM)):
             data += part
             if len(data) > 2 * STREAMED_FROM:
                 return None
 
-        is_whole = len(data) == status.st_size and _is_unchanged(descriptor, status)
-        if not is_whole and not is_last:
-            return None
-
-        return _captured(self._stored(data), status, len(data), is_whole=is_whole)
+        return _captured(self._stored(data), status, len(data), None)
 
     def _read_in_a_stream(
         self, descriptor: int, status: os.stat_result, *, is_last: bool
@@ -150,12 +157,12 @@ class Capture:
         if digest is None:
             return None
 
-        is_whole = _is_unchanged(descriptor, status)
-        if not is_whole and not is_last:
+        signature = _signature_if_unchanged(descriptor, status)
+        if signature is None and not is_last:
             self._sink.withdraw(digest)
             return None
 
-        return _captured(digest, status, status.st_size, is_whole=is_whole)
+        return _captured(digest, status, status.st_size, signature)
 
     def _stored(self, data: bytes) -> bytes:
         try:
@@ -164,15 +171,18 @@ class Capture:
             raise StoreFailed(problem) from problem
 
 
-def _is_unchanged(descriptor: int, status: os.stat_result) -> bool:
-    return signature_of(os.fstat(descriptor)) == signature_of(status)
+def _signature_if_unchanged(descriptor: int, status: os.stat_result) -> Signature | None:
+    now = signature_of(os.fstat(descriptor))
+    return now if now == signature_of(status) else None
 
 
-def _captured(digest: bytes, status: os.stat_result, size: int, *, is_whole: bool) -> Captured:
+def _captured(
+    digest: bytes, status: os.stat_result, size: int, signature: Signature | None
+) -> Captured:
     return Captured(
         digest,
         EXECUTABLE if status.st_mode & stat.S_IXUSR else REGULAR,
-        signature_of(status) if is_whole else None,
+        signature,
         stat.S_IMODE(status.st_mode) & PERMISSIONS,
         size,
     )

@@ -6,16 +6,19 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 
 from hankweave_server.checkpoints.capture import Capture, Captured, Refused
+from hankweave_server.checkpoints.line_counts import line_counts
 from hankweave_server.checkpoints.memory import WorkTreeMemory
 from hankweave_server.checkpoints.model import FileChange, FileDiff
-from hankweave_server.checkpoints.objects import HashOnly
+from hankweave_server.checkpoints.objects import HashOnly, pieces
 from hankweave_server.checkpoints.recording import kind_of_change
 from hankweave_server.checkpoints.shadow_repo import ShadowRepo
 from hankweave_server.checkpoints.trees import Entry, differences, entry_at, files_below
 from hankweave_server.workspace.names import is_within
 from hankweave_server.workspace.table import TrackedFile
 
-LINES_LIMIT = 4 << 20  # Bytes above which nobody reads a line diff and libgit2 takes seconds.
+LINES_LIMIT = 256 << 10
+"""Bytes above which files are not compared by lines: libgit2 keeps the interpreter meanwhile, for
+some 12 ms where two such files have nothing in common."""
 
 Change = tuple[bytes, Entry | None, Entry | None]
 
@@ -80,6 +83,18 @@ class Comparing:
 
         return tuple(found)
 
+    def towards(self, target: bytes, paths: Iterable[bytes]) -> tuple[FileDiff, ...]:
+        """Compares files as they are with those of a tree: what going there would do to them."""
+        found: list[FileDiff] = []
+        for path in sorted(paths):
+            seen = self._memory.observer.at(path)
+            now = Entry(seen.git_mode, seen.digest) if isinstance(seen, Captured) else None
+            then = entry_at(self._repo.read_tree, target, path)
+            content = self._content_now(path) if now is not None else {}
+            found.append(self._described((path, now, then), content, patch=True))
+
+        return tuple(found)
+
     def _content_now(self, path: bytes) -> Mapping[bytes, bytes]:
         keeper = _Keeper()
         Capture(self._memory.descent, keeper, LINES_LIMIT).read(path)
@@ -94,7 +109,11 @@ class Comparing:
         if (old is None) != (before is None) or (new is None) != (after is None):
             return FileDiff(path, kind, 0, 0, b"" if patch else None)
 
-        lines = self._repo.line_diff(os.fsdecode(path), old, new)
+        counts = None if patch else line_counts(old or b"", new or b"")
+        if counts is not None:
+            return FileDiff(path, kind, *counts, None)
+
+        lines = self._repo.line_diff(os.fsdecode(path), old, new, patch_wanted=patch)
         return FileDiff(path, kind, lines.added, lines.removed, lines.patch if patch else None)
 
     def _text(self, entry: Entry | None, at_hand: Mapping[bytes, bytes]) -> bytes | None:
@@ -124,3 +143,8 @@ class _Keeper(HashOnly):
         digest = super().blob(data)
         self.content[digest] = data
         return digest
+
+    def streamed_blob(self, descriptor: int, size: int) -> bytes | None:
+        """Keeps it too: the limit of what is read for a diff bounds the memory."""
+        data = b"".join(pieces(descriptor, size))
+        return self.blob(data) if len(data) == size else None

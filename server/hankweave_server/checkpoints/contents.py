@@ -11,6 +11,7 @@ from hankweave_server.checkpoints.loose import loose_path, read_loose
 from hankweave_server.checkpoints.model import Damage, ObjectKind
 from hankweave_server.checkpoints.notes import Notes
 from hankweave_server.checkpoints.objects import STREAMED_FROM
+from hankweave_server.checkpoints.pack_reader import PackDamaged
 from hankweave_server.checkpoints.shadow_repo import ShadowRepo
 from hankweave_server.checkpoints.trees import FOLDER, parsed
 from hankweave_server.workspace.names import joined
@@ -25,15 +26,26 @@ class Contents:
         self._objects = repo.path / "objects"
 
     def pieces(self, digest: bytes) -> Iterator[bytes]:
-        """Gives a blob's content; a damaged one raises KeyError, at the latest after its end."""
-        if not self._is_streamed(digest):
+        """Gives a blob's content; a damaged one raises KeyError, at the latest after its end.
+
+        A large one comes in bounded pieces, unless stock git made a delta of it.
+        """
+        # Size first: nearly every blob is a small one, and a header is cheap to read.
+        stream = self._stream(digest) if self._repo.size(digest) >= STREAMED_FROM else None
+        if stream is None:
             yield self._repo.read_blob(digest)
             return
 
         try:
-            yield from read_loose(self._objects, digest)
-        except (ValueError, OSError) as problem:
+            yield from stream
+        except (PackDamaged, ValueError, OSError) as problem:
             raise KeyError(digest.hex()) from problem
+
+    def _stream(self, digest: bytes) -> Iterator[bytes] | None:
+        if loose_path(self._objects, digest).exists():
+            return read_loose(self._objects, digest)
+
+        return self._repo.packs.pieces(digest)
 
     def is_readable(self, digest: bytes) -> bool:
         try:
@@ -43,14 +55,6 @@ class Contents:
             return False
 
         return True
-
-    def _is_streamed(self, digest: bytes) -> bool:
-        try:
-            # Size first: nearly every blob is a small one, and a header is cheap to read.
-            is_large = self._repo.size(digest) >= STREAMED_FROM
-            return is_large and loose_path(self._objects, digest).exists()
-        except KeyError:
-            return False
 
 
 def store_signature(objects: Path) -> frozenset[tuple[str, Signature]]:
@@ -104,6 +108,10 @@ class Verification:
             self._intact.clear()
             self._whole.clear()
 
+        if not self._intact:
+            # A pack that is held open can still be read when the disk has lost it.
+            self._repo.packs.forget()
+
         self._store = store
 
     def _unreadable(self, sha: Sha) -> list[tuple[bytes, ObjectKind, bytes]]:
@@ -153,7 +161,9 @@ class Verification:
     def _commits_that_need(self, broken: set[bytes]) -> dict[bytes, list[Sha]]:
         needed_below: dict[bytes, frozenset[bytes]] = {}
         hit: dict[bytes, list[Sha]] = {}
-        for commit in self._repo.history():
+        # Past a commit that is itself lost: that one is a damage of its own.
+        found, _ = self._repo.reached_from_refs()
+        for commit in found.values():
             for digest in self._needed_by(bytes.fromhex(commit.tree), broken, needed_below):
                 hit.setdefault(digest, []).append(commit.sha)
 

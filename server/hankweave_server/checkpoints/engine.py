@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from hankweave_protocol.ids import RunId, Sha
 from hankweave_server.checkpoints import messages, skeleton
 from hankweave_server.checkpoints.comparing import Comparing
 from hankweave_server.checkpoints.contents import Contents, Verification
+from hankweave_server.checkpoints.epochs import Epochs
 from hankweave_server.checkpoints.errors import (
     CheckpointDamaged,
     CheckpointNotFound,
@@ -27,6 +28,7 @@ from hankweave_server.checkpoints.errors import (
     disk_faults,
     free_bytes,
 )
+from hankweave_server.checkpoints.housekeeping import Housekeeping
 from hankweave_server.checkpoints.manifest import ManifestCorrupt
 from hankweave_server.checkpoints.materialise import Materialising
 from hankweave_server.checkpoints.memory import WorkTreeMemory
@@ -34,6 +36,7 @@ from hankweave_server.checkpoints.model import (
     CheckpointMade,
     CheckpointRequest,
     CommitFacts,
+    ContentRange,
     Damage,
     FileChange,
     FileContent,
@@ -41,13 +44,17 @@ from hankweave_server.checkpoints.model import (
     PathEntry,
     RestorePlan,
     RestoreReport,
+    Skipped,
 )
 from hankweave_server.checkpoints.notes import Notes
 from hankweave_server.checkpoints.planning import Planning
+from hankweave_server.checkpoints.pruning import Pruned
+from hankweave_server.checkpoints.ranges import Ranges
 from hankweave_server.checkpoints.recording import Recording
+from hankweave_server.checkpoints.retention import Pruning
 from hankweave_server.checkpoints.shadow_repo import RawCommit, ShadowRepo
 from hankweave_server.checkpoints.snapshot import Snapshot
-from hankweave_server.files import sync_filesystem
+from hankweave_server.files import sync_directory, sync_filesystem
 from hankweave_server.layout import Layout
 
 SPACE_RESERVE = 8 << 20
@@ -66,10 +73,15 @@ class CheckpointEngine:
         self._layout = layout
         self._repo = ShadowRepo(layout.shadow_repository)
         self._notes = Notes(self._repo)
-        self._memory = WorkTreeMemory(self._repo, self._notes, layout.work_tree, size_limit)
+        self._memory = WorkTreeMemory(
+            self._repo, self._notes, layout.work_tree, size_limit, in_place=layout.is_in_place
+        )
         self._recording = Recording(self._repo, self._notes, self._memory, size_limit)
         self._comparing = Comparing(self._repo, self._memory)
         self._verification = Verification(self._repo, self._notes)
+        self._ranges = Ranges(Contents(self._repo))
+        self._epochs = Epochs(self._repo)
+        self.housekeeping = Housekeeping(self._repo, self._notes, layout)
         self._memory.load(layout.scan_cache)
 
     @classmethod
@@ -84,6 +96,22 @@ class CheckpointEngine:
 
         return cls(layout, leftovers, size_limit)
 
+    @classmethod
+    @contextmanager
+    def for_reading(cls, layout: Layout) -> Iterator[CheckpointEngine]:
+        """Opens the shadow repository just as it is, beside whoever works with it.
+
+        Nothing is created, cleared, locked or saved; for calls that look and for no others.
+        Raises ShadowRepositoryError where there is none.
+        """
+        with disk_faults(layout.root):
+            engine = cls(layout, (), None)
+
+        try:
+            yield engine
+        finally:
+            engine._let_go()
+
     def close(self) -> None:
         """Saves the scan cache, if the disk takes it, and lets go of the work tree."""
         # Without the cache the next checkpoint is merely slower: a full disk must not hide, behind
@@ -91,6 +119,10 @@ class CheckpointEngine:
         with contextlib.suppress(OSError):
             self._memory.save(self._layout.scan_cache)
 
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self._ranges.close()
         self._memory.descent.close()
         self._repo.close()
 
@@ -178,6 +210,21 @@ class CheckpointEngine:
         found = {facts.sha: verification.damages(facts.sha) for facts in self.commits()}
         return {sha: damages for sha, damages in found.items() if damages}
 
+    def prune(self, pruning: Pruning, should_stop: Callable[[], bool]) -> Pruned:
+        """Lets checkpoints go, and with them what is remembered of the work tree.
+
+        The memory takes blobs for stored that may be gone now; so does its cache on the disk,
+        which therefore goes first. Raises as `Housekeeping.prune`.
+        """
+        with disk_faults(self._layout.root):
+            self._layout.scan_cache.unlink(missing_ok=True)
+            sync_directory(self._layout.checkpoints)
+
+        try:
+            return self.housekeeping.prune(pruning, should_stop)
+        finally:
+            self._memory.forget()
+
     # The way back
 
     def plan_restore(
@@ -203,6 +250,7 @@ class CheckpointEngine:
                     descent,
                     paths,
                     doubted=frozenset(file.path for file in pending),
+                    head=self._memory.tree,
                 ).plan()
 
             self._memory.has_planned(plan, wanted, pending)
@@ -213,6 +261,18 @@ class CheckpointEngine:
             raise InsufficientSpace(need, free)
 
         return plan
+
+    def known_paths(self, sha: Sha, paths: Iterable[bytes]) -> frozenset[bytes]:
+        """Gives those of the paths that are files or folders of a checkpoint, or exist now."""
+        snapshot = self._snapshot(sha)
+        with self._reading(sha), self._memory.descent.fresh() as descent:
+            return frozenset(
+                path
+                for path in paths
+                if snapshot.entry(path) is not None
+                or snapshot.has_folder(path)
+                or descent.status(path) is not None
+            )
 
     def restore(
         self,
@@ -250,6 +310,23 @@ class CheckpointEngine:
 
         return report
 
+    # What agents and sentinels remember
+
+    def remember(self, places: Mapping[str, Path], *, beyond: int) -> int:
+        """Keeps the remembered files as they are, and gives their epoch (see `Epochs.save`)."""
+        with disk_faults(self._layout.root):
+            return self._epochs.save(places, beyond=beyond)
+
+    def names_in_epoch(self, epoch: int) -> frozenset[str]:
+        """Names the files of an epoch; none where it cannot be read."""
+        return self._epochs.names(epoch)
+
+    def rewind(
+        self, epoch: int, place_of: Callable[[str], Path | None], removable: Iterable[str]
+    ) -> tuple[Skipped, ...]:
+        """Brings an epoch back; gives what could not be (see `Epochs.rewind`)."""
+        return self._epochs.rewind(epoch, place_of, removable)
+
     # Looking
 
     def diff(
@@ -272,6 +349,12 @@ class CheckpointEngine:
             with self._memory.descent.fresh():
                 return self._comparing.with_work_tree(old, paths, patch=patch)
 
+    def foresee(self, plan: RestorePlan) -> tuple[FileDiff, ...]:
+        """Says line by line what a restore by this plan would do to the files as they are."""
+        target = self._tree_of(plan.target)
+        with self._reading(plan.target), self._memory.descent.fresh():
+            return self._comparing.towards(target, plan.touched)
+
     def read_file(self, sha: Sha, path: bytes) -> FileContent:
         """Reads one file, or a link's target, of a checkpoint."""
         snapshot = self._snapshot(sha)
@@ -282,6 +365,21 @@ class CheckpointEngine:
 
             data = b"".join(Contents(self._repo).pieces(entry.digest))
             return FileContent(data, snapshot.described(path, entry).mode)
+
+    def read_range(self, sha: Sha, path: bytes, offset: int, length: int) -> ContentRange:
+        """Reads a range of a file; ranges of a large file in their order cost one reading of it.
+
+        Damage of a large file may show only in its last range. Raises as `read_file`.
+        """
+        snapshot = self._snapshot(sha)
+        with self._reading(sha):
+            entry = snapshot.entry(path)
+            if entry is None:
+                raise PathNotInCheckpoint(sha, path)
+
+            found = snapshot.described(path, entry)
+            data = self._ranges.read(entry.digest, found.size, offset, length)
+            return ContentRange(data, found.size, found.mode)
 
     def tree(self, sha: Sha) -> tuple[PathEntry, ...]:
         """Lists the files of a checkpoint."""

@@ -1,19 +1,18 @@
 """Loose objects of any size, written and read in a stream.
 
 libgit2 takes a whole blob in memory and holds the interpreter while it deflates it; a gigabyte
-would stop the heartbeat. Here memory stays constant, and hashlib and zlib let other threads run.
+would stop the heartbeat. Here memory stays constant, and hashing and deflating let others run.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from hankweave_server.checkpoints.packs import COMPRESSION
+from hankweave_server.checkpoints.deflate import DeflateError, compressobj, decompressobj
 from hankweave_server.files import PRIVATE_DIRECTORY, PRIVATE_FILE, sync_directory, write_all
 
 CHUNK = 1 << 20
@@ -65,7 +64,7 @@ def write_loose(objects: Path, kind: str, size: int, parts: Iterator[bytes]) -> 
 
 def _deflate_into(descriptor: int, header: bytes, parts: Iterator[bytes]) -> tuple[bytes, int]:
     checksum = hashlib.sha1(header, usedforsecurity=False)
-    deflate = zlib.compressobj(COMPRESSION)
+    deflate = compressobj()
     write_all(descriptor, deflate.compress(header))
     written = 0
     for part in parts:
@@ -103,7 +102,7 @@ def read_loose(objects: Path, digest: bytes) -> Iterator[bytes]:
 
 
 def _inflated(read: Callable[[int], bytes]) -> Iterator[bytes]:
-    inflate = zlib.decompressobj()
+    inflate = decompressobj()
     try:
         while not inflate.eof:
             raw = inflate.unconsumed_tail or read(CHUNK)
@@ -112,5 +111,5 @@ def _inflated(read: Callable[[int], bytes]) -> Iterator[bytes]:
                 yield piece
             elif not raw:
                 raise ValueError("object ends early")
-    except zlib.error as problem:
+    except DeflateError as problem:
         raise ValueError(str(problem)) from problem

@@ -14,13 +14,15 @@ import stat
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import ParamSpec
 
-from hankweave_server.checkpoints.capture import Captured, Refused, Vanished
+from hankweave_server.checkpoints.capture import Captured, Observation, Refused, Vanished
 from hankweave_server.checkpoints.contents import Contents
 from hankweave_server.checkpoints.model import WITHOUT_CONTENT, PathEntry, RestoreReport, Skipped
 from hankweave_server.checkpoints.observe import Observer
 from hankweave_server.checkpoints.placing import Obstructed, Placing
 from hankweave_server.checkpoints.snapshot import Snapshot
+from hankweave_server.checkpoints.spare import Displaced, NewFile
 from hankweave_server.checkpoints.trees import FOLDER, LINK, Entry, differences
 from hankweave_server.workspace.descent import Descent
 from hankweave_server.workspace.names import is_within, joined, parents_of
@@ -30,6 +32,10 @@ from hankweave_server.workspace.slots import signature_of
 _FAULTS_OF_THE_DISK = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE}
 )
+
+_Changes = dict[bytes, tuple[Entry | None, Entry | None]]
+
+P = ParamSpec("P")
 
 
 @dataclass
@@ -86,15 +92,20 @@ class Materialising:
     def run(self) -> RestoreReport:
         """Does it; what could not be done is in `unfinished`. Nothing is flushed to the disk."""
         changes = {**self._differences(), **self._mode_differences()}
-        # Deepest first, so that a folder is empty when its own turn comes.
-        for path, (old, new) in sorted(changes.items(), reverse=True):
-            if new is None and old is not None:
-                self._attempt(path, partial(self._remove, path, old))
+        self._placing.sweep()
+        try:
+            # Deepest first, so that a folder is empty when its own turn comes.
+            for path, (old, new) in sorted(changes.items(), reverse=True):
+                if new is None and old is not None:
+                    self._attempt(path, self._remove, path, old)
 
-        self._remove_empty_folders()
-        for path, (old, new) in sorted(changes.items()):
-            if new is not None:
-                self._attempt(path, partial(self._bring, path, old, new))
+            self._remove_empty_folders()
+            for path, (old, new) in sorted(changes.items()):
+                if new is not None:
+                    self._attempt(path, self._bring, path, old, new)
+
+        finally:
+            self._placing.clear()
 
         self._make_empty_folders()
         self._settle_folder_modes()
@@ -104,7 +115,7 @@ class Materialising:
     def _is_concerned(self, path: bytes) -> bool:
         return is_within(path, self._selection)
 
-    def _differences(self) -> dict[bytes, tuple[Entry | None, Entry | None]]:
+    def _differences(self) -> _Changes:
         read = self._target.repo.read_tree
         found = differences(read, self._safety.tree, self._target.tree)
         return {path: pair for path, pair in found.items() if self._must_happen(path, found)}
@@ -117,7 +128,7 @@ class Materialising:
         selected = self._selection or frozenset()
         return any(path in parents_of(wanted) for wanted in selected)
 
-    def _mode_differences(self) -> dict[bytes, tuple[Entry | None, Entry | None]]:
+    def _mode_differences(self) -> _Changes:
         """Finds files of equal content whose permissions the two manifests tell apart."""
         old, new = self._safety.manifest, self._target.manifest
         if (old.usual, old.modes) == (new.usual, new.modes):
@@ -128,7 +139,7 @@ class Materialising:
         else:
             candidates = [path for path, _ in self._target.files()]
 
-        found: dict[bytes, tuple[Entry | None, Entry | None]] = {}
+        found: _Changes = {}
         for path in filter(self._is_concerned, candidates):
             before, after = self._safety.entry(path), self._target.entry(path)
             if before is None or before != after or after.mode == LINK:
@@ -139,16 +150,20 @@ class Materialising:
 
         return found
 
-    def _attempt(self, path: bytes, act: Callable[[], None]) -> None:
+    def _attempt(
+        self, path: bytes, act: Callable[P, None], *args: P.args, **details: P.kwargs
+    ) -> None:
         """Does one path; a fault there is noted and the others are done all the same."""
         try:
             try:
-                act()
+                act(*args, **details)
             except Obstructed as obstacle:
                 if self._clears(path, obstacle.path):
-                    act()
+                    act(*args, **details)
         except Obstructed:
             self._tally.unfinished.append(Skipped(path, "in-the-way"))
+        except Displaced:
+            self._tally.unfinished.append(Skipped(path, "changed"))
         except KeyError:
             self._tally.unfinished.append(Skipped(path, "damaged"))
         except OSError as problem:
@@ -215,16 +230,23 @@ class Materialising:
         elif isinstance(seen, Vanished) and not self._clear_folder(path):
             self._tally.skipped.append(Skipped(path, "in-the-way"))
         else:
-            self._write(path, new, permissions)
+            self._write(wanted, new, seen)
             is_new = isinstance(seen, Vanished)
             (self._tally.added if is_new else self._tally.updated).append(wanted)
 
-    def _write(self, path: bytes, new: Entry, permissions: int) -> None:
-        pieces = self._contents.pieces(new.digest)
+    def _write(self, wanted: PathEntry, new: Entry, seen: Observation) -> None:
+        path, content = wanted.path, partial(self._contents.pieces, new.digest)
         if new.mode == LINK:
-            self._know(path, new, self._placing.put_link(path, b"".join(pieces)))
+            status = self._placing.put_link(path, b"".join(content()))
         else:
-            self._know(path, new, self._placing.put_file(path, pieces, permissions))
+            signature = None
+            if isinstance(seen, Captured) and seen.git_mode != LINK:
+                signature = seen.signature
+
+            file = NewFile(content, wanted.size, stat.S_IMODE(wanted.mode))
+            status = self._placing.put_file(path, file, signature)
+
+        self._know(path, new, status)
 
     def _know(self, path: bytes, entry: Entry, status: os.stat_result) -> None:
         """Tells the table what was written, so that the next scan need not read it."""
@@ -252,23 +274,23 @@ class Materialising:
     def _remove_empty_folders(self) -> None:
         for folder in sorted(self._safety.manifest.empty_folders, reverse=True):
             if self._is_concerned(folder) and not self._target.has_folder(folder):
-                self._attempt(folder, partial(self._prune_above, joined(folder, b"*")))
+                self._attempt(folder, self._prune_above, joined(folder, b"*"))
 
     def _make_empty_folders(self) -> None:
         for folder in sorted(self._target.manifest.empty_folders):
             if self._is_concerned(folder):
-                self._attempt(folder, partial(self._placing.make_folder, folder))
+                self._attempt(folder, self._placing.make_folder, folder)
 
     def _settle_folder_modes(self) -> None:
         """Gives folders their permissions, last of all: a read-only one takes no files."""
         for folder, before in self._placing.opened_up.items():
             if not self._target.has_folder(folder):
-                self._attempt(folder, partial(self._set_folder_mode, folder, before))
+                self._attempt(folder, self._set_folder_mode, folder, before)
 
         for folder in sorted(self._folders_to_settle(), reverse=True):
             if self._target.has_folder(folder):
                 mode = self._target.permissions(folder, FOLDER)
-                self._attempt(folder, partial(self._set_folder_mode, folder, mode))
+                self._attempt(folder, self._set_folder_mode, folder, mode)
 
     def _folders_to_settle(self) -> set[bytes]:
         old, new = self._safety.manifest, self._target.manifest

@@ -19,7 +19,9 @@ from hankweave_server.checkpoints.notes import Notes
 from hankweave_server.checkpoints.observe import Observer
 from hankweave_server.checkpoints.shadow_repo import ShadowRepo
 from hankweave_server.checkpoints.trees import differences
+from hankweave_server.workspace.above import rules_above
 from hankweave_server.workspace.descent import Descent
+from hankweave_server.workspace.names import AT_THE_TOP
 from hankweave_server.workspace.resolver import UnifiedFileResolver
 from hankweave_server.workspace.scan import WorkTreeScan
 from hankweave_server.workspace.table import Table, TrackedFile
@@ -36,22 +38,35 @@ class WorkTreeMemory:
     """Table, scan and observer of one work tree, kept in step with HEAD and with the disk."""
 
     def __init__(
-        self, repo: ShadowRepo, notes: Notes, work_tree: Path, size_limit: int | None
+        self,
+        repo: ShadowRepo,
+        notes: Notes,
+        work_tree: Path,
+        size_limit: int | None,
+        *,
+        in_place: bool = False,
     ) -> None:
         self._repo = repo
         self._notes = notes
         self._size_limit = size_limit
-        self.descent = Descent(work_tree)
+        # In a person's own project no name at the top is ours, and other rules may hold already.
+        self.descent = Descent(work_tree, at_the_top=frozenset() if in_place else AT_THE_TOP)
+        self._above = rules_above(work_tree) if in_place else None
         self.forget()
 
     def forget(self) -> None:
         """Believes nothing any more: the next checkpoint reads every file again."""
         self.table = Table()
-        self.scan = WorkTreeScan(self.descent, self.table)
+        self.scan = WorkTreeScan(self.descent, self.table, above=self._above)
         self.observer = Observer(self.descent, self.scan, self._size_limit)
         self._tree: bytes | None = None
         self._commit: Sha | None = None
         self._planned: _Planned | None = None
+
+    @property
+    def tree(self) -> bytes | None:
+        """The tree of the commit that the table follows."""
+        return self._tree
 
     def refresh(
         self,

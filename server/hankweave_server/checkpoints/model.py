@@ -119,6 +119,8 @@ class RestorePlan:
     kept: tuple[Skipped, ...]
     """Left alone because nobody could bring it back: not captured there, or not capturable here."""
     bytes_to_write: int
+    unsaved: frozenset[bytes] = frozenset()
+    """What it would overwrite or remove although HEAD has it otherwise, or not at all."""
 
     @property
     def touched(self) -> frozenset[bytes]:
@@ -161,4 +163,14 @@ class FileDiff:
 @dataclass(frozen=True, slots=True)
 class FileContent:
     data: bytes
+    mode: int
+
+
+@dataclass(frozen=True, slots=True)
+class ContentRange:
+    """Some bytes of a file; fewer than asked for where the file ends."""
+
+    data: bytes
+    size: int
+    """Of the whole file."""
     mode: int

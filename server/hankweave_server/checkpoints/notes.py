@@ -7,6 +7,7 @@ trees however many there are.
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 
 from hankweave_protocol.ids import Sha
 from hankweave_server.checkpoints.manifest import Manifest, ManifestCorrupt, decoded
@@ -53,6 +54,33 @@ class Notes:
         below[rest] = Entry(REGULAR, add("blob", content))
         top[fan] = Entry(FOLDER, add("tree", encoded(below)))
         return Sha(add("tree", encoded(top)).hex())
+
+    def only_of(self, commits: AbstractSet[Sha], add: Callable[[str, bytes], bytes]) -> Sha | None:
+        """Writes the notes without those of other commits; None if there are no others.
+
+        The caller moves the ref to what this gives. Raises KeyError for an unreadable tree.
+        """
+        top = self._top()
+        staying: dict[bytes, Entry] = {}
+        for name, entry in top.items():
+            if entry.mode != FOLDER:
+                if name.decode("latin-1") in commits:
+                    staying[name] = entry
+
+                continue
+
+            below = dict(parsed(self._repo.read_tree(entry.digest)))
+            noted = {
+                rest: note
+                for rest, note in below.items()
+                if note.mode == FOLDER or (name + rest).decode("latin-1") in commits
+            }
+            if len(noted) == len(below):
+                staying[name] = entry
+            elif noted:
+                staying[name] = Entry(FOLDER, add("tree", encoded(noted)))
+
+        return None if staying == top else Sha(add("tree", encoded(staying)).hex())
 
     def _find(self, sha: Sha) -> bytes | None:
         top = self._top()

@@ -1,25 +1,36 @@
 """Brings new objects into the shadow repository, all at once or not at all.
 
 Invariant: an object with a final name is whole and on the disk. New content is written under
-`tmp_` names, flushed with one syncfs, and only then renamed. So a crash leaves `tmp_` files and
-nothing else, and an object that is found need never be doubted or written again.
+`tmp_` names, flushed, and only then renamed. So a crash leaves `tmp_` files and nothing else, and
+an object that is found need never be doubted or written again.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from threading import Lock
 
 from hankweave_server.checkpoints.loose import CHUNK, StagedLoose, write_loose
-from hankweave_server.checkpoints.packs import PackedObject, StagedPack, packed, write_pack
+from hankweave_server.checkpoints.packs import (
+    PACK_LIMIT,
+    PackedObject,
+    PackWriter,
+    StagedPack,
+    packed,
+)
 from hankweave_server.files import sync_directory, sync_filesystem
 
-STREAMED_FROM = 8 << 20
-"""Bytes from which a blob is written in a stream of its own instead of into the pack."""
+STREAMED_FROM = 2 << 20
+"""Bytes from which a blob is written in a stream of its own instead of into the pack.
 
-PACK_LIMIT = 32 << 20  # Bounds the memory of a first checkpoint, and keeps offsets below 2 GiB.
+Whatever is smaller is held in memory, several at a time while threads read.
+"""
+
+FLUSHED_ONE_BY_ONE = 16
+"""Files up to which each is flushed alone: that does not wait for what others have written."""
 
 
 def digest_of(kind: str, data: bytes) -> bytes:
@@ -50,15 +61,19 @@ class HashOnly:
 
 
 class ObjectStaging:
-    """Collects the new objects of one checkpoint."""
+    """Collects the new objects of one checkpoint.
+
+    Threads may claim and stream at the same time; everything else is for one of them.
+    """
 
     def __init__(self, objects: Path, holds: Callable[[bytes], bool]) -> None:
         self._objects = objects
         self._holds = holds
+        self._lock = Lock()
         self._new: set[bytes] = set()
-        self._waiting: list[PackedObject] = []
-        self._waiting_bytes = 0
-        self._last: tuple[str, bytes] = ("", b"")
+        self._only: tuple[str, bytes] | None = None
+        """The first object waits for a second one: alone it needs no pack."""
+        self._writer: PackWriter | None = None
         self._packs: list[StagedPack] = []
         self._loose: list[StagedLoose] = []
 
@@ -71,52 +86,73 @@ class ObjectStaging:
         if staged is None:
             return None
 
-        if self._is_known(staged.digest):
-            staged.temporary.unlink()
-        else:
-            self._new.add(staged.digest)
+        if self.claim(staged.digest):
             self._loose.append(staged)
+        else:
+            staged.temporary.unlink()
 
         return staged.digest
 
     def withdraw(self, digest: bytes) -> None:
         """Takes back a streamed blob that turned out to be torn."""
-        for staged in [staged for staged in self._loose if staged.digest == digest]:
-            self._loose.remove(staged)
-            self._new.discard(digest)
-            staged.temporary.unlink()
+        with self._lock:
+            for staged in [staged for staged in self._loose if staged.digest == digest]:
+                self._loose.remove(staged)
+                self._new.discard(digest)
+                staged.temporary.unlink()
 
     def add(self, kind: str, data: bytes) -> bytes:
         """Stores an object unless the repository has it, and gives its name."""
         digest = digest_of(kind, data)
-        if self._is_known(digest):
+        if not self.claim(digest):
             return digest
 
-        item = packed(digest, kind, data)
-        self._new.add(digest)
-        self._waiting.append(item)
-        self._waiting_bytes += len(item.record)
-        self._last = (kind, data)
-        if self._waiting_bytes > PACK_LIMIT:
-            self._write_waiting()
+        if self._only is None and self._writer is None:
+            self._only = (kind, data)
+        else:
+            self.take(packed(digest, kind, data))
 
         return digest
+
+    def claim(self, digest: bytes) -> bool:
+        """Tells whether the repository lacks an object; the first who asks has to bring it."""
+        with self._lock:
+            if digest in self._new or self._holds(digest):
+                return False
+
+            self._new.add(digest)
+            return True
+
+    def take(self, item: PackedObject) -> None:
+        """Stores an object that was claimed and packed."""
+        if self._writer is None:
+            self._writer = PackWriter(self._objects / "pack")
+
+        if self._only is not None:
+            kind, data = self._only
+            self._only = None
+            self._writer.add(packed(digest_of(kind, data), kind, data))
+
+        self._writer.add(item)
+        if self._writer.size > PACK_LIMIT:
+            self._finish_pack()
 
     def settle(self) -> None:
         """Makes everything added durable and then visible.
 
         Raises OSError with nothing visible, or with whole objects visible that no ref needs.
         """
-        if len(self._waiting) == 1 and not self._packs:
+        self._new.clear()
+        if self._only is not None:
             # A checkpoint without changes is one commit: one small file instead of two.
-            kind, data = self._last
+            kind, data = self._only
             self._loose.append(_required(write_loose(self._objects, kind, len(data), iter([data]))))
-            self._waiting.clear()
+            self._only = None
 
-        if self._waiting:
-            self._write_waiting()
+        if self._writer is not None:
+            self._finish_pack()
 
-        sync_filesystem(self._objects)
+        flush(self._objects, self._temporaries())
         for loose in self._loose:
             loose.adopt(self._objects)
 
@@ -131,18 +167,34 @@ class ObjectStaging:
 
     def abandon(self) -> None:
         """Removes what was written and not settled."""
-        leftovers = [loose.temporary for loose in self._loose]
-        leftovers += [path for pack in self._packs for path in (pack.pack, pack.index)]
-        for path in leftovers:
+        if self._writer is not None:
+            self._writer.abandon()
+
+        for path in self._temporaries():
             path.unlink(missing_ok=True)
 
-    def _is_known(self, digest: bytes) -> bool:
-        return digest in self._new or self._holds(digest)
+    def _temporaries(self) -> list[Path]:
+        staged = [loose.temporary for loose in self._loose]
+        return staged + [path for pack in self._packs for path in pack.temporaries]
 
-    def _write_waiting(self) -> None:
-        self._packs.append(write_pack(self._objects / "pack", self._waiting))
-        self._waiting = []
-        self._waiting_bytes = 0
+    def _finish_pack(self) -> None:
+        assert self._writer is not None, "only a pack that was begun is finished"
+        self._packs.append(self._writer.finish())
+        self._writer = None
+
+
+def flush(objects: Path, written: Sequence[Path]) -> None:
+    """Makes the content of new files durable, with one call for all when they are many."""
+    if len(written) > FLUSHED_ONE_BY_ONE:
+        sync_filesystem(objects)
+        return
+
+    for path in written:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def pieces(descriptor: int, size: int) -> Iterator[bytes]:

@@ -1,8 +1,8 @@
 """Puts files, links and folders in their places in the work tree, without following a link.
 
-Content goes into a temporary file beside its place and is renamed over it, so that a reader and
-a crash see the old or the new file. The temporary name is the same for all files of a folder:
-what a crash leaves is overwritten by the redo, and no scan ever takes it for the agent's.
+Content goes into a temporary file (`spare`) and then, all at once, to its place. Where that file
+cannot be lent, because the folder is on another disk or its top is write-protected, it is made in
+the folder itself and renamed. The temporary name is never taken for the agent's by a scan.
 """
 
 from __future__ import annotations
@@ -11,19 +11,24 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from hankweave_server.checkpoints.loose import CHUNK
-from hankweave_server.files import write_all
+from hankweave_server.checkpoints.spare import (
+    TEMPORARY,
+    NewFile,
+    Spares,
+    create_anew,
+    write_sparsely,
+)
 from hankweave_server.workspace.descent import FOLDER_FLAGS, GONE, Descent
-from hankweave_server.workspace.names import OUR_PREFIX, joined, parent_of
+from hankweave_server.workspace.names import joined, parent_of
+from hankweave_server.workspace.slots import Signature
 
-TEMPORARY = OUR_PREFIX + b".restoring"
+_SPARES_CANNOT = frozenset({errno.EXDEV, errno.EACCES, errno.EPERM, errno.EROFS})
+"""What the kernel says when the top of the work tree cannot lend its temporary file."""
 
-_ZEROS = bytes(CHUNK)
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 T = TypeVar("T")
 
@@ -41,18 +46,34 @@ class Placing:
 
     def __init__(self, descent: Descent) -> None:
         self._descent = descent
+        self._spares = Spares(descent)
         self.opened_up: dict[bytes, int] = {}
         """Folders that had to be made writable, and their permissions before."""
         self.made: list[bytes] = []
 
-    def put_file(self, path: bytes, pieces: Iterable[bytes], permissions: int) -> os.stat_result:
-        """Replaces what is at the path (but no folder) by a file; its parents are made."""
+    def put_file(self, path: bytes, new: NewFile, seen: Signature | None) -> os.stat_result:
+        """Replaces what is at the path (but no folder) by a file; its parents are made.
+
+        `seen` is the file that was found there, if it was one. Raises Displaced, with nothing
+        changed, when another file has taken its place since.
+        """
+        folder = self._enter(parent_of(path))
+        try:
+            return self._spares.put(folder, _name_of(path), new, seen)
+        except OSError as problem:
+            if problem.errno not in _SPARES_CANNOT:
+                raise
+
+        return self._put_beside(path, new)
+
+    def _put_beside(self, path: bytes, new: NewFile) -> os.stat_result:
+        """Writes the temporary file in the folder itself: it may be on another disk."""
 
         def write(folder: int, name: bytes) -> os.stat_result:
-            descriptor = _create_anew(folder)
+            descriptor = create_anew(TEMPORARY, folder)
             try:
-                _write_sparsely(descriptor, pieces)
-                os.fchmod(descriptor, permissions)
+                write_sparsely(descriptor, new.content())
+                os.fchmod(descriptor, new.permissions)
             except BaseException:
                 os.unlink(TEMPORARY, dir_fd=folder)
                 raise
@@ -63,6 +84,15 @@ class Placing:
             return os.lstat(name, dir_fd=folder)
 
         return self._in_folder_of(path, write)
+
+    def sweep(self) -> None:
+        """Removes what a restore that a crash cut short left at the top of the work tree."""
+        with contextlib.suppress(PermissionError):
+            self._spares.sweep()
+
+    def clear(self) -> None:
+        """Removes the temporary files of this restore."""
+        self._spares.clear()
 
     def put_link(self, path: bytes, target: bytes) -> os.stat_result:
         """Replaces what is at the path (but no folder) by a symbolic link."""
@@ -176,29 +206,6 @@ class Placing:
             self.opened_up.setdefault(path, before)
 
         return change()
-
-
-def _create_anew(folder: int) -> int:
-    try:
-        return os.open(TEMPORARY, _CREATE, 0o600, dir_fd=folder)
-    except FileExistsError:
-        os.unlink(TEMPORARY, dir_fd=folder)
-
-    return os.open(TEMPORARY, _CREATE, 0o600, dir_fd=folder)
-
-
-def _write_sparsely(descriptor: int, pieces: Iterable[bytes]) -> None:
-    """Writes content, leaving holes where whole pieces are zero."""
-    position = 0
-    for piece in pieces:
-        if len(piece) == CHUNK and piece == _ZEROS:
-            os.lseek(descriptor, CHUNK, os.SEEK_CUR)
-        else:
-            write_all(descriptor, piece)
-
-        position += len(piece)
-
-    os.ftruncate(descriptor, position)
 
 
 def _name_of(path: bytes) -> bytes:

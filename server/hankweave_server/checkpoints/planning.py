@@ -7,11 +7,11 @@ import stat
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from hankweave_server.checkpoints.capture import Captured, Refused
+from hankweave_server.checkpoints.capture import Captured, Observation, Refused
 from hankweave_server.checkpoints.model import WITHOUT_CONTENT, PathEntry, RestorePlan, Skipped
 from hankweave_server.checkpoints.observe import Observer
 from hankweave_server.checkpoints.snapshot import Snapshot
-from hankweave_server.checkpoints.trees import FOLDER, LINK, Entry, parsed
+from hankweave_server.checkpoints.trees import FOLDER, LINK, Entry, entry_at, parsed
 from hankweave_server.workspace.descent import GONE, Descent
 from hankweave_server.workspace.names import (
     is_never_captured,
@@ -31,6 +31,7 @@ class _Draft:
     kept: dict[bytes, str] = field(default_factory=dict)
     unchanged: int = 0
     bytes_to_write: int = 0
+    unsaved: set[bytes] = field(default_factory=set)
 
 
 class Planning:
@@ -48,14 +49,19 @@ class Planning:
         descent: Descent,
         selection: frozenset[bytes] | None,
         doubted: frozenset[bytes],
+        head: bytes | None,
     ) -> None:
-        """`doubted` are the paths of the table that the scan just made could not confirm."""
+        """`doubted` are the paths of the table that the scan just made could not confirm.
+
+        `head` is the tree of the checkpoint that the table follows.
+        """
         self._target = target
         self._table = table
         self._observer = observer
         self._descent = descent
         self._selection = selection
         self._doubted = doubted
+        self._head = head
         self._doubted_folders = {folder for path in doubted for folder in (*parents_of(path), b"")}
         self._draft = _Draft()
         self._clear_above: set[bytes] = set()
@@ -76,6 +82,7 @@ class Planning:
             self._consider_removal(path)
 
         draft = self._draft
+        overwritten = {entry.path for entry in draft.updated}
         return RestorePlan(
             target=self._target.sha,
             added=_in_order(draft.added),
@@ -84,6 +91,9 @@ class Planning:
             unchanged_count=draft.unchanged,
             kept=tuple(Skipped(path, reason) for path, reason in sorted(draft.kept.items())),
             bytes_to_write=draft.bytes_to_write,
+            unsaved=frozenset(
+                path for path in draft.unsaved if path in draft.removed or path in overwritten
+            ),
         )
 
     def _candidates(self) -> tuple[dict[bytes, Entry], list[bytes]]:
@@ -176,7 +186,7 @@ class Planning:
             return
 
         described = self._target.described(path, entry)
-        match self._observer.at(path):
+        match self._look(path):
             case Captured(digest=digest, git_mode=git_mode, permissions=permissions):
                 if (digest, git_mode) != (entry.digest, entry.mode):
                     draft.updated.append(described)
@@ -196,13 +206,23 @@ class Planning:
                     draft.added.append(described)
                     draft.bytes_to_write += described.size
 
+    def _look(self, path: bytes) -> Observation:
+        """Observes a path, and notes it if no checkpoint on the way to HEAD has it so."""
+        seen = self._observer.at(path)
+        if isinstance(seen, Captured) and (path in self._doubted or path not in self._table.files):
+            recorded = entry_at(self._target.repo.read_tree, self._head, path)
+            if recorded != Entry(seen.git_mode, seen.digest):
+                self._draft.unsaved.add(path)
+
+        return seen
+
     def _consider_above(self, path: bytes) -> bool:
         """Finds a file or link where a folder must be; False if it has to stay."""
         for folder in reversed(parents_of(path)):
             if folder in self._clear_above:
                 continue
 
-            match self._observer.at(folder):
+            match self._look(folder):
                 case Captured(digest=_) as found:
                     self._draft.removed[folder] = _described(folder, found)
                     self._clear_above.add(folder)
@@ -217,6 +237,9 @@ class Planning:
 
         return True
 
+    def _is_out_of_bounds(self, folder: bytes, name: bytes) -> bool:
+        return is_never_captured(folder, name, self._descent.at_the_top) or is_reserved(name)
+
     def _consider_folder_in_place(self, path: bytes) -> bool:
         """Lists everything below a folder that stands where a file must be.
 
@@ -229,7 +252,7 @@ class Planning:
             folder = waiting.pop()
             for name, is_folder in self._names_in(folder):
                 inner = joined(folder, name)
-                if is_never_captured(folder, name) or is_reserved(name):
+                if self._is_out_of_bounds(folder, name):
                     self._draft.kept[path] = "in-the-way"
                     return False
 
@@ -237,7 +260,7 @@ class Planning:
                     waiting.append(inner)
                     continue
 
-                found = self._observer.at(inner)
+                found = self._look(inner)
                 if not isinstance(found, Captured):
                     self._draft.kept[path] = "in-the-way"
                     return False
@@ -259,7 +282,7 @@ class Planning:
 
     def _consider_removal(self, path: bytes) -> None:
         protection = self._target.protects(path)
-        match self._observer.at(path):
+        match self._look(path):
             case Captured(digest=_) as found:
                 if protection is None:
                     self._draft.removed[path] = _described(path, found)

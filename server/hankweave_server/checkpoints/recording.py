@@ -6,14 +6,14 @@ names; the notes ref; the branch. A crash leaves unreachable objects, or the who
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from hankweave_protocol.ids import Sha
 from hankweave_server.checkpoints import manifest as manifests
 from hankweave_server.checkpoints import messages
-from hankweave_server.checkpoints.capture import Capture, Captured, Refused
+from hankweave_server.checkpoints.capture import Captured, Refused
 from hankweave_server.checkpoints.memory import WorkTreeMemory
 from hankweave_server.checkpoints.model import (
     REASONS_THAT_LOSE_CONTENT,
@@ -25,8 +25,9 @@ from hankweave_server.checkpoints.model import (
 )
 from hankweave_server.checkpoints.notes import Notes
 from hankweave_server.checkpoints.objects import ObjectStaging
+from hankweave_server.checkpoints.reading import read_all
 from hankweave_server.checkpoints.shadow_repo import NOTES_REF, ShadowRepo
-from hankweave_server.checkpoints.trees import Entry, differences, write_trees
+from hankweave_server.checkpoints.trees import Difference, Entry, changes, write_trees
 from hankweave_server.workspace.table import Table, TrackedFile
 
 
@@ -62,10 +63,9 @@ class Recording:
         Whatever is raised, the caller must make the memory forget: it may know of objects that
         were never stored.
         """
-        pending = self._look(request, parent)
-        staging = ObjectStaging(self._objects, self._repo.holds)
+        staging = ObjectStaging(self._objects, self._repo.stored())
         try:
-            skipped = self._read(pending, staging)
+            skipped, sizes = self._read(self._look(request, parent), staging)
             tree = write_trees(self._memory.table, lambda data: staging.add("tree", data))
             commit, notes = self._write_commit(request, parent, tree, skipped, staging)
             staging.settle()
@@ -73,11 +73,11 @@ class Recording:
             staging.abandon()
             raise
 
+        changed = self._changes(parent, sizes)
         if notes is not None:
             self._repo.point(NOTES_REF, notes)
 
         self._repo.point_branch(request.run_id, commit)
-        changed = self._changes(parent, tree)
         self._memory.is_recorded(commit, tree)
         return CheckpointMade(
             sha=commit,
@@ -95,17 +95,23 @@ class Recording:
 
         return self._memory.refresh(parent, request.patterns, request.also)
 
-    def _read(self, pending: Iterable[TrackedFile], staging: ObjectStaging) -> list[Skipped]:
-        """Reads the files into the staging area; gives those that could not be, or not well."""
+    def _read(
+        self, pending: Sequence[TrackedFile], staging: ObjectStaging
+    ) -> tuple[list[Skipped], dict[bytes, int]]:
+        """Reads the files into the staging area.
+
+        Gives those that could not be read, or not well, and the sizes of the unstable.
+        """
         memory = self._memory
-        capture = Capture(memory.descent, staging, self._size_limit)
         skipped = [Skipped(path, "unreadable") for path in memory.scan.unlistable]
-        with memory.descent.fresh():
-            for file in pending:
-                match capture.read(file.path):
-                    case Captured(digest, git_mode, signature, permissions, _):
+        sizes: dict[bytes, int] = {}
+        with memory.descent.fresh() as descent:
+            for file, seen in read_all(pending, descent, staging, self._size_limit):
+                match seen:
+                    case Captured(digest, git_mode, signature, permissions, size):
                         memory.scan.remember(file, signature, digest, git_mode, permissions)
                         if signature is None:
+                            sizes[file.path] = size
                             skipped.append(Skipped(file.path, "unstable"))
                     case Refused(reason):
                         memory.scan.remember(file, None)
@@ -113,7 +119,7 @@ class Recording:
                     case _:
                         memory.table.lose(file)
 
-        return sorted(skipped, key=lambda item: item.path)
+        return sorted(skipped, key=lambda item: item.path), sizes
 
     def _outlined(self, skipped: list[Skipped]) -> _Outline:
         """Describes what is captured, anew only if something but content changed."""
@@ -148,18 +154,24 @@ class Recording:
 
         return commit, self._notes.with_note(commit, manifests.encoded(manifest), staging.add)
 
-    def _changes(self, parent: Sha | None, tree: bytes) -> tuple[FileChange, ...]:
+    def _changes(self, parent: Sha | None, sizes: Mapping[bytes, int]) -> tuple[FileChange, ...]:
+        """Compares the table with the parent; what cannot be read of it counts as nothing.
+
+        A file's size is in its stat data, but for the unstable ones, whose sizes are given.
+        """
+
+        def described(difference: Difference) -> FileChange:
+            path, before, after, signature = difference
+            size = signature.size if after and signature else sizes.get(path, 0)
+            return FileChange(path, kind_of_change(before, after), size)
+
+        table, read = self._memory.table, self._repo.read_tree
         try:
             commit = None if parent is None else self._repo.commit(parent)
             before = None if commit is None else bytes.fromhex(commit.tree)
-            found = differences(self._repo.read_tree, before, tree)
-        except KeyError:
-            found = differences(self._repo.read_tree, None, tree)
-
-        return tuple(
-            FileChange(path, kind_of_change(old, new), self._repo.size(new.digest) if new else 0)
-            for path, (old, new) in sorted(found.items())
-        )
+            return tuple(map(described, changes(table, read, before)))
+        except (KeyError, ValueError):
+            return tuple(map(described, changes(table, read, None)))
 
 
 def kind_of_change(old: Entry | None, new: Entry | None) -> ChangeKind:

@@ -6,7 +6,7 @@ repository's own is ever read, and its hooks, filters and work tree are never us
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,15 +17,22 @@ from pygit2.enums import ConfigLevel, ObjectType, RepositoryOpenFlag, SortMode
 
 from hankweave_protocol.ids import RunId, Sha, branch_of
 from hankweave_server.checkpoints.errors import ShadowRepositoryError
-from hankweave_server.files import PRIVATE_FILE
+from hankweave_server.checkpoints.pack_reader import PackReader
+from hankweave_server.checkpoints.refs import attach_head, move_ref
+from hankweave_server.files import PRIVATE_FILE, sync_directory
 
 NOTES_REF = "refs/notes/hankweave"
-_BRANCHES = "refs/heads/"
+BRANCHES = "refs/heads/"
+PINS = "refs/pins/"
+MEMORY_REF = "refs/hankweave/memory"
+_OURS = (BRANCHES, PINS, "refs/hankweave/")
+"""The refs whose commits are checkpoints; what remembers is a tree."""
 
 _KINDS = {
     int(ObjectType.COMMIT): "commit",
     int(ObjectType.TREE): "tree",
     int(ObjectType.BLOB): "blob",
+    int(ObjectType.TAG): "tag",
 }
 
 
@@ -51,26 +58,48 @@ class ShadowRepo:
     def __init__(self, path: Path) -> None:
         self.path = path
         _be_alone()
-        try:
-            self._repo = pygit2.Repository(
-                str(path), RepositoryOpenFlag.BARE | RepositoryOpenFlag.NO_SEARCH
-            )
-        except (pygit2.GitError, KeyError, OSError) as problem:
-            raise ShadowRepositoryError(str(problem)) from problem
+        self._repo = _opened(path)
+        self.packs = PackReader(path / "objects")
+
+    def reopen(self) -> None:
+        """Forgets what was read: objects that were removed are found no longer.
+
+        libgit2 keeps packs open and objects in memory, and would go on giving what is gone.
+        """
+        self.packs.forget()
+        self._repo.free()
+        self._repo = _opened(self.path)
 
     def close(self) -> None:
+        self.packs.forget()
         self._repo.free()
 
     # Objects
 
-    def holds(self, digest: bytes) -> bool:
-        return bool(self._repo.odb.exists(pygit2.Oid(raw=digest)))
+    def stored(self) -> Callable[[bytes], bool]:
+        """Gives a test for what is stored now; what is added or removed later it may miss.
+
+        Asked for an object that is not there, an open repository would list the packs each time.
+        """
+        # Backends belong to a store: one made alone is never freed, nor are the packs it opened.
+        store = pygit2.Odb(str(self.path / "objects"))
+        backends = tuple(store.backends)
+
+        def holds(digest: bytes, _alive: pygit2.Odb = store) -> bool:
+            name = pygit2.Oid(raw=digest)
+            return any(backend.exists(name) for backend in backends)
+
+        return holds
 
     def read(self, digest: bytes) -> tuple[str, bytes]:
         """Gives kind and content of an object; its bytes are checked against its name.
 
         Raises KeyError when it is missing or damaged.
         """
+        packed = self.packs.read(digest)
+        if packed is not None:
+            return packed
+
         try:
             kind, data = self._repo.odb.read(pygit2.Oid(raw=digest))
         except (pygit2.GitError, ValueError, OSError) as problem:
@@ -93,6 +122,10 @@ class ShadowRepo:
 
     def size(self, digest: bytes) -> int:
         """Gives an object's size without reading its content; raises KeyError as `read`."""
+        size = self.packs.size(digest)
+        if size is not None:
+            return size
+
         try:
             return int(self._repo.odb.read_header(pygit2.Oid(raw=digest))[1])
         except (pygit2.GitError, ValueError, OSError) as problem:
@@ -108,20 +141,51 @@ class ShadowRepo:
 
         return _raw(found) if isinstance(found, pygit2.Commit) else None
 
+    def commit_named_by(self, sha: Sha) -> Sha | None:
+        """Follows a ref's target to a commit, through tags; None when there is none behind it."""
+        try:
+            return Sha(str(self._repo[sha].peel(pygit2.Commit).id))
+        except (pygit2.GitError, KeyError, ValueError):
+            return None
+
+    def reachable(self, tips: Iterable[Sha]) -> tuple[dict[Sha, RawCommit], set[Sha]]:
+        """Walks from these commits as far as it can; gives those read, and those that cannot be."""
+        found: dict[Sha, RawCommit] = {}
+        lost: set[Sha] = set()
+        waiting = list(tips)
+        while waiting:
+            sha = waiting.pop()
+            if sha in found or sha in lost:
+                continue
+
+            try:
+                commit = self.commit(sha)
+            except KeyError:
+                commit = None
+
+            if commit is None:
+                lost.add(sha)
+            else:
+                found[sha] = commit
+                waiting += commit.parents
+
+        return found, lost
+
+    def reached_from_refs(self) -> tuple[dict[Sha, RawCommit], set[Sha]]:
+        """Walks as `history` does, in no order, and past what cannot be read (see `reachable`)."""
+        return self.reachable({self.commit_named_by(tip) or tip for tip in self.tips()})
+
     def history(self) -> Iterator[RawCommit]:
-        """Walks every commit our branches and HEAD reach, newest first.
+        """Walks every commit our refs and HEAD reach, newest first; pins are among our refs.
 
         Raises ShadowRepositoryError where a commit cannot be read.
         """
-        tips = {*self.tips().values()}
-        head = self.head()
-        if head is not None:
-            tips.add(head)
-
+        tips = self.tips()
         if not tips:
             return
 
         try:
+            # A named pin is a tag; the walk begins at the commit it names.
             walker = self._repo.walk(None, SortMode.TOPOLOGICAL | SortMode.TIME)
             for tip in sorted(tips):
                 walker.push(tip)
@@ -135,14 +199,22 @@ class ShadowRepo:
 
     # Refs
 
-    def tips(self) -> dict[str, Sha]:
-        """Gives every branch and its commit."""
-        references = self._repo.references
-        names = [name for name in references if name.startswith(_BRANCHES)]
-        return {name: Sha(str(references[name].target)) for name in names}
+    def tips(self) -> set[Sha]:
+        """Gives what our refs and HEAD name: where the history begins."""
+        ours = [self.references(prefix) for prefix in _OURS]
+        targets = {sha for each in ours for ref, sha in each.items() if ref != MEMORY_REF}
+        head = self.head()
+        return targets if head is None else targets | {head}
+
+    def references(self, prefix: str = "refs/") -> dict[str, Sha]:
+        """Gives every ref that begins so, and the object it names: a commit, a tag, any."""
+        with _libgit2_errors():
+            references = self._repo.references
+            names = [name for name in references if name.startswith(prefix)]
+            return {name: Sha(str(references[name].resolve().target)) for name in names}
 
     def tip(self, run: RunId) -> Sha | None:
-        return self.target(_BRANCHES + branch_of(run))
+        return self.target(BRANCHES + branch_of(run))
 
     def target(self, ref: str) -> Sha | None:
         found = self._repo.references.get(ref)
@@ -151,11 +223,25 @@ class ShadowRepo:
     def point(self, ref: str, sha: str) -> None:
         """Creates or moves a ref, durably."""
         with _libgit2_errors():
-            self._repo.references.create(ref, pygit2.Oid(hex=sha), force=True)
-            self._keep_private(ref)
+            move_ref(self.path, ref, sha)
+
+    def drop(self, ref: str) -> None:
+        """Removes a ref if there is one, durably."""
+        if self._repo.references.get(ref) is None:
+            return
+
+        with _libgit2_errors():
+            self._repo.references.delete(ref)
+
+        # libgit2 removes a folder that has become empty, too.
+        folder = (self.path / ref).parent
+        while not folder.is_dir():
+            folder = folder.parent
+
+        sync_directory(folder)
 
     def point_branch(self, run: RunId, sha: Sha) -> None:
-        self.point(_BRANCHES + branch_of(run), sha)
+        self.point(BRANCHES + branch_of(run), sha)
 
     def head(self) -> Sha | None:
         """Gives the commit that HEAD leads to; None while its branch is unborn."""
@@ -167,21 +253,36 @@ class ShadowRepo:
     def attach(self, run: RunId) -> None:
         """Makes HEAD name the run's branch, born or not."""
         with _libgit2_errors():
-            self._repo.set_head(_BRANCHES + branch_of(run))
-            self._keep_private("HEAD")
+            attach_head(self.path, BRANCHES + branch_of(run))
 
     def is_attached_to(self, run: RunId) -> bool:
-        return self._repo.references["HEAD"].target == _BRANCHES + branch_of(run)
+        return self._repo.references["HEAD"].target == BRANCHES + branch_of(run)
 
     def detach(self, sha: Sha) -> None:
         """Makes HEAD name a commit (seed 000, "Branch Management" 3)."""
         with _libgit2_errors():
-            self._repo.set_head(pygit2.Oid(hex=sha))
-            self._keep_private("HEAD")
+            move_ref(self.path, "HEAD", sha)
+
+    # Packs
+
+    def write_pack(self, digests: Iterable[bytes], folder: Path) -> None:
+        """Writes the objects into a folder as one pack, each as a delta where that is smaller.
+
+        Other threads run meanwhile. The files are libgit2's: neither flushed nor private.
+        """
+        with _libgit2_errors():
+            builder = pygit2.PackBuilder(self._repo)
+            builder.set_threads(1)
+            for digest in digests:
+                builder.add(pygit2.Oid(raw=digest))
+
+            builder.write(folder)
 
     # For people
 
-    def line_diff(self, path: str, old: bytes | None, new: bytes | None) -> LineDiff:
+    def line_diff(
+        self, path: str, old: bytes | None, new: bytes | None, *, patch_wanted: bool
+    ) -> LineDiff:
         """Compares two contents line by line; None is no file, binary content has no lines."""
         # libgit2's binding takes names as UTF-8 text only; the caller has the exact one.
         path = path.encode("utf-8", "replace").decode()
@@ -191,7 +292,7 @@ class ShadowRepo:
             )
 
         _, added, removed = patch.line_stats
-        return LineDiff(added, removed, patch.data)
+        return LineDiff(added, removed, patch.data if patch_wanted else b"")
 
     def write_index(self, tree: Sha) -> None:
         """Writes the index stock git compares the work tree with."""
@@ -205,6 +306,29 @@ class ShadowRepo:
     def _keep_private(self, name: str) -> None:
         """Takes back the permissions that libgit2 gives by the umask."""
         (self.path / name).chmod(PRIVATE_FILE)
+
+
+def _opened(path: Path) -> pygit2.Repository:
+    try:
+        return pygit2.Repository(str(path), RepositoryOpenFlag.BARE | RepositoryOpenFlag.NO_SEARCH)
+    except (pygit2.GitError, KeyError, OSError) as problem:
+        raise ShadowRepositoryError(str(problem)) from problem
+
+
+def reader_of(objects: Path) -> Callable[[bytes], tuple[str, bytes]]:
+    """Gives a `read` that knows the packs of that folder alone; it raises KeyError."""
+    store = pygit2.Odb()
+    store.add_backend(pygit2.OdbBackendPack(str(objects)), 1)
+
+    def read(digest: bytes) -> tuple[str, bytes]:
+        try:
+            kind, data = store.read(pygit2.Oid(raw=digest))
+        except (pygit2.GitError, ValueError, OSError) as problem:
+            raise KeyError(digest.hex()) from problem
+
+        return _KINDS[int(kind)], data
+
+    return read
 
 
 def _be_alone() -> None:

@@ -64,7 +64,8 @@ _CONFIG = """\
 """
 
 _ATTRIBUTES = "* -text -eol -ident -filter -working-tree-encoding\n"
-_EXCLUDE = f".git\n{STATE_DIRECTORY}*\n/{DATA_SOURCE}\n/{RIG_ARCHIVE}\n"
+_EXCLUDE = f".git\n{STATE_DIRECTORY}*\n"
+_EXCLUDE_AT_THE_TOP = f"/{DATA_SOURCE}\n/{RIG_ARCHIVE}\n"
 _UNBORN_HEAD = b"ref: refs/heads/main\n"
 
 _FOLDERS = ("info", "objects/info", "objects/pack", "refs/heads", "refs/notes", "refs/tags")
@@ -93,11 +94,12 @@ def make_ready(layout: Layout) -> tuple[str, ...]:
 
 def _furnishing(layout: Layout) -> dict[str, bytes]:
     work_tree = os.path.relpath(layout.work_tree, layout.shadow_repository)
+    exclude = _EXCLUDE if layout.is_in_place else _EXCLUDE + _EXCLUDE_AT_THE_TOP
     quoted = '"' + work_tree.replace("\\", "\\\\").replace('"', '\\"') + '"'
     return {
         "config": os.fsencode(_CONFIG.format(work_tree=quoted)),
         "info/attributes": _ATTRIBUTES.encode(),
-        "info/exclude": _EXCLUDE.encode(),
+        "info/exclude": exclude.encode(),
     }
 
 
@@ -137,6 +139,10 @@ def _put_right(layout: Layout) -> Iterator[str]:
 
 def _clear(repository: Path) -> Iterator[str]:
     """Removes locks and temporary files: we are alone here, so whoever made them is dead."""
+    for folder in sorted(repository.glob("objects/pack/tmp_*/")):
+        shutil.rmtree(folder)
+        yield str(folder.relative_to(repository))
+
     for path in sorted(repository.rglob("*")):
         if _is_leftover(path, repository):
             path.unlink()

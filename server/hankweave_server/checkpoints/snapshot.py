@@ -16,13 +16,14 @@ from hankweave_server.checkpoints.trees import (
     FOLDER,
     LINK,
     Entry,
-    entry_at,
     files_below,
     folder_at,
     parsed,
 )
 from hankweave_server.workspace.names import is_within, joined, parents_of
 from hankweave_server.workspace.resolver import IgnoreRules
+
+TREES_AT_HAND = 1000  # A few megabytes; the way through a tree of any size needs far fewer.
 
 
 @dataclass(frozen=True)
@@ -34,12 +35,35 @@ class Snapshot:
     tree: bytes
     manifest: Manifest
     _rules: dict[bytes, IgnoreRules | None] = field(default_factory=dict, compare=False)
+    _trees: dict[bytes, dict[bytes, Entry]] = field(default_factory=dict, compare=False)
+    """The trees looked into by name, by digest: neighbours are asked for in turn."""
 
     def files(self) -> Iterator[tuple[bytes, Entry]]:
         return files_below(self.repo.read_tree, self.tree)
 
     def entry(self, path: bytes) -> Entry | None:
-        return entry_at(self.repo.read_tree, self.tree, path)
+        """Looks up a file or link; None where there is none of that name."""
+        *above, name = path.split(b"/")
+        tree: bytes = self.tree
+        for folder in above:
+            found = self._entries(tree).get(folder)
+            if found is None or found.mode != FOLDER:
+                return None
+
+            tree = found.digest
+
+        entry = self._entries(tree).get(name)
+        return None if entry is None or entry.mode == FOLDER else entry
+
+    def _entries(self, tree: bytes) -> dict[bytes, Entry]:
+        known = self._trees.get(tree)
+        if known is None:
+            if len(self._trees) >= TREES_AT_HAND:
+                self._trees.clear()
+
+            known = self._trees[tree] = dict(parsed(self.repo.read_tree(tree)))
+
+        return known
 
     def permissions(self, path: bytes, git_mode: int) -> int:
         return self.manifest.permissions(path, git_mode)

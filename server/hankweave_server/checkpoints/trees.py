@@ -6,10 +6,12 @@ libgit2's tree builder refuses names that are not UTF-8 and costs ten times as m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
 from hankweave_server.workspace.names import joined
+from hankweave_server.workspace.slots import Signature
 from hankweave_server.workspace.table import Folder, Table
 
 REGULAR = 0o100644
@@ -23,57 +25,119 @@ ReadTree = Callable[[bytes], bytes]
 """Gives the raw content of a tree object; raises KeyError when it cannot be read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """What a tree says of one name."""
 
     mode: int
     digest: bytes
 
 
+class Difference(NamedTuple):
+    """A path of which tree and table do not say the same; None where there is no file or link."""
+
+    path: bytes
+    before: Entry | None
+    after: Entry | None
+    signature: Signature | None
+    """The stat data of what is there now, unless it must be read again."""
+
+
+_ENTRY = re.compile(rb"([0-7]{5,6}) ([^\0]+)\0(.{20})", re.DOTALL)
+_AROUND_NAME = len(b" \0") + 20
+
+
 def parsed(content: bytes) -> Iterator[tuple[bytes, Entry]]:
-    """Reads a tree's names and entries in their order."""
-    position = 0
-    while position < len(content):
-        space = content.index(b" ", position)
-        end = content.index(b"\0", space)
-        digest = content[end + 1 : end + 21]
-        yield content[space + 1 : end], Entry(int(content[position:space], 8), digest)
-        position = end + 21
+    """Reads a tree's names and entries in their order; raises ValueError if it is not a tree."""
+    found = _ENTRY.findall(content)
+    if sum(len(mode) + len(name) for mode, name, _ in found) + _AROUND_NAME * len(found) != len(
+        content
+    ):
+        raise ValueError("not a tree")
+
+    for mode, name, digest in found:
+        yield name, Entry(int(mode, 8), digest)
 
 
-def encoded(entries: dict[bytes, Entry]) -> bytes:
+def encoded(entries: Mapping[bytes, Entry]) -> bytes:
     """Writes a tree from its names and entries."""
+    return _written({_key(name, entry): entry for name, entry in entries.items()})
 
-    def git_order(item: tuple[bytes, Entry]) -> bytes:
-        name, entry = item
-        return name + b"/" if entry.mode == FOLDER else name
 
+def _key(name: bytes, entry: Entry) -> bytes:
+    """Gives what a name is sorted by: git takes a folder's as if it ended in `/`."""
+    return name + b"/" if entry.mode == FOLDER else name
+
+
+def _written(keyed: Mapping[bytes, Entry]) -> bytes:
     return b"".join(
-        b"%o %s\0%s" % (entry.mode, name, entry.digest)
-        for name, entry in sorted(entries.items(), key=git_order)
+        b"%o %s\0%s" % (mode, key[:-1] if mode == FOLDER else key, digest)
+        for key, (mode, digest) in sorted(keyed.items())
     )
 
 
 def write_trees(table: Table, add: Callable[[bytes], bytes]) -> bytes:
     """Writes the trees above everything that changed, children first, and names the whole."""
-    if table.top.tree is None:
-        # Parents come before children in the table, so backwards every child is ready.
-        for folder in reversed(table.folders.values()):
-            if folder.tree is None:
-                entries = _entries_of(folder)
-                folder.tree = add(encoded(entries)) if entries else b""
+    waiting = [table.top] if table.top.tree is None else []
+    while waiting:
+        folder = waiting[-1]
+        unwritten = [child for child in folder.folders.values() if child.tree is None]
+        if unwritten:
+            waiting += unwritten
+            continue
+
+        entries = _entries_of(folder)
+        folder.tree = add(_written(entries)) if entries else b""
+        waiting.pop()
 
     return table.top.tree or add(b"")
 
 
 def _entries_of(folder: Folder) -> dict[bytes, Entry]:
+    """Gives what is captured in a folder, by the keys that names are sorted by."""
     entries = {name: Entry(git_mode, digest) for name, git_mode, _, digest in folder.captured()}
     for name, child in folder.folders.items():
         if child.tree:
-            entries[name] = Entry(FOLDER, child.tree)
+            entries[name + b"/"] = Entry(FOLDER, child.tree)
 
     return entries
+
+
+def changes(table: Table, read: ReadTree, before: bytes | None) -> Iterator[Difference]:
+    """Compares a tree (None is none) with the table, whose trees are written; in order of paths.
+
+    Trees of the table are never read: what they say is in memory. Raises KeyError when a tree
+    that differs cannot be read.
+    """
+    waiting: list[tuple[bytes, Entry | None, Entry | None, Folder | int | None]] = [
+        (b"", _as_folder(before), _as_folder(table.top.tree), table.top)
+    ]
+    while waiting:
+        path, old, new, there = waiting.pop()
+        if FOLDER not in (old and old.mode, new and new.mode):
+            known = table.slots.signature(there) if isinstance(there, int) else None
+            yield Difference(path, old, new, known)
+            continue
+
+        folder = there if isinstance(there, Folder) else None
+
+        left = {_key(*item): item[1] for item in parsed(read(old.digest))} if old else {}
+        right = _entries_of(folder) if folder is not None else {}
+        differing = [key for key in left.keys() | right.keys() if left.get(key) != right.get(key)]
+        for key in sorted(differing, reverse=True):
+            below = joined(path, key.rstrip(b"/"))
+            waiting.append((below, left.get(key), right.get(key), _at(folder, key)))
+
+
+def _at(folder: Folder | None, key: bytes) -> Folder | int | None:
+    """Gives what a folder of the table has there: a folder, or the slot of a file."""
+    if folder is None:
+        return None
+
+    return folder.folders.get(key[:-1]) if key.endswith(b"/") else folder.files.get(key)
+
+
+def _as_folder(tree: bytes | None) -> Entry | None:
+    return Entry(FOLDER, tree) if tree else None
 
 
 def files_below(read: ReadTree, tree: bytes, folder: bytes = b"") -> Iterator[tuple[bytes, Entry]]:

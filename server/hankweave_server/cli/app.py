@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 from hankweave_server import __version__
-from hankweave_server.cli import remote, running
+from hankweave_server.cli import branching, events, looking, remote, running, storing, travelling
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hanks.load import HankInvalid
 
@@ -21,7 +21,14 @@ def cli() -> None:
 
 cli.add_command(running.run)
 cli.add_command(running.validate)
-for command in remote.COMMANDS:
+cli.add_command(events.events)
+for command in (
+    *remote.COMMANDS,
+    *travelling.COMMANDS,
+    *storing.COMMANDS,
+    *branching.COMMANDS,
+    *looking.COMMANDS,
+):
     cli.add_command(command)
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
+
+import msgspec
 
 from hankweave_protocol import instants
 from hankweave_protocol.records import ExecutionMeta
 from hankweave_server import files
+from hankweave_server.cli import workspaces
 from hankweave_server.clock import Clock
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hanks.load import LoadedHank
@@ -38,10 +42,13 @@ def choose(settings: RunSettings, clock: Clock) -> Chosen:
     """Finds the execution to resume, or names a new one; touches nothing."""
     source = _existing(settings.data)
     data_hash = None if source is None else data.data_hash(source)
+    if settings.workspace is not None:
+        return Chosen(workspaces.layout_in(settings.workspace), data_hash, source)
+
     if settings.execution is not None:
         root = settings.execution.expanduser().absolute()
         _refuse_foreign(root)
-        return Chosen(Layout.of_execution(root), data_hash, source)
+        return Chosen(data.layout_of(root), data_hash, source)
 
     found = None
     if data_hash is not None and not settings.new:
@@ -90,8 +97,9 @@ def prepare(chosen: Chosen, hank: LoadedHank, settings: RunSettings, clock: Cloc
     now = instants.to_text(clock.now())
     if former is not None:
         _same_data(former, chosen, layout)
-        data.write_meta(layout, _used(former, hank, now))
-        return former.hank_hash if former.hank_hash != hank.hank_hash else None
+        data.write_meta(layout, _used(former, hank, settings, now))
+        changed = former.hank_hash != (hank.hank_hash or None)
+        return former.hank_hash if changed else None
 
     if chosen.source is not None:
         data.link_data(layout, chosen.source, copy=settings.copy)
@@ -105,14 +113,19 @@ def prepare(chosen: Chosen, hank: LoadedHank, settings: RunSettings, clock: Cloc
                 None if chosen.source is None else str(chosen.source.resolve())
             ),
             data_hash=chosen.data_hash,
-            hank_hash=hank.hank_hash,
-            hank_path=str(settings.hank.absolute()),
+            hank_hash=hank.hank_hash or None,
+            hank_path=_path_of(settings),
             link_type=_link_type(chosen, settings),
             created_at=now,
             last_used=now,
+            in_place=layout.is_in_place,
         ),
     )
     return None
+
+
+def _path_of(settings: RunSettings) -> str | None:
+    return None if settings.hank is None else str(settings.hank.absolute())
 
 
 def _link_type(chosen: Chosen, settings: RunSettings) -> Literal["symlink", "copy", "none"]:
@@ -131,22 +144,52 @@ def _same_data(former: ExecutionMeta, chosen: Chosen, layout: Layout) -> None:
         )
 
 
-def _used(former: ExecutionMeta, hank: LoadedHank, now: str) -> ExecutionMeta:
-    return ExecutionMeta(
-        version=former.version,
-        read_only_source_data_path=former.read_only_source_data_path,
-        read_only_source_resolved_data_path=former.read_only_source_resolved_data_path,
-        data_hash=former.data_hash,
-        hank_hash=hank.hank_hash,
-        hank_path=former.hank_path,
-        link_type=former.link_type,
-        created_at=former.created_at,
+def _used(
+    former: ExecutionMeta, hank: LoadedHank, settings: RunSettings, now: str
+) -> ExecutionMeta:
+    return msgspec.structs.replace(
+        former,
+        hank_hash=hank.hank_hash or None,
+        hank_path=_path_of(settings) or former.hank_path,
         last_used=now,
     )
 
 
+def hank_of(settings: RunSettings, chosen: Chosen) -> Path | None:
+    """The hank to run: the one that was named, else the one that ran here last.
+
+    None where the directory has none: it is served without a plan. Raises Stop where only a hank
+    could say what to do.
+    """
+    if settings.hank is not None:
+        return settings.hank
+
+    former = data.read_meta(chosen.layout)
+    if former is not None and former.hank_path is not None:
+        return Path(former.hank_path)
+
+    if settings.headless:
+        raise Stop("Without a hank there is no plan that could end: no --headless.", ExitCode.USAGE)
+
+    return None
+
+
+def hide(layout: Layout) -> None:
+    """Keeps what is ours out of sight of the git of a person's project.
+
+    Done before anything else is written there, so that no `git status` ever shows it.
+    """
+    if layout.is_in_place and not layout.ignore_file.exists():
+        files.replace_durably(layout.ignore_file, b"*\n")
+
+
 def newest_execution() -> Path:
-    """The execution that was used last: what commands mean that name none."""
+    """What commands mean that name no execution: the project they are called in, if it is served
+    in place, else the execution that was used last."""
+    here = workspaces.around(Path.cwd())
+    if here is not None:
+        return here
+
     root = executions_root()
     names = (
         [path for path in root.iterdir() if (path / STATE_DIRECTORY).is_dir()]
@@ -163,6 +206,14 @@ def newest_execution() -> Path:
     return max(names, key=_last_used)
 
 
-def _last_used(path: Path) -> float:
-    meta = Layout.of_execution(path).meta
-    return (meta if meta.exists() else path).stat().st_mtime
+def _last_used(path: Path) -> tuple[str, bool]:
+    """When an execution was last served; a branch that never was comes after its original."""
+    try:
+        meta = data.read_meta(Layout.of_execution(path))
+    except (OSError, Stop):
+        meta = None
+
+    if meta is None:
+        return instants.to_text(datetime.fromtimestamp(path.stat().st_mtime, UTC)), False
+
+    return meta.last_used, meta.origin is None

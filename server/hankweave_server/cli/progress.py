@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from hankweave_protocol.events import (
+    CheckpointPinned,
+    CheckpointPruned,
     CodonCompletedEvent,
     CodonStartedEvent,
     ErrorEvent,
     Event,
+    ExecutionBranched,
+    ExecutionOrigin,
     HankChanged,
     LoopIterationCompleted,
     RigSetupFailed,
@@ -45,6 +49,15 @@ def _text_of(event: Event) -> str | None:
         case ServerStarted(previous_pid=int() as pid, previous_heartbeat_age_ms=age):
             ago = "" if age is None else f", last heard of {age / 1000:.0f} s ago"
             return f"found a dead server: pid {pid}{ago}; recovering"
+        case CheckpointPinned(checkpoint_sha=sha, pinned=pinned, name=name):
+            called = f" as {name!r}" if name else ""
+            return f"{sha[:12]} is {'' if pinned else 'not '}pinned{called}"
+        case ExecutionBranched(execution_path=path, coordinate=coordinate):
+            return f"branched at {coordinate.checkpoint_sha[:12]}: {path}"
+        case ExecutionOrigin(execution_path=path, coordinate=coordinate):
+            return f"a branch of {path}, made at {coordinate.checkpoint_sha[:12]}"
+        case CheckpointPruned(checkpoints=shas):
+            return f"{len(shas)} checkpoints were pruned"
         case HankChanged():
             return "warning: hank.json has changed since this execution began"
         case StateRecovered(source=source):

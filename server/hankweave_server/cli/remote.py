@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import anyio
 import click
@@ -17,17 +17,12 @@ from hankweave_protocol import codec
 from hankweave_protocol.commands import (
     GetServerStatus,
     ListCheckpoints,
-    OnRunning,
-    RollbackPreview,
-    RollbackToCheckpoint,
-    RollbackToCodon,
-    RollbackToLastSuccess,
 )
 from hankweave_protocol.errors import Refused
 from hankweave_protocol.events import Event
-from hankweave_protocol.ids import CodonId
-from hankweave_protocol.records import RollbackReport
+from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.replies import CheckpointPage, ServerStatus
+from hankweave_server.cli.amounts import size_text
 from hankweave_server.cli.executions import newest_execution
 from hankweave_server.cli.progress import line_of
 from hankweave_server.errors import ExitCode, Stop
@@ -35,15 +30,37 @@ from hankweave_server.layout import Layout
 
 T = TypeVar("T")
 
-_execution = click.option(
-    "--execution", "-e", type=click.Path(path_type=Path), help="Default: the newest execution."
+execution_option = click.option(
+    *("--execution", "-e", "--workspace", "-w", "execution"),
+    type=click.Path(path_type=Path),
+    help="Default: the workspace one is in, else the newest execution.",
 )
-_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 def ask(execution: Path | None, work: Callable[[Client], Awaitable[T]]) -> T:
     """Connects to the server of an execution, does the work, and turns refusals into sentences."""
-    root = newest_execution() if execution is None else execution.expanduser().absolute()
+    try:
+        return at_server(root_of(execution), work)
+    except NotRunning as error:
+        raise Stop(
+            str(error),
+            ExitCode.UNAVAILABLE,
+            hint="Start it with `hankweave run`; `hankweave log` reads the files without a server.",
+        ) from None
+    except ConnectionRefusedError as error:
+        raise _unavailable(error) from None
+
+
+def root_of(execution: Path | None) -> Path:
+    return newest_execution() if execution is None else execution.expanduser().absolute()
+
+
+def at_server(root: Path, work: Callable[[Client], Awaitable[T]]) -> T:
+    """Does the work with a server; every end but one is a Stop.
+
+    Where there is none it raises NotRunning, or ConnectionRefusedError for a lock that is a lie.
+    """
 
     async def session() -> T:
         address = discover(root)
@@ -52,12 +69,8 @@ def ask(execution: Path | None, work: Callable[[Client], Awaitable[T]]) -> T:
 
     try:
         return anyio.run(session)
-    except NotRunning as error:
-        raise Stop(
-            str(error),
-            ExitCode.UNAVAILABLE,
-            hint="Start it with `hankweave run`; `hankweave log` reads the files without a server.",
-        ) from None
+    except (NotRunning, ConnectionRefusedError):
+        raise
     except (ConnectionError, TimeoutError) as error:
         raise _unavailable(error) from None
     except CommandRefused as refused:
@@ -73,13 +86,13 @@ def _unavailable(error: Exception) -> Stop:
 
 
 @click.command()
-@_execution
-@_json
+@execution_option
+@json_option
 def status(execution: Path | None, as_json: bool) -> None:
     """Tell what the server is doing."""
     found = ask(execution, lambda client: client.send(GetServerStatus()))
     if as_json:
-        _print_json(found)
+        print_json(found)
         return
 
     answer = msgspec.convert(found, ServerStatus)
@@ -88,148 +101,55 @@ def status(execution: Path | None, as_json: bool) -> None:
     click.echo(f"  server      pid {answer.pid}, up {answer.uptime_ms / 1000:.0f} s")
     click.echo(f"  run         {answer.current_run_id or 'none'}")
     click.echo(f"  now         {doing}; next: {answer.next_codon_id or 'nothing'}")
-    click.echo(f"  checkpoints {answer.checkpoints}, {answer.store_bytes / 1024:.0f} KiB on disk")
+    packed = f"{answer.store_packs} packs, {answer.store_loose_objects} loose objects"
+    click.echo(f"  checkpoints {answer.checkpoints}")
+    click.echo(f"  store       {size_text(answer.store_bytes)} on disk: {packed}")
     click.echo(f"  cost        ${answer.total_cost:.4f}")
     click.echo(f"  heartbeat   {answer.lock.last_heartbeat}, event {answer.last_event_seq}")
 
 
 @click.command()
-@_execution
+@execution_option
 @click.option("--run", "run_id", help="Only those of this run.")
-@_json
+@json_option
 def checkpoints(execution: Path | None, run_id: str | None, as_json: bool) -> None:
     """List the checkpoints, newest first."""
     command = ListCheckpoints(run_id=run_id)  # type: ignore[arg-type]
     found = ask(execution, lambda client: client.send(command))
     if as_json:
-        _print_json(found)
+        print_json(found)
         return
 
     for record in msgspec.convert(found, CheckpointPage).checkpoints:
-        codon = record.coordinate.codon_id or "-"
-        when = f"{record.sha[:12]}  {record.kind:<10} {codon:<16} {record.timestamp}"
-        click.echo(f"{when}  {record.codon_name}")
+        click.echo(line_of_checkpoint(record))
+
+
+def line_of_checkpoint(record: CheckpointRecord) -> str:
+    codon = record.coordinate.codon_id or "-"
+    when = f"{record.sha[:12]}  {record.kind:<10} {codon:<16} {record.timestamp}"
+    pin = f"  [pinned{f': {record.name}' if record.name else ''}]" if record.pinned else ""
+    return f"{when}  {record.codon_name}{pin}"
 
 
 @click.command()
-@_execution
-@click.option("--to", "sha", help="A checkpoint: its sha or a unique beginning of it.")
-@click.option("--codon", help="A codon of the thread.")
-@click.option(
-    "--type",
-    "kind",
-    type=click.Choice(["start", "end", "rig-setup", "completed", "error", "skipped"]),
-    default="end",
-    help="Which checkpoint of the codon.",
-)
-@click.option("--restart", is_flag=True, help="Go on with the plan at once.")
-@click.option("--stop", "stop_running", is_flag=True, help="Stop a running codon first.")
-@click.option("--preview", is_flag=True, help="Only say what would change.")
-@_json
-def rollback(
-    execution: Path | None,
-    sha: str | None,
-    codon: str | None,
-    kind: Any,
-    restart: bool,
-    stop_running: bool,
-    preview: bool,
-    as_json: bool,
-) -> None:
-    """Go back: to the last success, or to a checkpoint or codon.
-
-    What the rollback overwrites or removes is kept in a safety checkpoint.
-    """
-    if sha is not None and codon is not None:
-        raise click.UsageError("--to and --codon exclude each other.")
-
-    on_running: OnRunning = "stop" if stop_running else "refuse"
-    command: Any
-    if preview:
-        command = RollbackPreview(
-            checkpoint_sha=sha,
-            codon_id=None if codon is None else CodonId(codon),
-            checkpoint_type=None if codon is None else kind,
-        )
-    elif sha is not None:
-        command = RollbackToCheckpoint(
-            checkpoint_sha=sha, auto_restart=restart, on_running=on_running
-        )
-    elif codon is not None:
-        command = RollbackToCodon(
-            codon_id=CodonId(codon),
-            checkpoint_type=kind,
-            auto_restart=restart,
-            on_running=on_running,
-        )
-    else:
-        command = RollbackToLastSuccess(auto_restart=restart, on_running=on_running)
-
-    found = ask(execution, lambda client: client.send(command))
-    if as_json:
-        _print_json(found)
-    else:
-        _print_report(msgspec.convert(found, RollbackReport), preview)
-
-
-def _print_report(report: RollbackReport, preview: bool) -> None:
-    verb = "would be" if preview else "were"
-    for title, listed in (
-        ("added", report.added),
-        ("updated", report.updated),
-        ("removed", report.removed),
-    ):
-        click.echo(f"{len(listed)} files {verb} {title}")
-        for file in listed:
-            click.echo(f"  {file.path}  {file.bytes} bytes")
-
-    for kept in (*report.kept, *report.skipped):
-        click.echo(f"kept: {kept.path} ({kept.reason})")
-
-    if report.safety is not None:
-        click.echo(f"All of it is kept in safety checkpoint {report.safety.checkpoint_sha[:12]}.")
-
-
-@click.command()
-@_execution
-@click.option("--since", type=int, default=0, help="Only events after this seq.")
-@click.option("--follow", "-f", is_flag=True, help="Go on with the live ones.")
-@_json
-def events(execution: Path | None, since: int, follow: bool, as_json: bool) -> None:
-    """Print the events of the journal."""
-    root = newest_execution() if execution is None else execution.expanduser().absolute()
-    seq = since
-
-    def text_of(event: Event) -> str:
-        if as_json:
-            return codec.encode(event).decode()
-
-        return f"{event.seq:>6}  {event.timestamp}  {event.type}"
-
-    for event in _journal(root):
-        if event.seq > since:
-            seq = event.seq
-            click.echo(text_of(event))
-
-    if follow:
-        _follow(root, seq, text_of)
-
-
-@click.command()
-@_execution
+@execution_option
 @click.option("--follow", "-f", is_flag=True, help="Go on with what happens now.")
 def log(execution: Path | None, follow: bool) -> None:
     """Tell the story so far, one line for each thing that matters."""
-    root = newest_execution() if execution is None else execution.expanduser().absolute()
+    root = root_of(execution)
     seq = 0
-    for event in _journal(root):
-        seq = event.seq
+
+    def tell(event: Event) -> None:
         text = line_of(event)
         if text is not None:
             click.echo(text)
 
+    for event in _journal(root):
+        seq = event.seq
+        tell(event)
+
     if follow:
-        _follow(root, seq, line_of)
+        follow_from(root, seq, tell)
 
 
 def _journal(root: Path) -> Iterator[Event]:
@@ -251,14 +171,14 @@ def _journal(root: Path) -> Iterator[Event]:
             ) from None
 
 
-def _follow(root: Path, seq: int, text_of: Callable[[Event], str | None]) -> None:
+def follow_from(root: Path, seq: int, tell: Callable[[Event], None]) -> None:
+    """Tells of every event after a seq, as they happen, until the server ends."""
+
     async def session() -> None:
         address = discover(root)
         async with connect(address.url, token=address.token, since_seq=seq) as client:
             async for event in client.events():
-                text = text_of(event)
-                if text is not None:
-                    click.echo(text)
+                tell(event)
 
     try:
         anyio.run(session)
@@ -268,8 +188,8 @@ def _follow(root: Path, seq: int, text_of: Callable[[Event], str | None]) -> Non
         raise _unavailable(error) from None
 
 
-def _print_json(value: object) -> None:
+def print_json(value: object) -> None:
     click.echo(msgspec.json.format(codec.encode(value)).decode())
 
 
-COMMANDS = (status, checkpoints, rollback, events, log)
+COMMANDS = (status, checkpoints, log)

@@ -16,18 +16,21 @@ from hankweave_server.cli.voice import Voice
 from hankweave_server.clock import SystemClock
 from hankweave_server.daemon import Daemon
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.hanks.load import load
+from hankweave_server.hanks.load import load, no_hank
 from hankweave_server.layout import Layout
 from hankweave_server.ledger.ledger import Published
-from hankweave_server.settings import RunSettings
+from hankweave_server.settings import RunSettings, SafePoint, safe_points_named
 
 HANK_FILE = "hank.json"
 
 
 @click.command()
-@click.argument("hank", type=click.Path(path_type=Path))
+@click.argument("hank", type=click.Path(path_type=Path), required=False)
 @click.argument("data", type=click.Path(path_type=Path), required=False)
 @click.option("--execution", "-e", type=click.Path(path_type=Path), help="Use this directory.")
+@click.option(
+    "--workspace", "-w", type=click.Path(path_type=Path), help="Work in this project itself."
+)
 @click.option("--port", "-p", type=click.IntRange(0, 65535), default=0, help="0 takes a free one.")
 @click.option("--headless", is_flag=True, help="End with the plan, with the run's exit code.")
 @click.option("--no-autostart", is_flag=True, help="Wait for codon.next instead of starting.")
@@ -35,11 +38,20 @@ HANK_FILE = "hank.json"
 @click.option("--new", "-n", is_flag=True, help="Never resume: make a new execution.")
 @click.option("--agent", type=click.Choice(["claude", "scripted"]), help="Who does every codon.")
 @click.option("--no-token", is_flag=True, help="Let every local program in, as a controller.")
+@click.option(
+    "--safe-points",
+    default="all",
+    show_default=True,
+    envvar="HANKWEAVE_RUNTIME_SAFE_POINTS",
+    callback=lambda _context, _option, text: _safe_points(text),
+    help="Checkpoints taken unasked: rig-setup, before-tool, tool, turn; or all, or none.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the events, one JSON line each.")
 def run(
-    hank: Path,
+    hank: Path | None,
     data: Path | None,
     execution: Path | None,
+    workspace: Path | None,
     port: int,
     headless: bool,
     no_autostart: bool,
@@ -47,20 +59,26 @@ def run(
     new: bool,
     agent: str | None,
     no_token: bool,
+    safe_points: frozenset[SafePoint],
     as_json: bool,
 ) -> None:
     """Serve HANK (a hank.json or its directory) on DATA.
 
-    The same data is resumed where it was; the server keeps serving until it is stopped.
+    The same data is resumed where it was; the server keeps serving until it is stopped. Without
+    HANK an execution or workspace goes on with the one it had; a workspace that had none is served
+    without a plan, for checkpoints and rollbacks alone.
 
     \b
     hankweave run examples/earthquakes/hank.json examples/earthquakes/data
     hankweave run my.json data/ --headless && echo done
+    hankweave run --workspace ~/my-project
     """
+    _check_usage(hank, execution, workspace, new=new)
     settings = RunSettings(
-        hank=_hank_file(hank),
+        hank=None if hank is None else _hank_file(hank),
         data=data,
         execution=execution,
+        workspace=workspace,
         executions_root=executions.executions_root(),
         port=port,
         headless=headless,
@@ -69,9 +87,27 @@ def run(
         new=new,
         agent=agent,
         no_token=no_token,
+        safe_points=safe_points,
         json_output=as_json,
     )
     sys.exit(serve(settings))
+
+
+def _safe_points(text: str) -> frozenset[SafePoint]:
+    try:
+        return safe_points_named(text)
+    except ValueError as problem:
+        raise click.BadParameter(str(problem)) from None
+
+
+def _check_usage(
+    hank: Path | None, execution: Path | None, workspace: Path | None, *, new: bool
+) -> None:
+    if hank is None and execution is None and workspace is None:
+        raise click.UsageError("Name a HANK, or an --execution or --workspace to go on with.")
+
+    if workspace is not None and (execution is not None or new):
+        raise click.UsageError("--workspace excludes --execution and --new.")
 
 
 def _hank_file(path: Path) -> Path:
@@ -89,8 +125,9 @@ def _hank_file(path: Path) -> Path:
 def serve(settings: RunSettings) -> ExitCode:
     """Loads the hank, chooses the directory, and lives the server's life."""
     clock = SystemClock()
-    loaded = load(settings.hank)
     chosen = executions.choose(settings, clock)
+    hank = executions.hank_of(settings, chosen)
+    loaded = no_hank(chosen.layout.work_tree) if hank is None else load(_hank_file(hank))
     voice = Voice()
     daemon = Daemon(
         settings,

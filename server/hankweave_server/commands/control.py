@@ -9,6 +9,7 @@ from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_server.domain.history import newest_run, thread
+from hankweave_server.execution.file_news import PERSON, FileNews
 from hankweave_server.execution.runner import Runner
 from hankweave_server.execution.surroundings import Surroundings
 
@@ -49,6 +50,9 @@ class Control:
         run = newest_run(self._around.state)
         if run is None:
             raise Refused(ErrorCode.UNKNOWN_RUN, "There is no run yet to take a checkpoint of.")
+
+        if not self._runner.is_busy:
+            await FileNews(self._around).tell(PERSON, run.run_id, None)
 
         entries = thread(self._around.state)
         return await self._around.checkpointer.take(

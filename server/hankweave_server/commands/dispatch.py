@@ -12,31 +12,45 @@ from dataclasses import dataclass
 
 from hankweave_protocol.commands import (
     CheckpointCreate,
+    CheckpointDiff,
+    CheckpointPin,
+    CheckpointReadFile,
     CodonForceStop,
     CodonNext,
     CodonRedo,
     CodonSkip,
     CodonStart,
     CommandData,
+    EventsQuery,
+    ExecutionBranch,
     GetServerStatus,
     GetState,
     HistorySync,
     ListCheckpoints,
     Ping,
     PingBroadcast,
+    ReplayView,
     RollbackPreview,
+    RollbackRedo,
     RollbackToCheckpoint,
     RollbackToCodon,
     RollbackToLastSuccess,
+    RollbackUndo,
     ServerForceShutdown,
     ServerShutdown,
+    StoreFsck,
+    StoreGc,
 )
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import EventData, Pong
 from hankweave_protocol.ids import ClientId, CommandId, RunId
+from hankweave_server.commands.branching import Branches
 from hankweave_server.commands.control import Control
-from hankweave_server.commands.inspect import Inspect
+from hankweave_server.commands.inspect import Inspect, listed
+from hankweave_server.commands.looks import Looks
+from hankweave_server.commands.query import Queries
 from hankweave_server.commands.rollback import Rollbacks
+from hankweave_server.commands.store import Store
 from hankweave_server.execution.surroundings import Surroundings
 
 
@@ -56,6 +70,8 @@ class Sender:
 
     client_id: ClientId
     wants_replies: bool
+    may_change: bool = True
+    """False for a viewer: nothing that it asks for may become an event of the journal."""
 
 
 class Dispatch:
@@ -68,6 +84,10 @@ class Dispatch:
         control: Control,
         rollbacks: Rollbacks,
         inspect: Inspect,
+        queries: Queries,
+        looks: Looks,
+        store: Store,
+        branches: Branches,
         is_rolling_back: Callable[[], bool],
         broadcast: Callable[[EventData], None],
     ) -> None:
@@ -75,6 +95,10 @@ class Dispatch:
         self._control = control
         self._rollbacks = rollbacks
         self._inspect = inspect
+        self._queries = queries
+        self._looks = looks
+        self._store = store
+        self._branches = branches
         self._is_rolling_back = is_rolling_back
         self._broadcast = broadcast
 
@@ -116,13 +140,30 @@ class Dispatch:
                 await self._control.force_stop(command)
             case CheckpointCreate():
                 return Done(await self._control.checkpoint(command, causes))
+            case CheckpointPin():
+                return Done(await self._store.pin(command, causes))
+            case StoreGc():
+                return Done(await self._store.gc(command, causes))
+            case StoreFsck():
+                return Done(await self._store.fsck())
             case RollbackToCheckpoint() | RollbackToCodon() | RollbackToLastSuccess():
                 return Done(await self._rollbacks.perform(command, causes))
+            case RollbackUndo() | RollbackRedo():
+                return Done(await self._rollbacks.undo_or_redo(command, causes))
+            case ExecutionBranch():
+                return Done(await self._branches.make(command, causes))
             case RollbackPreview():
                 return Done(await self._rollbacks.preview(command))
             case ListCheckpoints():
-                tell_all = not sender.wants_replies
-                return Done(await self._inspect.checkpoints(command, tell_all=tell_all))
+                return await self._list_checkpoints(command, sender)
+            case CheckpointDiff():
+                return Done(await self._looks.diff(command))
+            case CheckpointReadFile():
+                return Done(await self._looks.read_file(command))
+            case ReplayView():
+                return Done(await self._looks.replay(command))
+            case EventsQuery():
+                return Done(await self._queries.answer(command))
             case GetState():
                 return Done(self._inspect.state())
             case GetServerStatus():
@@ -142,6 +183,13 @@ class Dispatch:
                 raise AssertionError(f"no room does {command.TYPE}")
 
         return Done()
+
+    async def _list_checkpoints(self, command: ListCheckpoints, sender: Sender) -> Done:
+        """Hankweave's clients get the list as an event: to all, but for a viewer to it alone."""
+        tell_all = not sender.wants_replies and sender.may_change
+        page = await self._inspect.checkpoints(command, tell_all=tell_all)
+        is_told = sender.wants_replies or tell_all
+        return Done(page, events=() if is_told else (listed(command, page),))
 
     def _pong(self, client_id: ClientId | None) -> Pong:
         return Pong(message="pong", timestamp=self._around.now_text(), client_id=client_id)

@@ -38,13 +38,7 @@ class Inspect:
 
         page = self._page(command)
         if tell_all:
-            await self._around.ledger.record(
-                CheckpointList(
-                    run_id=command.run_id,
-                    checkpoints=tuple(_listed(record) for record in page.checkpoints),
-                    current_branch=page.current_branch,
-                )
-            )
+            await self._around.ledger.record(listed(command, page))
 
         return page
 
@@ -83,8 +77,13 @@ class Inspect:
 
     async def status(self) -> ServerStatus:
         checkpointer = self._around.checkpointer
-        size = await checkpointer.run(checkpointer.engine.size_on_disk)
-        return msgspec.structs.replace(self._status(), store_bytes=size)
+        size = await checkpointer.run(checkpointer.engine.housekeeping.size)
+        return msgspec.structs.replace(
+            self._status(),
+            store_bytes=size.bytes_on_disk,
+            store_packs=size.packs,
+            store_loose_objects=size.loose_objects,
+        )
 
 
 def _offset(records: list[CheckpointRecord], cursor: str | None) -> int:
@@ -99,6 +98,15 @@ def _offset(records: list[CheckpointRecord], cursor: str | None) -> int:
         )
 
     return position + 1
+
+
+def listed(command: ListCheckpoints, page: CheckpointPage) -> CheckpointList:
+    """Tells a page as Hankweave's event."""
+    return CheckpointList(
+        run_id=command.run_id,
+        checkpoints=tuple(_listed(record) for record in page.checkpoints),
+        current_branch=page.current_branch,
+    )
 
 
 def _listed(record: CheckpointRecord) -> ListedCheckpoint:

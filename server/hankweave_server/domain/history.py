@@ -48,7 +48,7 @@ def newest_run(state: State) -> Run | None:
 def thread(state: State) -> tuple[ThreadEntry, ...]:
     """Returns the thread that ends with the newest run, oldest first."""
     entries: tuple[ThreadEntry, ...] = ()
-    for run in reversed(_line_of(state)):
+    for run in reversed(line_of(state)):
         own = tuple(ThreadEntry(run.run_id, codon) for codon in run.codons)
         match run.starting_conditions:
             case FreshStart():
@@ -59,7 +59,7 @@ def thread(state: State) -> tuple[ThreadEntry, ...]:
     return entries
 
 
-def _line_of(state: State) -> list[Run]:
+def line_of(state: State) -> list[Run]:
     """The runs from the newest back to the fresh one, each the one that the former went on from."""
     by_id = {run.run_id: run for run in state.runs}
     line: list[Run] = []

@@ -32,12 +32,15 @@ from hankweave_protocol.state import (
     WorkingCodon,
 )
 from hankweave_protocol.transitions import (
+    AgentTold,
     AnyTransition,
     CheckpointCreated,
     CodonStarted,
     CodonTransitioned,
     CostsIncremented,
     CostsUpdated,
+    EditsNoticed,
+    EditsOvertaken,
     ExtensionCountUpdated,
     InitialCheckpointSet,
     PlanSet,
@@ -46,8 +49,10 @@ from hankweave_protocol.transitions import (
     RunFailed,
     RunStarted,
     SentinelStatesUpdated,
+    TimeTravelled,
     Transition,
 )
+from hankweave_server.domain import travels
 from hankweave_server.domain.lifecycle import (
     Impossible,
     advance,
@@ -109,7 +114,7 @@ def founding(state: State) -> tuple[Transition, ...]:
     if state.initial_checkpoint is not None:
         transitions.append(InitialCheckpointSet(checkpoint_sha=state.initial_checkpoint))
 
-    return tuple(transitions)
+    return (*transitions, *travels.founding(state))
 
 
 def resulting_state(state: State) -> ResultingState:
@@ -168,6 +173,14 @@ def _changed(state: State, transition: AnyTransition) -> State:
         case PlanSet(execution_plan=plan):
             _require_faultless("The plan", plan_faults(plan))
             return replace(state, execution_plan=plan)
+        case TimeTravelled():
+            return travels.after(state, transition)
+        case EditsNoticed():
+            return travels.with_edits(state, transition)
+        case EditsOvertaken():
+            return travels.without_edits(state, transition)
+        case AgentTold():
+            return replace(state, notice=None)
         case other:
             assert_never(other)
 

@@ -12,7 +12,12 @@ from dataclasses import dataclass
 
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.ids import CodonId, Sha, is_sha_prefix
-from hankweave_protocol.records import CheckpointRecord, CodonCheckpointType
+from hankweave_protocol.records import (
+    CheckpointRecord,
+    CodonCheckpointType,
+    Coordinate,
+    Travel,
+)
 from hankweave_protocol.state import CompletedCodon, FailedCodon, Run, SkippedCodon, State
 from hankweave_server.domain.history import (
     ThreadEntry,
@@ -36,6 +41,21 @@ class RollbackTarget:
     """The codon after which work goes on; None: from the beginning of the plan."""
     passed: tuple[ThreadEntry, ...]
     """Executions of the thread that lie after the target, newest first."""
+    undone: Travel | None = None
+    """The journey that this one takes back: then the checkpoint is that one's safety checkpoint."""
+
+    @property
+    def is_in_place(self) -> bool:
+        """Only files move: it takes back a journey that moved nothing else."""
+        return self.undone is not None and self.undone.in_place
+
+    @property
+    def place(self) -> Coordinate:
+        """The moment of the execution that work goes on from."""
+        if self.undone is not None and self.undone.source is not None:
+            return self.undone.source
+
+        return self.checkpoint.coordinate
 
 
 def last_success(state: State, known: Checkpoints) -> RollbackTarget:
@@ -137,6 +157,27 @@ def target_of(state: State, known: Checkpoints, sha: Sha) -> RollbackTarget:
         passed = passed[1:]  # Its own codon is gone back into, not through.
 
     return RollbackTarget(record, _newest_of(entries[:keeps]), tuple(reversed(passed)))
+
+
+def of_travel(state: State, known: Checkpoints, travel: Travel) -> RollbackTarget:
+    """Where the undo of a journey goes: its safety checkpoint, and the place it left."""
+    safety = known.get(travel.safety)
+    if safety is None:
+        raise Refused(
+            ErrorCode.CHECKPOINT_NOT_FOUND,
+            f"The safety checkpoint {travel.safety[:12]} is gone.",
+            hint="It was pruned; checkpoint.list names what there is.",
+        )
+
+    source = None if travel.source is None else travel.source.checkpoint_sha
+    if travel.in_place or source is None or source not in known:
+        entries = thread(state)
+        after = None if not travel.in_place else _newest_of(entries)
+        passed = () if travel.in_place else tuple(reversed(entries))
+        return RollbackTarget(safety, after, passed, travel)
+
+    there = target_of(state, known, source)
+    return RollbackTarget(safety, there.after_codon, there.passed, travel)
 
 
 def _codon_checkpoint(

@@ -10,8 +10,10 @@ from __future__ import annotations
 import functools
 import os
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 from typing import TypeVar
 
 import anyio
@@ -32,6 +34,7 @@ from hankweave_server.checkpoints.model import (
     FileChange,
     RestorePlan,
 )
+from hankweave_server.checkpoints.pruning import Pruned
 from hankweave_server.clock import Clock
 from hankweave_server.ledger.ledger import Ledger
 
@@ -49,11 +52,31 @@ class Checkpointer:
         self._branch: RunId | None = None
         self.known: dict[Sha, CheckpointRecord] = {}
         """All checkpoints on our refs, oldest first."""
+        self.on_taken: Callable[[], None] = lambda: None
+        """Called when a checkpoint is on record."""
+        self.memory: Callable[[frozenset[str]], Mapping[str, Path]] = lambda _also: {}
+        """Finds the files that agents and sentinels remember by, and those `also` named; called in
+        the worker thread."""
+        self._highest_epoch = 0
 
     async def load(self) -> None:
-        """Reads what the shadow repository holds; its commits tell all that is listed."""
+        """Reads what the shadow repository holds: commits and pins tell all that is listed."""
         commits = await self._blocking(lambda: list(self.engine.commits()))
-        self.known = {facts.sha: record_of(facts) for facts in reversed(commits)}
+        pins = await self._blocking(self.engine.housekeeping.pins)
+        records = (record_of(facts) for facts in reversed(commits))
+        self.known = {record.sha: _with_pin(record, pins) for record in records}
+        epochs = (record.coordinate.memory_epoch for record in self.known.values())
+        self._highest_epoch = max(epochs, default=0)
+
+    async def prune(self, work: Callable[[], Pruned]) -> Pruned:
+        """Lets checkpoints go; whoever has the engine next finds them forgotten as well."""
+        async with self._gate:
+            try:
+                return await self._blocking(work)
+            finally:
+                present = await self._blocking(lambda: {each.sha for each in self.engine.commits()})
+                for sha in self.known.keys() - present:
+                    del self.known[sha]
 
     async def adopt(self, recorded: frozenset[Sha]) -> tuple[CheckpointRecord, ...]:
         """Records the commits that a server made and could not tell of before it died."""
@@ -96,7 +119,7 @@ class Checkpointer:
             patterns=tuple(patterns),
             before=before,
         )
-        made = await self.run(self._commit, request)
+        request, made = await self.run(self._commit, request)
         record = _record_made(request, made, codon)
         self.known[record.sha] = record
         entries: list[CheckpointCreated | CheckpointPartial] = [
@@ -106,16 +129,29 @@ class Checkpointer:
             entries.append(CheckpointPartial(checkpoint=record.coordinate, skipped=record.skipped))
 
         await self._ledger.record(*entries, run_id=run_id, codon_id=request.codon_id, causes=causes)
+        self.on_taken()
         return record
 
-    def _commit(self, request: CheckpointRequest) -> CheckpointMade:
+    def _commit(self, request: CheckpointRequest) -> tuple[CheckpointRequest, CheckpointMade]:
         """Commits on the run's branch, which appears with its first checkpoint (seed 000)."""
         if self._branch != request.run_id:
             at = self.engine.tip(request.run_id) or self.engine.head()
             self.engine.start_branch(request.run_id, at)
             self._branch = request.run_id
 
-        return self.engine.checkpoint(request)
+        places = self.memory(self._overwritten(request.before))
+        epoch = self.engine.remember(places, beyond=self._highest_epoch)
+        request = replace(request, memory_epoch=epoch)
+        made = self.engine.checkpoint(request)
+        self._highest_epoch = max(self._highest_epoch, epoch)
+        return request, made
+
+    def _overwritten(self, plan: RestorePlan | None) -> frozenset[str]:
+        """Names what a rewind that may come with a restore would overwrite."""
+        if plan is None or plan.target not in self.known:
+            return frozenset()
+
+        return self.engine.names_in_epoch(self.known[plan.target].coordinate.memory_epoch)
 
     async def detach(self, at: Sha) -> None:
         """Leaves HEAD at a commit: the branch it was on keeps all it had (seed 000)."""
@@ -144,6 +180,11 @@ class Checkpointer:
 
         return result
 
+    @property
+    def is_waited_for(self) -> bool:
+        """Tells whether somebody waits until the call that is going on has ended."""
+        return self._gate.statistics().tasks_waiting > 0
+
     async def _blocking(self, work: Callable[[], T]) -> T:
         # A cancelled caller must not leave the engine half way: the call is awaited to its end.
         with anyio.CancelScope(shield=True):
@@ -170,6 +211,13 @@ def record_of(facts: CommitFacts) -> CheckpointRecord:
         operation_id=facts.operation_id or "",
         label=facts.label,
     )
+
+
+def _with_pin(record: CheckpointRecord, pins: Mapping[Sha, str | None]) -> CheckpointRecord:
+    if record.sha not in pins:
+        return record
+
+    return msgspec.structs.replace(record, pinned=True, name=pins[record.sha])
 
 
 _STATE_OF_KIND = {

@@ -8,6 +8,8 @@ terminal state.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal, TypeAlias, TypeVar, assert_never
@@ -15,6 +17,7 @@ from typing import Literal, TypeAlias, TypeVar, assert_never
 import anyio
 
 from hankweave_protocol import instants
+from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import (
     CodonCompletedEvent,
     CodonStartedEvent,
@@ -23,7 +26,7 @@ from hankweave_protocol.events import (
     PromptMetadata,
 )
 from hankweave_protocol.ids import RunId, Sha
-from hankweave_protocol.records import CheckpointKind
+from hankweave_protocol.records import CheckpointKind, Notice
 from hankweave_protocol.state import (
     CodonExecution,
     CompletedCodon,
@@ -47,16 +50,21 @@ from hankweave_server.agents.base import (
     AgentTask,
     Exited,
     Killed,
+    PermissionAsked,
     SessionStarted,
     TimedOut,
+    WordReceived,
 )
 from hankweave_server.domain import lifecycle
 from hankweave_server.domain.history import previous_session, run_named
 from hankweave_server.domain.verdict import Ending, Failure, Success, judge
+from hankweave_server.execution.file_news import PERSON
 from hankweave_server.execution.narrator import Narrator
+from hankweave_server.execution.notices import text_of, told, with_notice
 from hankweave_server.execution.rig_setup import RigFailed, set_up_rig
 from hankweave_server.execution.surroundings import Surroundings
 from hankweave_server.hanks.prompts import ResolvedPrompt, render
+from hankweave_server.settings import SafePoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +111,9 @@ class CodonRun:
         self._interruption: Interruption | None = None
         self._session: AgentSession | None = None
         self._rig_scope = anyio.CancelScope()
-        self._narrator = Narrator(around, run_id, entry.codon_id)
+        self._notice: Notice | None = None
+        """What the agent is told at its start."""
+        self._narrator = Narrator(around, run_id, entry.codon_id, self._safe_point)
 
     @property
     def entry(self) -> PlanEntry:
@@ -121,6 +131,38 @@ class CodonRun:
         self._rig_scope.cancel()
         if self._session is not None:
             await self._session.stop()
+
+    def refuse_unless_pausable(self) -> None:
+        """Refuses to freeze a codon whose agent does not work yet."""
+        if self._session is None or not isinstance(self._current, RunningCodon):
+            raise Refused(
+                ErrorCode.CODON_RUNNING,
+                f"Codon {self._entry.codon_id} is only beginning and cannot be frozen.",
+                path="$.data.onRunning",
+                hint="Wait for codon.started, or end it with onRunning: stop.",
+            )
+
+    @asynccontextmanager
+    async def frozen(self) -> AsyncIterator[None]:
+        """Holds the agent where it is, and its files, while the block runs.
+
+        What it did until now is told and checkpointed first: it is the agent's, not a person's.
+        """
+        assert self._session is not None, "refuse_unless_pausable comes first"
+        async with self._narrator.files:
+            await self._session.pause()
+            try:
+                await self._narrator.announce_frozen_work()
+                await self._take("tool")
+                yield
+            finally:
+                await self._session.resume()
+
+    async def tell_of_rollback(self) -> None:
+        """Leaves word for the agent; until one has acknowledged it, the next is told as well."""
+        notice = self._around.state.notice
+        if notice is not None and self._session is not None:
+            await self._session.leave_word(notice.operation_id, text_of(notice))
 
     async def run(self) -> TerminalCodon:
         """Runs the codon to its end and returns its terminal record."""
@@ -160,6 +202,7 @@ class CodonRun:
 
     async def _set_up(self) -> None:
         """Runs the rig unless the work tree was just restored to the state after it."""
+        await self._narrator.announce_files(PERSON)
         codon = self._entry.codon
         rig_wanted = bool(codon.rig_setup) and not self._skip_rig and self._restored_rig is None
         if rig_wanted:
@@ -172,7 +215,10 @@ class CodonRun:
         starting = lifecycle.start_agent(_expect(self._current, PreparingCodon))
         await self._move(starting)
         if rig_wanted:
-            await self._checkpoint("rig-setup")
+            await self._narrator.announce_files(FileSource(kind="rig"))
+            if "rig-setup" in self._around.safe_points:
+                await self._checkpoint("rig-setup")
+
         elif self._restored_rig is not None:
             await self._note_restored_rig(self._restored_rig)
 
@@ -195,10 +241,17 @@ class CodonRun:
                 await session.stop()
 
             async for signal in session.signals():
-                if isinstance(signal, SessionStarted):
-                    await self._session_started(signal)
+                match signal:
+                    case SessionStarted():
+                        await self._session_started(signal)
+                    case WordReceived(operation_id=operation_id):
+                        await self._told(operation_id, live=True)
+                    case _:
+                        pass
 
                 await self._narrator.tell(signal)
+                if isinstance(signal, PermissionAsked):
+                    await session.answer(signal)
 
             outcome = await session.wait()
 
@@ -234,6 +287,17 @@ class CodonRun:
             run_id=self._run_id,
             codon_id=self._entry.codon_id,
         )
+        if self._notice is not None:
+            await self._told(self._notice.operation_id, live=False)
+
+    async def _told(self, operation_id: str, *, live: bool) -> None:
+        notice = self._around.state.notice
+        if notice is not None and notice.operation_id == operation_id:
+            await self._around.ledger.record(
+                *told(notice, self._entry.codon_id, live=live),
+                run_id=self._run_id,
+                codon_id=self._entry.codon_id,
+            )
 
     async def _conclude(self, ending: Ending) -> TerminalCodon:
         await self._narrator.announce_files(FileSource(kind="codon-end"))
@@ -338,7 +402,14 @@ class CodonRun:
             self._transition(to), run_id=self._run_id, codon_id=to.codon_id
         )
 
-    async def _checkpoint(self, kind: CheckpointKind) -> Sha:
+    async def _safe_point(self, point: SafePoint, label: str | None) -> None:
+        await self._checkpoint("tool" if point == "before-tool" else point, label)
+
+    async def _checkpoint(self, kind: CheckpointKind, label: str | None = None) -> Sha:
+        async with self._narrator.files:
+            return await self._take(kind, label)
+
+    async def _take(self, kind: CheckpointKind, label: str | None = None) -> Sha:
         current = self._current
         started = instants.from_text(current.start_time)
         elapsed = instants.milliseconds_between(started, self._around.clock.now())
@@ -349,12 +420,16 @@ class CodonRun:
             codon_name=self._entry.codon.name,
             patterns=self._around.patterns(),
             duration_ms=max(0, elapsed),
+            label=label,
         )
+        self._narrator.has_saved()
         return record.sha
 
     def _task(self) -> AgentTask:
         around, codon = self._around, self._entry.codon
         prompt = self._prompt()
+        system_prompt = self._rendered(prompt.system_prompt) if prompt.system_prompt else None
+        self._notice = around.state.notice
         limits = AgentLimits(idle=around.idle_timeout, kill_grace=KILL_GRACE)
         if codon.shim_idle_timeout is not None:
             idle = timedelta(seconds=codon.shim_idle_timeout)
@@ -362,7 +437,7 @@ class CodonRun:
 
         return AgentTask(
             prompt=self._rendered(prompt.text),
-            system_prompt=self._rendered(prompt.system_prompt) if prompt.system_prompt else None,
+            system_prompt=with_notice(system_prompt, self._notice),
             model=codon.model,
             work_tree=around.layout.work_tree,
             data_dir=around.layout.data_source,

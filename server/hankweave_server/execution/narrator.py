@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import assert_never
 
-import anyio.to_thread
+import anyio
 
 from hankweave_protocol import codec
 from hankweave_protocol.events import (
     AgentOutput,
     AssistantAction,
     FileSource,
-    FileUpdated,
     TokenUsage,
     ToolResult,
 )
@@ -25,6 +22,7 @@ from hankweave_protocol.transitions import CostsIncremented, CostsUpdated
 from hankweave_server.agents.base import (
     AgentSignal,
     ContextExceeded,
+    PermissionAsked,
     PlainOutput,
     RequestTimedOut,
     ResultReported,
@@ -36,10 +34,13 @@ from hankweave_server.agents.base import (
     ToolCalled,
     ToolReturned,
     UsageReported,
+    WordReceived,
 )
-from hankweave_server.checkpoints.model import FileChange
+from hankweave_server.execution import effects
+from hankweave_server.execution.file_news import FileNews
 from hankweave_server.execution.surroundings import Surroundings
 from hankweave_server.ledger.batch import Entry
+from hankweave_server.settings import SafePoint
 
 READ_ONLY_TOOLS = frozenset({"Read", "Glob", "Grep", "LS", "WebFetch", "WebSearch", "TodoWrite"})
 """Tools that cannot change a file; after any other the work tree is scanned (seed 001)."""
@@ -54,8 +55,18 @@ LAST_WORDS = 20
 class Narrator:
     """Tells one codon's story, and keeps of it what the verdict needs."""
 
-    def __init__(self, around: Surroundings, run_id: RunId, codon_id: CodonId) -> None:
+    def __init__(
+        self,
+        around: Surroundings,
+        run_id: RunId,
+        codon_id: CodonId,
+        on_safe_point: Callable[[SafePoint, str | None], Awaitable[None]],
+    ) -> None:
+        self.files = anyio.Lock()
+        """Held while the work tree is looked at, and by whoever needs it to stand still."""
         self._around = around
+        self._on_safe_point = on_safe_point
+        self._news = FileNews(around)
         self._run_id = run_id
         self._codon_id = codon_id
         self._model = ""
@@ -64,6 +75,8 @@ class Narrator:
         self._message = ("", NO_TOKENS)
         self._called_at: dict[str, float] = {}
         self._last_words: deque[str] = deque(maxlen=LAST_WORDS)
+        self._is_unsaved = False
+        """Files changed since the last checkpoint of this codon."""
         self.result: ResultReported | None = None
         self.request_timed_out = False
 
@@ -82,6 +95,7 @@ class Narrator:
                 self._counts = True
             case Said(text=text):
                 await self._act("message", text)
+                await self._message_ended()
             case Thought(text=text):
                 await self._act("thinking", text)
             case ToolCalled():
@@ -100,33 +114,28 @@ class Narrator:
             case ContextExceeded(reason=reason) | RequestTimedOut(reason=reason):
                 self.request_timed_out |= isinstance(signal, RequestTimedOut)
                 self._last_words.append(reason)
+            case PermissionAsked(name=name):
+                await self._tool_asked(name)
+            case WordReceived():
+                pass  # Journaled by who left the word.
             case _:
                 assert_never(signal)
 
-    async def announce_files(self, source: FileSource) -> None:
-        """Scans the tracked files and tells what changed since the last look (seed 001)."""
-        around = self._around
-        changes = await around.checkpointer.changes(around.patterns())
-        if changes:
-            updates = await anyio.to_thread.run_sync(self._describe, changes, source)
-            await self._post(*updates)
+    async def announce_files(self, source: FileSource) -> bool:
+        """Tells what changed in the tracked files since the last look; False if nothing did."""
+        async with self.files:
+            has_news = await self._news.tell(source, self._run_id, self._codon_id)
 
-    def _describe(
-        self, changes: tuple[FileChange, ...], source: FileSource
-    ) -> tuple[FileUpdated, ...]:
-        root = os.fsencode(self._around.layout.work_tree)
-        return tuple(
-            FileUpdated(
-                path=os.fsdecode(change.path),
-                filename=os.fsdecode(os.path.basename(change.path)),
-                action=change.kind,
-                sha256="" if change.kind == "deleted" else _digest(root + b"/" + change.path),
-                bytes=change.size,
-                source=source,
-                codon_id=self._codon_id,
-            )
-            for change in changes
-        )
+        self._is_unsaved |= has_news
+        return has_news
+
+    def has_saved(self) -> None:
+        """Notes that a checkpoint holds all that was told until now."""
+        self._is_unsaved = False
+
+    async def announce_frozen_work(self) -> None:
+        """Tells what the agent has done until it was frozen; whoever froze it holds the files."""
+        await self._news.tell(FileSource(kind="tool_use"), self._run_id, self._codon_id)
 
     async def _act(self, action: str, content: str) -> None:
         await self._post(
@@ -136,6 +145,22 @@ class Narrator:
                 content=content,
             )
         )
+
+    async def _message_ended(self) -> None:
+        """A message is a boundary that people see: what changed until now can be gone back to."""
+        if "turn" in self._around.safe_points:
+            await self.announce_files(FileSource(kind="tool_use"))
+            await self._reach("turn")
+
+    async def _tool_asked(self, name: str) -> None:
+        """The agent waits: nothing of what this tool will do has been done."""
+        if "before-tool" in self._around.safe_points and name not in READ_ONLY_TOOLS:
+            await self.announce_files(FileSource(kind="tool_use"))
+            await self._reach("before-tool", f"before {name}")
+
+    async def _reach(self, point: SafePoint, label: str | None = None) -> None:
+        if self._is_unsaved and point in self._around.safe_points:
+            await self._on_safe_point(point, label)
 
     async def _tool_called(self, call: ToolCalled) -> None:
         self._called_at[call.tool_use_id] = self._around.clock.monotonic()
@@ -147,6 +172,7 @@ class Narrator:
                 tool_name=call.name,
                 tool_input=_readable(call.input),
                 tool_use_id=call.tool_use_id,
+                external=effects.is_external(call.name, call.input),
             )
         )
 
@@ -170,7 +196,9 @@ class Narrator:
             )
         )
         if done.name not in READ_ONLY_TOOLS:
-            await self.announce_files(FileSource(kind="tool_use", tool_use_id=done.tool_use_id))
+            source = FileSource(kind="tool_use", tool_use_id=done.tool_use_id)
+            await self.announce_files(source)
+            await self._reach("tool")
 
     async def _count(self, usage: UsageReported) -> None:
         """A later report for the same message replaces the earlier one, so only the rest counts."""
@@ -271,14 +299,3 @@ def _difference(after: Tokens, before: Tokens) -> Tokens:
         cache_creation_tokens=after.cache_creation_tokens - before.cache_creation_tokens,
         cache_read_tokens=after.cache_read_tokens - before.cache_read_tokens,
     )
-
-
-def _digest(path: bytes) -> str:
-    """SHA-256 of a file as it is now; empty where it is gone again or is a link."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return ""
-
-    with open(descriptor, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

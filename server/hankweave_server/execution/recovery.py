@@ -31,10 +31,11 @@ from hankweave_protocol.transitions import (
 from hankweave_server.domain import lifecycle
 from hankweave_server.domain import plan as plans
 from hankweave_server.domain.history import end_state, next_codon, plan_entry, thread
+from hankweave_server.domain.inheritance import NO_SERVER
 from hankweave_server.domain.targets import last_success
 from hankweave_server.execution.codon_run import NO_PROCESS
 from hankweave_server.execution.reentry import grown
-from hankweave_server.execution.rollback import Rollback
+from hankweave_server.execution.rollback import Journey, Rollback
 from hankweave_server.execution.runner import Runner, new_run
 from hankweave_server.execution.surroundings import Surroundings
 
@@ -65,7 +66,7 @@ class Recovery:
         adopted = await self._around.checkpointer.adopt(self._recorded)
         crashed_run, crashed_codon = await self._mark_crashed()
         finished = await self._rollback.finish_interrupted()
-        rolled_back = finished is None and await self._undo_broken_work()
+        rolled_back = await self._undo_broken_work()  # A finished one may have moved files alone.
         return Recovered(
             crashed_run=crashed_run,
             crashed_codon=crashed_codon,
@@ -114,11 +115,12 @@ class Recovery:
     def _all_patterns(self) -> tuple[str, ...]:
         """The initial checkpoint holds all that any codon will ever track."""
         entries = self._around.state.execution_plan
-        return plans.tracked_patterns(entries, entries[-1].codon_id) if entries else ()
+        tracked = plans.tracked_patterns(entries, entries[-1].codon_id) if entries else ()
+        return tracked or self._around.default_patterns
 
     async def _mark_crashed(self) -> tuple[Run | None, CodonExecution | None]:
         around = self._around
-        crashed = next((run for run in around.state.runs if run.status == "running"), None)
+        crashed = next((run for run in around.state.runs if _has_crashed(run)), None)
         if crashed is None:
             return None, None
 
@@ -156,7 +158,7 @@ class Recovery:
             return False
 
         target = last_success(self._around.state, self._around.checkpointer.known)
-        await self._rollback.perform(target, auto_restart=False, stop_running=False)
+        await self._rollback.perform(Journey(target, reason="The server had ended in its midst."))
         return True
 
     def _ends_in_broken_work(self) -> bool:
@@ -177,3 +179,8 @@ class Recovery:
             return None
 
         return plan_entry(self._around.state.execution_plan, codon_id)
+
+
+def _has_crashed(run: Run) -> bool:
+    """Tells of a run that nobody ended; the first run of a branch waits for its first server."""
+    return run.status == "running" and (run.server_pid != NO_SERVER or bool(run.codons))

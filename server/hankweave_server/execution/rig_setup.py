@@ -55,7 +55,7 @@ class _Rig:
                 rig_type="command" if len(items) == 1 else "commands",
                 command_count=len(items),
                 duration_ms=round((self._around.clock.monotonic() - begun) * 1000),
-                created_checkpoint=True,
+                created_checkpoint="rig-setup" in self._around.safe_points,
             ),
         )
 

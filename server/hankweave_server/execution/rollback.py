@@ -1,7 +1,7 @@
 """Going back to a checkpoint, so that a crash at any moment of it is finished at the next start.
 
     plan       read the whole target, compute what will change, check the space: refuse here
-    quiesce    no codon runs; nothing else begins
+    quiesce    no codon runs, or the one that does is frozen; nothing else begins
     safety     a checkpoint of every path that will be touched: nothing can be lost
     intent     `rollback.intent` durable, then `rollback.started` in the journal
     restore    safety -> target, per path, idempotent
@@ -9,73 +9,92 @@
     forget     the intent is removed
 
 Until the batch is in the journal the rollback has not happened for anybody: a start that finds an
-intent and no run of its name restores again and then tells (`recovered: true`). Once the run is in
-the journal, all that is left is to remove the intent (DESIGN 8; seed 000, "Rolling Back").
+intent and no journey of its name restores again and then tells (`recovered: true`). Once the
+journey is in the journal, all that is left is to remove the intent (DESIGN 8; seed 000, "Rolling
+Back"). An undo is a rollback to the safety checkpoint of the one it undoes; a rollback of some
+paths, or under a frozen agent, moves files alone: no run ends (seed 004, "Partial rollback").
 """
 
 from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 import anyio.to_thread
 import msgspec
 
 from hankweave_protocol import codec
+from hankweave_protocol.commands import OnRunning
 from hankweave_protocol.errors import ErrorCode, Refused
-from hankweave_protocol.events import (
-    FailedDirectory,
-    RollbackCodonCheckpoint,
-    RollbackCompleted,
-    RollbackFailed,
-    RollbackProgress,
-    RollbackRigCleanup,
-    RollbackStarted,
-    WorkspaceInvalidated,
-)
-from hankweave_protocol.hank import RigCopy
-from hankweave_protocol.ids import CodonId, RunId, Sha
+from hankweave_protocol.events import RollbackFailed
+from hankweave_protocol.ids import RunId, Sha
 from hankweave_protocol.records import (
     CheckpointRecord,
     Coordinate,
-    KeptFile,
+    Direction,
+    ForeseenDiff,
     RollbackIntent,
     RollbackReport,
-    TouchedFile,
 )
-from hankweave_protocol.state import (
-    CodonExecution,
-    Continuation,
-    ContinuationSource,
-    Run,
-    State,
-)
-from hankweave_protocol.transitions import PlanSet, RunStarted
+from hankweave_protocol.state import Continuation, State
 from hankweave_server import files
 from hankweave_server.checkpoints.errors import (
     CheckpointDamaged,
+    CheckpointNotFound,
     InsufficientSpace,
     RestoreIncomplete,
 )
-from hankweave_server.checkpoints.model import PathEntry, RestorePlan, RestoreReport, Skipped
+from hankweave_server.checkpoints.model import FileDiff, RestorePlan, RestoreReport, Skipped
+from hankweave_server.domain import travels
 from hankweave_server.domain.history import (
     end_checkpoint,
     newest_run,
-    plan_entry,
     rig_checkpoint,
     run_named,
     thread,
 )
-from hankweave_server.domain.targets import RollbackTarget, target_of
+from hankweave_server.domain.targets import RollbackTarget
+from hankweave_server.execution import edits, effects
 from hankweave_server.execution.codon_run import Halt
-from hankweave_server.execution.reentry import reentered_by
-from hankweave_server.execution.runner import Runner, closing, new_run
+from hankweave_server.execution.memories import Memories
+from hankweave_server.execution.rollback_story import (
+    RollbackStory,
+    left_alone,
+    report_of,
+    touched,
+)
+from hankweave_server.execution.runner import Runner
 from hankweave_server.execution.surroundings import Surroundings
-from hankweave_server.ledger.batch import Entry
+from hankweave_server.workspace.names import meant_by, shown
 
 TOLD_WITHIN = 500
 """How far back in the journal the end of a rollback is looked for: its batch is far smaller."""
+
+
+@dataclass(frozen=True, slots=True)
+class Journey:
+    """A rollback as it was asked for."""
+
+    target: RollbackTarget
+    direction: Direction = "back"
+    paths: frozenset[bytes] | None = None
+    """Files and folders; None means the whole work tree."""
+    on_running: OnRunning = "refuse"
+    keep_edits: bool = False
+    auto_restart: bool = False
+    rewind_memory: bool = False
+    reason: str | None = None
+
+    @property
+    def sha(self) -> Sha:
+        return self.target.checkpoint.sha
+
+    @property
+    def path_texts(self) -> tuple[str, ...] | None:
+        return None if self.paths is None else tuple(sorted(map(shown, self.paths)))
 
 
 class Rollback:
@@ -84,47 +103,45 @@ class Rollback:
     def __init__(self, around: Surroundings, runner: Runner) -> None:
         self._around = around
         self._runner = runner
+        self._story = RollbackStory(around)
+        self._memories = Memories(around)
 
-    async def preview(self, target: RollbackTarget) -> RollbackReport:
+    async def preview(self, journey: Journey, *, patch: bool = False) -> RollbackReport:
         """Says what `perform` would do now; touches nothing."""
-        plan = await self._plan(target)
+        plan = await self._plan(journey.sha, journey.paths)
+        found = edits.conflicts(self._around.state, plan)
+        kept = frozenset(found) if journey.keep_edits else frozenset[bytes]()
         return RollbackReport(
-            target=target.checkpoint.coordinate,
+            target=journey.target.checkpoint.coordinate,
             source=self._now(),
             safety=None,
-            added=_touched(plan.added),
-            updated=_touched(plan.updated),
-            removed=_touched(plan.removed),
-            kept=(),
-            conflicts=(),
-            skipped=_kept(plan.kept),
+            added=touched(plan.added),
+            updated=touched(entry for entry in plan.updated if entry.path not in kept),
+            removed=touched(entry for entry in plan.removed if entry.path not in kept),
+            kept=edits.listed(kept),
+            conflicts=edits.listed(found),
+            skipped=left_alone(plan.kept),
             recovered=False,
+            external_effects=await self._effects_since(journey.target.place),
+            diffs=await self._foreseen(plan, kept) if patch else (),
         )
 
-    async def perform(
-        self,
-        target: RollbackTarget,
-        *,
-        auto_restart: bool,
-        stop_running: bool,
-        causes: tuple[int | str, ...] = (),
-    ) -> RollbackReport:
+    async def perform(self, journey: Journey, causes: tuple[int | str, ...] = ()) -> RollbackReport:
         """Rolls back; raises Refused, with nothing touched, or RestoreIncomplete."""
+        _refuse_half_a_rewind(journey)
         with self._runner.rolling_back():
-            if not stop_running:
-                self._runner.refuse_while_running()
+            self._refuse_if_running(journey)
+            await self._plan(journey.sha, journey.paths)
+            async with self._stillness(journey):
+                plan = await self._plan(journey.sha, journey.paths)
+                intent = await self._prepare(journey, plan)
+                await self._announce(intent, causes, recovered=False)
+                report = await self._restore_and_tell(intent, plan, causes, recovered=False)
 
-            await self._plan(target)
-            await self._runner.quiesce(
-                Halt(f"Rolled back to {target.checkpoint.sha[:12]} while it ran.")
-            )
-            plan = await self._plan(target)
-            intent = await self._prepare(target, plan, auto_restart=auto_restart)
-            await self._announce(intent, causes, recovered=False)
-            report = await self._restore_and_tell(intent, plan, causes, recovered=False)
+        if intent.to_run is not None:
+            await self._around.ledger.record(self._runner.snapshot(), causes=causes)
+            await self._continue(intent)
 
-        await self._around.ledger.record(self._runner.snapshot(), causes=causes)
-        await self._continue(intent)
         return report
 
     async def finish_interrupted(self) -> RollbackReport | None:
@@ -136,7 +153,7 @@ class Rollback:
             return None
 
         intent = codec.decode_value(RollbackIntent, data)
-        if run_named(self._around.state, intent.to_run) is not None:
+        if self._has_happened(intent):
             await self._tell_the_rest(intent)
             await anyio.to_thread.run_sync(files.remove_durably, path)
             return None
@@ -144,43 +161,60 @@ class Rollback:
         with self._runner.rolling_back():
             # What stands there now may be the target's, the past's, or a person's work since the
             # crash: it is saved once more, so that the restore may replace all of it.
-            target = self._target_again(intent)
-            plan = await self._plan(target)
-            present = await self._save(target, plan, intent.from_run)
+            plan = await self._plan(self._sha_again(intent), _paths_of(intent))
+            present = await self._save(plan, intent.from_run, edited=0)
             await self._announce(intent, (), recovered=True)
             return await self._restore_and_tell(
                 intent, plan, (), recovered=True, present=present.sha
             )
 
-    # --- steps ---------------------------------------------------------------------------------
+    # --- before anything moves -----------------------------------------------------------------
 
-    async def _tell_the_rest(self, intent: RollbackIntent) -> None:
-        """Tells the end of a batch of which a power cut kept only the beginning."""
-        ending = f'"toRun":"{intent.to_run}"'.encode()
-        if any(ending in line for line in self._around.ledger.tail(TOLD_WITHIN)):
-            return
+    def _refuse_if_running(self, journey: Journey) -> None:
+        active = self._runner.active
+        if journey.on_running == "refuse" or (journey.on_running == "pause" and active is None):
+            self._runner.refuse_while_running()
+        elif journey.on_running == "pause" and active is not None:
+            active.refuse_unless_pausable()
+            if journey.paths is None and not self._is_of_active_codon(journey.target):
+                raise Refused(
+                    ErrorCode.CODON_RUNNING,
+                    "A frozen codon can only go back to a moment of its own.",
+                    path="$.data.onRunning",
+                    hint="Name paths, or end the codon with onRunning: stop.",
+                )
 
-        nothing = RestoreReport(added=(), updated=(), removed=(), kept=(), skipped=())
-        report = _report(intent, nothing, (), recovered=True)
-        await self._around.ledger.record(*self._ending(intent, report), run_id=intent.to_run)
+    def _is_of_active_codon(self, target: RollbackTarget) -> bool:
+        """Tells of its checkpoints, and of the safety ones that were taken while it was frozen."""
+        record = target.checkpoint
+        entries = thread(self._around.state)
+        newest = entries[-1] if entries else None
+        return (
+            newest is not None
+            and record.coordinate.run_id == newest.run_id
+            and (target.is_in_place or record.coordinate.codon_id == newest.codon.codon_id)
+            and record.timestamp >= newest.codon.start_time
+        )
 
-    def _target_again(self, intent: RollbackIntent) -> RollbackTarget:
-        known, sha = self._around.checkpointer.known, intent.target.sha
-        if sha not in known:
+    def _plan_standing(self, sha: Sha, paths: frozenset[bytes] | None) -> RestorePlan:
+        """Plans, in the worker thread, unless a gc was quicker: what it let go is whole no more."""
+        checkpointer = self._around.checkpointer
+        if sha not in checkpointer.known:
+            raise CheckpointNotFound(sha)
+
+        return checkpointer.engine.plan_restore(sha, self._around.patterns(), paths)
+
+    async def _plan(self, sha: Sha, paths: frozenset[bytes] | None) -> RestorePlan:
+        checkpointer = self._around.checkpointer
+        try:
+            return await checkpointer.run(self._plan_standing, sha, paths)
+        except CheckpointNotFound:
             raise Refused(
                 ErrorCode.CHECKPOINT_NOT_FOUND,
-                f"A rollback to {sha[:12]} was cut short, and that checkpoint is gone",
-            )
-
-        return target_of(self._around.state, known, sha)
-
-    async def _plan(self, target: RollbackTarget) -> RestorePlan:
-        checkpointer = self._around.checkpointer
-        sha = target.checkpoint.sha
-        try:
-            return await checkpointer.run(
-                checkpointer.engine.plan_restore, sha, self._around.patterns()
-            )
+                f"Checkpoint {sha[:12]} is gone: it was pruned.",
+                path="$.data.checkpointSha",
+                hint="checkpoint.list names those that there are.",
+            ) from None
         except CheckpointDamaged as error:
             first = error.damages[0]
             raise Refused(
@@ -195,66 +229,92 @@ class Rollback:
                 hint="Free some space and send the command again; nothing was touched.",
             ) from None
 
-    async def _prepare(
-        self, target: RollbackTarget, plan: RestorePlan, *, auto_restart: bool
-    ) -> RollbackIntent:
+    @asynccontextmanager
+    async def _stillness(self, journey: Journey) -> AsyncIterator[None]:
+        """Lets nothing work in the work tree while the block runs."""
+        active = self._runner.active
+        if journey.on_running != "pause" or active is None:
+            await self._runner.quiesce(Halt(f"Rolled back to {journey.sha[:12]} while it ran."))
+            yield
+            return
+
+        async with active.frozen():
+            yield
+
+        await active.tell_of_rollback()
+
+    async def _prepare(self, journey: Journey, plan: RestorePlan) -> RollbackIntent:
         """Takes the safety checkpoint, then makes the intent durable."""
-        around = self._around
+        around, target = self._around, journey.target
         run = newest_run(around.state)
         assert run is not None, "where there is a checkpoint there is a run"
         source = self._now()
-        safety = await self._save(target, plan, run.run_id)
+        found = edits.conflicts(around.state, plan)
+        safety = await self._save(plan, run.run_id, edited=len(found))
+        moves_files_only = journey.paths is not None or self._runner.active is not None
+        undone = target.undone
         intent = RollbackIntent(
             operation_id=uuid.uuid4().hex,
             target=target.checkpoint,
             safety=safety,
             source=source,
             from_run=run.run_id,
-            to_run=around.new_run_id(),
+            to_run=None if moves_files_only or target.is_in_place else around.new_run_id(),
             after_codon=target.after_codon,
             checkpoint_type=target.checkpoint.kind,
             codons_to_process=tuple(entry.codon.codon_id for entry in target.passed),
-            auto_restart=auto_restart,
+            auto_restart=journey.auto_restart,
             started_at=around.now_text(),
+            direction=journey.direction,
+            place=target.place,
+            paths=journey.path_texts,
+            keep=tuple(sorted(found)) if journey.keep_edits else (),
+            edits={} if journey.keep_edits else {shown(p): d for p, d in found.items()},
+            restored_edits={} if undone is None else undone.edits,
+            reason=journey.reason,
+            # The safety checkpoint of a journey has the memory that the journey took away.
+            rewind_memory=journey.rewind_memory or (undone is not None and undone.rewound_memory),
         )
         await anyio.to_thread.run_sync(
             files.replace_durably, around.layout.rollback_intent, codec.encode(intent)
         )
         return intent
 
-    async def _save(
-        self, target: RollbackTarget, plan: RestorePlan, run_id: RunId
-    ) -> CheckpointRecord:
+    async def _save(self, plan: RestorePlan, run_id: RunId, *, edited: int) -> CheckpointRecord:
         """Takes the safety checkpoint: every path that will be touched, tracked or not."""
+        label = f"before rollback to {plan.target[:12]}"
         return await self._around.checkpointer.take(
             "safety",
             run_id=run_id,
             codon=None,
             codon_name="Before a rollback",
             patterns=self._around.patterns(),
-            label=f"before rollback to {target.checkpoint.sha[:12]}",
+            label=f"{label}; holds {edited} edits by people" if edited else label,
             before=plan,
+        )
+
+    async def _settle(self, intent: RollbackIntent) -> None:
+        """Checkpoints what stands after files alone moved: else it would pass for people's edits.
+
+        HEAD stays on the run's branch, and what differs from it while no agent works, people did.
+        """
+        await self._around.checkpointer.take(
+            "safety",
+            run_id=intent.from_run,
+            codon=None,
+            codon_name="After a rollback of files",
+            patterns=self._around.patterns(),
+            label=f"after rollback to {intent.target.sha[:12]}",
         )
 
     async def _announce(
         self, intent: RollbackIntent, causes: tuple[int | str, ...], *, recovered: bool
     ) -> None:
-        newest = thread(self._around.state)
-        await self._around.ledger.record(
-            RollbackStarted(
-                from_run=intent.from_run,
-                from_codon=newest[-1].codon.codon_id if newest else None,
-                to_codon=intent.target.coordinate.codon_id,
-                to_checkpoint=intent.target.sha,
-                checkpoint_type=intent.checkpoint_type,
-                codons_to_process=intent.codons_to_process,
-                source=intent.source,
-                target=intent.target.coordinate,
-                recovered=recovered,
-            ),
-            run_id=intent.from_run,
-            causes=causes,
-        )
+        beginning = tuple(self._story.beginning(intent, recovered=recovered))
+        if beginning:
+            await self._around.ledger.record(*beginning, run_id=intent.from_run, causes=causes)
+
+    # --- the way there, and what follows -------------------------------------------------------
 
     async def _restore_and_tell(
         self,
@@ -266,10 +326,41 @@ class Rollback:
         present: Sha | None = None,
     ) -> RollbackReport:
         checkpointer = self._around.checkpointer
-        safety = present or intent.safety.sha
+        outside = await self._effects_since(intent.place or intent.target.coordinate)
+        restored = await self._restore(intent, present or intent.safety.sha, causes)
+        forgotten = await self._rewind_memory(intent)
+        if intent.to_run is None:
+            await self._settle(intent)
+        else:
+            await checkpointer.detach(intent.target.sha)
+
+        report = report_of(
+            intent,
+            restored,
+            skipped=(*plan.kept, *forgotten),
+            conflicts=edits.listed({*intent.keep, *map(os.fsencode, intent.edits)}),
+            effects=outside,
+            recovered=recovered,
+        )
+        await self._around.ledger.record(
+            *self._story.whole(intent, report),
+            run_id=intent.to_run or intent.from_run,
+            causes=causes,
+        )
+        await anyio.to_thread.run_sync(files.remove_durably, self._around.layout.rollback_intent)
+        return report
+
+    async def _restore(
+        self, intent: RollbackIntent, safety: Sha, causes: tuple[int | str, ...]
+    ) -> RestoreReport:
+        checkpointer = self._around.checkpointer
         try:
             restored = await checkpointer.run(
-                checkpointer.engine.restore, intent.target.sha, safety
+                checkpointer.engine.restore,
+                intent.target.sha,
+                safety,
+                _paths_of(intent),
+                frozenset(intent.keep),
             )
         except RestoreIncomplete as error:
             self._runner.blocked = True
@@ -280,131 +371,44 @@ class Rollback:
             raise
 
         self._runner.blocked = False
-        await checkpointer.detach(intent.target.sha)
-        report = _report(intent, restored, plan.kept, recovered=recovered)
+        return restored
+
+    async def _rewind_memory(self, intent: RollbackIntent) -> tuple[Skipped, ...]:
+        """Puts back what agents and sentinels remembered; gives what could not be."""
+        if not intent.rewind_memory:
+            return ()
+
+        return await self._memories.rewind(intent.target.coordinate.memory_epoch)
+
+    def _has_happened(self, intent: RollbackIntent) -> bool:
+        state = self._around.state
+        return travels.is_told(state, intent.operation_id) or (
+            intent.to_run is not None and run_named(state, intent.to_run) is not None
+        )
+
+    async def _tell_the_rest(self, intent: RollbackIntent) -> None:
+        """Tells the end of a batch of which a power cut kept only the beginning."""
+        ending = f'"operationId":"{intent.operation_id}"'.encode()
+        done = (b'"rollback.completed"', b'"checkpoint.rollback"')
+        for line in self._around.ledger.tail(TOLD_WITHIN):
+            if ending in line and any(name in line for name in done):
+                return
+
+        nothing = RestoreReport(added=(), updated=(), removed=(), kept=(), skipped=())
+        report = report_of(intent, nothing, recovered=True)
         await self._around.ledger.record(
-            *self._story(intent, report), run_id=intent.to_run, causes=causes
+            *self._story.rest(intent, report), run_id=intent.to_run or intent.from_run
         )
-        await anyio.to_thread.run_sync(files.remove_durably, self._around.layout.rollback_intent)
-        return report
 
-    def _story(self, intent: RollbackIntent, report: RollbackReport) -> Iterator[Entry]:
-        """Everything a rollback tells, in Hankweave's order (facts of its section 3.4)."""
-        around, state = self._around, self._around.state
-        yield from self._passed(intent, report)
-        yield _codon_checkpoint(intent)
-        old = run_named(state, state.current_run_id)
-        if old is not None:
-            yield closing(old, around.now_text(), state.execution_plan)
-
-        run = self._continuation(intent)
-        yield RunStarted(run=run)
-        plan = reentered_by(run, state, around.hank.hank)
-        if plan != state.execution_plan:
-            yield PlanSet(execution_plan=plan)
-
-        yield from self._ending(intent, report)
-
-    def _ending(self, intent: RollbackIntent, report: RollbackReport) -> Iterator[Entry]:
-        """What a client waits for: after these the rollback has happened."""
-        yield RollbackCompleted(
-            from_run=intent.from_run,
-            to_run=intent.to_run,
-            checkpoint=intent.target.sha,
-            codon_id=intent.target.coordinate.codon_id,
-            codon_name=intent.target.codon_name,
-            checkpoint_type=intent.checkpoint_type,
-            auto_restart=intent.auto_restart,
-            report=report,
-        )
-        paths = (*report.added, *report.updated, *report.removed)
-        yield WorkspaceInvalidated(paths=tuple(file.path for file in paths), reason="rollback")
-
-    def _passed(self, intent: RollbackIntent, report: RollbackReport) -> Iterator[Entry]:
-        """The codons that were rolled back through, newest first; their files are gone already.
-
-        Hankweave restores each of them in turn; the end is the same, so only the story is told.
-        """
-        total = len(intent.codons_to_process) + 1
-        by_id = {entry.codon.codon_id: entry.codon for entry in thread(self._around.state)}
-        for step, codon_id in enumerate(intent.codons_to_process, start=1):
-            entry = plan_entry(self._around.state.execution_plan, codon_id)
-            name = codon_id if entry is None else entry.codon.name
-            yield RollbackProgress(
-                current_step=step, total_steps=total, message=f"Rolling back through {name}"
+    def _sha_again(self, intent: RollbackIntent) -> Sha:
+        sha = intent.target.sha
+        if sha not in self._around.checkpointer.known:
+            raise Refused(
+                ErrorCode.CHECKPOINT_NOT_FOUND,
+                f"A rollback to {sha[:12]} was cut short, and that checkpoint is gone",
             )
-            codon = by_id.get(codon_id)
-            passed = None if codon is None else self._checkpoint_of(codon)
-            if passed is not None:
-                yield RollbackCodonCheckpoint(
-                    codon_id=codon_id,
-                    codon_name=name,
-                    checkpoint=passed.sha,
-                    checkpoint_type=passed.kind,
-                    message=f"Passed {name}",
-                )
 
-            yield from self._rig_cleanup(codon_id, name, report)
-
-        yield RollbackProgress(
-            current_step=total, total_steps=total, message="Applying final checkpoint"
-        )
-
-    def _checkpoint_of(self, codon: CodonExecution) -> CheckpointRecord | None:
-        """The codon's best checkpoint; None where it has none, or the repository has lost it."""
-        sha = end_checkpoint(codon) or rig_checkpoint(codon)
-        return None if sha is None else self._around.checkpointer.known.get(sha)
-
-    def _rig_cleanup(
-        self, codon_id: CodonId, name: str, report: RollbackReport
-    ) -> Iterator[RollbackRigCleanup]:
-        """Tells which rig directories of a passed codon are gone.
-
-        Only what a checkpoint holds is ever removed, so a directory may stay for files of others.
-        """
-        entry = plan_entry(self._around.state.execution_plan, codon_id)
-        items = () if entry is None else entry.codon.rig_setup
-        directories = tuple(item.copy.to for item in items if isinstance(item, RigCopy))
-        if not directories:
-            return
-
-        stays = [
-            directory
-            for directory in directories
-            if os.path.lexists(self._around.layout.work_tree / directory)
-        ]
-        yield RollbackRigCleanup(
-            codon_id=codon_id, codon_name=name, directories=directories, status="started"
-        )
-        yield RollbackRigCleanup(
-            codon_id=codon_id,
-            codon_name=name,
-            directories=directories,
-            status="partial" if stays else "completed",
-            successful_cleanups=tuple(d for d in directories if d not in stays),
-            failed_cleanups=tuple(
-                FailedDirectory(directory=d, error="It is part of the target, or not tracked.")
-                for d in stays
-            )
-            or None,
-        )
-
-    def _continuation(self, intent: RollbackIntent) -> Run:
-        conditions = Continuation(
-            source=ContinuationSource(
-                run_id=intent.target.coordinate.run_id,
-                after_codon=intent.after_codon,
-                checkpoint_sha=intent.target.sha,
-            ),
-            reason="rollback",
-        )
-        run = new_run(self._around, conditions)
-        return msgspec.structs.replace(
-            run,
-            run_id=intent.to_run,
-            run_folder=str(self._around.layout.run_folder(intent.to_run)),
-            git_branch=f"run-{intent.to_run}",
-        )
+        return sha
 
     async def _continue(self, intent: RollbackIntent) -> None:
         if self._runner.is_busy or self._runner.is_rolling_back:
@@ -415,8 +419,41 @@ class Rollback:
         else:
             await self._runner.idle("rollback-completed", "Rolled back; waiting for a command.")
 
+    # --- looking -------------------------------------------------------------------------------
+
     def _now(self) -> Coordinate | None:
-        return now_coordinate(self._around.state, self._around.ledger.last_seq)
+        state, last_seq = self._around.state, self._around.ledger.last_seq
+        restored = restored_checkpoint(state)
+        there = None if restored is None else self._around.checkpointer.known.get(restored)
+        if there is not None:
+            return msgspec.structs.replace(there.coordinate, event_seq=last_seq)
+
+        now = now_coordinate(state, last_seq)
+        record = None if now is None else self._around.checkpointer.known.get(now.checkpoint_sha)
+        if now is None or record is None:
+            return now
+
+        return msgspec.structs.replace(now, memory_epoch=record.coordinate.memory_epoch)
+
+    async def _effects_since(self, target: Coordinate) -> tuple[str, ...]:
+        return await effects.since(self._around.ledger, target.event_seq)
+
+    async def _foreseen(
+        self, plan: RestorePlan, kept: frozenset[bytes]
+    ) -> tuple[ForeseenDiff, ...]:
+        checkpointer = self._around.checkpointer
+        found = await checkpointer.run(checkpointer.engine.foresee, plan)
+        return tuple(_foreseen(diff) for diff in found if diff.path not in kept)
+
+
+def restored_checkpoint(state: State) -> Sha | None:
+    """Where a rollback has led to, while no codon has gone on from there: maybe to a rig."""
+    run = newest_run(state)
+    if run is None or run.codons or not isinstance(run.starting_conditions, Continuation):
+        return None
+
+    conditions = run.starting_conditions
+    return conditions.source.checkpoint_sha if conditions.reason == "rollback" else None
 
 
 def now_coordinate(state: State, last_seq: int) -> Coordinate | None:
@@ -428,7 +465,7 @@ def now_coordinate(state: State, last_seq: int) -> Coordinate | None:
             return Coordinate(
                 checkpoint_sha=sha,
                 event_seq=last_seq,
-                run_id=run.run_id,
+                run_id=entry.run_id,
                 codon_id=entry.codon.codon_id,
                 codon_state=str(entry.codon.__struct_config__.tag),
             )
@@ -436,44 +473,30 @@ def now_coordinate(state: State, last_seq: int) -> Coordinate | None:
     return None
 
 
-def _codon_checkpoint(intent: RollbackIntent) -> RollbackCodonCheckpoint:
-    return RollbackCodonCheckpoint(
-        codon_id=intent.target.coordinate.codon_id,
-        codon_name=intent.target.codon_name,
-        checkpoint=intent.target.sha,
-        checkpoint_type=intent.checkpoint_type,
-        message=f"Restored {intent.target.codon_name}",
+def _refuse_half_a_rewind(journey: Journey) -> None:
+    """Memory is one: it goes back with the whole execution, and not under a living agent."""
+    if journey.rewind_memory and (journey.paths is not None or journey.on_running == "pause"):
+        raise Refused(
+            ErrorCode.INVALID_COMMAND,
+            "Memory is rewound only with the whole work tree, and when no agent runs.",
+            path="$.data.rewindMemory",
+            hint="Leave out paths, and onRunning: pause; or leave out rewindMemory.",
+        )
+
+
+def _paths_of(intent: RollbackIntent) -> frozenset[bytes] | None:
+    return None if intent.paths is None else meant_by(intent.paths)
+
+
+def _foreseen(diff: FileDiff) -> ForeseenDiff:
+    patch = (diff.patch or b"").decode("utf-8", "replace")
+    return ForeseenDiff(
+        path=os.fsdecode(diff.path),
+        status=diff.status,
+        added=diff.added,
+        removed=diff.removed,
+        patch=patch,
     )
-
-
-def _report(
-    intent: RollbackIntent,
-    restored: RestoreReport,
-    foreseen: tuple[Skipped, ...],
-    *,
-    recovered: bool,
-) -> RollbackReport:
-    skipped = {item.path: item for item in (*foreseen, *restored.skipped)}
-    return RollbackReport(
-        target=intent.target.coordinate,
-        source=intent.source,
-        safety=intent.safety.coordinate,
-        added=_touched(restored.added),
-        updated=_touched(restored.updated),
-        removed=_touched(restored.removed),
-        kept=tuple(KeptFile(path=os.fsdecode(e.path), reason="kept") for e in restored.kept),
-        conflicts=(),
-        skipped=_kept(skipped[path] for path in sorted(skipped)),
-        recovered=recovered,
-    )
-
-
-def _touched(entries: Iterable[PathEntry]) -> tuple[TouchedFile, ...]:
-    return tuple(TouchedFile(path=os.fsdecode(e.path), bytes=e.size) for e in entries)
-
-
-def _kept(skipped: Iterable[Skipped]) -> tuple[KeptFile, ...]:
-    return tuple(KeptFile(path=os.fsdecode(s.path), reason=s.reason) for s in skipped)
 
 
 def _unfinished(error: RestoreIncomplete) -> str:

@@ -19,6 +19,9 @@ from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.hanks.load import LoadedHank
 from hankweave_server.layout import Layout
 from hankweave_server.ledger.ledger import Ledger
+from hankweave_server.settings import ALL_SAFE_POINTS, SafePoint
+
+EVERYTHING = ("**",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,8 @@ class Surroundings:
     tool_result_limit: int = 2500
     """Characters of a tool's result that an event carries (Hankweave's default)."""
     idle_timeout: timedelta | None = timedelta(minutes=10)
+    safe_points: frozenset[SafePoint] = ALL_SAFE_POINTS
+    """When checkpoints are taken unasked, besides at a codon's end."""
 
     @property
     def state(self) -> State:
@@ -48,10 +53,21 @@ class Surroundings:
         milliseconds = instants.epoch_ms(self.clock.now())
         return RunId(f"{milliseconds}-{secrets.token_hex(3)}-{secrets.token_hex(3)}")
 
+    @property
+    def has_hank(self) -> bool:
+        """False for a server that takes checkpoints of a tree and has no plan for it."""
+        return bool(self.hank.hank.hank)
+
+    @property
+    def default_patterns(self) -> tuple[str, ...]:
+        """What is tracked where the plan tracks nothing: a person's own project, all of it."""
+        return () if self.has_hank and not self.layout.is_in_place else EVERYTHING
+
     def patterns(self) -> tuple[str, ...]:
         """What is tracked now: the patterns of the plan up to the thread's newest codon."""
         entries = thread(self.state)
         if not entries:
-            return ()
+            return self.default_patterns
 
-        return tracked_patterns(self.state.execution_plan, entries[-1].codon.codon_id)
+        plan = self.state.execution_plan
+        return tracked_patterns(plan, entries[-1].codon.codon_id) or self.default_patterns

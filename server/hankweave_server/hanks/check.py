@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from hankweave_server.hanks import references
 from hankweave_server.hanks.problems import Finding, JsonPath, path_text
 from hankweave_server.hanks.prompts import PromptFault, read_prompt_file
+from hankweave_server.hanks.shape import is_finite
 
 Raw = dict[str, Any]
 
@@ -195,7 +196,8 @@ def _of_shares(budget: Node, members: list[Node]) -> Iterator[Finding]:
         if name not in known:
             yield Finding((*shares.path, name), f"There is no {name!r} to have a share.")
 
-    total = sum(share for share in shares.raw.values() if isinstance(share, int | float))
+    numbers = (share for share in shares.raw.values() if isinstance(share, int | float))
+    total = sum(filter(is_finite, numbers))
     if total > 1 + 1e-9:
         yield Finding(shares.path, f"The shares add up to {total:g}, which is more than 1.")
 

@@ -24,7 +24,7 @@ from hankweave_server.hanks.problems import (
 from hankweave_server.hanks.prompts import PromptFault, ResolvedPrompt, resolve
 from hankweave_server.hanks.source import NotJson, Source, parse
 
-__all__ = ["HankInvalid", "LoadedHank", "Problem", "ResolvedPrompt", "load"]
+__all__ = ["HankInvalid", "LoadedHank", "Problem", "ResolvedPrompt", "load", "no_hank"]
 
 _HANK = msgspec.inspect.type_info(Hank)
 
@@ -37,9 +37,17 @@ class LoadedHank:
     directory: Path
     """Absolute; what the hank refers to lies below it."""
     hank_hash: str
-    """SHA-256 in hex of the file's canonical JSON: layout and order of keys do not matter."""
+    """SHA-256 in hex of the file's canonical JSON: layout and order of keys do not matter.
+
+    Empty where there is no hank.
+    """
     prompts: Mapping[str, ResolvedPrompt]
     """By the codon's id in the hank, without an iteration."""
+
+
+def no_hank(directory: Path) -> LoadedHank:
+    """Stands for the hank of a server without a plan, which takes checkpoints and goes back."""
+    return LoadedHank(Hank(hank=()), directory, hank_hash="", prompts={})
 
 
 def load(path: Path) -> LoadedHank:

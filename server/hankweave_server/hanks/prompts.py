@@ -113,22 +113,31 @@ def _without_frontmatter(text: str, name: str) -> tuple[PromptMetadata | None, s
         return None, text
 
     try:
-        values = yaml.safe_load(found["yaml"])
+        values = yaml.load(found["yaml"], _WithoutAliases)
+        metadata = _metadata(values) if isinstance(values, dict) else None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         problem = getattr(error, "problem", None) or "it is no YAML"
         raise PromptFault(f"The frontmatter of {name!r} cannot be read: {problem}.") from None
 
-    body = text[found.end() :]
-    if values is None:
-        return None, body
-
-    if not isinstance(values, dict):
+    if values is not None and metadata is None:
         return None, text  # Two rules across the page, and prose between them.
 
-    return _metadata(values), body
+    return metadata, text[found.end() :]
+
+
+class _WithoutAliases(yaml.SafeLoader):
+    """YAML's safe part without references: a page of them can mean gigabytes."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.MarkedYAMLError(problem="it refers to another part of itself")
+
+        return super().compose_node(parent, index)
 
 
 def _metadata(values: Mapping[Any, Any]) -> PromptMetadata:
+    """Takes what is said about a prompt; raises ValueError for a number too long to be written."""
+
     def text(name: str) -> str | None:
         value = values.get(name)
         return None if value is None else str(value)

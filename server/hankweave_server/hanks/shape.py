@@ -173,10 +173,17 @@ def _fits(raw: Any, kind: inspect.Type) -> bool:
         case inspect.IntType():
             return isinstance(raw, int) and not isinstance(raw, bool)
         case inspect.FloatType():
-            is_number = isinstance(raw, int | float) and not isinstance(raw, bool)
-            return is_number and math.isfinite(raw)
+            return isinstance(raw, int | float) and not isinstance(raw, bool) and is_finite(raw)
         case _:
             return True
+
+
+def is_finite(number: int | float) -> bool:
+    """Tells whether a number is one that a float can be: an integer of 400 digits is none."""
+    try:
+        return math.isfinite(number)
+    except OverflowError:
+        return False
 
 
 def _mismatch(raw: Any, kind: inspect.Type, path: JsonPath) -> Finding:

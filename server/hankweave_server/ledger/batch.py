@@ -13,16 +13,20 @@ from hankweave_protocol.events import Event, EventData, StateTransition
 from hankweave_protocol.ids import CodonId, EventSeq, RunId
 from hankweave_protocol.state import State
 from hankweave_protocol.transitions import (
+    AgentTold,
     CheckpointCreated,
     CodonStarted,
     CodonTransitioned,
     CostsIncremented,
     CostsUpdated,
+    EditsNoticed,
+    EditsOvertaken,
     ExtensionCountUpdated,
     InitialCheckpointSet,
     PlanSet,
     RunStarted,
     SentinelStatesUpdated,
+    TimeTravelled,
     Transition,
 )
 from hankweave_server.clock import Clock
@@ -130,6 +134,8 @@ def _subject(transition: Transition) -> About:
         case CheckpointCreated(checkpoint=checkpoint):
             return About(checkpoint.coordinate.run_id, checkpoint.coordinate.codon_id)
         case InitialCheckpointSet() | PlanSet():
+            return About()
+        case TimeTravelled() | EditsNoticed() | EditsOvertaken() | AgentTold():
             return About()
         case (
             CostsIncremented() | CostsUpdated() | SentinelStatesUpdated() | ExtensionCountUpdated()

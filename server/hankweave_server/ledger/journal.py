@@ -96,6 +96,24 @@ class Journal:
 
         return cls(path, descriptor, ends), repair
 
+    @classmethod
+    def for_reading(cls, path: Path) -> Journal:
+        """Opens a journal that may belong to a living server, and changes nothing.
+
+        What comes after the last whole event is left out: a line that is being written, or a torn
+        tail. Raises JournalCorrupt where whole events stand behind it, and OSError.
+        """
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            with _mapped(descriptor) as content:
+                ends = _accepted(content)
+                _require_torn(path, bytes(content[ends[-1] :]), len(ends), None)
+        except BaseException:
+            os.close(descriptor)
+            raise
+
+        return cls(path, descriptor, ends)
+
     @property
     def last_seq(self) -> int:
         return len(self._ends) - 1

@@ -38,7 +38,8 @@ from hankweave_server.ledger.batch import (
     asks_for_save,
     compose,
 )
-from hankweave_server.ledger.opening import Opened, Rebuild, fold_journal, open_ledger
+from hankweave_server.ledger.moments import Moment, Moments
+from hankweave_server.ledger.opening import Opened, Rebuild, open_ledger
 
 __all__ = ["Entry", "Ledger", "LedgerFailed", "Published"]
 
@@ -77,6 +78,7 @@ class Ledger:
 
     def __init__(self, opened: Opened, clock: Clock, new_id: NewId) -> None:
         self._journal = opened.journal
+        self._moments = Moments(opened.journal)
         self._store = opened.store
         self._clock = clock
         self._new_id = new_id
@@ -359,7 +361,16 @@ class Ledger:
 
     async def state_at(self, seq: int) -> State:
         """Folds the journal up to a seq: the state as it was then. Raises JournalCorrupt."""
+        return (await self.moment_at(seq)).state
+
+    async def moment_at(self, seq: int) -> Moment:
+        """The state as it was right after a told event, and where its run began.
+
+        What was asked for lately is remembered. Raises JournalCorrupt.
+        """
         until = min(seq, self.last_seq)
-        return await anyio.to_thread.run_sync(
-            functools.partial(fold_journal, self._journal, until=until)
-        )
+        known = self._moments.known(until)
+        if known is not None:
+            return known
+
+        return await anyio.to_thread.run_sync(self._moments.at, until)

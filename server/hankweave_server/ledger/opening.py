@@ -103,7 +103,7 @@ def fold_journal(journal: Journal, start: State = EMPTY_STATE, until: int | None
     while state.last_event_seq < last:
         since = state.last_event_seq
         for line in journal.read(since, min(PAGE, last - since)):
-            state = _folded(journal, state, line)
+            state = folded(journal, state, line)
 
     return state
 
@@ -116,8 +116,11 @@ class _Header(msgspec.Struct):
 _decode_header = msgspec.json.Decoder(_Header).decode
 
 
-def _folded(journal: Journal, state: State, line: bytes) -> State:
-    """Folds one line; events that are no transition are not even decoded."""
+def folded(journal: Journal, state: State, line: bytes) -> State:
+    """Folds one line; events that are no transition are not even decoded.
+
+    Raises JournalCorrupt as `fold_journal`.
+    """
     header = _decode_header(line)
     if header.type != StateTransition.TYPE:
         return msgspec.structs.replace(state, last_event_seq=header.seq)

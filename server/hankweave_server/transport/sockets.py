@@ -13,7 +13,12 @@ from hankweave_server.transport.outbox import ConnectionLost
 
 
 class Socket(ServerConnection):
-    """A server connection that is counted from its first byte and knows what it was granted."""
+    """A server connection that is counted from its first byte and knows what it was granted.
+
+    websockets answers pings the moment they come, whether or not the peer takes the answers. So
+    nothing more is read of a peer while what was written to it waits: else a flood of pings from
+    one that reads nothing would grow our memory without an end.
+    """
 
     role: Role | None = None
     """What the upgrade request's token stood for."""
@@ -24,6 +29,7 @@ class Socket(ServerConnection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
+        self.recv_messages.resume = self._read_on
         self.all.add(self)
         if len(self.all) > self.most:
             self.transport.abort()
@@ -31,6 +37,19 @@ class Socket(ServerConnection):
     def connection_lost(self, exc: Exception | None) -> None:
         self.all.discard(self)
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if not self.recv_messages.paused:
+            self.transport.resume_reading()
+
+    def _read_on(self) -> None:
+        if not self.paused:
+            self.transport.resume_reading()
 
     @property
     def peer(self) -> str:

@@ -70,7 +70,10 @@ def managed_name(now_ms: int, data_hash: str | None) -> str:
 
 
 def find_execution(root: Path, data_hash: str) -> Path | None:
-    """Returns the newest execution directory of that data, by its name; None if there is none."""
+    """Returns the newest execution directory of that data, by its name; None if there is none.
+
+    Branches are passed over.
+    """
     if not root.is_dir():
         return None
 
@@ -89,7 +92,8 @@ def _hash_in(execution: Path) -> str | None:
     except (OSError, Stop):
         return None  # Not one that could be resumed: whoever names it is told why.
 
-    return None if meta is None else meta.data_hash
+    # A branch is gone on with by its name: the same data means the execution it was made from.
+    return None if meta is None or meta.origin is not None else meta.data_hash
 
 
 def _looks(path: Path) -> Iterator[bytes]:
@@ -204,6 +208,32 @@ def _inside_out(path: Path) -> Iterator[Path]:
     yield path
 
 
+def size_of_copy(layout: Layout) -> int:
+    """Gives the bytes of the data where it is a copy, and of the rig archive."""
+    found = 0
+    for top in (layout.data_source, layout.rig_archive):
+        if not top.is_symlink():
+            found += sum(item.lstat().st_size for item in _inside_out(top) if item.is_file())
+
+    return found
+
+
+def inherit(original: Layout, layout: Layout) -> None:
+    """Gives a new execution the data of another, by the same link or a copy of the copy.
+
+    Rigs that were archived come along: what is in there belongs to codons of the past.
+    """
+    if original.data_source.is_symlink():
+        layout.data_source.symlink_to(original.data_source.readlink())
+    elif original.data_source.exists():
+        link_data(layout, original.data_source, copy=True)
+
+    if original.rig_archive.is_dir():
+        _copy(original.rig_archive, layout.rig_archive)
+    else:
+        layout.rig_archive.mkdir()
+
+
 # --- execution-meta.json --------------------------------------------------------------------------
 
 
@@ -219,6 +249,13 @@ def read_meta(layout: Layout) -> ExecutionMeta | None:
             ExitCode.BAD_DATA,
             hint="Move it away to start with new metadata; state and checkpoints stay.",
         ) from None
+
+
+def layout_of(root: Path) -> Layout:
+    """Gives the layout of an execution directory; one in a person's project says so itself."""
+    meta = read_meta(Layout.of_execution(root))
+    in_place = meta is not None and meta.in_place
+    return Layout.in_place(root) if in_place else Layout.of_execution(root)
 
 
 def write_meta(layout: Layout, meta: ExecutionMeta) -> None:

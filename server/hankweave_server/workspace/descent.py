@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from hankweave_server.workspace.names import parent_of
+from hankweave_server.workspace.names import AT_THE_TOP, parent_of
 
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -25,8 +25,15 @@ GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 class Descent:
     """Holds the work tree open and the folder last reached, since neighbours come in turn."""
 
-    def __init__(self, work_tree: Path, root: int | None = None) -> None:
+    def __init__(
+        self,
+        work_tree: Path,
+        root: int | None = None,
+        at_the_top: frozenset[bytes] = AT_THE_TOP,
+    ) -> None:
         self._work_tree = work_tree
+        self.at_the_top = at_the_top
+        """The names at the top of this work tree that are not the agent's or the person's."""
         self.root = self._open_root() if root is None else root
         self._held: tuple[bytes, int] | None = None
 
@@ -50,15 +57,17 @@ class Descent:
         """Looks at a path itself; None when it is not there, or only behind a link."""
         try:
             return os.lstat(path.rpartition(b"/")[2], dir_fd=self.folder_of(path))
+        except ValueError:
+            return None  # No name holds a NUL.
         except OSError as problem:
-            if problem.errno in GONE:
+            if problem.errno in GONE or problem.errno == errno.ENAMETOOLONG:
                 return None
 
             raise
 
     def twin(self) -> Descent:
         """Gives another way into the same open work tree: each thread needs its own."""
-        return Descent(self._work_tree, os.dup(self.root))
+        return Descent(self._work_tree, os.dup(self.root), self.at_the_top)
 
     def let_go(self) -> None:
         """Forgets the folder last reached: it may be another one the next time."""

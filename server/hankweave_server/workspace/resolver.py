@@ -13,6 +13,8 @@ from collections.abc import Iterable
 
 from pathspec import GitIgnoreSpec, PathSpec
 
+from hankweave_server.workspace.names import joined
+
 EXPANSION_LIMIT = 1024  # `{a,b}` ten times over; more is a mistake or an attack.
 
 _INNERMOST_BRACES = re.compile(r"(?<!\\)\{([^{}]*,[^{}]*)\}")
@@ -58,8 +60,12 @@ class UnifiedFileResolver:
 class IgnoreRules:
     """The `.gitignore` of one folder, on top of those of the folders above it."""
 
-    def __init__(self, outer: IgnoreRules | None, folder: bytes, content: bytes) -> None:
+    def __init__(
+        self, outer: IgnoreRules | None, folder: bytes, content: bytes, *, above: bytes = b""
+    ) -> None:
+        """`above` is for rules from outside: where the work tree lies below their folder."""
         self._outer = outer
+        self._above = above
         self._below = len(folder) + 1 if folder else 0
         lines = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
         self._spec = GitIgnoreSpec.from_lines(_usable(os.fsdecode(line) for line in lines))
@@ -70,12 +76,21 @@ class IgnoreRules:
         Only the path itself is asked about: a walk that never enters an ignored folder gives
         the rule that nothing below it can be taken back.
         """
-        text = _as_text(path[self._below :])
+        text = _as_text(joined(self._above, path[self._below :]))
         verdict = self._spec.check_file(text + "/" if is_folder else text).include
         if verdict is not None:
             return verdict
 
         return self._outer is not None and self._outer.hide(path, is_folder=is_folder)
+
+    def hide_the_root(self) -> bool:
+        """Tells whether rules from outside ignore the work tree itself, and so all of it."""
+        above = self._above.split(b"/")
+        folders = (b"/".join(above[:depth]) for depth in range(1, len(above) + 1))
+        if any(self._spec.check_file(_as_text(folder) + "/").include for folder in folders):
+            return True
+
+        return self._outer is not None and self._outer.hide_the_root()
 
 
 def expanded(pattern: str) -> list[str]:

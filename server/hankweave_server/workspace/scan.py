@@ -43,9 +43,12 @@ class WorkTreeScan:
         descent: Descent,
         table: Table,
         *,
+        above: IgnoreRules | None = None,
         now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self.table = table
+        self._above = above
+        """The rules of the repository that the work tree is a part of."""
         self.unlistable: set[bytes] = set()
         """Folders that could not be read: what lies below them is unknown."""
         self._descent = descent
@@ -114,7 +117,7 @@ class WorkTreeScan:
 
     def _adopt_all(self, paths: Iterable[bytes]) -> None:
         for path in paths:
-            if not is_out_of_bounds(path):
+            if not is_out_of_bounds(path, self._descent.at_the_top):
                 self._adopt(path)
 
     def _is_news(self, file: TrackedFile) -> bool:
@@ -187,7 +190,7 @@ class WorkTreeScan:
         return list(dict.fromkeys([*met, *heirs]))
 
     def _read_rules(self, folder: Folder, descriptor: int, has_rules: bool) -> None:
-        above = folder.parent.rules if folder.parent is not None else None
+        above = folder.parent.rules if folder.parent is not None else self._above
         if not has_rules or not folder.is_watched:
             folder.rules, folder.ignore_file, folder.inherited = above, None, above
             return
@@ -214,7 +217,7 @@ class WorkTreeScan:
 
     def _meet(self, folder: Folder, name: bytes, is_folder: bool) -> Folder | None:
         """Looks at one name in a listed folder; gives the folder if it has to be visited."""
-        if is_never_captured(folder.path, name):
+        if is_never_captured(folder.path, name, self._descent.at_the_top):
             return None
 
         path = joined(folder.path, name)
@@ -267,17 +270,20 @@ class WorkTreeScan:
         table = self.table
         folders = [folder for folder in table.folders.values() if folder.files]
         groups: list[Group] = [(folder.path, folder.files) for folder in folders]
-        found = differing(self._descent.root, groups, table.slots.block)
-        files = [(table.track_in(folders[number], name), error) for number, name, error in found]
-        del found
-        pending = [file for file, error in files if error not in GONE]
-        for file, error in files:
-            if error in GONE:
-                table.lose(file)
+        pending: list[TrackedFile] = []
+        vanished: list[TrackedFile] = []
+        for number, name, error in differing(self._descent.root, groups, table.slots.block):
+            file = table.track_in(folders[number], name)
+            (vanished if error in GONE else pending).append(file)
 
-        return pending + self._racy_files(but={file.slot for file in pending})
+        for file in vanished:
+            table.lose(file)
 
-    def _racy_files(self, but: set[int]) -> list[TrackedFile]:
+        return pending + self._racy_files(pending) if self._racy else pending
+
+    def _racy_files(self, known: Iterable[TrackedFile]) -> list[TrackedFile]:
+        """Lists the files whose stat data proves nothing, but for those known to have changed."""
+        but = {file.slot for file in known}
         found: list[TrackedFile] = []
         for slot, path in list(self._racy.items()):
             file = self.table.files.get(path)

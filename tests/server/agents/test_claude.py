@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from hankweave_server.agents.base import AgentNotFound, Exited, SessionStarted
+from hankweave_server.agents.base import (
+    AgentNotFound,
+    Exited,
+    PermissionAsked,
+    ResultReported,
+    SessionStarted,
+)
 from hankweave_server.agents.claude import ClaudeAgent
 
 # Not the real program: it needs no model, and echoes arguments, prompt and environment.
@@ -54,6 +61,74 @@ async def test_claude_resumes_with_a_system_prompt(a_task, hear, claude) -> None
         *("--permission-mode", "bypassPermissions"),
         *("--resume", "s1", "--append-system-prompt", "be brief"),
     ]
+
+
+# Not the real program: it asks as Claude Code does when it has the hook, and echoes the answer.
+ASKING = f"""#!{sys.executable} -IS
+import json, sys
+def emit(message): print(json.dumps(message), flush=True)
+emit({{"type": "system", "subtype": "init", "session_id": "s1", "model": "opus"}})
+given = [json.loads(sys.stdin.readline()) for _ in range(2)]
+request = {{"subtype": "hook_callback", "callback_id": "before-tool",
+            "input": {{"tool_name": "Write", "tool_input": {{"file_path": "a"}}}}}}
+emit({{"type": "control_request", "request_id": "r1", "request": request}})
+given.append(json.loads(sys.stdin.readline()))
+emit({{"type": "result", "subtype": "success", "is_error": False, "result": ""}})
+given.append(sys.stdin.read())
+with open("given.json", "w") as file:
+    json.dump([sys.argv[1:], *given], file)
+"""
+
+
+async def test_claude_waits_for_our_word_before_a_tool(a_task, claude) -> None:
+    """It is told of the hook, then prompted; its question is answered; its input ends at last."""
+    claude.write_text(ASKING)
+    task = a_task("the prompt")
+    async with ClaudeAgent(asks_first=True).start(task) as session:
+        heard = []
+        async for signal in session.signals():
+            heard.append(signal)
+            if isinstance(signal, PermissionAsked):
+                await session.answer(signal)
+
+        assert await session.wait() == Exited(0)
+
+    asked = PermissionAsked("r1", "Write", {"file_path": "a"}, by_hook=True)
+    assert heard[:2] == [SessionStarted("s1", "opus"), asked]
+    assert isinstance(heard[2], ResultReported)
+    arguments, hooks, prompt, answer, rest = json.loads((task.work_tree / "given.json").read_text())
+    assert arguments[4:] == [
+        *("--model", "test-model", "--permission-mode", "acceptEdits"),
+        *("--input-format", "stream-json"),
+    ]
+    assert hooks["request"]["hooks"]["PreToolUse"][0]["hookCallbackIds"] == ["before-tool"]
+    assert prompt["message"] == {"role": "user", "content": "the prompt"}
+    assert answer["response"] == {"subtype": "success", "request_id": "r1", "response": {}}
+    assert rest == ""
+
+
+def test_claude_names_the_transcript_of_a_session(tmp_path, monkeypatch) -> None:
+    """In its configuration's folder for the work tree; the codon's own variables count first."""
+    tree = tmp_path / "a b" / "agentRoot"
+    tree.mkdir(parents=True)
+    link = tmp_path / "link"
+    link.symlink_to(tree)
+    folder = "".join(c if c.isalnum() else "-" for c in os.path.realpath(tree))
+    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.delenv("HANKWEAVE_CLAUDE_CONFIG_DIR", raising=False)
+    for environment, home in (
+        ({}, "/home/me/.claude"),
+        ({"HOME": "/other"}, "/other/.claude"),
+        ({"CLAUDE_CONFIG_DIR": "/conf"}, "/conf"),
+    ):
+        expected = (Path(home, "projects", folder, "s1.jsonl"),)
+        assert ClaudeAgent().memory_of("s1", link, environment) == expected
+
+    monkeypatch.setenv("HANKWEAVE_CLAUDE_CONFIG_DIR", "/ours")
+    (found,) = ClaudeAgent().memory_of("s1", tree, {})
+    assert found.is_relative_to("/ours")
+    for forged in ("", "..", "../s1", "a/b", "a\0b", "x" * 200):
+        assert ClaudeAgent().memory_of(forged, tree, {}) == ()
 
 
 async def test_claude_alone_sees_its_keys_and_is_quiet(a_task, hear, claude, monkeypatch) -> None:

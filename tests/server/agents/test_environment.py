@@ -26,6 +26,7 @@ def test_the_task_is_told_in_the_environment(a_task) -> None:
         "HANKWEAVE_RUN_ID": task.run_id,
         "HANKWEAVE_CODON_ID": "observe",
         "HANKWEAVE_MODEL": "test-model",
+        "HANKWEAVE_NOTICES": str(task.notices_path),
         MARK: "m4rk",
     }
     resumed = compose(a_task(resume_session="s1"), {})

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import signal
+from datetime import timedelta
 
 import anyio
 import pytest
 
 from hankweave_server.agents.base import (
+    AgentLimits,
     Exited,
     Killed,
+    PermissionAsked,
     ResultReported,
     Said,
     SessionStarted,
     Stderr,
     Thought,
+    TimedOut,
     ToolCalled,
     ToolReturned,
     UsageReported,
@@ -146,3 +150,68 @@ async def test_a_script_can_be_a_file(a_task, hear, tmp_path, monkeypatch, from_
     environment = {"HANKWEAVE_SCRIPT": str(file)} if from_codon else {}
     heard = await hear(ScriptedAgent(), a_task("plain prompt", environment=environment))
     assert heard.of(Said) == [Said("from the file")]
+
+
+async def test_a_script_asks_before_each_change_and_waits_for_the_answer(a_task) -> None:
+    """With `asks` a file step is a call, a question, the change and its result, in this order."""
+    steps = [
+        {"write": {"path": "a.txt", "text": "a"}},
+        {"run": "cat a.txt"},
+        {"ask": {"tool": "X"}},
+    ]
+    task = a_task(json.dumps({"steps": steps, "asks": True}))
+    asked, heard = [], []
+    with anyio.fail_after(20):
+        async with ScriptedAgent().start(task) as session:
+            async for said in session.signals():
+                heard.append(type(said))
+                if isinstance(said, PermissionAsked):
+                    asked.append((said.name, (task.work_tree / "a.txt").exists()))
+                    await session.answer(said)
+
+            assert await session.wait() == Exited(0)
+
+    assert asked == [("Write", False), ("Bash", True), ("X", True)]
+    order = [kind for kind in heard if kind in (ToolCalled, PermissionAsked, ToolReturned)]
+    assert order == [ToolCalled, PermissionAsked, ToolReturned] * 2 + [PermissionAsked]
+
+
+async def test_time_in_which_an_agent_waits_for_an_answer_does_not_count(a_task) -> None:
+    """It may take as long as a checkpoint does; afterwards its limits hold again."""
+    limits = AgentLimits(idle=timedelta(seconds=1), kill_grace=timedelta(seconds=0.2))
+    task = a_task(script({"ask": {"tool": "Write"}}, {"say": "on"}, {"wait": 60}), limits=limits)
+    with anyio.fail_after(30):
+        async with ScriptedAgent().start(task) as session:
+            said = []
+            async for heard in session.signals():
+                if isinstance(heard, PermissionAsked):
+                    await anyio.sleep(2)  # What is being tested is that time passes.
+                    await session.answer(heard)
+                elif isinstance(heard, Said):
+                    said.append(heard.text)
+
+            outcome = await session.wait()
+
+    assert said == ["Write: allowed", "on"]
+    assert outcome == TimedOut("idle")
+
+
+async def test_a_session_is_remembered_if_there_is_a_folder_for_it(a_task, hear, tmp_path) -> None:
+    """Prompts and steps, a line each, for the owner alone; a resumed session knows them."""
+    agent = ScriptedAgent(sessions=tmp_path / "sessions")
+    steps = script({"say": "a"}, {"recall": "I know"})
+    first = await hear(agent, a_task(steps))
+    (session,) = first.of(SessionStarted)
+    second = await hear(agent, a_task(steps, resume_session=session.session_id))
+    assert [said.text for said in (*first.of(Said), *second.of(Said))] == [
+        "a",
+        "I know 1 prompts and 1 steps",
+        "a",
+        "I know 2 prompts and 3 steps",
+    ]
+    (path,) = agent.memory_of(session.session_id, tmp_path, {})
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert len(path.read_text().splitlines()) == 6
+    assert (
+        agent.memory_of("../x", tmp_path, {}) == ScriptedAgent().memory_of("s", tmp_path, {}) == ()
+    )

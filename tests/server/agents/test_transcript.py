@@ -8,6 +8,7 @@ import pytest
 
 from hankweave_server.agents.base import (
     ContextExceeded,
+    PermissionAsked,
     PlainOutput,
     RequestTimedOut,
     ResultReported,
@@ -20,7 +21,7 @@ from hankweave_server.agents.base import (
     ToolReturned,
     UsageReported,
 )
-from hankweave_server.agents.transcript import parse
+from hankweave_server.agents.transcript import ask_first, leave_for, parse, user_message
 
 
 def assistant(content: object, **message: object) -> dict:
@@ -66,6 +67,29 @@ MESSAGES = [
     ),
     ({"type": "system", "subtype": "init"}, []),
     ({"type": "system", "subtype": "api_retry", "attempt": 2}, []),
+    (
+        {
+            "type": "control_request",
+            "request_id": "r1",
+            "request": {"subtype": "can_use_tool", "tool_name": "Write", "input": {"a": 1}},
+        },
+        [PermissionAsked("r1", "Write", {"a": 1})],
+    ),
+    (
+        {
+            "type": "control_request",
+            "request_id": "r2",
+            "request": {
+                "subtype": "hook_callback",
+                "callback_id": "before-tool",
+                "input": {"tool_name": "Edit", "tool_input": {"b": 2}},
+            },
+        },
+        [PermissionAsked("r2", "Edit", {"b": 2}, by_hook=True)],
+    ),
+    ({"type": "control_request", "request": {"subtype": "interrupt"}}, []),
+    ({"type": "control_request", "request": None}, []),
+    ({"type": "control_response", "response": {"subtype": "success"}}, []),
     ({"type": "system", "subtype": "compact_boundary"}, [ContextExceeded("compact_boundary")]),
     (assistant("Hello"), [Said("Hello")]),
     (assistant([{"type": "text", "text": "Hello"}]), [Said("Hello")]),
@@ -183,3 +207,24 @@ def test_bytes_that_are_no_text_are_plain_output() -> None:
     """Bytes that are not UTF-8 are replaced where they are, and nothing is raised."""
     assert parse(b"caf\xe9") == [PlainOutput("caf�")]
     assert parse(b'{"type": "caf\xe9"}') == [PlainOutput('{"type": "caf�"}')]
+
+
+def test_an_answer_gives_leave_or_leaves_it_to_the_agents_own_rules() -> None:
+    """A question is allowed with its input as it was; a hook is told to go on, and no more."""
+    answers = [
+        json.loads(leave_for(PermissionAsked("r1", "Write", {"a": 1}, by_hook=by_hook)))
+        for by_hook in (False, True)
+    ]
+    assert [answer["type"] for answer in answers] == ["control_response"] * 2
+    assert {answer["response"]["request_id"] for answer in answers} == {"r1"}
+    assert [answer["response"]["response"] for answer in answers] == [
+        {"behavior": "allow", "updatedInput": {"a": 1}},
+        {},
+    ]
+
+
+def test_what_is_written_to_an_agent_is_one_line_each() -> None:
+    """A prompt may have line ends of its own."""
+    for text in (user_message("a\nb"), ask_first()):
+        assert text.count("\n") == 1
+        assert json.loads(text)["type"] in ("user", "control_request")

@@ -13,7 +13,7 @@ import pytest
 
 from hankweave_protocol.ids import Sha
 from hankweave_server.checkpoints import engine as engine_module
-from hankweave_server.checkpoints import objects, placing, recording, skeleton
+from hankweave_server.checkpoints import objects, reading, recording, skeleton, spare
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.errors import (
     CheckpointDamaged,
@@ -138,7 +138,7 @@ def test_a_crash_anywhere_in_a_restore_is_healed_by_doing_it_again(lab, system):
     target = lab.checkpoint()
     then = lab.picture()
     finished = 0
-    for number in crash_points(40):
+    for number in crash_points(60):
         for name in ("a", "d", "l", "empty"):
             if lab.exists(name):
                 lab.delete(name)
@@ -197,7 +197,7 @@ def test_the_branch_moves_only_after_the_flush(lab, monkeypatch):
 
         return call
 
-    monkeypatch.setattr(objects, "sync_filesystem", noting("flush", objects.sync_filesystem))
+    monkeypatch.setattr(objects, "flush", noting("flush", objects.flush))
     monkeypatch.setattr(
         objects.StagedPack, "adopt", noting("name", objects.StagedPack.adopt), raising=True
     )
@@ -218,10 +218,10 @@ def test_a_full_disk_is_said_and_leaves_nothing(lab, monkeypatch):
     lab.write("a", "2")
     lab.write("big", bytes(9 << 20))
 
-    def full(path):
+    def full(objects, written):
         raise OSError(errno.ENOSPC, "no space")
 
-    monkeypatch.setattr(objects, "sync_filesystem", full)
+    monkeypatch.setattr(objects, "flush", full)
     with pytest.raises(InsufficientSpace):
         lab.checkpoint()
 
@@ -293,7 +293,7 @@ def test_a_full_disk_in_mid_restore_is_said(lab, monkeypatch):
     def full(descriptor, pieces):
         raise OSError(errno.ENOSPC, "no space")
 
-    monkeypatch.setattr(placing, "_write_sparsely", full)
+    monkeypatch.setattr(spare, "write_sparsely", full)
     with pytest.raises(InsufficientSpace):
         lab.engine.restore(made.sha, safety.sha)
 
@@ -417,9 +417,9 @@ def test_the_scan_cache_saves_reading(lab, monkeypatch):
     lab.write("a", "1")
     lab.checkpoint()
     read: list[bytes] = []
-    real = recording.Capture.read
+    real = reading.Capture.read
     monkeypatch.setattr(
-        recording.Capture, "read", lambda self, path: (read.append(path), real(self, path))[1]
+        reading.Capture, "read", lambda self, path: (read.append(path), real(self, path))[1]
     )
     deadline = time.monotonic() + 5
     made = None

@@ -285,9 +285,8 @@ def test_the_users_own_repository_does_not_move(in_place_lab):
     assert lab.names(made.sha) == {b"a"}
 
 
-def test_our_own_folders_are_never_captured(in_place_lab):
+def test_our_own_folders_are_never_captured(lab):
     """State, data source and rig archive stay out, whatever the patterns say."""
-    lab = in_place_lab
     for name in ("read_only_data_source/x", "rigArchive/x", ".hankweave/state.json", "deep/.git/x"):
         lab.write(name, "x")
 
@@ -296,6 +295,20 @@ def test_our_own_folders_are_never_captured(in_place_lab):
     made = lab.checkpoint("**", "read_only_data_source/**", ".hankweave/**")
 
     assert lab.names(made.sha) == {b"deep/rigArchive/x"}
+
+
+def test_in_place_a_folder_that_has_one_of_our_names_is_the_persons(in_place_lab):
+    """Only our own folder and git's stay out: data and archive lie in there, not at the top."""
+    lab = in_place_lab
+    for name in ("read_only_data_source/x", "rigArchive/x", ".hankweave/state.json", ".git/x"):
+        lab.write(name, "x")
+
+    made = lab.checkpoint("**", ".hankweave/**")
+    assert lab.names(made.sha) == {b"read_only_data_source/x", b"rigArchive/x"}
+
+    lab.write("rigArchive/x", "changed")
+    lab.rollback(made.sha)
+    assert lab.read("rigArchive/x") == b"x"
 
 
 # Configuration
@@ -589,16 +602,16 @@ def test_a_file_that_never_rests_is_stored_and_marked(lab, monkeypatch):
 
 def _disturb(monkeypatch, lab, times):
     """Writes to `a` after its content was read and before its stat data is compared."""
-    real, left = capture._is_unchanged, [times]
+    real, left = capture._signature_if_unchanged, [times]
 
-    def is_unchanged(descriptor, status):
+    def signature_if_unchanged(descriptor, status):
         if left[0]:
             left[0] -= 1
             lab.write("a", f"after {times - left[0]}")
 
         return real(descriptor, status)
 
-    monkeypatch.setattr(capture, "_is_unchanged", is_unchanged)
+    monkeypatch.setattr(capture, "_signature_if_unchanged", signature_if_unchanged)
 
 
 def test_a_large_file_that_shrinks_while_it_is_read_is_not_stored(lab, monkeypatch):

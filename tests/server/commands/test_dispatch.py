@@ -10,8 +10,12 @@ import pytest
 
 from hankweave_protocol.commands import (
     COMMANDS,
+    CheckpointDiff,
+    CheckpointPin,
+    CheckpointReadFile,
     CodonStart,
     CommandData,
+    ExecutionBranch,
     HistorySync,
     ListCheckpoints,
     Ping,
@@ -41,7 +45,7 @@ class Surroundings:
 
 
 class Rooms:
-    """Stands for control, rollbacks and inspect: does nothing, and says what it was asked."""
+    """Stands for control, rollbacks, inspect and store: does nothing; says what it was asked."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -71,17 +75,53 @@ class Rooms:
         self.asked.append(f"perform for {causes}")
         return "a report"
 
+    async def undo_or_redo(self, command: CommandData, causes: tuple[Any, ...]) -> str:
+        self.asked.append(f"undo_or_redo for {causes}")
+        return "a report"
+
     async def preview(self, command: CommandData) -> str:
         self.asked.append("preview")
+        return "a report"
+
+    async def pin(self, command: CommandData, causes: tuple[Any, ...]) -> str:
+        self.asked.append(f"pin for {causes}")
+        return "a record"
+
+    async def gc(self, command: CommandData, causes: tuple[Any, ...]) -> str:
+        self.asked.append(f"gc for {causes}")
+        return "a report"
+
+    async def fsck(self) -> str:
+        self.asked.append("fsck")
         return "a report"
 
     async def checkpoints(self, command: CommandData, *, tell_all: bool) -> str:
         self.asked.append(f"checkpoints, to all: {tell_all}")
         return "a page"
 
+    async def diff(self, command: CommandData) -> str:
+        self.asked.append("diff")
+        return "differences"
+
+    async def read_file(self, command: CommandData) -> str:
+        self.asked.append("read_file")
+        return "a file"
+
+    async def replay(self, command: CommandData) -> str:
+        self.asked.append("replay")
+        return "a view"
+
+    async def make(self, command: CommandData, causes: tuple[Any, ...]) -> str:
+        self.asked.append(f"make for {causes}")
+        return "a branch"
+
     def history(self, command: CommandData, wants_replies: bool) -> Iterator[HistoryBatch]:
         self.asked.append("history")
         return iter(())
+
+    async def answer(self, command: CommandData) -> str:
+        self.asked.append("answer")
+        return "a page"
 
     def state(self) -> str:
         self.asked.append("state")
@@ -110,6 +150,10 @@ class Desk:
             control=room,
             rollbacks=room,
             inspect=room,
+            queries=room,
+            looks=room,
+            store=room,
+            branches=room,
             is_rolling_back=lambda: rolling_back,
             broadcast=self.broadcast.append,
         )
@@ -123,8 +167,16 @@ def an_example(kind: type[CommandData]) -> CommandData:
     match kind.TYPE:
         case CodonStart.TYPE:
             return CodonStart(codon_id=CodonId("one"))
+        case CheckpointPin.TYPE:
+            return CheckpointPin(checkpoint_sha="abcdef", pinned=True)
         case RollbackToCheckpoint.TYPE:
             return RollbackToCheckpoint(checkpoint_sha="abcdef")
+        case ExecutionBranch.TYPE:
+            return ExecutionBranch(checkpoint_sha="abcdef")
+        case CheckpointDiff.TYPE:
+            return CheckpointDiff(from_sha="abcdef")
+        case CheckpointReadFile.TYPE:
+            return CheckpointReadFile(checkpoint_sha="abcdef", path="a.txt")
         case RollbackToCodon.TYPE:
             return RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end")
         case _:
@@ -163,8 +215,12 @@ def test_what_is_done_during_a_rollback_is_hankweaves_list_and_our_own_looks() -
     """Exactly these: a new command is refused until somebody decides otherwise."""
     assert {kind.TYPE for kind in KINDS if kind.DURING_ROLLBACK} == {
         "checkpoint.list",
+        "checkpoint.diff",
+        "checkpoint.readFile",
+        "replay.view",
         "ping",
         "history.sync",
+        "events.query",
         "server.shutdown",
         "server.force_shutdown",
         "state.get",
@@ -197,7 +253,9 @@ def test_all_that_moves_the_execution_can_be_guarded() -> None:
     """Whoever changes runs, codons or files may name the run that is meant (DESIGN 9)."""
     mutating = {kind.TYPE for kind in KINDS if kind.MUTATES}
     unguarded = mutating - {command.TYPE for command in GUARDED}
-    assert unguarded == {"ping.broadcast", "server.shutdown", "server.force_shutdown"}
+    only_looks = "store.fsck"
+    ends = {"server.shutdown", "server.force_shutdown"}
+    assert unguarded == {"ping.broadcast", only_looks, *ends}
 
 
 async def test_a_ping_answers_its_sender_and_a_broadcast_everybody() -> None:

@@ -398,12 +398,14 @@ def test_no_legal_history_leads_to_a_state_that_validation_refuses(choices: list
 
 @given(walks)
 def test_a_state_can_become_the_past_of_a_new_journal(choices: list[int]):
-    """The founding transitions fold to the same runs, plan and initial checkpoint."""
+    """The founding transitions fold to the same runs, plan, initial checkpoint and journeys."""
     for _, state in walk(choices)[-1:]:
         founded = after(*founding(state))
         assert founded.runs == state.runs
         assert founded.execution_plan == state.execution_plan
         assert founded.initial_checkpoint == state.initial_checkpoint
+        assert (founded.undo, founded.redo) == (state.undo, state.redo)
+        assert (founded.edits, founded.notice) == (state.edits, state.notice)
 
 
 @given(walks)

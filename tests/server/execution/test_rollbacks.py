@@ -115,6 +115,7 @@ async def test_a_rollback_tells_its_story_in_hankweaves_order(tmp_path: Path) ->
         *("rollback.rigCleanup", "rollback.rigCleanup"),
         *("rollback.progress", "rollback.codonCheckpoint"),
         "RunStarted",
+        "TimeTravelled",
         "rollback.completed",
         "workspace.invalidated",
         "state.snapshot",

@@ -1,0 +1,76 @@
+"""Pins: checkpoints that no policy prunes, each with a name if it was given one.
+
+A pin is a ref, `refs/pins/<sha>`. Without a name it names the commit; with one it names an
+annotated tag whose message is the name. So pins outlive journal and state file.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from hankweave_protocol.ids import Sha
+from hankweave_protocol.instants import epoch_ms
+from hankweave_server.checkpoints.errors import CheckpointNotFound, ShadowRepositoryError
+from hankweave_server.checkpoints.loose import write_loose
+from hankweave_server.checkpoints.messages import AUTHOR
+from hankweave_server.checkpoints.objects import flush
+from hankweave_server.checkpoints.shadow_repo import PINS, RawCommit, ShadowRepo
+
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\u0085\u2028\u2029]+")
+
+
+class Pins:
+    """Sets, removes and lists pins."""
+
+    def __init__(self, repo: ShadowRepo) -> None:
+        self._repo = repo
+
+    def pin(self, sha: Sha, name: str | None) -> None:
+        """Pins a checkpoint, durably; a name replaces an earlier one, None takes it away."""
+        try:
+            commit = self._repo.commit(sha)
+        except KeyError as problem:
+            raise CheckpointNotFound(sha) from problem
+
+        if commit is None:
+            raise CheckpointNotFound(sha)
+
+        name = None if name is None else _UNPRINTABLE.sub(" ", name).strip()
+        target = self._write_tag(commit, name) if name else sha
+        self._repo.point(PINS + sha, target)
+
+    def unpin(self, sha: Sha) -> None:
+        """Removes a pin, durably; a checkpoint that is not pinned is none the worse for it."""
+        self._repo.drop(PINS + sha)
+
+    def all(self) -> dict[Sha, str | None]:
+        """Gives every pinned checkpoint and its name."""
+        found: dict[Sha, str | None] = {}
+        for ref, target in self._repo.references(PINS).items():
+            sha = Sha(ref.removeprefix(PINS))
+            found[sha] = None if target == sha else self._name_in(target)
+
+        return found
+
+    def _name_in(self, tag: Sha) -> str | None:
+        try:
+            _, data = self._repo.read(bytes.fromhex(tag))
+        except KeyError as problem:
+            raise ShadowRepositoryError(f"The name of a pin cannot be read: {tag}") from problem
+
+        _, _, message = data.partition(b"\n\n")
+        return message.decode("utf-8", "replace").strip() or None
+
+    def _write_tag(self, commit: RawCommit, name: str) -> str:
+        """Writes the tag as a loose object; its time is the commit's, so that it is the same."""
+        content = (
+            f"object {commit.sha}\ntype commit\ntag {commit.sha}\n"
+            f"tagger {AUTHOR} {epoch_ms(commit.committed) // 1000} +0000\n\n{name}\n"
+        ).encode("utf-8", "replace")
+        objects: Path = self._repo.path / "objects"
+        staged = write_loose(objects, "tag", len(content), iter([content]))
+        assert staged is not None, "content in memory has the length it has"
+        flush(objects, [staged.temporary])
+        staged.adopt(objects)
+        return staged.digest.hex()

@@ -1,0 +1,235 @@
+"""Gathers the facts that retention decides on, and carries its decision out.
+
+Order: find what stays, moving nothing; branches; notes; the index; and only then objects. A crash
+leaves garbage, or notes of commits that are gone: the next pruning takes both away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from hankweave_protocol.ids import Sha
+from hankweave_server.checkpoints.errors import ShadowRepositoryError
+from hankweave_server.checkpoints.messages import NotACheckpoint, read_back
+from hankweave_server.checkpoints.model import CommitFacts
+from hankweave_server.checkpoints.notes import Notes
+from hankweave_server.checkpoints.objects import ObjectStaging
+from hankweave_server.checkpoints.retention import Lineage, Pruning, RetentionPolicy, decide
+from hankweave_server.checkpoints.shadow_repo import BRANCHES, NOTES_REF, RawCommit, ShadowRepo
+from hankweave_server.checkpoints.store_files import StoreFiles
+from hankweave_server.checkpoints.sweeping import Stopped, Sweeping
+from hankweave_server.checkpoints.trees import FOLDER, parsed
+from hankweave_server.files import remove_durably
+
+_RUNS = BRANCHES + "run-"
+
+
+class PruningOutdated(Exception):
+    """What was to be pruned is needed by now, or a branch has moved: ask again what may go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What a pruning came to."""
+
+    checkpoints: tuple[Sha, ...]
+    """Those that are on no ref any more."""
+    bytes_before: int
+    bytes_after: int
+    finished: bool
+    """All garbage is gone; False when it was asked to stop: the next pruning goes on."""
+
+
+def pruning_now(
+    repo: ShadowRepo,
+    files: StoreFiles,
+    policy: RetentionPolicy,
+    now: datetime,
+    keep: frozenset[Sha],
+) -> Pruning:
+    """Applies a policy to the history as it is."""
+    branches = repo.references(_RUNS)
+    held = _needed(repo, frozenset(branches)) | keep
+    return decide(
+        history=_history(repo, held | frozenset(branches.values())).values(),
+        branches=branches,
+        held=held,
+        policy=policy,
+        now=now,
+        bytes_now=files.size().bytes_on_disk,
+        cost=_Costs(repo, files).of,
+    )
+
+
+class PruningAct:
+    """Carries a decision out."""
+
+    def __init__(
+        self, repo: ShadowRepo, notes: Notes, files: StoreFiles, should_stop: Callable[[], bool]
+    ) -> None:
+        self._repo = repo
+        self._notes = notes
+        self._files = files
+        self._sweeping = Sweeping(repo, files, should_stop)
+
+    def run(self, pruning: Pruning) -> Pruned:
+        before = self._files.size().bytes_on_disk
+        staying = self._staying(pruning)
+        try:
+            live = self._sweeping.live(self._roots(pruning))
+        except Stopped:
+            return Pruned((), before, before, finished=False)
+
+        notes = self._written_notes(staying)
+        self._move(pruning)
+        if notes is not None:
+            self._repo.point(NOTES_REF, notes)
+
+        self._refresh_index()
+        finished = self._sweep(live)
+        after = self._files.size().bytes_on_disk
+        return Pruned(tuple(c.sha for c in pruning.checkpoints), before, after, finished)
+
+    def _staying(self, pruning: Pruning) -> set[Sha]:
+        """Gives the commits that stay; raises PruningOutdated unless what goes may still go."""
+        branches = self._repo.references(_RUNS)
+        moved = frozenset(move.ref for move in pruning.moves)
+        held = _needed(self._repo, moved) | pruning.keep
+        held |= {move.new for move in pruning.moves if move.new is not None}
+        staying = set(_history(self._repo, held))
+        going = {facts.sha for facts in pruning.checkpoints}
+        if any(branches.get(move.ref) != move.old for move in pruning.moves) or going & staying:
+            raise PruningOutdated("the history has changed since this was asked")
+
+        return staying
+
+    def _roots(self, pruning: Pruning) -> set[Sha]:
+        """Gives everything that must stay, notes excepted."""
+        references = self._repo.references()
+        references.pop(NOTES_REF, None)
+        for move in pruning.moves:
+            references.pop(move.ref)
+
+        is_stored = self._repo.stored()
+        kept = {sha for sha in pruning.keep if is_stored(bytes.fromhex(sha))}
+        moved = {move.new for move in pruning.moves if move.new is not None}
+        head = self._repo.head()
+        return {*references.values(), *kept, *moved, *([] if head is None else [head])}
+
+    def _written_notes(self, staying: set[Sha]) -> Sha | None:
+        staging = ObjectStaging(self._files.objects, self._repo.stored())
+        try:
+            notes = self._notes.only_of(staying, staging.add)
+            staging.settle()
+        except KeyError as problem:
+            raise ShadowRepositoryError(f"Notes cannot be read: {problem.args[0]}") from problem
+        finally:
+            staging.abandon()
+
+        return notes
+
+    def _move(self, pruning: Pruning) -> None:
+        for move in pruning.moves:
+            if move.new is None:
+                self._repo.drop(move.ref)
+            else:
+                self._repo.point(move.ref, move.new)
+
+    def _refresh_index(self) -> None:
+        """Lets the index name nothing that goes: it may be that of a checkpoint that does."""
+        head = self._repo.head()
+        commit = None if head is None else self._repo.commit(head)
+        if not (self._repo.path / "index").exists():
+            return
+
+        if commit is None:
+            remove_durably(self._repo.path / "index")
+        else:
+            self._repo.write_index(commit.tree)
+
+    def _sweep(self, live: set[bytes]) -> bool:
+        notes = self._repo.target(NOTES_REF)
+        try:
+            self._sweeping.run(live | self._sweeping.live([] if notes is None else [notes]))
+        except Stopped:
+            return False
+
+        return True
+
+
+def _needed(repo: ShadowRepo, movable: frozenset[str]) -> frozenset[Sha]:
+    """Gives the commits that HEAD and all other refs name."""
+    targets = [
+        target
+        for ref, target in repo.references().items()
+        if ref not in movable and ref != NOTES_REF
+    ]
+    head = repo.head()
+    named = [repo.commit_named_by(target) for target in targets]
+    return frozenset(sha for sha in (head, *named) if sha is not None)
+
+
+def _history(repo: ShadowRepo, tips: Iterable[Sha]) -> dict[Sha, Lineage]:
+    found, lost = repo.reachable(tips)
+    is_stored = repo.stored()
+    parents = {parent for commit in found.values() for parent in commit.parents}
+    for sha in lost:
+        # What the caller keeps may be gone without harm; a commit that is damaged, or that others
+        # descend from, may hide what is needed.
+        if sha in parents or is_stored(bytes.fromhex(sha)):
+            raise ShadowRepositoryError(f"Commit {sha} cannot be read, so nothing is pruned")
+
+    return {sha: _lineage(commit) for sha, commit in found.items()}
+
+
+def is_checkpoint(commit: RawCommit) -> bool:
+    return _lineage(commit).facts is not None
+
+
+def _lineage(commit: RawCommit) -> Lineage:
+    try:
+        facts = read_back(commit.sha, commit.tree, commit.parents, commit.committed, commit.message)
+    except NotACheckpoint:
+        facts = None
+
+    return Lineage(commit.sha, commit.parents, facts)
+
+
+class _Costs:
+    """Tells what checkpoints take on the disk beyond their parents."""
+
+    def __init__(self, repo: ShadowRepo, files: StoreFiles) -> None:
+        self._repo = repo
+        self._stored = {file.digest: file.size for file in files.loose()}
+        for pack in files.packs():
+            self._stored |= {record.digest: record.length for record in pack.records()}
+
+    def of(self, facts: CommitFacts) -> int:
+        parent = self._repo.commit(facts.parents[0]) if facts.parents else None
+        before = None if parent is None else bytes.fromhex(parent.tree)
+        return self._size(bytes.fromhex(facts.sha)) + self._below(before, bytes.fromhex(facts.tree))
+
+    def _below(self, before: bytes | None, after: bytes) -> int:
+        """Adds up a tree and what it has that another has not."""
+        if before == after:
+            return 0
+
+        known = dict(parsed(self._repo.read_tree(before))) if before else {}
+        size = self._size(after)
+        for name, entry in parsed(self._repo.read_tree(after)):
+            old = known.get(name)
+            if entry == old:
+                continue
+
+            if entry.mode == FOLDER:
+                is_folder = old is not None and old.mode == FOLDER
+                size += self._below(old.digest if old and is_folder else None, entry.digest)
+            else:
+                size += self._size(entry.digest)
+
+        return size
+
+    def _size(self, digest: bytes) -> int:
+        return self._stored.get(digest, 0)

@@ -1,0 +1,319 @@
+"""`hankweave show`, `diff`, `replay` and `runs`: looks at the past that touch nothing.
+
+Through the server where one runs, else on the files: the answers are the same.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import click
+import msgspec
+
+from hankweave_client.calls import Calls
+from hankweave_client.errors import NotRunning
+from hankweave_protocol import codec
+from hankweave_protocol.commands import MAX_RANGE
+from hankweave_protocol.events import Event, ExecutionBranched, ExecutionOrigin
+from hankweave_protocol.records import CheckpointRecord
+from hankweave_protocol.replies import DiffPage, FileRange, PastView
+from hankweave_protocol.state import State
+from hankweave_server.cli import pictures
+from hankweave_server.cli.past_files import on_files, reading_journal
+from hankweave_server.cli.remote import (
+    at_server,
+    execution_option,
+    json_option,
+    print_json,
+    root_of,
+)
+from hankweave_server.domain.timelines import timelines
+from hankweave_server.layout import Layout
+from hankweave_server.workspace.data import layout_of
+
+T = TypeVar("T")
+
+PAGE = 5_000
+"""Journal lines printed at a time: a few megabytes."""
+
+
+class _WithPaths(click.Command):
+    """A command that takes paths behind `--`, as git does."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            at = args.index("--")
+            args, paths = args[:at], args[at + 1 :]
+            ctx.meta[_PATHS] = tuple(as_text(path) for path in paths)
+
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- PATH...]"]
+
+
+_PATHS = "hankweave.paths"
+
+
+def _chosen_paths() -> tuple[str, ...] | None:
+    paths: tuple[str, ...] = click.get_current_context().meta.get(_PATHS, ())
+    return paths or None
+
+
+def as_text(path: str) -> str:
+    r"""The name as the wire has it: a byte that is no UTF-8 as `\xff`."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def _look(root: Path, work: Callable[[Calls], Awaitable[T]]) -> T:
+    try:
+        return at_server(root, work)
+    except (NotRunning, ConnectionRefusedError):
+        return on_files(layout_of(root), work)
+
+
+# --- show -----------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("target", metavar="SHA[:PATH]")
+@execution_option
+@json_option
+def show(target: str, execution: Path | None, as_json: bool) -> None:
+    """Show checkpoint SHA and what it changed; or, of SHA:PATH, the file as it was.
+
+    SHA may be any unique beginning of a checkpoint's name. A file comes byte for byte.
+    """
+    root = root_of(execution)
+    sha, colon, path = target.partition(":")
+    if colon and path and not as_json:
+        if not _look(root, lambda calls: _copy_out(calls, sha, as_text(path))):
+            raise BrokenPipeError
+    elif colon and path:
+        print_json(_look(root, lambda calls: calls.read_file(sha, as_text(path))))
+    elif colon:
+        _print_view(_look(root, lambda calls: _whole_view(calls, sha, None, None)), as_json)
+    else:
+        _show_checkpoint(root, sha, as_json)
+
+
+async def _copy_out(calls: Calls, sha: str, path: str) -> bool:
+    """Writes a file to stdout, range by range; False where the reader has gone away."""
+    offset: int | None = 0
+    try:
+        while offset is not None:
+            found = await calls.read_file(sha, path, offset=offset, length=MAX_RANGE)
+            sys.stdout.buffer.write(_bytes_of(found))
+            offset = found.next_offset
+
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        # Not to be mistaken for the server's end of a connection.
+        return False
+
+    return True
+
+
+def _bytes_of(found: FileRange) -> bytes:
+    text = found.content
+    return text.encode() if found.encoding == "utf-8" else base64.b64decode(text)
+
+
+def _show_checkpoint(root: Path, sha: str, as_json: bool) -> None:
+    async def work(calls: Calls) -> tuple[CheckpointRecord | None, PastView]:
+        view = await calls.replay(sha, compare=("previous",), limit=0)
+        async for record in _all_checkpoints(calls):
+            if view.coordinate is not None and record.sha == view.coordinate.checkpoint_sha:
+                return record, view
+
+        return None, view
+
+    record, view = _look(root, work)
+    if as_json:
+        print_json({"checkpoint": record, "previous": view.previous, "stats": view.stats})
+    else:
+        pictures.draw_checkpoint(record, view)
+
+
+async def _all_checkpoints(calls: Calls) -> AsyncIterator[CheckpointRecord]:
+    cursor: str | None = None
+    while True:
+        page = await calls.list_checkpoints(cursor=cursor)
+        for record in page.checkpoints:
+            yield record
+
+        cursor = page.cursor
+        if cursor is None:
+            return
+
+
+# --- diff -----------------------------------------------------------------------------------------
+
+
+@click.command(cls=_WithPaths)
+@click.argument("a")
+@click.argument("b", required=False)
+@execution_option
+@click.option("--patch", "-p", is_flag=True, help="Print unified diffs.")
+@click.option("--stat", is_flag=True, help="Print which files differ, and by how much (default).")
+@json_option
+def diff(
+    a: str, b: str | None, execution: Path | None, patch: bool, stat: bool, as_json: bool
+) -> None:
+    """Compare checkpoints A and B, or A and the work tree as it is now.
+
+    \b
+    hankweave diff 6dc2daae
+    hankweave diff 6dc2daae d3bcdb65 --patch -- notes src/main.py
+    """
+    if patch and stat:
+        raise click.UsageError("--patch and --stat exclude each other.")
+
+    paths = _chosen_paths()
+    page = _look(root_of(execution), lambda calls: _whole_diff(calls, a, b, paths, patch))
+    if as_json:
+        print_json(page)
+    elif patch:
+        pictures.print_patches(page)
+    else:
+        pictures.draw_stat(page)
+
+
+async def _whole_diff(
+    calls: Calls, a: str, b: str | None, paths: tuple[str, ...] | None, patch: bool
+) -> DiffPage:
+    page = whole = await calls.diff(a, b, paths=paths, patch=patch)
+    while page.cursor is not None:
+        page = await calls.diff(a, b, paths=paths, patch=patch, cursor=page.cursor)
+        whole = msgspec.structs.replace(whole, files=(*whole.files, *page.files))
+
+    return msgspec.structs.replace(whole, cursor=None)
+
+
+# --- replay ---------------------------------------------------------------------------------------
+
+
+@click.command(cls=_WithPaths)
+@click.argument("sha", required=False)
+@execution_option
+@click.option("--seq", type=click.IntRange(min=0), help="The moment right after this event.")
+@click.option("--tree", is_flag=True, help="List the files.")
+@click.option("--state", is_flag=True, help="Print the state, as in state.json.")
+@click.option("--events", is_flag=True, help="Print the events from the run's begin to then.")
+@json_option
+def replay(
+    sha: str | None,
+    execution: Path | None,
+    seq: int | None,
+    tree: bool,
+    state: bool,
+    events: bool,
+    as_json: bool,
+) -> None:
+    """Look at a past moment: that of checkpoint SHA, or the one after event --seq.
+
+    \b
+    hankweave replay 6dc2daae
+    hankweave replay --seq 117 --tree -- notes
+    """
+    if (sha is None) == (seq is None):
+        raise click.UsageError("Name one moment: a SHA, or --seq.")
+
+    if tree + state + events > 1:
+        raise click.UsageError("--tree, --state and --events exclude each other.")
+
+    root, paths = root_of(execution), _chosen_paths()
+    if tree or as_json:
+        view = _look(root, lambda calls: _whole_view(calls, sha, seq, paths))
+    else:
+        view = _look(root, lambda calls: calls.replay(sha, seq=seq, paths=paths, limit=0))
+
+    if events:
+        _print_events(layout_of(root), view, as_json)
+    elif state:
+        print_json(view.state)
+    elif tree:
+        _print_view(view, as_json)
+    elif as_json:
+        print_json(view)
+    else:
+        pictures.draw_moment(view)
+
+
+async def _whole_view(
+    calls: Calls, sha: str | None, seq: int | None, paths: tuple[str, ...] | None
+) -> PastView:
+    page = whole = await calls.replay(sha, seq=seq, paths=paths)
+    while page.cursor is not None:
+        page = await calls.replay(sha, seq=seq, paths=paths, cursor=page.cursor)
+        whole = msgspec.structs.replace(whole, tree=(*whole.tree, *page.tree))
+
+    return msgspec.structs.replace(whole, cursor=None)
+
+
+def _print_view(view: PastView, as_json: bool) -> None:
+    if as_json:
+        print_json(view.tree)
+    else:
+        pictures.print_tree(view)
+
+
+def _print_events(layout: Layout, view: PastView, as_json: bool) -> None:
+    """Prints the slice from the journal's file, which is the same with a server and without."""
+    if view.events is None:
+        return
+
+    with reading_journal(layout) as journal:
+        for since in range(view.events.from_seq - 1, view.events.to_seq, PAGE):
+            for line in journal.read(since, min(PAGE, view.events.to_seq - since)):
+                click.echo(line if as_json else _event_line(codec.decode_event(line)))
+
+
+def _event_line(event: Event) -> str:
+    return f"{event.seq:>6}  {event.timestamp}  {event.type}"
+
+
+# --- runs -----------------------------------------------------------------------------------------
+
+
+@click.command()
+@execution_option
+@json_option
+def runs(execution: Path | None, as_json: bool) -> None:
+    """Draw which run went on from which, with all checkpoints; abandoned lines too."""
+
+    async def work(calls: Calls) -> tuple[State, list[CheckpointRecord]]:
+        return await calls.state(), [record async for record in _all_checkpoints(calls)]
+
+    root = root_of(execution)
+    state, newest_first = _look(root, work)
+    lines = timelines(state, reversed(newest_first))
+    family = _family_in(layout_of(root))
+    origin = next((each for each in family if isinstance(each, ExecutionOrigin)), None)
+    branches = [each for each in family if isinstance(each, ExecutionBranched)]
+    if as_json:
+        print_json({"origin": origin, "runs": lines, "branches": branches})
+    else:
+        pictures.draw_runs(origin, lines, branches)
+
+
+def _family_in(layout: Layout) -> list[ExecutionOrigin | ExecutionBranched]:
+    """What the journal tells of other executions: whence this one comes, and those made of it."""
+    kinds = (ExecutionOrigin, ExecutionBranched)
+    words = [f'"type":"{kind.TYPE}"'.encode() for kind in kinds]
+    found: list[ExecutionOrigin | ExecutionBranched] = []
+    with reading_journal(layout) as journal:
+        for since in range(0, journal.last_seq, PAGE):
+            lines = (line for line in journal.read(since, PAGE) if any(w in line for w in words))
+            told = (codec.decode_event(line).data for line in lines)
+            found += [data for data in told if isinstance(data, kinds)]
+
+    return found
+
+
+COMMANDS = (show, diff, replay, runs)

@@ -1,0 +1,130 @@
+"""What keeps the store, done on the files where no server runs.
+
+Who changes something takes the runtime lock as a server does, so that none can start meanwhile, and
+puts on record what it did; who only reads takes nothing and leaves everything as it was.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager
+from functools import partial
+
+import anyio
+import click
+import msgspec
+
+from hankweave_protocol.commands import CheckpointPin, CommandData, StoreFsck, StoreGc
+from hankweave_protocol.errors import Refused
+from hankweave_server.checkpoints.errors import InsufficientSpace, ShadowRepositoryError
+from hankweave_server.clock import SystemClock
+from hankweave_server.commands.store import Store
+from hankweave_server.daemon import disk_stop, open_engine, open_ledger
+from hankweave_server.domain.on_record import OnRecord, on_record
+from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.execution.checking import check_store, recorded_checkpoints
+from hankweave_server.execution.checkpointer import Checkpointer
+from hankweave_server.execution.housekeeper import Housekeeper
+from hankweave_server.execution.packing import Packing
+from hankweave_server.layout import Layout
+from hankweave_server.ledger.ledger import LedgerFailed
+from hankweave_server.runtime_lock import HeldLock, LockLost, acquire
+
+
+def perform(layout: Layout, command: CommandData) -> object:
+    """Does one of the three commands; raises Stop, LockHeld among them, where it cannot."""
+    if not layout.state_directory.is_dir():
+        raise Stop(
+            f"There is no execution in {layout.root}.",
+            ExitCode.NO_INPUT,
+            hint="Name an execution directory with --execution.",
+        )
+
+    try:
+        if isinstance(command, StoreFsck):
+            return check_store(layout, _recorded(layout))
+
+        return anyio.run(_change, layout, command)
+    except Refused as refused:
+        raise Stop(
+            f"{refused.message} ({refused.code})", ExitCode.FAILED, hint=refused.hint
+        ) from None
+    except (ShadowRepositoryError, InsufficientSpace, LedgerFailed) as error:
+        raise disk_stop(error) from None
+
+
+def _recorded(layout: Layout) -> OnRecord:
+    try:
+        return on_record(_journal_lines(layout))
+    except FileNotFoundError:
+        return OnRecord(standing=frozenset(), pruned=frozenset())
+    except msgspec.MsgspecError as fault:
+        raise Stop(
+            f"{layout.journal} has a line that is no event: {fault}",
+            ExitCode.BAD_DATA,
+            hint="Start the server on this execution: it repairs or names what is damaged.",
+        ) from None
+
+
+def _journal_lines(layout: Layout) -> Iterator[bytes]:
+    """Reads whole lines; a last one without its end was never told to anybody."""
+    with layout.journal.open("rb") as journal:
+        yield from (line for line in journal if line.endswith(b"\n"))
+
+
+async def _change(layout: Layout, command: CommandData) -> object:
+    async with _owned(layout) as store:
+        match command:
+            case StoreGc():
+                return await store.gc(command, ())
+            case CheckpointPin():
+                return await store.pin(command, ())
+            case _:
+                raise AssertionError(f"{command.TYPE} wants a server")
+
+
+@asynccontextmanager
+async def _owned(layout: Layout) -> AsyncIterator[Store]:
+    """Owns an execution as a server does, without serving or driving anything."""
+    clock = SystemClock()
+    with ExitStack() as stack:
+        lock = acquire(layout, clock)
+        stack.callback(lock.release)
+        _say_who_died(lock)
+        engine = await open_engine(layout)
+        stack.callback(engine.close)
+        ledger = await open_ledger(layout, clock, engine)
+        checkpointer = Checkpointer(engine, ledger, clock)
+        packing = Packing(ledger, checkpointer)
+        housekeeper = Housekeeper(layout, clock, ledger, checkpointer, packing)
+        failures: list[Exception] = []
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ledger.run)
+            tasks.start_soon(partial(lock.heartbeat, on_lost=_lock_lost))
+            try:
+                found = [item for item in (ledger.repair, ledger.recovery) if item is not None]
+                await ledger.record(*found)
+                await checkpointer.load()
+                await housekeeper.finish_interrupted(recorded_checkpoints(ledger))
+                yield Store(layout, ledger, checkpointer, housekeeper, packing)
+                await ledger.aclose()
+            except Exception as failure:
+                # Raised again outside: a task group would wrap it.
+                failures.append(failure)
+
+            tasks.cancel_scope.cancel()
+
+        if failures:
+            raise failures[0]
+
+
+def _say_who_died(lock: HeldLock) -> None:
+    """The next start will not know of it any more: the lock file tells of us by then."""
+    if lock.previous is not None:
+        click.echo(f"found a dead server: pid {lock.previous.pid}", err=True)
+
+
+def _lock_lost(lost: LockLost) -> None:
+    """Fences ourselves, as the server does."""
+    os._exit(ExitCode.SOFTWARE)

@@ -1,0 +1,190 @@
+"""`hankweave gc`, `fsck` and `pin`: through the server where one runs, else on the files."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import click
+import msgspec
+
+from hankweave_client.errors import NotRunning
+from hankweave_protocol import codec
+from hankweave_protocol.commands import (
+    LONGEST_AGE_SECONDS,
+    CheckpointPin,
+    CommandData,
+    StoreFsck,
+    StoreGc,
+)
+from hankweave_protocol.records import CheckpointKind, CheckpointRecord
+from hankweave_protocol.replies import FsckReport, GcReport, KeepReason
+from hankweave_server.cli import offline
+from hankweave_server.cli.amounts import AGE, SIZE, size_text
+from hankweave_server.cli.remote import (
+    at_server,
+    execution_option,
+    json_option,
+    line_of_checkpoint,
+    print_json,
+    root_of,
+)
+from hankweave_server.errors import ExitCode
+from hankweave_server.workspace import data
+
+T = TypeVar("T")
+
+_REASONS: dict[KeepReason, str] = {
+    "pinned": "pinned",
+    "completed": "completed work is never pruned",
+    "thread": "the execution thread needs it",
+    "undo": "the next undo or redo needs it",
+    "kind": "not of a kind that was asked for",
+    "ancestor": "one that stays descends from it",
+    "limits": "within the limits",
+}
+
+
+class _Kinds(click.ParamType[tuple[CheckpointKind, ...]]):
+    """Kinds of checkpoints, with commas between them."""
+
+    name = "kinds"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[CheckpointKind, ...]:
+        kinds = tuple(part.strip() for part in str(value).split(",") if part.strip())
+        known = get_args(CheckpointKind)
+        for kind in kinds or ("",):
+            if kind not in known:
+                self.fail(f"{kind!r} is no kind of checkpoint: {', '.join(known)}.", param, ctx)
+
+        return kinds  # type: ignore[return-value]  # each was looked up among the known
+
+
+def _answer(execution: Path | None, command: CommandData, shape: type[T]) -> T:
+    root = root_of(execution)
+    try:
+        found = at_server(root, lambda client: client.send(command))
+    except (NotRunning, ConnectionRefusedError):
+        found = offline.perform(data.layout_of(root), command)
+
+    return msgspec.convert(msgspec.json.decode(codec.encode(found)), shape)
+
+
+@click.command()
+@execution_option
+@click.option("--dry-run", is_flag=True, help="Only say what would go, what stays, and why.")
+@click.option("--max-age", type=AGE, metavar="AGE", help="Prune what is older, as in 30d or 12h.")
+@click.option("--max-count", type=click.IntRange(min=0), help="Keep so many of the newest.")
+@click.option("--max-bytes", type=SIZE, metavar="SIZE", help="Prune the oldest until it fits.")
+@click.option("--kinds", type=_Kinds(), help="Only these kinds may go, as in safety,manual.")
+@json_option
+def gc(
+    execution: Path | None,
+    dry_run: bool,
+    max_age: int | None,
+    max_count: int | None,
+    max_bytes: int | None,
+    kinds: tuple[CheckpointKind, ...] | None,
+    as_json: bool,
+) -> None:
+    """Prune checkpoints beyond the limits, and pack the store.
+
+    Without a limit nothing is pruned. What is completed or pinned, what the execution thread needs
+    and what the next undo or redo goes to are never pruned.
+    """
+    if max_age is not None and max_age > LONGEST_AGE_SECONDS:
+        raise click.UsageError("--max-age reaches back a thousand years at most.")
+
+    command = StoreGc(
+        dry_run=dry_run,
+        max_age_seconds=max_age,
+        max_count=max_count,
+        max_bytes=max_bytes,
+        kinds=kinds,
+    )
+    report = _answer(execution, command, GcReport)
+    if as_json:
+        print_json(report)
+    else:
+        _print_gc(report)
+
+
+def _print_gc(report: GcReport) -> None:
+    verb = "would be" if report.dry_run else "were"
+    click.echo(f"{len(report.pruned)} checkpoints {verb} pruned")
+    for record in report.pruned:
+        click.echo(f"  {line_of_checkpoint(record)}")
+
+    click.echo(f"{report.kept} checkpoints {'would be' if report.dry_run else 'are'} kept")
+    if report.dry_run:
+        for kept in report.kept_because:
+            click.echo(f"  {kept.sha[:12]}  {kept.kind:<10} {_REASONS[kept.reason]}")
+    else:
+        for reason, count in Counter(kept.reason for kept in report.kept_because).items():
+            click.echo(f"  {count}  {_REASONS[reason]}")
+
+    before, after = size_text(report.bytes_before), size_text(report.bytes_after)
+    click.echo(f"{before} on disk{' now, about' if report.dry_run else ' before,'} {after} after")
+    if report.consolidated is not None and not report.consolidated.finished:
+        click.echo("The store is not packed to the end yet: something more urgent came in between.")
+
+
+@click.command()
+@execution_option
+@json_option
+def fsck(execution: Path | None, as_json: bool) -> None:
+    """Read every checkpoint down to each file; exit code 1 where something is damaged."""
+    report = _answer(execution, StoreFsck(), FsckReport)
+    if as_json:
+        print_json(report)
+    else:
+        _print_fsck(report)
+
+    sys.exit(ExitCode.FAILED if report.damages or report.missing else ExitCode.DONE)
+
+
+def _print_fsck(report: FsckReport) -> None:
+    for hit in report.damages:
+        click.echo(f"checkpoint {hit.checkpoint} is damaged:")
+        for each in hit.damages:
+            click.echo(f"  {each.kind} {each.sha}{f' at {each.path!r}' if each.path else ''}")
+
+    for sha in report.missing:
+        click.echo(f"checkpoint {sha} is missing: the journal names it, and nobody pruned it")
+
+    bad = len(report.damages) + len(report.missing)
+    if bad == 0:
+        click.echo(f"{report.checked} checkpoints are whole, down to every file.")
+    else:
+        click.echo(f"{report.checked} checkpoints were read; {bad} cannot be rolled back to.")
+
+
+@click.command()
+@click.argument("sha")
+@execution_option
+@click.option("--name", help="What to call it.")
+@click.option("--remove", is_flag=True, help="Let it go again.")
+@json_option
+def pin(sha: str, execution: Path | None, name: str | None, remove: bool, as_json: bool) -> None:
+    """Keep the checkpoint SHA (or a unique beginning of it) whatever gc is told."""
+    if remove and name is not None:
+        raise click.UsageError("--remove and --name exclude each other.")
+
+    if name is not None and not 1 <= len(name) <= 200:
+        raise click.UsageError("A name has 1 to 200 characters.")
+
+    command = CheckpointPin(checkpoint_sha=sha, name=name, pinned=not remove)
+    record = _answer(execution, command, CheckpointRecord)
+    if as_json:
+        print_json(record)
+    elif record.pinned:
+        click.echo(f"{record.sha[:12]} is pinned{f' as {record.name!r}' if record.name else ''}")
+    else:
+        click.echo(f"{record.sha[:12]} is not pinned")
+
+
+COMMANDS = (gc, fsck, pin)

@@ -1,0 +1,320 @@
+"""`hankweave rollback`, `undo`, `redo`, `preview`: going back, and seeing before what it does."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import click
+
+from hankweave_client.client import Client
+from hankweave_protocol.commands import (
+    OnRunning,
+    RollbackCommand,
+    RollbackPreview,
+    RollbackRedo,
+    RollbackToCheckpoint,
+    RollbackToCodon,
+    RollbackToLastSuccess,
+    RollbackUndo,
+)
+from hankweave_protocol.ids import CodonId, RunId
+from hankweave_protocol.records import CodonCheckpointType, RollbackReport
+from hankweave_server.cli.looking import as_text
+from hankweave_server.cli.remote import ask, execution_option, json_option, print_json
+from hankweave_server.cli.reports import draw_report
+from hankweave_server.errors import ExitCode, Stop
+
+F = TypeVar("F", bound=Callable[..., None])
+Travelling = RollbackCommand | RollbackUndo | RollbackRedo
+
+
+class _Path(click.ParamType[str]):
+    """A file or folder of the work tree, as the wire has it."""
+
+    name = "path"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not value:
+            self.fail("A path has at least one character.", param, ctx)
+
+        return as_text(str(value))
+
+
+_path_option = click.option(
+    "--path", "paths", type=_Path(), multiple=True, help="Only this file or folder; repeatable."
+)
+_codon_option = click.option("--codon", help="A codon of the thread.")
+_type_option = click.option(
+    "--type",
+    "kind",
+    type=click.Choice(["start", "end", "rig-setup", "completed", "error", "skipped"]),
+    help="Which checkpoint of the codon; default: end.",
+)
+_keep_option = click.option(
+    "--keep-edits", is_flag=True, help="Leave alone what people changed since an agent did."
+)
+
+
+def _going(command: F) -> F:
+    """The options of all that moves files."""
+    for option in reversed(
+        (
+            click.option("--stop", is_flag=True, help="Stop a running codon first."),
+            click.option("--pause", is_flag=True, help="Freeze a running codon meanwhile."),
+            _keep_option,
+            click.option("--reason", help="Why, in a sentence: the agent is told."),
+            click.option("--yes", "-y", is_flag=True, help="Do not ask on a terminal."),
+        )
+    ):
+        command = option(command)
+
+    return command
+
+
+# --- rollback -------------------------------------------------------------------------------------
+
+
+@click.command()
+@execution_option
+@click.option("--to", "sha", help="A checkpoint: its sha or a unique beginning of it.")
+@_codon_option
+@_type_option
+@_path_option
+@click.option("--restart", is_flag=True, help="Go on with the plan at once.")
+@_going
+@click.option("--rewind-memory", is_flag=True, help="The agents' memory goes back, too.")
+@click.option("--preview", "only_preview", is_flag=True, help="Only say what would change.")
+@json_option
+def rollback(
+    execution: Path | None,
+    sha: str | None,
+    codon: str | None,
+    kind: CodonCheckpointType | None,
+    paths: tuple[str, ...],
+    restart: bool,
+    stop: bool,
+    pause: bool,
+    keep_edits: bool,
+    reason: str | None,
+    yes: bool,
+    rewind_memory: bool,
+    only_preview: bool,
+    as_json: bool,
+) -> None:
+    """Go back: to the last success, or to a checkpoint or codon.
+
+    What the rollback overwrites or removes is kept in a safety checkpoint, and `hankweave undo`
+    brings it back. With --path only these files move: no run ends.
+    """
+    if restart and paths:
+        raise click.UsageError("--restart and --path exclude each other: no run ends.")
+
+    foreseen = _previewed(sha, codon, kind, paths=paths, keep_edits=keep_edits)
+    if only_preview:
+        _show_preview(execution, foreseen, as_json)
+        return
+
+    fields: dict[str, Any] = {
+        "auto_restart": restart,
+        "on_running": _on_running(stop, pause),
+        "paths": paths or None,
+        "keep_edits": keep_edits,
+        "rewind_memory": rewind_memory,
+        "reason": reason,
+    }
+
+    def command(run_id: RunId | None) -> RollbackCommand:
+        guarded = {**fields, "expected_run_id": run_id}
+        if sha is not None:
+            return RollbackToCheckpoint(checkpoint_sha=sha, **guarded)
+
+        if codon is not None:
+            return RollbackToCodon(
+                codon_id=CodonId(codon), checkpoint_type=kind or "end", **guarded
+            )
+
+        return RollbackToLastSuccess(**guarded)
+
+    _go(execution, command, foreseen, "Roll back?", asks=not (yes or as_json), as_json=as_json)
+
+
+def _previewed(
+    sha: str | None, codon: str | None, kind: CodonCheckpointType | None, **fields: Any
+) -> RollbackPreview:
+    if sha is not None and codon is not None:
+        raise click.UsageError("A SHA and --codon exclude each other.")
+
+    if codon is None and kind is not None:
+        raise click.UsageError("--type says which checkpoint of a --codon.")
+
+    return RollbackPreview(
+        checkpoint_sha=sha,
+        codon_id=None if codon is None else CodonId(codon),
+        checkpoint_type=None if codon is None else kind or "end",
+        paths=fields.pop("paths") or None,
+        **fields,
+    )
+
+
+def _on_running(stop: bool, pause: bool) -> OnRunning:
+    if stop and pause:
+        raise click.UsageError("--stop and --pause exclude each other.")
+
+    if stop:
+        return "stop"
+
+    return "pause" if pause else "refuse"
+
+
+# --- undo and redo --------------------------------------------------------------------------------
+
+
+@click.command()
+@execution_option
+@_going
+@json_option
+def undo(
+    execution: Path | None,
+    stop: bool,
+    pause: bool,
+    keep_edits: bool,
+    reason: str | None,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Take the last rollback back: files, and the place in the plan.
+
+    Those before it follow, one by one; `hankweave redo` goes forward again.
+    """
+    fields = {"on_running": _on_running(stop, pause), "keep_edits": keep_edits, "reason": reason}
+    _go_or_return(execution, "undo", fields, asks=not (yes or as_json), as_json=as_json)
+
+
+@click.command()
+@execution_option
+@_going
+@json_option
+def redo(
+    execution: Path | None,
+    stop: bool,
+    pause: bool,
+    keep_edits: bool,
+    reason: str | None,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Take the last undo back. After a new rollback there is none."""
+    fields = {"on_running": _on_running(stop, pause), "keep_edits": keep_edits, "reason": reason}
+    _go_or_return(execution, "redo", fields, asks=not (yes or as_json), as_json=as_json)
+
+
+def _go_or_return(
+    execution: Path | None,
+    direction: Literal["undo", "redo"],
+    fields: dict[str, Any],
+    *,
+    asks: bool,
+    as_json: bool,
+) -> None:
+    kind = RollbackUndo if direction == "undo" else RollbackRedo
+
+    def command(run_id: RunId | None) -> RollbackUndo | RollbackRedo:
+        return kind(**fields, expected_run_id=run_id)
+
+    foreseen = RollbackPreview(direction=direction, keep_edits=fields["keep_edits"])
+    question = "Undo the rollback?" if direction == "undo" else "Redo the rollback?"
+    _go(execution, command, foreseen, question, asks=asks, as_json=as_json)
+
+
+# --- asking, and going ----------------------------------------------------------------------------
+
+
+def _go(
+    execution: Path | None,
+    command: Callable[[RunId | None], Travelling],
+    foreseen: RollbackPreview,
+    question: str,
+    *,
+    asks: bool,
+    as_json: bool,
+) -> None:
+    """Shows the preview and asks, where somebody sees it; then does what was shown."""
+    run_id = None
+    if asks and sys.stdout.isatty():
+        report, run_id = ask(execution, lambda client: _foreseen(client, foreseen))
+        draw_report(report, foreseen=True)
+        if not click.confirm(question):
+            raise Stop("Nothing was touched.", ExitCode.FAILED)
+
+    done = ask(execution, lambda client: client.ask(command(run_id), RollbackReport))
+    if as_json:
+        print_json(done)
+    else:
+        draw_report(done, foreseen=False)
+
+
+async def _foreseen(
+    client: Client, command: RollbackPreview
+) -> tuple[RollbackReport, RunId | None]:
+    """The preview, and the run that it holds for: should another one begin, nothing is done."""
+    status = await client.status()
+    return await client.ask(command, RollbackReport), status.current_run_id
+
+
+# --- preview --------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("sha", required=False)
+@execution_option
+@_codon_option
+@_type_option
+@_path_option
+@_keep_option
+@click.option("--undo", "is_undo", is_flag=True, help="What `hankweave undo` would do.")
+@click.option("--redo", "is_redo", is_flag=True, help="What `hankweave redo` would do.")
+@click.option("--patch", "-p", is_flag=True, help="Print unified diffs, too.")
+@json_option
+def preview(
+    sha: str | None,
+    execution: Path | None,
+    codon: str | None,
+    kind: CodonCheckpointType | None,
+    paths: tuple[str, ...],
+    keep_edits: bool,
+    is_undo: bool,
+    is_redo: bool,
+    patch: bool,
+    as_json: bool,
+) -> None:
+    """Say what a rollback to checkpoint SHA would do, and touch nothing.
+
+    Without a target: one to the last success. Every file is listed, with its size; so are people's
+    edits that it meets, and effects outside the work tree that it cannot take back.
+    """
+    command = _previewed(sha, codon, kind, paths=paths, keep_edits=keep_edits, patch=patch)
+    if is_undo or is_redo:
+        if is_undo and is_redo:
+            raise click.UsageError("--undo and --redo exclude each other.")
+
+        if sha is not None or codon is not None or paths:
+            raise click.UsageError("--undo and --redo have their target and paths already.")
+
+        direction: Literal["undo", "redo"] = "undo" if is_undo else "redo"
+        command = RollbackPreview(direction=direction, keep_edits=keep_edits, patch=patch)
+
+    _show_preview(execution, command, as_json)
+
+
+def _show_preview(execution: Path | None, command: RollbackPreview, as_json: bool) -> None:
+    report = ask(execution, lambda client: client.ask(command, RollbackReport))
+    if as_json:
+        print_json(report)
+    else:
+        draw_report(report, foreseen=True)
+
+
+COMMANDS = (rollback, undo, redo, preview)

@@ -1,0 +1,123 @@
+"""Commands that keep the store: pin, gc, fsck."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+import anyio.to_thread
+
+from hankweave_protocol.commands import CheckpointPin, StoreGc
+from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.records import CheckpointRecord
+from hankweave_protocol.replies import FsckReport, GcReport
+from hankweave_server.checkpoints.errors import InsufficientSpace, ShadowRepositoryError
+from hankweave_server.checkpoints.retention import RetentionPolicy
+from hankweave_server.domain import targets
+from hankweave_server.execution.checking import check_store, recorded_checkpoints
+from hankweave_server.execution.checkpointer import Checkpointer
+from hankweave_server.execution.housekeeper import Causes, Housekeeper
+from hankweave_server.execution.packing import Packing
+from hankweave_server.layout import Layout
+from hankweave_server.ledger.ledger import Ledger
+
+
+class Store:
+    def __init__(
+        self,
+        layout: Layout,
+        ledger: Ledger,
+        checkpointer: Checkpointer,
+        housekeeper: Housekeeper,
+        packing: Packing,
+    ) -> None:
+        self._layout = layout
+        self._ledger = ledger
+        self._checkpointer = checkpointer
+        self._housekeeper = housekeeper
+        self._packing = packing
+
+    async def pin(self, command: CheckpointPin, causes: Causes) -> CheckpointRecord:
+        """Pins the one checkpoint that is meant, or lets it go."""
+        if command.name is not None and not (command.name.isprintable() and command.name.strip()):
+            raise Refused(
+                ErrorCode.INVALID_COMMAND,
+                "A name is a line of printable characters.",
+                path="$.data.name",
+                hint="Leave out line breaks and other control characters.",
+            )
+
+        known = self._checkpointer.known
+        target = targets.of_prefix(self._ledger.state, known, command.checkpoint_sha)
+        return await self._housekeeper.pin(
+            target.checkpoint, command.name, pinned=command.pinned, causes=causes
+        )
+
+    async def gc(self, command: StoreGc, causes: Causes) -> GcReport:
+        """Prunes and packs, or says what that would do."""
+        policy = policy_of(command)
+        try:
+            if command.dry_run:
+                return await self._housekeeper.preview(policy)
+
+            return await self._housekeeper.collect(policy, causes)
+        except InsufficientSpace as error:
+            raise Refused(
+                ErrorCode.INSUFFICIENT_SPACE,
+                f"The store cannot be packed: {error}.",
+                hint="Free some space and send the command again; what is pruned is on record.",
+            ) from None
+        except ShadowRepositoryError as error:
+            raise _unusable(error) from None
+
+    async def fsck(self) -> FsckReport:
+        """Reads the store beside the engine: no checkpoint has to wait for it."""
+        is_given_up = threading.Event()
+
+        def check() -> FsckReport:
+            recorded = recorded_checkpoints(self._ledger)
+            return check_store(self._layout, recorded, should_stop=is_given_up.is_set)
+
+        async with self._packing.alone:
+            try:
+                return await anyio.to_thread.run_sync(check, abandon_on_cancel=True)
+            except ShadowRepositoryError as error:
+                raise _unusable(error) from None
+            finally:
+                is_given_up.set()
+
+
+def policy_of(command: StoreGc) -> RetentionPolicy:
+    """The limits that a command sets; refuses those that can mean nothing."""
+    limits = (command.max_age_seconds, command.max_count, command.max_bytes)
+    if command.kinds is not None and limits == (None, None, None):
+        raise Refused(
+            ErrorCode.INVALID_COMMAND,
+            "Kinds without a limit let nothing go.",
+            path="$.data.kinds",
+            hint="Add maxAgeSeconds, maxCount or maxBytes; a maxCount of 0 means all of them.",
+        )
+
+    if command.kinds is not None and "completed" in command.kinds:
+        raise Refused(
+            ErrorCode.INVALID_COMMAND,
+            "Checkpoints of the kind completed are never pruned.",
+            path=f"$.data.kinds[{command.kinds.index('completed')}]",
+            hint="Leave it out.",
+        )
+
+    age = command.max_age_seconds
+    return RetentionPolicy(
+        kinds=None if command.kinds is None else frozenset(command.kinds),
+        max_age=None if age is None else timedelta(seconds=age),
+        max_count=command.max_count,
+        max_bytes=command.max_bytes,
+    )
+
+
+def _unusable(error: ShadowRepositoryError) -> Refused:
+    return Refused(
+        ErrorCode.INTERNAL_ERROR,
+        f"The store cannot be used: {error}.",
+        hint="store.fsck says what is damaged; what was pruned before is on record.",
+    )

@@ -1,0 +1,152 @@
+"""Which run went on from which: all lines of work of an execution, the abandoned ones too.
+
+Every rollback leaves a line behind and begins another. The newest run's line is the execution
+thread; what lies on none of it is abandoned, but listed like the rest: it can be gone back to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from hankweave_protocol.ids import CodonId, RunId, Sha
+from hankweave_protocol.records import CheckpointRecord
+from hankweave_protocol.shapes import Value
+from hankweave_protocol.state import (
+    CodonExecution,
+    CodonStatus,
+    Continuation,
+    ContinuationSource,
+    Run,
+    RunStatus,
+    State,
+)
+from hankweave_server.domain.history import end_checkpoint, thread
+from hankweave_server.domain.lifecycle import status_of
+
+Reason = Literal["rollback", "retry", "continue"]
+
+
+class CodonLine(Value):
+    """One execution of a codon."""
+
+    codon_id: CodonId
+    status: CodonStatus
+    on_thread: bool
+    """False where a rollback went back behind it."""
+    checkpoint: Sha | None = None
+    """Of its end."""
+
+
+class RunLine(Value, kw_only=True):
+    """One run, where it came from, and what it left."""
+
+    run_id: RunId
+    status: RunStatus
+    start_time: str
+    end_time: str | None = None
+    is_current: bool = False
+    on_thread: bool
+    """Part of the line that leads to now, be it in part."""
+    reason: Reason | None = None
+    """Why it went on from another; null for a fresh start."""
+    source: ContinuationSource | None = None
+    codons: tuple[CodonLine, ...]
+    checkpoints: tuple[CheckpointRecord, ...]
+    """Oldest first."""
+
+
+def timelines(state: State, checkpoints: Iterable[CheckpointRecord]) -> tuple[RunLine, ...]:
+    """Lists every run with its checkpoints, which come oldest first; so do the runs."""
+    of_run: dict[RunId, list[CheckpointRecord]] = {}
+    for record in checkpoints:
+        of_run.setdefault(record.coordinate.run_id, []).append(record)
+
+    # A codon's record is one value, wherever it is named: the thread holds the very same.
+    on_thread = frozenset(id(entry.codon) for entry in thread(state))
+    line = frozenset(_line_to_now(state))
+    return tuple(
+        RunLine(
+            run_id=run.run_id,
+            status=run.status,
+            start_time=run.start_time,
+            end_time=run.end_time,
+            is_current=run.run_id == state.current_run_id,
+            on_thread=run.run_id in line,
+            reason=_reason_of(run),
+            source=_source_of(run),
+            codons=tuple(_codon_line(codon, id(codon) in on_thread) for codon in run.codons),
+            checkpoints=tuple(of_run.get(run.run_id, ())),
+        )
+        for run in reversed(state.runs)
+    )
+
+
+def _line_to_now(state: State) -> Iterator[RunId]:
+    """Walks back from the newest run; every run went on from an older one."""
+    wanted = state.runs[0].run_id if state.runs else None
+    for run in state.runs:
+        if run.run_id == wanted:
+            yield run.run_id
+            source = _source_of(run)
+            wanted = None if source is None else source.run_id
+
+
+def _codon_line(codon: CodonExecution, on_thread: bool) -> CodonLine:
+    return CodonLine(
+        codon_id=codon.codon_id,
+        status=status_of(codon),
+        on_thread=on_thread,
+        checkpoint=end_checkpoint(codon),
+    )
+
+
+def _reason_of(run: Run) -> Reason | None:
+    conditions = run.starting_conditions
+    return conditions.reason if isinstance(conditions, Continuation) else None
+
+
+def _source_of(run: Run) -> ContinuationSource | None:
+    conditions = run.starting_conditions
+    return conditions.source if isinstance(conditions, Continuation) else None
+
+
+# --- as a tree ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One run in a line, and the lines that left it for another future."""
+
+    run: RunLine
+    aside: tuple[Line, ...]
+
+
+Line: TypeAlias = tuple[Step, ...]
+"""Runs that went on from one another, oldest first."""
+
+
+def tree_of(runs: tuple[RunLine, ...]) -> tuple[Line, ...]:
+    """Arranges runs as lines: of several continuations of a run, one stays in its line.
+
+    It is the one on the thread, else the newest. So a line is as long as the work was, and the
+    tree only as deep as people went astray from where they had gone astray.
+    """
+    after: dict[RunId | None, list[RunLine]] = {}
+    older: set[RunId] = set()
+    for run in runs:
+        source = None if run.source is None else run.source.run_id
+        after.setdefault(source if source in older else None, []).append(run)
+        older.add(run.run_id)
+
+    # From the end: whatever went on from a run is younger, and arranged before it is asked for.
+    lines: dict[RunId, Line] = {}
+    for run in reversed(runs):
+        following = after.get(run.run_id, [])
+        main = next((each for each in following if each.on_thread), None)
+        main = main or (following[-1] if following else None)
+        aside = tuple(lines[each.run_id] for each in following if each is not main)
+        lines[run.run_id] = (Step(run, aside), *(lines[main.run_id] if main else ()))
+
+    return tuple(lines[run.run_id] for run in after.get(None, []))

@@ -1,0 +1,250 @@
+"""Keeps what is wanted and lets go of the rest: pins and pruning (DESIGN 7, "Retention").
+
+Pruning lets go of what no event can bring back, so it goes the way a rollback goes:
+
+    intent     `prune.intent` durable: the checkpoints that are about to go
+    prune      the repository lets them go
+    tell       checkpoint.pruned, naming those that are gone
+    forget     the intent is removed
+
+The journal comes after the act, so it never says of a checkpoint that stands that it is gone; the
+intent comes before it, so a crash in between is no loss that nobody can explain: the next start
+tells of those of the intent that the repository has not any more (`recovered: true`), and leaves
+the others alone. A pin is a ref, and the ref is the truth; `checkpoint.pinned` only tells of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from hankweave_protocol import codec, instants
+from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.events import (
+    CheckpointPinned,
+    CheckpointPruned,
+)
+from hankweave_protocol.ids import Sha
+from hankweave_protocol.records import CheckpointRecord, PruneIntent, RollbackIntent
+from hankweave_protocol.replies import Consolidation, GcReport
+from hankweave_server import files
+from hankweave_server.checkpoints.consolidation import Consolidated
+from hankweave_server.checkpoints.pruning import Pruned
+from hankweave_server.checkpoints.retention import Pruning, RetentionPolicy
+from hankweave_server.clock import Clock
+from hankweave_server.domain.keeping import journeys_need, kept_because, reasons, thread_needs
+from hankweave_server.domain.on_record import OnRecord
+from hankweave_server.execution.checkpointer import Checkpointer
+from hankweave_server.execution.packing import Packing, Patience
+from hankweave_server.layout import Layout
+from hankweave_server.ledger.ledger import Ledger
+
+Causes = tuple[int | str, ...]
+
+TOLD_TOGETHER = 1_000
+"""Shas in one `checkpoint.pruned`: some forty kilobytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Examined:
+    """What a gc found, before it let anything go."""
+
+    pruning: Pruning
+    report: GcReport
+
+
+class Housekeeper:
+    """The housekeeping of one execution."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        clock: Clock,
+        ledger: Ledger,
+        checkpointer: Checkpointer,
+        packing: Packing,
+        *,
+        is_rolling_back: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._layout = layout
+        self._clock = clock
+        self._ledger = ledger
+        self._checkpointer = checkpointer
+        self._packing = packing
+        self._engine = checkpointer.engine
+        self._is_rolling_back = is_rolling_back
+
+    # --- pins ----------------------------------------------------------------------------------
+
+    async def pin(
+        self, record: CheckpointRecord, name: str | None, *, pinned: bool, causes: Causes
+    ) -> CheckpointRecord:
+        """Pins a checkpoint, or lets it go; nothing is told where nothing changes."""
+        changed = msgspec.structs.replace(record, pinned=pinned, name=name if pinned else None)
+        if changed == record:
+            return record
+
+        await self._checkpointer.run(self._move_pin, changed)
+        self._checkpointer.known[record.sha] = changed
+        await self._ledger.record(
+            CheckpointPinned(checkpoint_sha=record.sha, pinned=pinned, name=changed.name),
+            run_id=record.coordinate.run_id,
+            codon_id=record.coordinate.codon_id,
+            causes=causes,
+        )
+        return changed
+
+    def _move_pin(self, record: CheckpointRecord) -> None:
+        if record.sha not in self._checkpointer.known:
+            raise Refused(
+                ErrorCode.CHECKPOINT_NOT_FOUND,
+                f"Checkpoint {record.sha[:12]} was pruned in this very moment.",
+                path="$.data.checkpointSha",
+            )
+
+        if record.pinned:
+            self._engine.housekeeping.pin(record.sha, record.name)
+        else:
+            self._engine.housekeeping.unpin(record.sha)
+
+    # --- gc ------------------------------------------------------------------------------------
+
+    async def preview(self, policy: RetentionPolicy) -> GcReport:
+        """Says what `collect` would do now; touches nothing."""
+        found = await self._checkpointer.run(self._examine, policy)
+        return found.report
+
+    async def collect(self, policy: RetentionPolicy, causes: Causes) -> GcReport:
+        """Prunes by the policy and packs the store; the report comes when all is durable."""
+        if self._packing.is_stopping:
+            raise _stopping()
+
+        async with self._packing.alone:
+            report = await self._prune(policy, causes)
+            packed = await self._packing.pack(causes)
+            after = await self._checkpointer.run(self._engine.housekeeping.size)
+
+        return msgspec.structs.replace(
+            report,
+            dry_run=False,
+            bytes_after=after.bytes_on_disk,
+            consolidated=_consolidation(packed),
+        )
+
+    async def _prune(self, policy: RetentionPolicy, causes: Causes) -> GcReport:
+        """Prunes to the end, garbage and all; gives the report of what there was before."""
+        reports: list[GcReport] = []
+        for should_stop in self._packing.patience():
+            try:
+                work = partial(self._let_go, policy, should_stop, reports)
+                pruned = await self._checkpointer.prune(work)
+            finally:
+                # Whoever asked may be gone by now: what went with it is told all the same.
+                with anyio.CancelScope(shield=True):
+                    await self._tell_pruned(causes)
+
+            if pruned.finished:
+                return reports[0]
+
+        raise _stopping()
+
+    def _examine(self, policy: RetentionPolicy) -> _Examined:
+        """Looks, in the worker thread: states and records are values, and may be read there."""
+        if self._is_rolling_back():
+            raise Refused(
+                ErrorCode.ROLLBACK_IN_PROGRESS,
+                "store.gc has to wait: a rollback is in progress.",
+                hint="Wait for rollback.completed.",
+            )
+
+        known = dict(self._checkpointer.known)
+        needed = thread_needs(self._ledger.state, known) | self._needed_to_finish()
+        journeys, head = journeys_need(self._ledger.state, known), self._engine.head()
+        needed |= frozenset() if head is None else {head}
+        pruning = self._engine.housekeeping.prunable(policy, self._clock.now(), needed | journeys)
+        size = self._engine.housekeeping.size()
+        going = {facts.sha for facts in pruning.checkpoints}
+        newest_first = tuple(reversed(known.values()))
+        kept = tuple(record for record in newest_first if record.sha not in going)
+        reason = reasons(needed=needed, journeys=journeys, kinds=policy.kinds)
+        parents = {facts.sha: facts.parents for facts in self._engine.commits()}
+        report = GcReport(
+            dry_run=True,
+            pruned=tuple(record for record in newest_first if record.sha in going),
+            kept=len(kept),
+            kept_because=kept_because(kept, reason, parents),
+            bytes_before=size.bytes_on_disk,
+            bytes_after=max(0, size.bytes_on_disk - pruning.bytes_freed),
+            consolidated=None,
+        )
+        return _Examined(pruning, report)
+
+    def _needed_to_finish(self) -> frozenset[Sha]:
+        """What the next start needs for a rollback that could not finish."""
+        try:
+            data = self._layout.rollback_intent.read_bytes()
+        except FileNotFoundError:
+            return frozenset()
+
+        intent = codec.decode_value(RollbackIntent, data)
+        return frozenset({intent.target.sha, intent.safety.sha})
+
+    def _let_go(
+        self, policy: RetentionPolicy, should_stop: Patience, reports: list[GcReport]
+    ) -> Pruned:
+        found = self._examine(policy)
+        reports.append(found.report)
+        going = tuple(facts.sha for facts in found.pruning.checkpoints)
+        if going:
+            moment = instants.to_text(self._clock.now())
+            intent = PruneIntent(checkpoints=going, started_at=moment)
+            files.replace_durably(self._layout.prune_intent, codec.encode(intent))
+
+        return self._engine.prune(found.pruning, should_stop)
+
+    # --- what became of it ---------------------------------------------------------------------
+
+    async def finish_interrupted(self, recorded: OnRecord) -> int:
+        """Tells at a start of what a server pruned and could not tell; gives how many they are."""
+        return await self._tell_pruned((), recorded=recorded)
+
+    async def _tell_pruned(self, causes: Causes, recorded: OnRecord | None = None) -> int:
+        """Puts on record which checkpoints of the intent are gone, and removes it."""
+        path = self._layout.prune_intent
+        try:
+            intent = codec.decode_value(PruneIntent, await anyio.Path(path).read_bytes())
+        except FileNotFoundError:
+            return 0
+
+        gone = [sha for sha in intent.checkpoints if sha not in self._checkpointer.known]
+        untold = [sha for sha in gone if recorded is None or sha in recorded.standing]
+        for at in range(0, len(untold), TOLD_TOGETHER):
+            shas = tuple(untold[at : at + TOLD_TOGETHER])
+            told = CheckpointPruned(checkpoints=shas, recovered=recorded is not None)
+            await self._ledger.record(told, causes=causes)
+
+        await anyio.to_thread.run_sync(files.remove_durably, path)
+        return len(untold)
+
+
+def _stopping() -> Refused:
+    return Refused(
+        ErrorCode.SHUTTING_DOWN,
+        "The server is stopping.",
+        hint="What was pruned until then is on record; a later gc does the rest.",
+    )
+
+
+def _consolidation(packed: Consolidated) -> Consolidation:
+    return Consolidation(
+        packs_before=packed.packs_before,
+        packs_after=packed.packs_after,
+        loose_before=packed.loose_before,
+        loose_after=packed.loose_after,
+        finished=packed.finished,
+    )

@@ -1,0 +1,304 @@
+"""What a rollback tells, in Hankweave's order, and the report that says what it did.
+
+Pure but for one look at which rig folders stayed: `rollback` records what is built here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from hankweave_protocol.events import (
+    CheckpointRollback,
+    FailedDirectory,
+    RollbackCodonCheckpoint,
+    RollbackCompleted,
+    RollbackProgress,
+    RollbackRigCleanup,
+    RollbackStarted,
+    WorkspaceInvalidated,
+)
+from hankweave_protocol.hank import RigCopy
+from hankweave_protocol.ids import CodonId
+from hankweave_protocol.records import (
+    CheckpointRecord,
+    Coordinate,
+    KeptFile,
+    Notice,
+    RollbackIntent,
+    RollbackReport,
+    TouchedFile,
+    Travel,
+)
+from hankweave_protocol.state import CodonExecution, Continuation, ContinuationSource, Run, State
+from hankweave_protocol.transitions import PlanSet, RunStarted, TimeTravelled
+from hankweave_server.checkpoints.model import PathEntry, RestoreReport, Skipped
+from hankweave_server.domain import travels
+from hankweave_server.domain.history import (
+    end_checkpoint,
+    plan_entry,
+    rig_checkpoint,
+    run_named,
+    thread,
+)
+from hankweave_server.execution.reentry import reentered_by
+from hankweave_server.execution.runner import closing, new_run
+from hankweave_server.execution.surroundings import Surroundings
+from hankweave_server.ledger.batch import Entry
+
+
+def place_of(intent: RollbackIntent) -> Coordinate:
+    """The moment of the execution that work goes on from."""
+    return intent.place or intent.target.coordinate
+
+
+class RollbackStory:
+    """Turns an intent into what is told of it."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+
+    def beginning(self, intent: RollbackIntent, *, recovered: bool) -> Iterator[Entry]:
+        """Says that a rollback began; one that moves only files is told when it is done."""
+        if intent.to_run is None:
+            return
+
+        newest = thread(self._around.state)
+        yield RollbackStarted(
+            from_run=intent.from_run,
+            from_codon=newest[-1].codon.codon_id if newest else None,
+            to_codon=place_of(intent).codon_id,
+            to_checkpoint=intent.target.sha,
+            checkpoint_type=intent.checkpoint_type,
+            codons_to_process=intent.codons_to_process,
+            source=intent.source,
+            target=intent.target.coordinate,
+            recovered=recovered,
+        )
+
+    def whole(self, intent: RollbackIntent, report: RollbackReport) -> Iterator[Entry]:
+        """Everything from the first step passed to the last word, as one batch."""
+        if intent.to_run is not None:
+            yield from self._passed(intent, report)
+            yield _codon_checkpoint(intent)
+            yield from self._new_run(intent)
+
+        yield from self.ending(intent, report)
+
+    def rest(self, intent: RollbackIntent, report: RollbackReport) -> Iterator[Entry]:
+        """What is missing of a batch of which a power cut kept the new run, and maybe more."""
+        state = self._around.state
+        run = run_named(state, intent.to_run)
+        if run is not None and not travels.is_told(state, intent.operation_id):
+            others = tuple(other for other in state.runs if other is not run)
+            yield from self._replanned(run, msgspec.structs.replace(state, runs=others))
+
+        yield from self.ending(intent, report)
+
+    def ending(self, intent: RollbackIntent, report: RollbackReport) -> Iterator[Entry]:
+        """What a client waits for: after these the rollback has happened."""
+        if not travels.is_told(self._around.state, intent.operation_id):
+            yield self._journey(intent)
+
+        yield _completed(intent, report)
+        paths = (*report.added, *report.updated, *report.removed)
+        yield WorkspaceInvalidated(paths=tuple(file.path for file in paths), reason="rollback")
+
+    def _journey(self, intent: RollbackIntent) -> TimeTravelled:
+        return TimeTravelled(
+            direction=intent.direction,
+            travel=Travel(
+                operation_id=intent.operation_id,
+                safety=intent.safety.sha,
+                source=intent.source,
+                in_place=intent.to_run is None,
+                paths=intent.paths,
+                edits=intent.edits,
+                rewound_memory=intent.rewind_memory,
+            ),
+            restored_edits=intent.restored_edits,
+            notice=Notice(
+                operation_id=intent.operation_id,
+                direction=intent.direction,
+                target=place_of(intent),
+                timestamp=self._around.now_text(),
+                paths=intent.paths,
+                reason=intent.reason,
+            ),
+        )
+
+    def _new_run(self, intent: RollbackIntent) -> Iterator[Entry]:
+        around, state = self._around, self._around.state
+        old = run_named(state, state.current_run_id)
+        if old is not None:
+            yield closing(old, around.now_text(), state.execution_plan)
+
+        run = self._continuation(intent)
+        yield RunStarted(run=run)
+        yield from self._replanned(run, state)
+
+    def _replanned(self, run: Run, before: State) -> Iterator[PlanSet]:
+        plan = reentered_by(run, before, self._around.hank.hank)
+        if plan != before.execution_plan:
+            yield PlanSet(execution_plan=plan)
+
+    def _continuation(self, intent: RollbackIntent) -> Run:
+        assert intent.to_run is not None
+        place = place_of(intent)
+        conditions = Continuation(
+            source=ContinuationSource(
+                run_id=place.run_id,
+                after_codon=intent.after_codon,
+                checkpoint_sha=place.checkpoint_sha,
+            ),
+            reason="rollback",
+        )
+        return msgspec.structs.replace(
+            new_run(self._around, conditions),
+            run_id=intent.to_run,
+            run_folder=str(self._around.layout.run_folder(intent.to_run)),
+            git_branch=f"run-{intent.to_run}",
+        )
+
+    def _passed(self, intent: RollbackIntent, report: RollbackReport) -> Iterator[Entry]:
+        """The codons that were rolled back through, newest first; their files are gone already.
+
+        Hankweave restores each of them in turn; the end is the same, so only the story is told.
+        """
+        total = len(intent.codons_to_process) + 1
+        by_id = {entry.codon.codon_id: entry.codon for entry in thread(self._around.state)}
+        for step, codon_id in enumerate(intent.codons_to_process, start=1):
+            entry = plan_entry(self._around.state.execution_plan, codon_id)
+            name = codon_id if entry is None else entry.codon.name
+            yield RollbackProgress(
+                current_step=step, total_steps=total, message=f"Rolling back through {name}"
+            )
+            codon = by_id.get(codon_id)
+            passed = None if codon is None else self._checkpoint_of(codon)
+            if passed is not None:
+                yield RollbackCodonCheckpoint(
+                    codon_id=codon_id,
+                    codon_name=name,
+                    checkpoint=passed.sha,
+                    checkpoint_type=passed.kind,
+                    message=f"Passed {name}",
+                )
+
+            yield from self._rig_cleanup(codon_id, name)
+
+        yield RollbackProgress(
+            current_step=total, total_steps=total, message="Applying final checkpoint"
+        )
+
+    def _checkpoint_of(self, codon: CodonExecution) -> CheckpointRecord | None:
+        """The codon's best checkpoint; None where it has none, or the repository has lost it."""
+        sha = end_checkpoint(codon) or rig_checkpoint(codon)
+        return None if sha is None else self._around.checkpointer.known.get(sha)
+
+    def _rig_cleanup(self, codon_id: CodonId, name: str) -> Iterator[RollbackRigCleanup]:
+        """Tells which rig directories of a passed codon are gone.
+
+        Only what a checkpoint holds is ever removed, so a directory may stay for files of others.
+        """
+        entry = plan_entry(self._around.state.execution_plan, codon_id)
+        items = () if entry is None else entry.codon.rig_setup
+        directories = tuple(item.copy.to for item in items if isinstance(item, RigCopy))
+        if not directories:
+            return
+
+        stays = [
+            directory
+            for directory in directories
+            if os.path.lexists(self._around.layout.work_tree / directory)
+        ]
+        yield RollbackRigCleanup(
+            codon_id=codon_id, codon_name=name, directories=directories, status="started"
+        )
+        yield RollbackRigCleanup(
+            codon_id=codon_id,
+            codon_name=name,
+            directories=directories,
+            status="partial" if stays else "completed",
+            successful_cleanups=tuple(d for d in directories if d not in stays),
+            failed_cleanups=tuple(
+                FailedDirectory(directory=d, error="It is part of the target, or not tracked.")
+                for d in stays
+            )
+            or None,
+        )
+
+
+def report_of(
+    intent: RollbackIntent,
+    restored: RestoreReport,
+    *,
+    skipped: Iterable[Skipped] = (),
+    conflicts: Iterable[KeptFile] = (),
+    effects: tuple[str, ...] = (),
+    recovered: bool,
+) -> RollbackReport:
+    """Says what a restore did; `skipped` are those that its plan had foreseen."""
+    passed_over = {item.path: item for item in (*skipped, *restored.skipped)}
+    return RollbackReport(
+        target=intent.target.coordinate,
+        source=intent.source,
+        safety=intent.safety.coordinate,
+        added=touched(restored.added),
+        updated=touched(restored.updated),
+        removed=touched(restored.removed),
+        kept=tuple(KeptFile(path=os.fsdecode(e.path), reason="edited") for e in restored.kept),
+        conflicts=tuple(conflicts),
+        skipped=left_alone(passed_over[path] for path in sorted(passed_over)),
+        recovered=recovered,
+        external_effects=effects,
+    )
+
+
+def touched(entries: Iterable[PathEntry]) -> tuple[TouchedFile, ...]:
+    return tuple(TouchedFile(path=os.fsdecode(e.path), bytes=e.size) for e in entries)
+
+
+def left_alone(skipped: Iterable[Skipped]) -> tuple[KeptFile, ...]:
+    return tuple(KeptFile(path=os.fsdecode(s.path), reason=s.reason) for s in skipped)
+
+
+def _completed(
+    intent: RollbackIntent, report: RollbackReport
+) -> RollbackCompleted | CheckpointRollback:
+    if intent.to_run is None:
+        return CheckpointRollback(
+            operation_id=intent.operation_id,
+            checkpoint=intent.target.sha,
+            source=intent.source,
+            target=intent.target.coordinate,
+            paths=intent.paths,
+            report=report,
+            direction=intent.direction,
+            reason=intent.reason,
+        )
+
+    return RollbackCompleted(
+        from_run=intent.from_run,
+        to_run=intent.to_run,
+        checkpoint=intent.target.sha,
+        codon_id=place_of(intent).codon_id,
+        codon_name=intent.target.codon_name,
+        checkpoint_type=intent.checkpoint_type,
+        auto_restart=intent.auto_restart,
+        report=report,
+        operation_id=intent.operation_id,
+        direction=intent.direction,
+        reason=intent.reason,
+    )
+
+
+def _codon_checkpoint(intent: RollbackIntent) -> RollbackCodonCheckpoint:
+    return RollbackCodonCheckpoint(
+        codon_id=place_of(intent).codon_id,
+        codon_name=intent.target.codon_name,
+        checkpoint=intent.target.sha,
+        checkpoint_type=intent.checkpoint_type,
+        message=f"Restored {intent.target.codon_name}",
+    )

@@ -1,0 +1,208 @@
+"""A person asks what has happened: over the socket, as a viewer, and on the command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+from websockets.asyncio.client import ClientConnection
+from websockets.asyncio.client import connect as connect_raw
+
+from hankweave_client.client import Client, connect
+from hankweave_client.discovery import discover
+from hankweave_protocol import codec
+from hankweave_protocol.commands import EventsQuery
+from hankweave_protocol.errors import ErrorCode
+from hankweave_protocol.queries import Condition, EventsPage, Order, Reduction
+from hankweave_server.layout import Layout
+from support.running_server import RunningServer, command, environment, journal, running_server
+from support.scripted_hank import codon, write_hank, writes
+from support.watching import idle
+
+HANK = (codon("one", writes("a.txt", "one")), codon("two", writes("b.txt", "two")))
+ENDED = Condition(field="type", op="eq", value="codon.completed")
+
+ASKED: dict[str, tuple[EventsQuery, list[str]]] = {
+    "everything": (EventsQuery(), []),
+    "a condition": (EventsQuery(where=ENDED), ["--where", "type=codon.completed"]),
+    "columns in an order": (
+        EventsQuery(
+            select=("seq", "type", "codonId"),
+            order_by=(Order(field="type", direction="desc"), Order(field="seq")),
+        ),
+        ["--select", "seq,type,codonId", "--order-by", "type:desc,seq"],
+    ),
+    "the newest first": (
+        EventsQuery(order_by=Order(field="seq", direction="desc")),
+        ["--order-by", "seq:desc"],
+    ),
+    "groups": (
+        EventsQuery(reduce=Reduction(type="count", group_by=("type", "codonId"))),
+        ["--reduce", "count", "--group-by", "type,codonId"],
+    ),
+    "a window": (EventsQuery(since=3, until=9), ["--since", "3", "--until", "9"]),
+}
+
+
+@asynccontextmanager
+async def after_the_plan(tmp_path: Path) -> AsyncIterator[tuple[RunningServer, Client]]:
+    """A server that has done its two codons, and a client of it."""
+    hank = write_hank(tmp_path / "hank", *HANK)
+    async with (
+        running_server(hank, None, tmp_path / "execution") as server,
+        server.client(since_seq=0) as client,
+    ):
+        await idle(client)
+        yield server, client
+
+
+async def walk(client: Client, query: EventsQuery, limit: int) -> list[bytes]:
+    """All pages of an answer."""
+    found: list[bytes] = []
+    fields: dict[str, Any] = {name: getattr(query, name) for name in query.__struct_fields__}
+    while True:
+        page = await client.query_events(**{**fields, "limit": limit})
+        items = page.rows if page.events is None else page.events
+        assert items is not None
+        assert len(items) <= limit
+        found += map(bytes, items)
+        if page.cursor is None:
+            return found
+
+        fields["cursor"] = page.cursor
+
+
+async def test_the_socket_and_the_command_line_give_the_same_answers(tmp_path: Path) -> None:
+    """Page by page from the server, and at once from the journal's file: line for line the same."""
+    async with after_the_plan(tmp_path) as (server, client):
+        for what, (query, options) in ASKED.items():
+            told = await walk(client, query, limit=3)
+            words = command("events", "-e", str(server.execution), "--json", *options)
+            done = await anyio.to_thread.run_sync(
+                partial(subprocess.run, words, env=environment(), capture_output=True, check=True)
+            )
+            assert told, what
+            assert done.stdout.splitlines() == told, what
+
+
+async def test_what_a_command_led_to_is_found(tmp_path: Path) -> None:
+    """Events that name the command's id, and all that came of these."""
+    async with after_the_plan(tmp_path) as (_, client):
+        await client.create_checkpoint("before lunch")
+        label = "data.transition.data.checkpoint.label"
+        found = await client.query_events(
+            where=Condition(field=label, op="eq", value="before lunch")
+        )
+        (record,) = map(codec.decode_event, map(bytes, found.events or ()))
+        (command_id,) = record.causes
+        direct = await client.query_events(caused_by=command_id)
+        all_of_it = await client.query_events(descendants_of=command_id)
+        assert record.seq in _seqs(direct)
+        assert set(_seqs(direct)) <= set(_seqs(all_of_it))
+
+
+async def test_a_viewer_may_ask(tmp_path: Path) -> None:
+    """Looking changes nothing, so a readonly client gets the same answer; nothing is journaled."""
+    async with after_the_plan(tmp_path) as (server, client):
+        before = len(journal(server.execution))
+        token = Layout.of_execution(server.execution).viewer_token.read_text().strip()
+        url = discover(server.execution).url
+        async with connect(url, token=token) as viewer:
+            assert viewer.mode == "readonly"
+            assert await viewer.query_events(where=ENDED) == await client.query_events(where=ENDED)
+
+        assert len(journal(server.execution)) == before
+
+
+BAD: list[tuple[dict[str, Any], str, str | None]] = [
+    # data, path, a word of the hint
+    ({"where": [{"field": "type", "op": "eqq", "value": 1}]}, "$.data.where[0].op", "'eq'"),
+    ({"where": {"field": "dta.x", "op": "eq", "value": 1}}, "$.data.where.field", "'data'"),
+    ({"where": [{"feild": "type", "op": "eq", "value": 1}]}, "$.data.where[0]", "'field'"),
+    ({"reduce": {"type": "summ", "field": "seq"}}, "$.data.reduce.type", "'sum'"),
+    ({"wehre": []}, "$.data", "'where'"),
+    ({"since": "noon"}, "$.data.since", "2025-01-04T12:00:00.000Z"),
+    ({"causedBy": 10**9}, "$.data.causedBy", None),
+    ({"limit": 5000}, "$.data.limit", None),
+    ({"cursor": "1-1-0123456789ab"}, "$.data.cursor", "same query"),
+]
+
+
+async def test_a_bad_query_is_refused_and_touches_nothing(tmp_path: Path) -> None:
+    """A code, the JSON path and the nearest right word; the connection goes on."""
+    hank = write_hank(tmp_path / "hank", *HANK)
+    async with running_server(hank, None, tmp_path / "execution", "--no-autostart") as server:
+        address = discover(server.execution)
+        before = Layout.of_execution(server.execution).journal.read_bytes()
+        async with connect_raw(f"{address.url}?token={address.token}") as socket:
+            await socket.send(
+                '{"type": "handshake", "data": {"mode": "readonly", "protocolVersion": 1}}'
+            )
+            for data, path, word in BAD:
+                await socket.send(json.dumps({"id": "q", "type": "events.query", "data": data}))
+                failed = await answered(socket)
+                assert failed["data"]["code"] == ErrorCode.INVALID_COMMAND, data
+                assert failed["data"]["path"] == path
+                assert word is None or word in failed["data"]["hint"]
+
+            await socket.send('{"id": "q", "type": "events.query", "data": {"limit": 1}}')
+            assert (await answered(socket))["data"]["events"]
+
+        assert Layout.of_execution(server.execution).journal.read_bytes() == before
+
+
+async def answered(socket: ClientConnection) -> Any:
+    """The answer to the last command; events and greetings are passed over."""
+    with anyio.fail_after(30):
+        while True:
+            frame = json.loads(await socket.recv())
+            if frame.get("inReplyTo") == "q":
+                return frame
+
+
+MADE = "data.transitionType=CheckpointCreated"
+
+
+async def test_following_prints_only_what_was_asked_for(tmp_path: Path) -> None:
+    """events --follow --where: what matches of the past, then of what happens."""
+    async with after_the_plan(tmp_path) as (server, client):
+        past = await made(client)
+        words = ("events", "-e", str(server.execution), "--follow", "--format", "csv")
+        async with await anyio.open_process(
+            command(*words, "--where", MADE, "--select", "seq,data.transitionType"),
+            env=environment(),
+            stderr=subprocess.STDOUT,
+        ) as following:
+            assert following.stdout is not None
+            text = ""
+            with anyio.fail_after(30):
+                while text.count("\n") < 1 + len(past):
+                    text += (await following.stdout.receive()).decode()
+
+                await client.create_checkpoint("now")
+                now = await made(client)
+                while text.count("\n") < 1 + len(now):
+                    text += (await following.stdout.receive()).decode()
+
+            following.kill()
+
+    assert len(now) == len(past) + 1
+    told = ["seq,data.transitionType", *(f"{seq},CheckpointCreated" for seq in now)]
+    assert text.splitlines() == told
+
+
+async def made(client: Client) -> list[int]:
+    """The seqs of all checkpoints' transitions."""
+    field, value = MADE.split("=")
+    return _seqs(await client.query_events(where=Condition(field=field, op="eq", value=value)))
+
+
+def _seqs(page: EventsPage) -> list[int]:
+    return [json.loads(bytes(event))["seq"] for event in page.events or ()]

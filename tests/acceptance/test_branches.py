@@ -1,0 +1,658 @@
+"""Claims about branches, over a real socket: exact, runnable at once, apart from the original."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from hankweave_client.client import Client, connect
+from hankweave_client.discovery import discover
+from hankweave_client.errors import CommandRefused
+from hankweave_protocol import codec
+from hankweave_protocol.errors import ErrorCode
+from hankweave_protocol.events import (
+    CodonStartedEvent,
+    ExecutionBranched,
+    ExecutionOrigin,
+    StateRecovered,
+    StateTransition,
+)
+from hankweave_protocol.records import BranchIntent, CheckpointRecord
+from hankweave_protocol.state import Continuation, FailedCodon
+from hankweave_protocol.transitions import RunCrashed, RunStarted
+from hankweave_server.domain.history import next_codon, thread
+from hankweave_server.domain.replay import fold
+from support.git_facts import GitWitness
+from support.losing import lose_object
+from support.running_server import (
+    RunningServer,
+    appears,
+    command,
+    environment,
+    journal,
+    running_server,
+    state,
+    tree,
+)
+from support.scripted_hank import codon, waits_for, write_hank, writes
+from support.watching import idle, started, told
+from support.work_tree import picture_of
+
+TEMPORARY = ".hankweave-branch-*"
+
+RIG = [{"type": "command", "command": {"run": "echo rig >> rig.txt"}}]
+
+EVERYTHING = """
+echo 1 > plain; echo 2 > private; chmod 600 private; echo 3 > tool; chmod 755 tool
+ln -s plain link; mkdir -p deep/empty; printf x > "$(printf 'a\\377')"
+mkdir locked; echo 4 > locked/inside; chmod 555 locked
+"""
+"""Files, links, folders and permissions that git alone would not keep."""
+
+VARIED = (
+    codon("one", {"run": EVERYTHING}),
+    codon("two", writes("plain", "two"), writes("two.txt", "two"), rigSetup=RIG),
+    codon("three", writes("three.txt", "three"), {"delete": "two.txt"}),
+)
+
+
+def hankweave(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        command(*arguments), env=environment(**env), capture_output=True, text=True, timeout=60
+    )
+    assert "Traceback" not in done.stdout + done.stderr
+    return done
+
+
+async def served_to_the_end(execution: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    words = ("run", "--execution", str(execution), "--headless", *options)
+    return await anyio.to_thread.run_sync(partial(hankweave, *words))
+
+
+@asynccontextmanager
+async def a_past(
+    tmp_path: Path, *codons: Any, data: Path | None = None, options: tuple[str, ...] = ()
+) -> AsyncIterator[tuple[RunningServer, Client]]:
+    """A server that has run its plan to the end."""
+    hank = write_hank(tmp_path / "hank", *(codons or VARIED))
+    async with (
+        running_server(hank, data, tmp_path / "original", *options) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await idle(client)
+        yield server, client
+
+
+async def all_of(client: Client) -> tuple[CheckpointRecord, ...]:
+    return (await client.list_checkpoints()).checkpoints
+
+
+async def the(client: Client, kind: str, codon_id: str | None) -> CheckpointRecord:
+    found = (each for each in await all_of(client) if each.kind == kind)
+    return next(each for each in found if each.coordinate.codon_id == codon_id)
+
+
+def contents(folder: Path) -> dict[bytes, Any]:
+    """Kind, permissions and content of all that lies below a folder."""
+    return {path: seen.value for path, seen in picture_of(os.fsencode(folder)).items()}
+
+
+def settled(execution: Path) -> dict[str, bytes]:
+    """Everything of an execution but what a living server goes on writing."""
+    moving = ("events/", "logs/", "state.json", "runtime.lock")
+    return {
+        name: content
+        for name, content in tree(execution).items()
+        if not name.removeprefix(".hankweave/").startswith(moving)
+    }
+
+
+# --- what it is -----------------------------------------------------------------------------------
+
+
+async def test_a_branch_holds_its_checkpoint_exactly_and_runs_at_once(tmp_path: Path) -> None:
+    """Files, links, permissions and empty folders are the checkpoint's; without naming the hank
+    again the plan goes on after it, the rig of a later codon included."""
+    async with a_past(tmp_path) as (server, client):
+        one = await the(client, "completed", "one")
+        await client.roll_back_to_checkpoint(one.sha)
+        wanted = contents(server.execution / "agentRoot")
+        made = await client.branch(one.sha, path=str(tmp_path / "branch"))
+
+    branch = tmp_path / "branch"
+    assert made.execution_path == str(branch)
+    assert contents(branch / "agentRoot") == wanted
+    assert wanted[b"private"][1] == 0o600
+    assert next_codon(state(branch)) == "two"
+    assert state(branch).current_run_id == made.run_id
+
+    done = await served_to_the_end(branch)
+    assert done.returncode == 0, done.stderr
+    after = tree(branch / "agentRoot")
+    assert (after["rig.txt"], after["three.txt"]) == (b"rig\n", b"three")
+    own = state(branch).runs[0]
+    assert (own.run_id, own.status) == (made.run_id, "completed")
+    assert [each.codon_id for each in own.codons] == ["two", "three"]
+    assert "two" not in tree(tmp_path / "original" / "agentRoot")
+
+
+async def test_the_original_is_untouched(tmp_path: Path) -> None:
+    """Only the journal grows, by one event that names the new execution, and where it is from."""
+    async with a_past(tmp_path) as (server, client):
+        two = await the(client, "completed", "two")
+        before, seq = settled(server.execution), (await client.status()).last_event_seq
+        made = await client.branch(two.sha, path=str(tmp_path / "branch"))
+        assert settled(server.execution) == before
+
+    (event,) = [e for e in journal(tmp_path / "original") if e.type == "execution.branched"]
+    assert event.seq == seq + 1
+    assert isinstance(event.data, ExecutionBranched)
+    assert (event.data.execution_path, event.data.run_id) == (made.execution_path, made.run_id)
+    assert event.data.coordinate == two.coordinate
+    assert not event.data.recovered
+
+
+async def test_a_branch_knows_where_it_comes_from(tmp_path: Path) -> None:
+    """Its journal begins with the origin, its state is the fold of it, its metadata say so too."""
+    async with a_past(tmp_path) as (server, client):
+        two = await the(client, "completed", "two")
+        made = await client.branch(two.sha, path=str(tmp_path / "branch"))
+
+    branch = tmp_path / "branch"
+    events = journal(branch)
+    assert isinstance(origin := events[0].data, ExecutionOrigin)
+    assert origin.execution_path == str(server.execution)
+    assert (origin.coordinate, origin.run_id) == (two.coordinate, made.run_id)
+    assert fold(events) == state(branch)
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    meta = json.loads((branch / ".hankweave" / "execution-meta.json").read_bytes())
+    assert meta["origin"]["executionPath"] == str(server.execution)
+    assert meta["origin"]["coordinate"]["checkpointSha"] == two.sha
+    conditions = state(branch).runs[0].starting_conditions
+    assert isinstance(conditions, Continuation)
+    assert conditions.source.checkpoint_sha == two.sha
+
+
+async def test_a_branch_goes_on_where_a_rollback_would(tmp_path: Path) -> None:
+    """From every checkpoint there is, of every kind: the same files, thread and next codon."""
+    loop = {
+        "type": "loop",
+        "id": "again",
+        "name": "Again",
+        "terminateOn": {"type": "iterationLimit", "limit": 2},
+        "codons": [codon("review", {"append": {"path": "log", "text": "x"}})],
+    }
+    broken = codon("broken", writes("half", "half"), {"fail": {"message": "no"}})
+    hank = write_hank(tmp_path / "hank", VARIED[0], VARIED[1], loop, broken)
+    async with (
+        running_server(hank, None, tmp_path / "original") as server,
+        server.client(since_seq=0) as client,
+    ):
+        await idle(client, "codon-failed")
+        await client.create_checkpoint("by hand")
+        await client.roll_back_to_last_success()
+        known = await all_of(client)
+        assert {each.kind for each in known} >= {
+            *("initial", "rig-setup", "completed", "error", "manual", "safety")
+        }
+        for number, record in enumerate(known):
+            branch = tmp_path / f"branch-{number}"
+            made = await client.branch(record.sha, path=str(branch))
+            await client.roll_back_to_checkpoint(record.sha)
+            there, here = state(branch), state(server.execution)
+            label = f"{record.kind}:{record.coordinate.codon_id}"
+            assert next_codon(there) == next_codon(here), label
+            assert [e.codon for e in thread(there)] == [e.codon for e in thread(here)], label
+            assert there.execution_plan == here.execution_plan, label
+            assert there.current_run_id == made.run_id
+            assert contents(branch / "agentRoot") == contents(server.execution / "agentRoot"), label
+
+
+async def test_a_rig_that_was_set_up_is_not_set_up_again(tmp_path: Path) -> None:
+    """A branch from a rig checkpoint starts the codon itself; the codon of the past is told as
+    left behind."""
+    async with a_past(tmp_path) as (_, client):
+        rig = await the(client, "rig-setup", "two")
+        await client.branch(rig.sha, path=str(tmp_path / "branch"))
+
+    branch = tmp_path / "branch"
+    left = state(branch).runs[1].codons[-1]
+    assert isinstance(left, FailedCodon)
+    assert left.rig_setup_checkpoint == rig.sha
+    assert (await served_to_the_end(branch)).returncode == 0
+    assert tree(branch / "agentRoot")["rig.txt"] == b"rig\n"
+
+
+async def test_its_store_is_whole_and_its_own(tmp_path: Path) -> None:
+    """git finds nothing wrong; the history is that of the checkpoint and no more; no file shares
+    its inode with the original; with the original gone the branch still runs."""
+    async with a_past(tmp_path) as (server, client):
+        two = await the(client, "completed", "two")
+        await client.pin_checkpoint(two.sha, pinned=True, name="here")
+        wanted = GitWitness(server.execution).run("rev-list", two.sha).split()
+        await client.branch(two.sha, path=str(tmp_path / "branch"))
+        git = GitWitness(tmp_path / "branch")
+        git.assert_sound()
+        assert git.run("rev-list", "--branches", "HEAD").split() == wanted
+        assert git.run("status", "--porcelain", "--untracked-files=all") == "" or git.is_detached()
+        assert _inodes(tmp_path / "branch").isdisjoint(_inodes(server.execution))
+        checked = await _shell(str(tmp_path / "branch"), "fsck")
+        assert checked.returncode == 0, checked.stdout + checked.stderr
+
+    shutil.rmtree(tmp_path / "original")
+    branch = tmp_path / "branch"
+    async with running_server_of(branch) as (server, client):
+        await idle(client)
+        listed = await all_of(client)
+        assert {each.sha for each in listed} >= set(wanted)
+        pinned = next(each for each in listed if each.sha == two.sha)
+        assert (pinned.pinned, pinned.name) == (True, "here")
+        one = await the(client, "completed", "one")
+        report = await client.roll_back_to_checkpoint(one.sha)
+        assert [file.path for file in report.removed]
+        assert not (branch / "agentRoot" / "two.txt").exists()
+
+    assert told(branch, StateRecovered) == []
+    assert not [e for e in journal(branch) if _is(e.data, RunCrashed.TYPE)]
+
+
+async def test_a_coordinate_is_always_one_of_the_journal_it_is_told_in(tmp_path: Path) -> None:
+    """What a branch inherits is listed with a seq of its own journal, before and after a restart;
+    replay shows its files, and the state that the past has led to."""
+    async with a_past(tmp_path) as (_, client):
+        two = await the(client, "completed", "two")
+        await client.branch(two.sha, path=str(tmp_path / "branch"))
+
+    branch = tmp_path / "branch"
+    *past, first_run = journal(branch)
+    assert _is(first_run.data, RunStarted.TYPE)
+    for _ in range(2):
+        async with running_server_of(branch, "--no-autostart") as (server, client):
+            listed = next(each for each in await all_of(client) if each.sha == two.sha)
+            assert listed.coordinate.event_seq == past[-1].seq
+            view = await client.replay(two.sha)
+            assert view.coordinate == listed.coordinate
+            assert view.state == fold(past)
+            assert "two.txt" in {file.path for file in view.tree}
+            await server.stop()
+
+
+async def test_a_branch_of_a_branch_is_one_like_any_other(tmp_path: Path) -> None:
+    """The tree of executions can be followed from origin to origin, and from branched to
+    branched."""
+    async with a_past(tmp_path) as (_, client):
+        one = await the(client, "completed", "one")
+        await client.branch(one.sha, path=str(tmp_path / "first"))
+
+    async with running_server_of(tmp_path / "first") as (_, client):
+        await idle(client)
+        two = await the(client, "completed", "two")
+        await client.branch(two.sha, path=str(tmp_path / "second"))
+        again = await client.branch(one.sha, path=str(tmp_path / "third"))
+
+    assert next_codon(state(tmp_path / "second")) == "three"
+    assert (next_codon(state(tmp_path / "third")), again.run_id) == (
+        "two",
+        state(tmp_path / "third").current_run_id,
+    )
+    for name in ("second", "third"):
+        (origin,) = told(tmp_path / name, ExecutionOrigin)
+        assert origin.execution_path == str(tmp_path / "first")
+
+    paths = [each.execution_path for each in told(tmp_path / "first", ExecutionBranched)]
+    assert paths == [str(tmp_path / "second"), str(tmp_path / "third")]
+
+
+async def test_a_branch_can_be_made_while_a_codon_runs(tmp_path: Path) -> None:
+    """The codon goes on undisturbed; the branch starts it anew."""
+    gate = tmp_path / "gate"
+    hank = write_hank(
+        tmp_path / "hank", VARIED[0], codon("two", writes("two.txt", "2"), waits_for(gate))
+    )
+    async with (
+        running_server(hank, None, tmp_path / "original") as server,
+        server.client(since_seq=0) as client,
+    ):
+        await started(client, "two")
+        await appears(server.execution / "agentRoot" / "two.txt")
+        one = await the(client, "completed", "one")
+        await client.branch(one.sha, path=str(tmp_path / "branch"))
+        assert not (tmp_path / "branch" / "agentRoot" / "two.txt").exists()
+        gate.touch()
+        await idle(client)
+
+    assert state(tmp_path / "original").runs[0].status == "completed"
+    assert [run.status for run in state(tmp_path / "branch").runs] == ["running", "completed"]
+    assert (await served_to_the_end(tmp_path / "branch")).returncode == 0
+
+
+@pytest.mark.parametrize("options", [(), ("--copy",)])
+async def test_the_data_is_linked_as_in_the_original(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    """The same link, or a copy of the copy; the same data goes on with the original."""
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "rows.csv").write_text("1,2\n")
+    async with a_past(tmp_path, data=data, options=options) as (_, client):
+        one = await the(client, "completed", "one")
+        await client.branch(one.sha, path=str(tmp_path / "branch"))
+
+    source = tmp_path / "branch" / "read_only_data_source"
+    assert (source / "rows.csv").read_text() == "1,2\n"
+    assert source.is_symlink() is not bool(options)
+    if not options:
+        assert source.resolve() == data.resolve()
+
+    done = await served_to_the_end(tmp_path / "branch")
+    assert done.returncode == 0, done.stderr
+
+
+async def test_without_a_place_it_lies_beside_and_the_same_data_resumes_the_original(
+    tmp_path: Path,
+) -> None:
+    """Its name is that of any execution; `hankweave run HANK DATA` finds the original."""
+    data, root = tmp_path / "data", tmp_path / "executions"
+    data.mkdir()
+    hank = write_hank(tmp_path / "hank", *VARIED)
+    place = {"HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR": str(root)}
+    words = ("run", str(hank), str(data), "--headless")
+    assert (await anyio.to_thread.run_sync(partial(hankweave, *words, **place))).returncode == 0
+    (original,) = root.iterdir()
+    async with running_server_of(original) as (_, client):
+        made = await client.branch((await the(client, "completed", "one")).sha)
+
+    branch = Path(made.execution_path)
+    assert branch.parent == root
+    assert branch.name.rpartition("-")[2] == original.name.rpartition("-")[2]
+    seq = len(journal(original))
+    again = partial(hankweave, *words, "--json", **place)
+    assert (await anyio.to_thread.run_sync(again)).returncode == 0
+    assert len(journal(original)) > seq
+    assert told(branch, CodonStartedEvent) == []
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+async def test_what_cannot_be_done_is_refused_and_nothing_is_touched(tmp_path: Path) -> None:
+    """A code, the path of the fault and a hint; no directory, no event, no intent is left."""
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine").write_text("mine")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    async with a_past(tmp_path) as (server, client):
+        sha = (await the(client, "completed", "one")).sha
+        await client.branch(sha, path=str(tmp_path / "other"))
+        places = {
+            "relative/path": "absolute",
+            "": "absolute",
+            str(tmp_path / "a" / ".." / "b"): "absolute",
+            str(tmp_path / "file"): "no directory",
+            str(tmp_path / "file" / "below"): "no directory",
+            str(tmp_path / "dangling"): "no directory",
+            str(tmp_path / "full"): "not empty",
+            str(tmp_path / "missing" / "branch"): "There is no directory",
+            str(server.execution): "not empty",
+            str(server.execution / "branch"): "lies in the execution",
+            str(server.execution / "agentRoot" / "branch"): "lies in the execution",
+            str(tmp_path / "other" / "branch"): "lies in the execution",
+            str(tmp_path / ("x" * 300)): "cannot be",
+            f"{tmp_path}/nul\0": "absolute",
+        }
+        before, seq = _everything(tmp_path), (await client.status()).last_event_seq
+        for place, words in places.items():
+            with pytest.raises(CommandRefused, match=words) as refused:
+                await client.branch(sha, path=place)
+
+            assert refused.value.code == ErrorCode.INVALID_PATH, place
+            assert refused.value.path == "$.data.path"
+
+        for wrong, code in (
+            ("ffffffffffff", ErrorCode.CHECKPOINT_NOT_FOUND),
+            ("nonsense", ErrorCode.CHECKPOINT_NOT_FOUND),
+            ("", ErrorCode.CHECKPOINT_NOT_FOUND),
+        ):
+            with pytest.raises(CommandRefused) as refused:
+                await client.branch(wrong, path=str(tmp_path / "branch"))
+
+            assert (refused.value.code, refused.value.path) == (code, "$.data.checkpointSha")
+
+        with pytest.raises(CommandRefused) as refused:
+            await client.branch(sha, expected_run_id="another")  # type: ignore[arg-type]
+
+        assert refused.value.code == ErrorCode.STALE_RUN
+        assert (await client.status()).last_event_seq == seq
+        assert _everything(tmp_path) == before
+        await client.branch(sha, path=str(tmp_path / "branch"))
+
+
+async def test_a_branch_that_does_not_fit_is_not_begun(tmp_path: Path) -> None:
+    """A file system without room: INSUFFICIENT_SPACE, and nothing is written anywhere."""
+    async with a_past(tmp_path) as (_, client):
+        sha = (await the(client, "completed", "one")).sha
+        before = _everything(tmp_path)
+        with pytest.raises(CommandRefused, match="0 are free") as refused:
+            await client.branch(sha, path="/proc/branch")
+
+        assert (refused.value.code, refused.value.path) == (
+            ErrorCode.INSUFFICIENT_SPACE,
+            "$.data.path",
+        )
+        assert _everything(tmp_path) == before
+
+
+async def test_a_viewer_may_not_make_a_branch(tmp_path: Path) -> None:
+    """Who may only look is told so, and there is no new directory."""
+    async with a_past(tmp_path) as (server, client):
+        sha = (await the(client, "completed", "one")).sha
+        url = discover(server.execution).url
+        token = (server.execution / ".hankweave" / "server.viewer-token").read_text().strip()
+        async with connect(url, token=token, mode="readonly") as viewer:
+            with pytest.raises(CommandRefused) as refused:
+                await viewer.branch(sha, path=str(tmp_path / "branch"))
+
+        assert refused.value.code == ErrorCode.INSUFFICIENT_PERMISSIONS
+        assert not (tmp_path / "branch").exists()
+
+
+async def test_a_damaged_checkpoint_makes_no_branch(tmp_path: Path) -> None:
+    """CHECKPOINT_DAMAGED, and nothing is left; an intact one still does."""
+    async with a_past(tmp_path) as (server, client):
+        one, three = await the(client, "completed", "one"), await the(client, "completed", "three")
+        git = GitWitness(server.execution)
+        blob = git.run("rev-parse", f"{three.sha}:three.txt").strip()
+        await client.shut_down()
+        await server.ended()
+
+    lose_object(tmp_path / "original/.hankweave/checkpoints/.hankweavecheckpoints", blob)
+    async with running_server_of(tmp_path / "original") as (_, client):
+        with pytest.raises(CommandRefused) as refused:
+            await client.branch(three.sha, path=str(tmp_path / "branch"))
+
+        assert refused.value.code == ErrorCode.CHECKPOINT_DAMAGED
+        assert not (tmp_path / "branch").exists()
+        assert not list(tmp_path.glob(TEMPORARY))
+        await client.branch(one.sha, path=str(tmp_path / "branch"))
+
+
+# --- crashes --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.05, 0.15, 0.4])
+async def test_killed_in_the_middle_there_is_all_of_it_or_nothing(
+    tmp_path: Path, delay: float
+) -> None:
+    """kill -9 while it is made: no directory that looks like an execution, or the whole one; the
+    next start removes what was left, or tells of the branch, once; the original is unharmed."""
+    many = codon("one", {"run": "for i in $(seq 3000); do echo $i > f$i; done"})
+    branch = tmp_path / "branch"
+    async with a_past(tmp_path, many) as (server, client):
+        sha = (await the(client, "completed", "one")).sha
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_branch_until_the_end, client, sha, branch)
+            await appears(server.execution / ".hankweave" / "branch.intent")
+            await anyio.sleep(delay)
+            server.kill()
+            await server.ended()
+            tasks.cancel_scope.cancel()
+
+    if not branch.exists():
+        assert not [p for p in tmp_path.iterdir() if (p / ".hankweave").is_dir() and _is_new(p)]
+
+    original = tmp_path / "original"
+    for _ in range(2):
+        async with running_server_of(original) as (server, client):
+            assert not list(tmp_path.glob(TEMPORARY))
+            assert not (original / ".hankweave" / "branch.intent").exists()
+            await server.stop()
+
+    events = told(original, ExecutionBranched)
+    assert len(events) == branch.exists()
+    assert len(tree(original / "agentRoot")) == 3000
+    GitWitness(original).assert_sound()
+    if branch.exists():
+        assert events[0].recovered
+        GitWitness(branch).assert_sound()
+        assert tree(branch / "agentRoot") == tree(original / "agentRoot")
+        assert (await served_to_the_end(branch)).returncode == 0
+
+
+async def test_a_branch_nobody_was_told_of_is_told_at_the_next_start_once(tmp_path: Path) -> None:
+    """A crash between the rename and the event: the start finds the intent and the branch."""
+    async with a_past(tmp_path) as (server, client):
+        one = await the(client, "completed", "one")
+        made = await client.branch(one.sha, path=str(tmp_path / "branch"))
+        await server.stop()
+
+    # The same moment for another branch: there, with an intent, and no word of it.
+    other, run_id = tmp_path / "other", f"{made.run_id[:-6]}ffffff"
+    shutil.copytree(tmp_path / "branch", other, symlinks=True)
+    lines = other / ".hankweave" / "events" / "events.jsonl"
+    lines.write_bytes(lines.read_bytes().replace(made.run_id.encode(), run_id.encode()))
+    original = tmp_path / "original"
+    left = tmp_path / f".hankweave-branch-{run_id}"
+    left.mkdir()
+    intent = BranchIntent(
+        temporary=str(left),
+        execution_path=str(other),
+        run_id=run_id,  # type: ignore[arg-type]
+        coordinate=one.coordinate,
+        started_at="2025-01-04T12:00:00.000Z",
+    )
+    for _ in range(2):
+        (original / ".hankweave" / "branch.intent").write_bytes(codec.encode(intent))
+        async with running_server_of(original) as (server, _):
+            await server.stop()
+
+        assert not (original / ".hankweave" / "branch.intent").exists()
+        assert not left.exists()
+        first, second = told(original, ExecutionBranched)
+        assert (first.run_id, first.recovered) == (made.run_id, False)
+        assert (second.run_id, second.recovered) == (run_id, True)
+
+
+async def test_an_intent_is_never_a_licence_to_delete(tmp_path: Path) -> None:
+    """Only what has the temporary name of a branch is removed, whatever an intent says."""
+    async with a_past(tmp_path) as (server, client):
+        one = await the(client, "completed", "one")
+        await server.stop()
+
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "mine").write_text("mine")
+    path = tmp_path / "original" / ".hankweave" / "branch.intent"
+    intent = BranchIntent(
+        temporary=str(precious),
+        execution_path=str(precious),
+        run_id=one.coordinate.run_id,
+        coordinate=one.coordinate,
+        started_at=one.timestamp,
+    )
+    path.write_bytes(codec.encode(intent))
+    async with running_server_of(tmp_path / "original") as (server, _):
+        await server.stop()
+
+    assert (precious / "mine").read_text() == "mine"
+    assert not path.exists()
+
+
+# --- the command line -----------------------------------------------------------------------------
+
+
+async def test_the_command_line_makes_a_branch_and_says_how_to_run_it(tmp_path: Path) -> None:
+    """In words and in JSON; a refusal is a sentence with its code and hint, exit 1."""
+    async with a_past(tmp_path) as (server, client):
+        sha = (await the(client, "completed", "one")).sha
+        shell = partial(_shell, str(server.execution))
+        done = await shell("branch", sha[:10], "--path", str(tmp_path / "b1"))
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines()[0] == str(tmp_path / "b1")
+        assert f"hankweave run --execution {tmp_path / 'b1'}" in done.stdout
+
+        done = await shell("branch", sha, "--path", str(tmp_path / "b2"), "--json")
+        assert json.loads(done.stdout)["runId"] == state(tmp_path / "b2").current_run_id
+
+        told_here = await shell("log")
+        assert f"branched at {sha[:12]}: {tmp_path / 'b1'}" in told_here.stdout
+        told_there = await _shell(str(tmp_path / "b1"), "log")
+        assert f"a branch of {server.execution}, made at {sha[:12]}" in told_there.stdout
+
+        refused = await shell("branch", sha, "--path", str(tmp_path / "b2"))
+        assert refused.returncode == 1
+        assert "(INVALID_PATH)" in refused.stderr
+        assert "hint: " in refused.stderr
+
+
+# --- helpers --------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def running_server_of(
+    execution: Path, *options: str
+) -> AsyncIterator[tuple[RunningServer, Client]]:
+    """The server of an execution that exists, with the hank that it had."""
+    async with (
+        running_server(None, None, execution, *options) as server,
+        server.client(since_seq=0) as client,
+    ):
+        yield server, client
+
+
+async def _shell(execution: str, *words: str) -> subprocess.CompletedProcess[str]:
+    return await anyio.to_thread.run_sync(partial(hankweave, *words, "--execution", execution))
+
+
+async def _branch_until_the_end(client: Client, sha: str, place: Path) -> None:
+    try:
+        await client.branch(sha, path=str(place))
+    except ConnectionError:
+        return
+
+
+def _is(data: object, transition: str) -> bool:
+    return isinstance(data, StateTransition) and data.transition_type == transition
+
+
+def _is_new(path: Path) -> bool:
+    return path.name != "original"
+
+
+def _inodes(execution: Path) -> set[int]:
+    return {path.stat().st_ino for path in execution.rglob("*") if path.is_file()}
+
+
+def _everything(folder: Path) -> set[str]:
+    """The names of all there is, but for what a living server rotates."""
+    return {str(path) for path in folder.rglob("*") if path.suffix != ".tmp"}

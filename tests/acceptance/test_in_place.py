@@ -1,0 +1,639 @@
+"""Claims about a person's own project as a work tree: its git stays still, and no work is lost."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import anyio.to_thread
+import pytest
+
+from hankweave_client.client import Client
+from hankweave_client.errors import CommandRefused
+from hankweave_protocol.commands import CodonNext, CodonRedo, RollbackToCodon
+from hankweave_protocol.errors import ErrorCode
+from hankweave_protocol.events import HankChanged, ServerIdle
+from hankweave_protocol.ids import CodonId
+from support.running_server import (
+    RunningServer,
+    appears,
+    command,
+    environment,
+    journal,
+    running_server,
+    state,
+    tree,
+)
+from support.scripted_hank import codon, waits_for, write_hank, writes
+from support.watching import idle, started, told
+
+OURS = ".hankweave"
+
+
+class Project:
+    """A person's project, with a git of its own or without, and what they know of it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        root.mkdir(parents=True)
+
+    def write(self, name: str, text: str) -> None:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def read(self, name: str) -> str:
+        return (self.root / name).read_text()
+
+    def git(self, *words: str) -> str:
+        """The person's own git, which looks at nothing of ours."""
+        done = subprocess.run(
+            ["git", *words],
+            cwd=self.root,
+            env={
+                "PATH": os.environ["PATH"],
+                "HOME": str(self.root),
+                "GIT_CONFIG_NOSYSTEM": "1",
+                "GIT_OPTIONAL_LOCKS": "0",
+                **{f"GIT_{who}_NAME": "Ann" for who in ("AUTHOR", "COMMITTER")},
+                **{f"GIT_{who}_EMAIL": "ann@example.org" for who in ("AUTHOR", "COMMITTER")},
+            },
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout
+
+    def commit(self, message: str = "mine") -> None:
+        self.git("add", "--all")
+        self.git("commit", "--quiet", "--message", message)
+
+    def begin(self) -> Project:
+        """A repository with a commit, an index, a stash, a branch and a hook that would tell."""
+        self.git("init", "--quiet", "--initial-branch=main")
+        self.write("kept.txt", "kept")
+        self.write("changed.txt", "committed")
+        self.write(".gitignore", "ignored/\n*.log\n")
+        self.commit()
+        self.write("kept.txt", "stashed")
+        self.git("stash", "--quiet")
+        self.git("branch", "other")
+        hook = self.root / ".git" / "hooks" / "post-commit"
+        hook.write_text("#!/bin/sh\ntouch ../hook-ran\n")
+        hook.chmod(0o755)
+        return self
+
+    def files(self) -> dict[str, bytes]:
+        """All files but git's and ours."""
+        found = tree(self.root)
+        return {n: c for n, c in found.items() if not n.startswith((".git/", f"{OURS}/"))}
+
+
+def still(folder: Path) -> dict[str, tuple[str, int, int]]:
+    """Content, time and inode of each file below a folder, or of the one file that it is."""
+    files = [folder] if folder.is_file() else [path for path in folder.rglob("*") if path.is_file()]
+    return {
+        str(path): (
+            hashlib.sha256(path.read_bytes()).hexdigest(),
+            path.stat().st_mtime_ns,
+            path.stat().st_ino,
+        )
+        for path in files
+    }
+
+
+@asynccontextmanager
+async def serving(
+    project: Project, *options: str, hank: Path | None = None, data: Path | None = None
+) -> AsyncIterator[tuple[RunningServer, Client]]:
+    async with (
+        running_server(hank, data, project.root, *options, place="--workspace") as server,
+        server.client(since_seq=0) as client,
+    ):
+        yield server, client
+
+
+def hankweave(
+    *arguments: str, cwd: Path | None = None, **env: str
+) -> subprocess.CompletedProcess[str]:
+    # The path to the packages may be relative to where the tests were started.
+    packages = [str(Path(entry).absolute()) for entry in sys.path if entry]
+    done = subprocess.run(
+        command(*arguments),
+        env=environment(PYTHONPATH=os.pathsep.join(packages), **env),
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert "Traceback" not in done.stdout + done.stderr
+    return done
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path / "project")
+
+
+# --- a server without a plan ----------------------------------------------------------------------
+
+
+async def test_without_a_hank_checkpoints_and_rollbacks_work(project: Project) -> None:
+    """create, list, preview, rollback, and a rollback of the rollback by its safety checkpoint;
+    files and modes of the project come back exactly."""
+    project.write("src/a.py", "1")
+    project.write("tool.sh", "#!/bin/sh\n")
+    (project.root / "tool.sh").chmod(0o700)
+    async with serving(project) as (_, client):
+        await idle(client, "startup")
+        before = project.files()
+        first = await client.create_checkpoint("before the change")
+        assert (first.kind, first.label) == ("manual", "before the change")
+        project.write("src/a.py", "2")
+        project.write("src/new.py", "new")
+        (project.root / "tool.sh").unlink()
+        changed = project.files()
+
+        preview = await client.preview_rollback(checkpoint_sha=first.sha)
+        assert [file.path for file in preview.added] == ["tool.sh"]
+        assert [file.path for file in preview.updated] == ["src/a.py"]
+        assert [file.path for file in preview.removed] == ["src/new.py"]
+        assert project.files() == changed
+
+        report = await client.roll_back_to_checkpoint(first.sha)
+        assert project.files() == before
+        assert (project.root / "tool.sh").stat().st_mode & 0o777 == 0o700
+        assert report.safety is not None
+
+        await client.roll_back_to_checkpoint(report.safety.checkpoint_sha)
+        assert project.files() == changed
+        kinds = [each.kind for each in (await client.list_checkpoints()).checkpoints]
+        assert kinds.count("initial") == 1
+        assert {"manual", "safety"} <= set(kinds)
+
+
+async def test_what_needs_a_codon_is_refused_without_a_plan(project: Project) -> None:
+    """A code and a sentence; nothing changes, and the server serves on."""
+    project.write("a", "1")
+    async with serving(project) as (_, client):
+        await idle(client, "startup")
+        status = await client.status()
+        assert (status.next_codon_id, status.active_codon_id) == (None, None)
+        for refused, code in (
+            (CodonNext(), ErrorCode.NOTHING_TO_RUN),
+            (CodonRedo(), ErrorCode.NOTHING_TO_RUN),
+            (
+                RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end"),
+                ErrorCode.UNKNOWN_CODON,
+            ),
+        ):
+            with pytest.raises(CommandRefused) as error:
+                await client.send(refused)
+
+            assert error.value.code == code
+
+        assert (await client.status()).last_event_seq == status.last_event_seq
+        await client.create_checkpoint()
+
+
+async def test_a_restart_goes_on_where_it_was(project: Project) -> None:
+    """Killed or stopped, the checkpoints are there, and work done meanwhile is nobody's loss."""
+    project.write("a", "1")
+    async with serving(project) as (server, client):
+        await idle(client, "startup")
+        made = await client.create_checkpoint("mine")
+        server.kill()
+        await server.ended()
+
+    project.write("a", "2")
+    project.write("b", "while nobody served")
+    for _ in range(2):
+        async with serving(project) as (server, client):
+            await idle(client, "startup")
+            assert project.read("a") == "2"
+            assert project.read("b") == "while nobody served"
+            assert made.sha in {c.sha for c in (await client.list_checkpoints()).checkpoints}
+            await server.stop()
+
+    async with serving(project) as (_, client):
+        report = await client.roll_back_to_checkpoint(made.sha)
+        assert project.files() == {"a": b"1"}
+        assert report.safety is not None
+        await client.roll_back_to_checkpoint(report.safety.checkpoint_sha)
+        assert project.read("b") == "while nobody served"
+
+
+# --- the person's git -----------------------------------------------------------------------------
+
+
+async def test_the_persons_git_is_never_written(project: Project) -> None:
+    """Dirty, with a stash, a branch, a staged file and a hook: through start, codons, checkpoint,
+    rollback and end no file below `.git` changes in content, time or inode."""
+    project.begin()
+    project.write("staged.txt", "staged")
+    project.git("add", "staged.txt")
+    project.write("changed.txt", "not committed")
+    project.write("untracked.txt", "untracked")
+    status = project.git("status", "--porcelain")
+    before = still(project.root / ".git")
+    hank = write_hank(
+        project.root.parent / "hank",
+        codon("one", writes("one.txt", "1"), writes("changed.txt", "by the agent"), tracked=()),
+    )
+    async with serving(project, hank=hank) as (server, client):
+        await idle(client)
+        await client.create_checkpoint("after")
+        (project.root / "one.txt").unlink()
+        initial = (await client.list_checkpoints(kinds=("initial",))).checkpoints[0]
+        await client.roll_back_to_checkpoint(initial.sha)
+        assert await server.stop() == 0
+
+    assert still(project.root / ".git") == before
+    assert project.read("changed.txt") == "not committed"
+    assert project.git("status", "--porcelain") == status
+    assert not (project.root.parent / "hook-ran").exists()
+
+
+async def test_git_status_shows_nothing_of_ours_at_any_moment(project: Project) -> None:
+    """Clean before, clean while we serve, take checkpoints and go back, clean after a kill."""
+    project.begin()
+    watched = ("status", "--porcelain", "--untracked-files=all")
+    assert project.git(*watched) == ""
+    async with serving(project) as (server, client):
+        assert project.git(*watched) == ""
+        made = await client.create_checkpoint()
+        assert project.git(*watched) == ""
+        await client.roll_back_to_checkpoint(made.sha)
+        assert project.git(*watched) == ""
+        assert project.git("status", "--porcelain", "--ignored") == f"!! {OURS}/\n"
+        project.git("add", "--all")
+        server.kill()
+        await server.ended()
+
+    assert project.git(*watched) == ""
+    assert not project.git("ls-files", OURS)
+    assert {path.name for path in project.root.iterdir()} == {
+        *(".git", OURS, ".gitignore", "kept.txt", "changed.txt")
+    }
+
+
+async def test_uncommitted_work_survives_every_rollback(project: Project) -> None:
+    """Modified, staged, untracked and deleted: all of it is in the safety checkpoint, which says
+    what it is; going to it brings the work back."""
+    project.begin()
+    async with serving(project) as (_, client):
+        clean = await client.create_checkpoint("clean")
+        project.write("changed.txt", "an hour of work")
+        project.write("staged.txt", "staged")
+        project.git("add", "staged.txt")
+        project.write("deep/untracked.txt", "untracked")
+        (project.root / "kept.txt").unlink()
+        work = project.files()
+
+        report = await client.roll_back_to_checkpoint(clean.sha)
+        assert project.read("changed.txt") == "committed"
+        assert project.read("kept.txt") == "kept"
+        assert not (project.root / "staged.txt").exists()
+
+        assert report.safety is not None
+        saved = next(
+            each
+            for each in (await client.list_checkpoints(kinds=("safety",))).checkpoints
+            if each.sha == report.safety.checkpoint_sha
+        )
+        assert saved.codon_name == "Before a rollback"
+        assert clean.sha[:12] in (saved.label or "")
+        await client.roll_back_to_checkpoint(saved.sha)
+        assert project.files() == work
+
+
+async def test_what_the_project_ignores_is_neither_kept_nor_touched(project: Project) -> None:
+    """Ignored files are in no checkpoint, and stay as they are in every rollback."""
+    project.begin()
+    project.write("ignored/huge.bin", "1")
+    project.write("run.log", "1")
+    async with serving(project) as (_, client):
+        made = await client.create_checkpoint()
+        project.write("ignored/huge.bin", "2")
+        project.write("run.log", "2")
+        project.write("ignored/more.bin", "2")
+        report = await client.roll_back_to_checkpoint(made.sha)
+        assert (report.added, report.updated, report.removed) == ((), (), ())
+
+    assert project.read("ignored/huge.bin") == project.read("run.log") == "2"
+    assert project.read("ignored/more.bin") == "2"
+    assert set(_shadow(project, "ls-tree", "-r", "--name-only", made.sha).split()) == {
+        *(".gitignore", "kept.txt", "changed.txt")
+    }
+
+
+async def test_a_project_in_a_larger_repository_obeys_its_rules(tmp_path: Path) -> None:
+    """What a `.gitignore` above hides is left out; the repository above is not written, and shows
+    nothing of ours."""
+    outer = Project(tmp_path / "mono")
+    outer.begin()
+    outer.write(".gitignore", "node_modules/\n/packages/app/dist\n*.log\n")
+    outer.write("packages/.gitignore", "!keep.log\n")
+    project = Project(outer.root / "packages" / "app")
+    for name in ("a.py", "node_modules/x/index.js", "dist/out.js", "b.log", "keep.log", "src/dist"):
+        project.write(name, "1")
+
+    outer.commit()
+    before = still(outer.root / ".git")
+    async with serving(project) as (_, client):
+        made = await client.create_checkpoint()
+        await client.roll_back_to_checkpoint(made.sha)
+        assert outer.git("status", "--porcelain", "--untracked-files=all") == ""
+
+    assert still(outer.root / ".git") == before
+    names = _shadow(project, "ls-tree", "-r", "--name-only", made.sha).split()
+    assert set(names) == {"a.py", "keep.log", "src/dist"}
+
+
+async def test_a_project_that_is_ignored_above_is_served_all_the_same(tmp_path: Path) -> None:
+    """A person named it: rules that hide the whole of it do not hide what is in it."""
+    outer = Project(tmp_path / "outer").begin()
+    project = Project(outer.root / "ignored" / "app")
+    project.write("a.py", "1")
+    async with serving(project) as (_, client):
+        made = await client.create_checkpoint()
+
+    assert _shadow(project, "ls-tree", "-r", "--name-only", made.sha).split() == ["a.py"]
+
+
+async def test_a_linked_worktree_and_a_submodule_are_projects_like_any(tmp_path: Path) -> None:
+    """Where `.git` is a file: it and the repository it names stay still, and it is in no
+    checkpoint; a submodule's files are captured, without their git."""
+    main = Project(tmp_path / "main").begin()
+    library = Project(tmp_path / "library").begin()
+    main.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(library.root))
+    main.commit("with a submodule")
+    main.git("worktree", "add", "--quiet", str(tmp_path / "linked"))
+    linked = Project.__new__(Project)
+    linked.root = tmp_path / "linked"
+    submodule = Project.__new__(Project)
+    submodule.root = main.root / "library"
+    for project in (linked, submodule, main):
+        assert (project.root / ".git").is_file() is (project is not main)
+        before = {**still(main.root / ".git"), **still(project.root / ".git")}
+        status = project.git("status", "--porcelain", "--untracked-files=all")
+        async with serving(project) as (_, client):
+            made = await client.create_checkpoint()
+            project.write("changed.txt", "work")
+            await client.roll_back_to_checkpoint(made.sha)
+            assert project.read("changed.txt") == "committed"
+
+        assert {**still(main.root / ".git"), **still(project.root / ".git")} == before
+        assert project.git("status", "--porcelain", "--untracked-files=all") == status
+        names = _shadow(project, "ls-tree", "-r", "--name-only", made.sha).split()
+        assert "changed.txt" in names
+        assert not [name for name in names if ".git" in name.split("/")]
+        if project is main:
+            assert "library/changed.txt" in names
+
+
+@pytest.mark.parametrize("delay", [0.05, 0.3, 0.6])
+async def test_a_killed_rollback_leaves_nothing_of_ours_in_the_project(
+    project: Project, delay: float
+) -> None:
+    """kill -9 while files are brought back: after the next start the project is as it was, or as
+    it was to be, and never in between; git shows nothing that is ours."""
+    project.git("init", "--quiet")
+    for number in range(3000):
+        project.write(f"f{number}", "1" * 2000)
+
+    async with serving(project) as (server, client):
+        made = await client.create_checkpoint()
+        wanted = project.files()
+        for number in range(3000):
+            project.write(f"f{number}", "2" * 2000)
+
+        work = project.files()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_go_back, client, made.sha)
+            await anyio.sleep(delay)
+            server.kill()
+            await server.ended()
+            tasks.cancel_scope.cancel()
+
+    async with serving(project) as (server, client):
+        assert project.files() in (work, wanted)
+        assert {path.name for path in project.root.iterdir()} == {".git", OURS, *work}
+        assert OURS not in project.git("status", "--porcelain", "--untracked-files=all")
+        await server.stop()
+
+
+# --- names, data, places --------------------------------------------------------------------------
+
+
+async def test_folders_that_have_our_names_are_the_persons(project: Project) -> None:
+    """`rigArchive`, `read_only_data_source` and `agentRoot` of a project are captured and come
+    back; the data of a hank is linked where nobody sees it."""
+    names = ("rigArchive/x", "read_only_data_source/x", "agentRoot/x")
+    for name in names:
+        project.write(name, "mine")
+
+    data = project.root.parent / "data"
+    data.mkdir()
+    (data / "rows.csv").write_text("1,2\n")
+    hank = write_hank(
+        project.root.parent / "hank",
+        codon("one", {"run": 'cat "$HANKWEAVE_DATA_DIR/rows.csv" > seen.txt'}),
+    )
+    async with serving(project, hank=hank, data=data) as (_, client):
+        await idle(client)
+        made = (await client.list_checkpoints()).checkpoints[0]
+        for name in names:
+            project.write(name, "broken")
+
+        report = await client.roll_back_to_checkpoint(made.sha)
+        assert {file.path for file in report.updated} == set(names)
+
+    assert [project.read(name) for name in names] == ["mine"] * 3
+    assert project.read("seen.txt") == "1,2\n"
+    assert (project.root / OURS / "read_only_data_source").resolve() == data.resolve()
+
+
+async def test_a_hank_works_in_the_project_itself_and_is_remembered(project: Project) -> None:
+    """Agents write into the project; a second run without naming the hank goes on with it."""
+    project.begin()
+    gate = project.root.parent / "gate"
+    hank = write_hank(
+        project.root.parent / "hank",
+        codon("one", writes("one.txt", "1")),
+        codon("two", writes("two.txt", "2"), waits_for(gate)),
+    )
+    async with serving(project, hank=hank) as (server, client):
+        await started(client, "two")
+        assert project.read("one.txt") == "1"
+        await appears(project.root / "two.txt")
+        server.kill()
+        await server.ended()
+
+    gate.touch()
+    async with serving(project) as (_, client):
+        await idle(client)
+
+    assert project.read("two.txt") == "2"
+    assert [run.status for run in state(project.root).runs] == ["completed", "crashed"]
+    meta = json.loads((project.root / OURS / "execution-meta.json").read_bytes())
+    assert (meta["inPlace"], meta["hankPath"]) == (True, str(hank))
+    assert project.git("status", "--porcelain") == "?? one.txt\n?? two.txt\n"
+
+
+async def test_a_project_without_a_plan_may_get_one(project: Project) -> None:
+    """First checkpoints alone, then a hank: it runs from its beginning, and every checkpoint of
+    before can still be gone back to."""
+    project.write("a", "1")
+    async with serving(project) as (server, client):
+        made = await client.create_checkpoint("before any plan")
+        await server.stop()
+
+    hank = write_hank(project.root.parent / "hank", codon("one", writes("one.txt", "1")))
+    async with serving(project, hank=hank) as (_, client):
+        await idle(client)
+        assert project.read("one.txt") == "1"
+        await client.roll_back_to_checkpoint(made.sha)
+        assert project.files() == {"a": b"1"}
+        assert (await client.status()).next_codon_id == "one"
+
+    assert told(project.root, HankChanged) == []
+
+
+async def test_a_branch_of_a_project_is_an_execution_that_needs_no_hank(project: Project) -> None:
+    """Its files lie in an agentRoot of their own, beside other executions; it serves without a
+    plan, and the project is untouched."""
+    project.begin()
+    project.write("rigArchive/x", "mine")
+    executions = project.root.parent / "executions"
+    place = {"HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR": str(executions)}
+    async with (
+        running_server(None, None, project.root, place="--workspace", env=place) as server,
+        server.client(since_seq=0) as client,
+    ):
+        made = await client.create_checkpoint()
+        executions.mkdir()
+        branch = Path((await client.branch(made.sha)).execution_path)
+        assert branch.parent == executions
+        wanted = {name: c for name, c in project.files().items() if name != "rigArchive/x"}
+        found = tree(branch / "agentRoot")
+        assert {n: c for n, c in found.items() if n != "rigArchive/x"} == wanted
+        assert found["rigArchive/x"] == b"mine"
+        inside = str(project.root / "sub")
+        with pytest.raises(CommandRefused) as refused:
+            await client.branch(made.sha, path=inside)
+
+        assert refused.value.code == ErrorCode.INVALID_PATH
+
+    async with running_server(None, None, branch) as server, server.client(since_seq=0) as client:
+        await idle(client, "startup")
+        (branch / "agentRoot" / "new").write_text("new")
+        await client.create_checkpoint()
+        await client.roll_back_to_checkpoint(made.sha)
+        assert not (branch / "agentRoot" / "new").exists()
+
+
+async def test_commands_find_the_project_they_are_called_in(project: Project) -> None:
+    """With --workspace, and with nothing at all from a folder below: status, checkpoints, log."""
+    project.write("deep/down/a", "1")
+    async with serving(project) as (_, client):
+        await client.create_checkpoint("here")
+        for words in (("--workspace", str(project.root)), ("--execution", str(project.root)), ()):
+            for verb in ("status", "checkpoints", "log"):
+                call = partial(hankweave, verb, *words, cwd=project.root / "deep" / "down")
+                done = await anyio.to_thread.run_sync(call)
+                assert done.returncode == 0, done.stderr
+                if verb == "status":
+                    assert done.stdout.startswith(str(project.root))
+
+    assert hankweave("status", cwd=project.root).returncode == 69
+
+
+def test_what_cannot_be_a_workspace_is_refused(tmp_path: Path) -> None:
+    """Nothing there, a file, a home, the root, an execution: a sentence, an exit code, no trace."""
+    hank = write_hank(tmp_path / "hank", codon("one", writes("a", "1")))
+    execution = tmp_path / "execution"
+    assert hankweave("run", str(hank), "-e", str(execution), "--headless").returncode == 0
+    home = tmp_path / "home"
+    home.mkdir()
+    (tmp_path / "file").write_text("")
+    before = {str(path) for path in tmp_path.rglob("*")}
+    for place, code in (
+        (tmp_path / "missing", 66),
+        (tmp_path / "file", 66),
+        (Path("/"), 2),
+        (home, 2),
+        (tmp_path, 2),
+        (execution, 2),
+        (execution / "agentRoot", 2),
+    ):
+        done = hankweave("run", "--workspace", str(place), HOME=str(home))
+        assert done.returncode == code, (place, done.stderr)
+        assert done.stderr.startswith("hankweave: ")
+
+    for words in (
+        ("--workspace", str(home), "--execution", str(execution)),
+        ("--workspace", str(home), "--new"),
+    ):
+        assert hankweave("run", *words).returncode == 2
+
+    done = hankweave("run", "--workspace", str(tmp_path / "hank"), "--headless")
+    assert (done.returncode, "--headless" in done.stderr) == (2, True)
+    assert {str(path) for path in tmp_path.rglob("*")} == before
+
+
+async def test_an_execution_in_a_project_is_never_taken_for_another_kind(project: Project) -> None:
+    """`--execution` on a project serves it in place: there is no agentRoot."""
+    project.write("a", "1")
+    async with serving(project) as (server, _):
+        await server.stop()
+
+    async with (
+        running_server(None, None, project.root) as server,
+        server.client(since_seq=0) as client,
+    ):
+        ready = json.loads(next(line for line in server.output if '"server.ready"' in line))
+        assert ready["data"]["executionPath"] == ready["data"]["agentRootPath"]
+        assert ready["data"]["agentRootPath"] == str(project.root)
+        await client.create_checkpoint()
+        await server.stop()
+
+    assert not (project.root / "agentRoot").exists()
+    assert len(told(project.root, ServerIdle)) == 2
+    assert [event.seq for event in journal(project.root)][:1] == [1]
+
+
+# --- helpers --------------------------------------------------------------------------------------
+
+
+def _shadow(project: Project, *words: str) -> str:
+    """The git program on the shadow repository, as seed 000 shows it."""
+    done = subprocess.run(
+        ["git", *words],
+        cwd=project.root,
+        env={
+            "PATH": os.environ["PATH"],
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "HOME": str(project.root.parent),
+            "GIT_DIR": f"{OURS}/checkpoints/.hankweavecheckpoints",
+            "GIT_WORK_TREE": ".",
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+async def _go_back(client: Client, sha: str) -> None:
+    try:
+        await client.roll_back_to_checkpoint(sha)
+    except ConnectionError:
+        return

@@ -1,0 +1,432 @@
+"""What agents and sentinels remember: kept with each checkpoint, and rewound when asked."""
+
+from __future__ import annotations
+
+import json
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hankweave_client.client import Client
+from hankweave_client.errors import CommandRefused
+from hankweave_protocol import codec
+from hankweave_protocol.commands import (
+    CodonNext,
+    RollbackRedo,
+    RollbackToCheckpoint,
+    RollbackToCodon,
+    RollbackUndo,
+)
+from hankweave_protocol.errors import ErrorCode
+from hankweave_protocol.events import AssistantAction, RollbackCompleted, RollbackStarted
+from hankweave_protocol.ids import CodonId
+from hankweave_protocol.records import CheckpointRecord, RollbackIntent, RollbackReport
+from hankweave_server.domain.replay import fold
+from hankweave_server.layout import Layout
+from support.git_facts import GitWitness
+from support.running_server import RunningServer, journal, running_server, state, tree
+from support.scripted_hank import codon, write_hank, writes
+from support.watching import idle, told
+
+MEMORY = "refs/hankweave/memory"
+RECALL = {"recall": "I know"}
+
+REMEMBERING = (
+    codon("one", writes("a.txt", "one")),
+    codon("two", RECALL, writes("b.txt", "two"), continuationMode="continue-previous"),
+    codon("three", RECALL, continuationMode="continue-previous"),
+)
+
+
+def to_end_of(name: str, **fields: Any) -> RollbackToCodon:
+    return RollbackToCodon(codon_id=CodonId(name), checkpoint_type="end", **fields)
+
+
+async def rolled_back(client: Client, command: Any) -> RollbackReport:
+    return await client.ask(command, RollbackReport)
+
+
+def recalled(execution: Path) -> list[str]:
+    """What the agents said that they remember, oldest first."""
+    said = (done.content for done in told(execution, AssistantAction) if done.action == "message")
+    return [text for text in said if text.startswith("I know")]
+
+
+def memory(execution: Path) -> dict[str, bytes]:
+    """All that is remembered by, as it lies on the disk."""
+    layout = Layout.of_execution(execution)
+    return {
+        **{f"sessions/{name}": data for name, data in tree(layout.agent_sessions).items()},
+        **{f"sentinels/{name}": data for name, data in tree(layout.sentinel_history).items()},
+    }
+
+
+def as_sentinel(execution: Path, name: str, text: str) -> Path:
+    """Writes a history as a conversational sentinel does (seed 001)."""
+    path = Layout.of_execution(execution).sentinel_history / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def holds_together(execution: Path) -> None:
+    """The state is the fold of the journal, and git finds no fault."""
+    folded, saved = fold(journal(execution)), state(execution)
+    assert (folded.runs, folded.undo, folded.redo) == (saved.runs, saved.undo, saved.redo)
+    GitWitness(execution).assert_sound()
+
+
+async def records(client: Client) -> list[CheckpointRecord]:
+    page = await client.list_checkpoints()
+    return list(page.checkpoints)
+
+
+# --- epochs ---------------------------------------------------------------------------------------
+
+
+async def test_each_checkpoint_names_the_epoch_of_what_was_remembered(tmp_path: Path) -> None:
+    """Record, trailer and ref agree; an epoch has the session's file as it then was."""
+    execution = tmp_path / "execution"
+    hank = write_hank(tmp_path / "hank", *REMEMBERING)
+    async with running_server(hank, None, execution) as server, server.client() as client:
+        await idle(client)
+        found = {record.sha: record for record in await records(client)}
+
+    git = GitWitness(execution)
+    for sha, record in found.items():
+        assert f"Memory-Epoch: {record.coordinate.memory_epoch}\n" in git.run("show", "-s", sha)
+
+    ends = [r.coordinate for r in found.values() if r.kind == "completed"]
+    epochs = {end.codon_id: end.memory_epoch for end in ends}
+    assert 0 < epochs[CodonId("one")] < epochs[CodonId("two")] < epochs[CodonId("three")]
+    (session,) = memory(execution)
+    name = session.replace("/", "%2F").replace(".jsonl", f"%2F{Path(session).name}")
+    steps = {}
+    for codon_id, epoch in epochs.items():
+        lines = git.run("show", f"{MEMORY}:0000000/{epoch:02}/{name}").splitlines()
+        steps[codon_id] = [json.loads(line).get("step") for line in lines]
+
+    assert steps[CodonId("one")] == [None, "write"]
+    assert steps[CodonId("two")] == [None, "write", None, "recall", "write"]
+    assert git.subjects() == [subject for subject in git.subjects() if "[run:" in subject]
+    git.assert_sound()
+
+
+async def test_memory_that_did_not_change_costs_a_checkpoint_nothing(tmp_path: Path) -> None:
+    """Same epoch, same ref, and of objects the commit alone; also in the next server."""
+    execution = tmp_path / "execution"
+    hank = write_hank(tmp_path / "hank", *REMEMBERING)
+    async with running_server(hank, None, execution) as server, server.client() as client:
+        await idle(client)
+        first = await client.create_checkpoint("first")
+        kept = GitWitness(execution).run("rev-parse", MEMORY)
+        before = objects(execution)
+        again = await client.create_checkpoint("again")
+        assert objects(execution) - before == {again.sha}
+        assert await server.stop() == 0
+
+    async with running_server(hank, None, execution) as server, server.client() as client:
+        last = await client.create_checkpoint("last")
+
+    assert {r.coordinate.memory_epoch for r in (first, again, last)} == {
+        first.coordinate.memory_epoch
+    }
+    assert GitWitness(execution).run("rev-parse", MEMORY) == kept
+
+
+def objects(execution: Path) -> set[str]:
+    listed = GitWitness(execution).run(
+        "cat-file", "--batch-all-objects", "--batch-check=%(objectname)"
+    )
+    return set(listed.split())
+
+
+# --- going back -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rewind", [True, False])
+async def test_an_agent_goes_on_from_what_it_knew_then_if_that_is_asked(
+    tmp_path: Path, rewind: bool
+) -> None:
+    """With rewindMemory the next codon resumes the session as of the checkpoint; else as of now."""
+    execution = tmp_path / "execution"
+    async with (
+        running_server(write_hank(tmp_path / "hank", *REMEMBERING), None, execution) as server,
+        server.client() as client,
+    ):
+        await idle(client)
+        report = await rolled_back(client, to_end_of("one", rewind_memory=rewind))
+        assert report.skipped == ()
+        await client.send(CodonNext())
+        await idle(client)
+
+    first_time = ["I know 2 prompts and 1 steps", "I know 3 prompts and 3 steps"]
+    again = (
+        first_time if rewind else ["I know 4 prompts and 4 steps", "I know 5 prompts and 6 steps"]
+    )
+    assert recalled(execution) == [*first_time, *again]
+    holds_together(execution)
+
+
+async def test_undo_and_redo_take_memory_along(tmp_path: Path) -> None:
+    """Sessions and sentinel histories, to the byte: back, undone, back again; also by others."""
+    execution = tmp_path / "execution"
+    hank = write_hank(tmp_path / "hank", *REMEMBERING)
+    async with running_server(hank, None, execution) as server, server.client() as client:
+        await idle(client)
+        as_sentinel(execution, "watcher-codon-one.json", "[1]")
+        large = as_sentinel(execution, "deep/large#1.json", "x" * 300_000)
+        known = memory(execution)
+        target = await client.create_checkpoint("here")
+        as_sentinel(execution, "watcher-codon-one.json", "[1, 2]")
+        as_sentinel(execution, "later-codon-two.json", "[]")
+        large.unlink()
+        before = memory(execution)
+        back = RollbackToCheckpoint(checkpoint_sha=target.sha, rewind_memory=True)
+        assert (await rolled_back(client, back)).skipped == ()
+        assert memory(execution) == known
+        assert stat.S_IMODE(large.stat().st_mode) == 0o600
+        await rolled_back(client, RollbackUndo())
+        assert memory(execution) == before
+        server.kill()
+
+    async with running_server(hank, None, execution) as server, server.client() as client:
+        await rolled_back(client, RollbackRedo())
+        assert memory(execution) == known
+        await rolled_back(client, RollbackUndo())
+        assert memory(execution) == before
+
+    holds_together(execution)
+
+
+async def test_a_rollback_leaves_memory_alone_unless_asked(tmp_path: Path) -> None:
+    """Neither it nor its undo changes what is remembered."""
+    execution = tmp_path / "execution"
+    async with (
+        running_server(write_hank(tmp_path / "hank", *REMEMBERING), None, execution) as server,
+        server.client() as client,
+    ):
+        await idle(client)
+        as_sentinel(execution, "watcher-codon-one.json", "[1]")
+        before = memory(execution)
+        for command in (to_end_of("one"), RollbackUndo()):
+            await rolled_back(client, command)
+            assert memory(execution) == before
+
+
+@pytest.mark.parametrize("fields", [{"paths": ("a.txt",)}, {"on_running": "pause"}])
+async def test_memory_is_rewound_as_a_whole_or_not_at_all(
+    tmp_path: Path, fields: dict[str, Any]
+) -> None:
+    """With paths or under a frozen agent it is refused, with a code and a path; nothing moves."""
+    execution = tmp_path / "execution"
+    async with (
+        running_server(write_hank(tmp_path / "hank", *REMEMBERING), None, execution) as server,
+        server.client() as client,
+    ):
+        await idle(client)
+        before = memory(execution), tree(execution / "agentRoot"), state(execution).runs
+        with pytest.raises(CommandRefused) as refused:
+            await client.send(to_end_of("one", rewind_memory=True, **fields))
+
+        assert refused.value.code == ErrorCode.INVALID_COMMAND
+        assert refused.value.path == "$.data.rewindMemory"
+        assert refused.value.hint
+        assert (memory(execution), tree(execution / "agentRoot"), state(execution).runs) == before
+
+
+# --- crashes and faults ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how_far", ["not begun", "half way", "done"])
+async def test_a_rewind_that_a_crash_cut_short_is_finished(tmp_path: Path, how_far: str) -> None:
+    """The next start finds the intent, rewinds again, and tells once; it can be undone."""
+    execution = tmp_path / "execution"
+    hank = write_hank(tmp_path / "hank", *REMEMBERING)
+    async with running_server(hank, None, execution) as server, server.client() as client:
+        await idle(client)
+        as_sentinel(execution, "watcher-codon-one.json", "[1]")
+        before = memory(execution)
+        await rolled_back(client, to_end_of("one", rewind_memory=True))
+        after = memory(execution)
+        known = {record.sha: record for record in await records(client)}
+        server.kill()
+
+    assert after != before
+    _as_if_killed_before_it_was_told(execution, known)
+    if how_far != "done":
+        lay_out(execution, before)
+    if how_far == "half way":
+        (Layout.of_execution(execution).sentinel_history / "watcher-codon-one.json").unlink()
+
+    async with (
+        running_server(hank, None, execution, "--no-autostart") as server,
+        server.client() as client,
+    ):
+        assert memory(execution) == after
+        await rolled_back(client, RollbackUndo())
+        assert memory(execution) == before
+
+    assert [done.report.recovered for done in told(execution, RollbackCompleted)] == [True, False]
+    holds_together(execution)
+
+
+def _as_if_killed_before_it_was_told(execution: Path, known: dict[Any, CheckpointRecord]) -> None:
+    """The journal ends with rollback.started, the intent is there, no state is."""
+    layout = Layout.of_execution(execution)
+    events = journal(execution)
+    (done,) = [event.data for event in events if isinstance(event.data, RollbackCompleted)]
+    started = next(i for i, e in enumerate(events) if isinstance(e.data, RollbackStarted))
+    lines = layout.journal.read_bytes().splitlines(keepends=True)
+    layout.journal.write_bytes(b"".join(lines[: started + 1]))
+    layout.state.unlink()
+    layout.state_backup.unlink(missing_ok=True)
+    assert done.report.safety is not None
+    intent = RollbackIntent(
+        operation_id=done.operation_id,
+        target=known[done.checkpoint],
+        safety=known[done.report.safety.checkpoint_sha],
+        source=done.report.source,
+        from_run=done.from_run,
+        to_run=done.to_run,
+        after_codon=CodonId("one"),
+        checkpoint_type=done.checkpoint_type,
+        codons_to_process=(CodonId("three"), CodonId("two")),
+        auto_restart=False,
+        started_at=events[started].timestamp,
+        rewind_memory=True,
+    )
+    layout.rollback_intent.write_bytes(codec.encode(intent))
+
+
+def lay_out(execution: Path, content: dict[str, bytes]) -> None:
+    layout = Layout.of_execution(execution)
+    homes = {"sessions": layout.agent_sessions, "sentinels": layout.sentinel_history}
+    for name, data in content.items():
+        home, _, below = name.partition("/")
+        (homes[home] / below).write_bytes(data)
+
+
+# --- an agent that keeps its transcript elsewhere -------------------------------------------------
+
+# Not the real program: it needs no model, and keeps its transcript where Claude Code does.
+STAND_IN = f"""#!{sys.executable} -IS
+import json, os, pathlib, re, sys
+arguments = sys.argv[1:]
+session = arguments[arguments.index("--resume") + 1] if "--resume" in arguments else "s1"
+folder = re.sub(r"[^a-zA-Z0-9]", "-", os.getcwd())
+transcript = pathlib.Path(os.environ["HOME"], ".claude", "projects", folder, session + ".jsonl")
+transcript.parent.mkdir(parents=True, exist_ok=True)
+known = transcript.read_text().splitlines() if transcript.exists() else []
+def emit(message): print(json.dumps(message), flush=True)
+emit({{"type": "system", "subtype": "init", "session_id": session, "model": "opus"}})
+sys.stdin.readline()
+prompt = json.loads(sys.stdin.readline())["message"]["content"]
+emit({{"type": "assistant", "message": {{"id": "m", "role": "assistant", "model": "opus",
+      "content": [{{"type": "text", "text": "I know %d lines" % len(known)}}]}}}})
+with transcript.open("a") as file:
+    file.write(json.dumps({{"prompt": prompt}}) + "\\n")
+pathlib.Path(prompt + ".txt").write_text(prompt)
+emit({{"type": "result", "subtype": "success", "is_error": False, "result": "",
+      "session_id": session}})
+sys.stdin.read()
+"""
+
+
+def claude_codons() -> list[dict[str, Any]]:
+    first, second = (
+        codon(name, agent={"type": "claude"}, model="opus", promptText=name)
+        for name in ("one", "two")
+    )
+    return [first, {**second, "continuationMode": "continue-previous"}]
+
+
+@pytest.fixture
+def claude(tmp_path: Path) -> dict[str, str]:
+    """The environment of a server that finds the stand-in."""
+    program = tmp_path / "bin" / "claude"
+    program.parent.mkdir()
+    program.write_text(STAND_IN)
+    program.chmod(0o755)
+    home = tmp_path / "home"
+    home.mkdir()
+    return {"PATH": f"{program.parent}:/usr/bin:/bin", "HOME": str(home)}
+
+
+def transcript_of(claude: dict[str, str]) -> Path:
+    (found,) = Path(claude["HOME"]).rglob("s1.jsonl")
+    return found
+
+
+async def after_both(server: RunningServer, client: Client) -> None:
+    await idle(client)
+    assert recalled(server.execution) == ["I know 0 lines", "I know 1 lines"]
+
+
+async def test_claudes_transcript_is_rewound_where_claude_keeps_it(
+    tmp_path: Path, claude: dict[str, str]
+) -> None:
+    """It lies outside of the execution; it is put back for its owner alone, and undone."""
+    execution = tmp_path / "execution"
+    hank = write_hank(tmp_path / "hank", *claude_codons())
+    async with (
+        running_server(hank, None, execution, env=claude) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await after_both(server, client)
+        transcript = transcript_of(claude)
+        before = transcript.read_bytes()
+        report = await rolled_back(client, to_end_of("one", rewind_memory=True))
+        assert report.skipped == ()
+        assert transcript.read_bytes() == b'{"prompt": "one"}\n'
+        assert stat.S_IMODE(transcript.stat().st_mode) == 0o600
+        assert [path.name for path in transcript.parent.iterdir()] == ["s1.jsonl"]
+        await rolled_back(client, RollbackUndo())
+        assert transcript.read_bytes() == before
+        await rolled_back(client, RollbackRedo())
+        await client.send(CodonNext())
+        await idle(client)
+
+    assert recalled(execution) == ["I know 0 lines", "I know 1 lines", "I know 1 lines"]
+
+
+async def test_memory_that_cannot_be_put_back_is_named_and_fails_nothing(
+    tmp_path: Path, claude: dict[str, str]
+) -> None:
+    """Where the transcript was stands something that is not ours: it stays, the report says so."""
+    execution = tmp_path / "execution"
+    hank = write_hank(tmp_path / "hank", *claude_codons())
+    async with (
+        running_server(hank, None, execution, env=claude) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await after_both(server, client)
+        transcript = transcript_of(claude)
+        transcript.unlink()
+        transcript.symlink_to(tmp_path / "elsewhere")
+        report = await rolled_back(client, to_end_of("one", rewind_memory=True))
+
+    assert [(kept.path, kept.reason) for kept in report.skipped] == [(str(transcript), "not-ours")]
+    assert tree(execution / "agentRoot") == {"one.txt": b"one"}
+    assert transcript.is_symlink()
+    assert not (tmp_path / "elsewhere").exists()
+
+
+async def test_an_epoch_that_is_lost_is_named_and_nothing_is_forgotten(tmp_path: Path) -> None:
+    """Without its ref the memory stays as it is, and the rollback of the files is done."""
+    execution = tmp_path / "execution"
+    async with (
+        running_server(write_hank(tmp_path / "hank", *REMEMBERING), None, execution) as server,
+        server.client() as client,
+    ):
+        await idle(client)
+        await client.create_checkpoint("keeps the memory of now")
+        before = memory(execution)
+        GitWitness(execution).run("update-ref", "-d", MEMORY)
+        report = await rolled_back(client, to_end_of("one", rewind_memory=True))
+        assert [(kept.path, kept.reason) for kept in report.skipped] == [(MEMORY, "memory-lost")]
+        assert memory(execution) == before
+        assert tree(execution / "agentRoot") == {"a.txt": b"one"}

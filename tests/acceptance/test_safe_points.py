@@ -1,0 +1,199 @@
+"""Checkpoints taken unasked, on a real server: before a tool, after it, and each of them off."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hankweave_protocol.events import RigSetupCompleted
+from hankweave_protocol.records import CheckpointRecord
+from hankweave_protocol.state import CompletedCodon
+from support.git_facts import GitWitness
+from support.running_server import appears, command, environment, running_server, state, tree
+from support.scripted_hank import codon, waits_for, write_hank, writes
+from support.watching import idle, started, told
+
+RIG = [{"type": "command", "command": {"run": "echo rig > rig.txt"}}]
+
+
+def asking(name: str, *steps: Any, **fields: Any) -> dict[str, Any]:
+    """A codon whose agent asks leave before each tool that changes files."""
+    script = json.dumps({"steps": list(steps), "asks": True})
+    return {**codon(name, **fields), "promptText": script}
+
+
+async def taken(
+    tmp_path: Path, hank: Path, *options: str, **env: str
+) -> tuple[GitWitness, list[CheckpointRecord]]:
+    """Runs a hank to its end; gives its checkpoints, oldest first."""
+    execution = tmp_path / "execution"
+    async with (
+        running_server(hank, None, execution, *options, env=env) as server,
+        server.client() as client,
+    ):
+        await idle(client)
+        page = await client.list_checkpoints()
+
+    GitWitness(execution).assert_sound()
+    return GitWitness(execution), sorted(page.checkpoints, key=lambda each: each.timestamp)
+
+
+# --- before a tool --------------------------------------------------------------------------------
+
+
+async def test_before_a_tool_what_there_is_is_saved_and_what_it_does_is_not(tmp_path: Path) -> None:
+    """The agent waits for its answer until the checkpoint is there, then it goes on."""
+    hank = write_hank(
+        tmp_path / "hank",
+        asking("one", writes("a.txt", "a"), writes("b.txt", "b"), writes("a.txt", "c")),
+    )
+    git, records = await taken(tmp_path, hank, "--safe-points", "before-tool")
+    found = [(each.kind, each.label, git.files(each.sha)) for each in records]
+    assert found == [
+        ("initial", None, {}),
+        ("tool", "before Write", {"a.txt": b"a"}),
+        ("tool", "before Write", {"a.txt": b"a", "b.txt": b"b"}),
+        ("completed", None, {"a.txt": b"c", "b.txt": b"b"}),
+    ]
+
+
+async def test_before_a_tool_nothing_is_taken_that_there_is_already(tmp_path: Path) -> None:
+    """Where each tool's change has its checkpoint, the question before the next adds none."""
+    hank = write_hank(tmp_path / "hank", asking("one", writes("a.txt", "a"), writes("b.txt", "b")))
+    _, records = await taken(tmp_path, hank)
+    assert [(each.kind, each.label) for each in records] == [
+        ("initial", None),
+        ("tool", None),
+        ("tool", None),
+        ("completed", None),
+    ]
+
+
+async def test_what_a_person_did_meanwhile_is_saved_before_a_tool_can_overwrite_it(
+    tmp_path: Path,
+) -> None:
+    """An edit between two tool calls is in the checkpoint that precedes the second."""
+    gate, execution = tmp_path / "gate", tmp_path / "execution"
+    hank = write_hank(
+        tmp_path / "hank",
+        asking("one", writes("a.txt", "agent"), waits_for(gate), writes("a.txt", "agent again")),
+    )
+    async with (
+        running_server(hank, None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await started(client, "one")
+        await appears(execution / "agentRoot" / "a.txt")
+        while not any(r.kind == "tool" for r in (await client.list_checkpoints()).checkpoints):
+            pass  # Each round waits for the server's answer.
+
+        (execution / "agentRoot" / "a.txt").write_text("a person's")
+        gate.touch()
+        await idle(client)
+        page = await client.list_checkpoints()
+
+    (before,) = [record for record in page.checkpoints if record.label == "before Write"]
+    assert GitWitness(execution).files(before.sha) == {"a.txt": b"a person's"}
+    assert tree(execution / "agentRoot") == {"a.txt": b"agent again"}
+
+
+async def test_a_tool_that_only_reads_needs_no_checkpoint(tmp_path: Path) -> None:
+    """The agent asks to read, is answered at once, and nothing is saved."""
+    hank = write_hank(
+        tmp_path / "hank",
+        asking("one", writes("a.txt", "a"), {"ask": {"tool": "Read"}}, {"ask": {"tool": "Edit"}}),
+    )
+    _, records = await taken(tmp_path, hank, "--safe-points", "before-tool")
+    assert [each.label for each in records if each.kind == "tool"] == ["before Edit"]
+
+
+# --- on and off -----------------------------------------------------------------------------------
+
+EVERY_POINT = asking("one", writes("a.txt", "a"), {"ask": {"tool": "Edit"}}, rigSetup=RIG)
+"""Where rig and tool save nothing, each question finds something to save."""
+
+
+@pytest.mark.parametrize(
+    ("points", "expected"),
+    [
+        ("all", ["rig-setup", "tool"]),
+        ("none", []),
+        ("rig-setup", ["rig-setup"]),
+        ("tool", ["tool"]),
+        ("before-tool", ["tool:before Write", "tool:before Edit"]),
+        ("turn", ["turn"]),
+        ("rig-setup, tool", ["rig-setup", "tool"]),
+    ],
+)
+@pytest.mark.parametrize("how", ["option", "environment"])
+async def test_each_safe_point_is_on_or_off_by_setting(
+    tmp_path: Path, points: str, expected: list[str], how: str
+) -> None:
+    """The command line or HANKWEAVE_RUNTIME_SAFE_POINTS names those that are on."""
+    hank = write_hank(tmp_path / "hank", EVERY_POINT)
+    options = ("--safe-points", points) if how == "option" else ()
+    env = {"HANKWEAVE_RUNTIME_SAFE_POINTS": points} if how == "environment" else {}
+    git, records = await taken(tmp_path, hank, *options, **env)
+    unasked = [each for each in records if each.kind in ("rig-setup", "tool", "turn")]
+    named = [each.kind if each.label is None else f"{each.kind}:{each.label}" for each in unasked]
+    assert named == expected
+    (end,) = [each for each in records if each.kind == "completed"]
+    assert git.files(end.sha) == {"a.txt": b"a", "rig.txt": b"rig\n"}
+    (told_of_rig,) = told(git.execution, RigSetupCompleted)
+    assert told_of_rig.created_checkpoint == ("rig-setup" in expected)
+    done = state(git.execution).runs[0].codons[-1]
+    assert isinstance(done, CompletedCodon)
+    assert (done.rig_setup_checkpoint is not None) == ("rig-setup" in expected)
+
+
+@pytest.mark.parametrize("how", ["option", "environment"])
+@pytest.mark.parametrize("text", ["tools", "", "rig-setup,", "all,tool", "none,none,x"])
+def test_a_safe_point_that_there_is_not_is_refused(tmp_path: Path, text: str, how: str) -> None:
+    """Exit code 2 and a sentence with the names there are; no execution is begun."""
+    hank = write_hank(tmp_path / "hank", codon("one"))
+    options = ("--safe-points", text) if how == "option" else ()
+    env = {"HANKWEAVE_RUNTIME_SAFE_POINTS": text} if how == "environment" else {}
+    if how == "environment" and not text:
+        pytest.skip("an empty variable is none")
+
+    done = subprocess.run(
+        command("run", str(hank), "--execution", str(tmp_path / "execution"), *options),
+        env=environment(**env),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "is no safe point" in done.stderr
+    assert "before-tool" in done.stderr
+    assert not (tmp_path / "execution").exists()
+
+
+async def test_a_checkpoint_of_nothing_new_makes_no_new_tree(tmp_path: Path) -> None:
+    """Asked for twice with nothing between: two commits, one tree, and not one object more."""
+    execution = tmp_path / "execution"
+    hank = write_hank(tmp_path / "hank", codon("one", writes("d/a.txt", "a")))
+    async with running_server(hank, None, execution) as server, server.client() as client:
+        await idle(client)
+        first = await client.create_checkpoint()
+        before = _objects(execution)
+        second = await client.create_checkpoint()
+
+    git = GitWitness(execution)
+    assert git.run("rev-parse", f"{first.sha}^{{tree}}") == git.run(
+        "rev-parse", f"{second.sha}^{{tree}}"
+    )
+    assert _objects(execution) - before == {second.sha}
+
+
+def _objects(execution: Path) -> set[str]:
+    return set(
+        GitWitness(execution)
+        .run("cat-file", "--batch-all-objects", "--batch-check=%(objectname)")
+        .split()
+    )

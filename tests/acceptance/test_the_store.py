@@ -1,0 +1,502 @@
+"""The store over a real socket: what is pruned, what never is, and what a crash leaves."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from hankweave_client.client import Client, connect
+from hankweave_client.discovery import discover
+from hankweave_client.errors import CommandRefused
+from hankweave_protocol import codec
+from hankweave_protocol.commands import CheckpointPin, StoreFsck, StoreGc
+from hankweave_protocol.errors import ErrorCode
+from hankweave_protocol.events import (
+    CheckpointPinned,
+    CheckpointPruned,
+    StateRecovered,
+    StoreConsolidated,
+)
+from hankweave_protocol.ids import Sha
+from hankweave_protocol.records import PruneIntent
+from support.abandoned import HANK, DeadEnd, dead_end
+from support.git_facts import GitWitness
+from support.running_server import RunningServer, appears, journal, running_server
+from support.scripted_hank import write_hank
+from support.watching import idle, told
+
+
+async def all_can_be_restored(client: Client, shas: frozenset[Sha]) -> None:
+    """Each of them is whole, and a rollback to it would be done."""
+    report = await client.check_store()
+    assert (report.damages, report.missing) == ((), ())
+    for sha in shas:
+        assert (await client.preview_rollback(checkpoint_sha=sha)).target.checkpoint_sha == sha
+
+
+# --- gc -------------------------------------------------------------------------------------------
+
+
+async def test_a_gc_lets_go_of_dead_ends_and_of_nothing_else(tmp_path: Path) -> None:
+    """The thread, completed work and the newest safety stand and restore; the rest is told."""
+    async with dead_end(tmp_path) as past:
+        before = await past.client.status()
+        report = await past.client.collect_garbage(max_count=0)
+        assert {record.sha for record in report.pruned} == past.may_go
+        assert await past.known() == past.standing
+        reasons = {kept.sha: kept.reason for kept in report.kept_because}
+        assert reasons.keys() == past.standing
+        assert reasons[past.new_safety] == "undo"
+        assert set(reasons.values()) <= {"completed", "thread", "undo", "ancestor"}
+        assert report.bytes_after <= report.bytes_before == before.store_bytes
+        (event,) = told(past.server.execution, CheckpointPruned)
+        assert set(event.checkpoints) == past.may_go
+        assert not event.recovered
+        assert not (past.server.execution / ".hankweave" / "prune.intent").exists()
+        await all_can_be_restored(past.client, past.standing)
+        git = GitWitness(past.server.execution)
+        git.assert_sound()
+        assert not past.may_go & set(git.run("rev-list", "--all", "HEAD").split())
+
+
+async def test_a_dry_run_says_the_same_and_touches_nothing(tmp_path: Path) -> None:
+    """What it names is what a gc then prunes; until then no byte and no event has come of it."""
+    async with dead_end(tmp_path) as past:
+        status = await past.client.status()
+        files = _files_of(past.server.execution)
+        dry = await past.client.collect_garbage(dry_run=True, max_age_seconds=0)
+        assert (dry.dry_run, dry.consolidated) == (True, None)
+        assert (await past.client.status()).last_event_seq == status.last_event_seq
+        assert _files_of(past.server.execution) == files
+        assert await past.known() == past.standing | past.may_go
+        done = await past.client.collect_garbage(max_age_seconds=0)
+        assert (done.pruned, done.kept_because) == (dry.pruned, dry.kept_because)
+
+
+def _files_of(execution: Path) -> dict[Path, int]:
+    """When each file but logs and the lock with its heartbeat was last written."""
+    files = (path for path in execution.rglob("*") if path.is_file())
+    moving = {"logs", ".hankweave"}
+    return {path: path.stat().st_mtime_ns for path in files if path.parent.name not in moving}
+
+
+async def test_a_second_gc_has_nothing_to_do(tmp_path: Path) -> None:
+    """It prunes nothing, packs nothing, and tells nothing."""
+    async with dead_end(tmp_path) as past:
+        await past.client.collect_garbage(max_count=0)
+        seq = (await past.client.status()).last_event_seq
+        again = await past.client.collect_garbage(max_count=0)
+        assert again.pruned == ()
+        assert again.consolidated is not None
+        assert again.consolidated.finished
+        assert again.consolidated.packs_before == again.consolidated.packs_after
+        assert again.bytes_before == again.bytes_after
+        assert (await past.client.status()).last_event_seq == seq
+
+
+async def test_without_a_limit_nothing_is_pruned(tmp_path: Path) -> None:
+    """It only packs; all checkpoints are within limits that are not there."""
+    async with dead_end(tmp_path) as past:
+        assert (await past.client.collect_garbage()).pruned == ()
+        assert await past.known() == past.standing | past.may_go
+
+
+async def test_only_the_kinds_that_are_named_may_go(tmp_path: Path) -> None:
+    """Safety checkpoints go, manual ones stay because of their kind."""
+    async with dead_end(tmp_path) as past:
+        report = await past.client.collect_garbage(max_count=0, kinds=("safety",))
+        assert {record.sha for record in report.pruned} == {past.old_safety}
+        reasons = {kept.sha: kept.reason for kept in report.kept_because}
+        assert {reasons[sha] for sha in past.manual} == {"kind"}
+
+
+async def test_a_rollback_to_what_was_pruned_is_refused(tmp_path: Path) -> None:
+    """CHECKPOINT_NOT_FOUND, and no file moves."""
+    async with dead_end(tmp_path) as past:
+        await past.client.collect_garbage(max_count=0)
+        with pytest.raises(CommandRefused) as refused:
+            await past.client.roll_back_to_checkpoint(past.manual[0])
+
+        assert refused.value.code == ErrorCode.CHECKPOINT_NOT_FOUND
+
+
+@pytest.mark.parametrize("gc_first", [True, False])
+async def test_a_rollback_and_a_gc_at_once_never_meet_half_way(
+    tmp_path: Path, gc_first: bool
+) -> None:
+    """Either the target stands and is restored, or it is gone and the rollback refused."""
+    async with dead_end(tmp_path, manual=20) as past, past.server.client() as other:
+        target, outcome = past.manual[10], []
+
+        async def roll_back() -> None:
+            try:
+                await other.roll_back_to_checkpoint(target)
+                outcome.append("restored")
+            except CommandRefused as refused:
+                outcome.append(refused.code)
+
+        async def collect() -> None:
+            with contextlib.suppress(CommandRefused):
+                await past.client.collect_garbage(max_count=0)
+
+        async with anyio.create_task_group() as tasks:
+            for work in (collect, roll_back) if gc_first else (roll_back, collect):
+                tasks.start_soon(work)
+
+        stands = target in await past.known()
+        assert outcome == ["restored" if stands else ErrorCode.CHECKPOINT_NOT_FOUND]
+        written = (past.server.execution / "agentRoot" / "by-hand-10.txt").exists()
+        assert written == stands
+        await all_can_be_restored(past.client, await past.known())
+
+
+async def test_a_gc_whose_client_left_is_told_all_the_same(tmp_path: Path) -> None:
+    """The connection is cut in the middle: what was pruned is in the journal, no intent is left."""
+    async with dead_end(tmp_path, manual=60) as past:
+        intent = past.server.execution / ".hankweave" / "prune.intent"
+        async with anyio.create_task_group() as tasks:
+            async with past.server.client() as leaving:
+                tasks.start_soon(_let_it_begin, leaving)
+                await appears(intent)
+
+            event = await past.client.until(CheckpointPruned, timeout=30)
+            tasks.cancel_scope.cancel()
+
+        assert isinstance(event.data, CheckpointPruned)
+        gone = set(event.data.checkpoints)
+        assert gone == (past.standing | past.may_go) - await past.known()
+        await past.client.collect_garbage(max_count=0)
+        assert not intent.exists()
+        assert await past.known() == past.standing
+
+
+# --- pins -----------------------------------------------------------------------------------------
+
+
+async def test_what_is_pinned_survives_a_gc_and_a_restart(tmp_path: Path) -> None:
+    """With all that it descends from; the pin and its name are in the list of the next server."""
+    async with dead_end(tmp_path) as past:
+        pinned = past.manual[1]
+        record = await past.client.pin_checkpoint(pinned[:10], "the good one")
+        assert (record.sha, record.pinned, record.name) == (pinned, True, "the good one")
+        report = await past.client.collect_garbage(max_count=0)
+        assert {each.sha for each in report.pruned} == {past.old_safety}
+        reasons = {kept.sha: kept.reason for kept in report.kept_because}
+        assert (reasons[pinned], reasons[past.manual[0]]) == ("pinned", "ancestor")
+        await past.server.stop()
+
+    execution = tmp_path / "execution"
+    (event,) = told(execution, CheckpointPinned)
+    assert (event.checkpoint_sha, event.pinned, event.name) == (pinned, True, "the good one")
+    hank = tmp_path / "hank" / "hank.json"
+    async with (
+        running_server(hank, None, execution, "--no-autostart") as server,
+        server.client() as client,
+    ):
+        listed = {each.sha: each for each in (await client.list_checkpoints()).checkpoints}
+        assert (listed[pinned].pinned, listed[pinned].name) == (True, "the good one")
+        assert (await client.pin_checkpoint(pinned, pinned=False)).name is None
+        report = await client.collect_garbage(max_count=0)
+        assert {each.sha for each in report.pruned} == set(past.manual)
+
+
+async def test_pinning_twice_tells_once(tmp_path: Path) -> None:
+    """The same pin again changes nothing; another name does."""
+    async with dead_end(tmp_path) as past:
+        for name in ("a", "a", "b"):
+            await past.client.pin_checkpoint(past.manual[0], name)
+
+        await past.client.pin_checkpoint(past.manual[1], pinned=False)
+        names = [event.name for event in told(past.server.execution, CheckpointPinned)]
+        assert names == ["a", "b"]
+
+
+# --- bad input ------------------------------------------------------------------------------------
+
+
+def pin(sha: str, **fields: Any) -> CheckpointPin:
+    return CheckpointPin(checkpoint_sha=sha, pinned=True, **fields)
+
+
+REFUSALS: list[tuple[Callable[[DeadEnd], Any], ErrorCode, str]] = [
+    (lambda p: pin("0123456789"), ErrorCode.CHECKPOINT_NOT_FOUND, "$.data.checkpointSha"),
+    (lambda p: pin("../../refs"), ErrorCode.CHECKPOINT_NOT_FOUND, "$.data.checkpointSha"),
+    (lambda p: pin(""), ErrorCode.CHECKPOINT_NOT_FOUND, "$.data.checkpointSha"),
+    (
+        lambda p: pin(GitWitness(p.server.execution).run("rev-parse", "HEAD^{tree}").strip()),
+        ErrorCode.CHECKPOINT_NOT_FOUND,
+        "$.data.checkpointSha",
+    ),
+    (lambda p: pin(p.manual[0], name=""), ErrorCode.INVALID_COMMAND, "$.data.name"),
+    (lambda p: pin(p.manual[0], name="   "), ErrorCode.INVALID_COMMAND, "$.data.name"),
+    (lambda p: pin(p.manual[0], name="x" * 201), ErrorCode.INVALID_COMMAND, "$.data.name"),
+    (lambda p: pin(p.manual[0], name="a\nb"), ErrorCode.INVALID_COMMAND, "$.data.name"),
+    (
+        lambda p: pin(p.manual[0], expected_run_id="another"),
+        ErrorCode.STALE_RUN,
+        "$.data.expectedRunId",
+    ),
+    (lambda p: StoreGc(max_count=-1), ErrorCode.INVALID_COMMAND, "$.data.maxCount"),
+    (lambda p: StoreGc(max_bytes=-1), ErrorCode.INVALID_COMMAND, "$.data.maxBytes"),
+    (lambda p: StoreGc(max_age_seconds=-1), ErrorCode.INVALID_COMMAND, "$.data.maxAgeSeconds"),
+    (lambda p: StoreGc(max_age_seconds=10**12), ErrorCode.INVALID_COMMAND, "$.data.maxAgeSeconds"),
+    (
+        lambda p: StoreGc(max_count=0, kinds=("safety", "blue")),  # type: ignore[arg-type]
+        ErrorCode.INVALID_COMMAND,
+        "$.data.kinds[1]",
+    ),
+    (
+        lambda p: StoreGc(max_count=0, kinds=("completed",)),
+        ErrorCode.INVALID_COMMAND,
+        "$.data.kinds[0]",
+    ),
+    (lambda p: StoreGc(kinds=("safety",)), ErrorCode.INVALID_COMMAND, "$.data.kinds"),
+    (
+        lambda p: StoreGc(max_count=0, expected_run_id="another"),  # type: ignore[arg-type]
+        ErrorCode.STALE_RUN,
+        "$.data.expectedRunId",
+    ),
+]
+
+
+async def test_bad_input_is_refused_and_touches_nothing(tmp_path: Path) -> None:
+    """Each has its code and its path; no event, no ref and no checkpoint has changed."""
+    async with dead_end(tmp_path) as past:
+        status, known = await past.client.status(), await past.known()
+        refs = GitWitness(past.server.execution).run("show-ref")
+        for make, code, path in REFUSALS:
+            with pytest.raises(CommandRefused) as refused:
+                await past.client.send(make(past))
+
+            assert (refused.value.code, refused.value.path) == (code, path), make(past)
+
+        assert await past.known() == known
+        assert (await past.client.status()).last_event_seq == status.last_event_seq
+        assert GitWitness(past.server.execution).run("show-ref") == refs
+
+
+async def test_an_ambiguous_beginning_is_refused_and_all_matches_are_named(tmp_path: Path) -> None:
+    """Four digits that two checkpoints share: AMBIGUOUS_CHECKPOINT, and the hint lists both."""
+    async with dead_end(tmp_path) as past:
+        shas: dict[str, Sha] = {}
+        twins: tuple[Sha, Sha] | None = None
+        for number in range(3_000):
+            made = (await past.client.create_checkpoint(f"{number}")).sha
+            if made[:4] in shas:
+                twins = (shas[made[:4]], made)
+                break
+
+            shas[made[:4]] = made
+
+        assert twins is not None
+        with pytest.raises(CommandRefused) as refused:
+            await past.client.pin_checkpoint(twins[0][:4])
+
+        assert refused.value.code == ErrorCode.AMBIGUOUS_CHECKPOINT
+        assert all(sha[:12] in (refused.value.hint or "") for sha in twins)
+
+
+async def test_a_viewer_may_neither_pin_nor_prune_nor_have_the_store_read(tmp_path: Path) -> None:
+    """INSUFFICIENT_PERMISSIONS for all three, with the viewer's token."""
+    async with dead_end(tmp_path) as past:
+        address = discover(past.server.execution)
+        token = (past.server.execution / ".hankweave" / "server.viewer-token").read_text().strip()
+        async with connect(address.url, token=token, mode="readonly") as viewer:
+            for command in (pin(past.manual[0]), StoreGc(max_count=0), StoreFsck()):
+                with pytest.raises(CommandRefused) as refused:
+                    await viewer.send(command)
+
+                assert refused.value.code == ErrorCode.INSUFFICIENT_PERMISSIONS
+
+        assert await past.known() == past.standing | past.may_go
+
+
+# --- fsck and size --------------------------------------------------------------------------------
+
+
+async def test_fsck_names_what_is_damaged_with_every_checkpoint_that_it_hits(
+    tmp_path: Path,
+) -> None:
+    """A blob that rots is named with its path, once for each checkpoint that has it.
+
+    A rollback to those is refused; a gc that prunes them takes the damage with it.
+    """
+    async with dead_end(tmp_path) as past:
+        report = await past.client.check_store()
+        assert report.checked == len(past.standing | past.may_go)
+        assert (report.damages, report.missing) == ((), ())
+        git = GitWitness(past.server.execution)
+        blob = git.run("rev-parse", f"{past.manual[0]}:by-hand-0.txt").strip()
+        _let_rot(past.server.execution, blob)
+        report = await past.client.check_store()
+        hit = {each.checkpoint: each.damages for each in report.damages}
+        assert hit.keys() == {*past.manual, past.old_safety}
+        assert {(d.sha, d.kind, d.path) for each in hit.values() for d in each} == {
+            (blob, "blob", "by-hand-0.txt")
+        }
+        with pytest.raises(CommandRefused) as refused:
+            await past.client.roll_back_to_checkpoint(past.manual[0])
+
+        assert refused.value.code == ErrorCode.CHECKPOINT_DAMAGED
+        await past.client.collect_garbage(max_count=0)
+        await all_can_be_restored(past.client, past.standing)
+
+
+def _let_rot(execution: Path, blob: str) -> None:
+    """Unpacks the store, and damages one object of it."""
+    objects = execution / ".hankweave/checkpoints/.hankweavecheckpoints/objects"
+    for pack in list((objects / "pack").glob("*.pack")):
+        aside = pack.rename(execution / pack.name)
+        pack.with_suffix(".idx").unlink()
+        with aside.open("rb") as stream:
+            GitWitness(execution).run("unpack-objects", "-q", stdin=stream)
+
+        aside.unlink()
+
+    loose = objects / blob[:2] / blob[2:]
+    loose.chmod(0o600)
+    loose.write_bytes(b"rotten")
+
+
+async def test_fsck_names_what_is_missing(tmp_path: Path) -> None:
+    """A checkpoint that somebody's git lost, and that nobody pruned, is missing."""
+    async with dead_end(tmp_path) as past:
+        await past.server.stop()
+
+    git = GitWitness(tmp_path / "execution")
+    git.run("update-ref", "-d", _branch_of(git, past.old_safety))
+    git.run("repack", "-a", "-d")
+    git.run("prune", "--expire=now")
+    hank = tmp_path / "hank" / "hank.json"
+    async with (
+        running_server(hank, None, tmp_path / "execution", "--no-autostart") as server,
+        server.client() as client,
+    ):
+        report = await client.check_store()
+        assert set(report.missing) >= past.may_go
+        assert report.damages == ()
+
+
+def _branch_of(git: GitWitness, sha: Sha) -> str:
+    """The run's branch that ends in a commit."""
+    return git.run("for-each-ref", "--points-at", sha, "--format=%(refname)", "refs/heads").strip()
+
+
+async def test_status_says_how_large_the_store_is(tmp_path: Path) -> None:
+    """Bytes, packs and loose objects are those that lie on the disk."""
+    async with dead_end(tmp_path) as past:
+        status = await past.client.status()
+        objects = past.server.execution / ".hankweave/checkpoints/.hankweavecheckpoints/objects"
+        assert status.store_packs == len(list(objects.glob("pack/*.pack")))
+        assert status.store_loose_objects == len(list(objects.glob("??/*")))
+        assert status.store_bytes > 0
+
+
+async def test_what_piles_up_is_packed_in_the_background(tmp_path: Path) -> None:
+    """After many checkpoints the server packs them by itself, and says so; all still restore."""
+    hank, execution = write_hank(tmp_path / "hank", *HANK), tmp_path / "execution"
+    async with (
+        running_server(hank, None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await idle(client)
+        shas = set()
+        for number in range(40):
+            (execution / "agentRoot" / "a.txt").write_text(f"{number}\n" * 50)
+            shas.add((await client.create_checkpoint()).sha)
+
+        event = await client.until(StoreConsolidated, timeout=30)
+        assert isinstance(event.data, StoreConsolidated)
+        assert event.data.packs_after < event.data.packs_before
+        assert event.data.bytes_after < event.data.bytes_before
+        await all_can_be_restored(client, frozenset(shas))
+        GitWitness(execution).assert_sound()
+
+
+# --- crashes --------------------------------------------------------------------------------------
+
+
+async def test_killed_in_the_middle_of_a_gc_all_that_is_kept_restores(tmp_path: Path) -> None:
+    """kill -9 once the intent is durable: the next start tells what is gone; all else stands."""
+    async with dead_end(tmp_path, manual=150) as past:
+        intent = past.server.execution / ".hankweave" / "prune.intent"
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_let_it_begin, past.client)
+            await appears(intent)
+            past.server.kill()
+            await past.server.ended()
+            tasks.cancel_scope.cancel()
+
+    execution = tmp_path / "execution"
+    async with (
+        running_server(
+            tmp_path / "hank" / "hank.json", None, execution, "--no-autostart"
+        ) as server,
+        server.client() as client,
+    ):
+        assert not intent.exists()
+        known = await _known(client)
+        gone = {sha for event in told(execution, CheckpointPruned) for sha in event.checkpoints}
+        assert past.standing <= known
+        assert known | gone == past.standing | past.may_go
+        assert not known & gone
+        await all_can_be_restored(client, past.standing)
+        await client.collect_garbage(max_count=0)
+        assert await _known(client) == past.standing
+        await all_can_be_restored(client, past.standing)
+        GitWitness(execution).assert_sound()
+
+
+async def _let_it_begin(client: Client) -> None:
+    with contextlib.suppress(ConnectionError, CommandRefused):
+        await client.collect_garbage(max_count=0)
+
+
+async def _known(client: Client) -> frozenset[Sha]:
+    return frozenset(each.sha for each in (await client.list_checkpoints()).checkpoints)
+
+
+async def _started_again(tmp_path: Path, server: RunningServer, past: DeadEnd) -> None:
+    execution = server.execution
+    async with server.client() as client:
+        assert await _known(client) == past.standing
+        report = await client.check_store()
+        assert (report.damages, report.missing) == ((), ())
+
+    assert not (execution / ".hankweave" / "prune.intent").exists()
+
+
+@pytest.mark.parametrize("told_before", [False, True])
+async def test_a_pruning_that_nobody_told_of_is_told_at_the_next_start(
+    tmp_path: Path, told_before: bool
+) -> None:
+    """Branches moved, server dead: `recovered: true`, once; and the state misses nothing."""
+    async with dead_end(tmp_path) as past:
+        if told_before:
+            await past.client.collect_garbage(max_count=0)
+
+        await past.server.stop()
+
+    execution = tmp_path / "execution"
+    if not told_before:
+        git = GitWitness(execution)
+        git.run("update-ref", _branch_of(git, past.old_safety), f"{past.manual[0]}^")
+
+    intent = PruneIntent(checkpoints=tuple(past.may_go), started_at="2025-01-04T12:00:00.000Z")
+    (execution / ".hankweave" / "prune.intent").write_bytes(codec.encode(intent))
+    since = journal(execution)[-1].seq
+    for _ in range(2):
+        hank = tmp_path / "hank" / "hank.json"
+        async with running_server(hank, None, execution, "--no-autostart") as server:
+            await _started_again(tmp_path, server, past)
+            await server.stop()
+
+    events = told(execution, CheckpointPruned, since)
+    assert [set(event.checkpoints) for event in events] == ([] if told_before else [past.may_go])
+    assert all(event.recovered for event in events)
+    assert told(execution, StateRecovered, since) == []

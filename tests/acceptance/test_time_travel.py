@@ -1,0 +1,533 @@
+"""Going back and forth on a real server: undo, redo, paths, people's edits, live agents."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hankweave_client.client import Client
+from hankweave_client.errors import CommandRefused
+from hankweave_protocol.codec import decode_transition
+from hankweave_protocol.commands import (
+    CheckpointCreate,
+    CodonNext,
+    CommandData,
+    ListCheckpoints,
+    RollbackPreview,
+    RollbackRedo,
+    RollbackToCheckpoint,
+    RollbackToCodon,
+    RollbackUndo,
+)
+from hankweave_protocol.errors import ErrorCode
+from hankweave_protocol.events import (
+    CheckpointRollback,
+    Event,
+    RollbackCompleted,
+    RollbackTold,
+    StateTransition,
+    WorkspaceInvalidated,
+)
+from hankweave_protocol.ids import CodonId
+from hankweave_protocol.records import RollbackReport
+from hankweave_protocol.replies import CheckpointPage
+from hankweave_protocol.transitions import CheckpointCreated
+from hankweave_server.domain.history import thread
+from hankweave_server.domain.replay import fold
+from support.git_facts import GitWitness
+from support.running_server import journal, running_server, state, tree
+from support.scripted_hank import codon, waits_for, write_hank, writes
+from support.watching import DEADLINE, idle, started, told
+
+THREE = (
+    codon("one", writes("a.txt", "one")),
+    codon("two", writes("a.txt", "two"), writes("d/b.txt", "two")),
+    codon("three", writes("c.txt", "three")),
+)
+
+
+def to_end_of(name: str, **fields: Any) -> RollbackToCodon:
+    return RollbackToCodon(codon_id=CodonId(name), checkpoint_type="end", **fields)
+
+
+def on_thread(execution: Path) -> list[str]:
+    return [entry.codon.codon_id for entry in thread(state(execution))]
+
+
+async def rolled_back(client: Client, command: CommandData) -> RollbackReport:
+    return await client.ask(command, RollbackReport)
+
+
+def paths(files: tuple[Any, ...]) -> set[str]:
+    return {file.path for file in files}
+
+
+def holds_together(execution: Path) -> None:
+    """The state is the fold of the journal, and git finds no fault."""
+    folded, saved = fold(journal(execution)), state(execution)
+    assert (folded.undo, folded.redo, folded.edits) == (saved.undo, saved.redo, saved.edits)
+    GitWitness(execution).run("fsck", "--strict")
+
+
+# --- undo and redo --------------------------------------------------------------------------------
+
+
+async def test_an_undo_brings_back_files_and_place_and_a_redo_goes_forward_again(tmp_path):
+    """Rollback, undo, redo: work tree and thread are each time what they were, to the byte."""
+    execution = tmp_path / "execution"
+    async with (
+        running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
+        server.client() as client,
+    ):
+        await idle(client)
+        (execution / "agentRoot" / "mine.txt").write_text("a person's, unsaved")
+        before, on = tree(execution / "agentRoot"), on_thread(execution)
+        await rolled_back(client, to_end_of("one"))
+        back = tree(execution / "agentRoot")
+        assert (back, on_thread(execution)) == ({"a.txt": b"one"}, ["one"])
+
+        report = await rolled_back(client, RollbackUndo())
+        assert tree(execution / "agentRoot") == before
+        assert on_thread(execution) == on
+        assert paths(report.added) >= {"c.txt", "d/b.txt"}
+
+        await rolled_back(client, RollbackRedo())
+        assert tree(execution / "agentRoot") == back
+        assert on_thread(execution) == ["one"]
+        await client.send(CodonNext())
+        await idle(client, "all-codons-completed")
+
+    assert [done.direction for done in told(execution, RollbackCompleted)] == [
+        "back",
+        "undo",
+        "redo",
+    ]
+    assert tree(execution / "agentRoot")["c.txt"] == b"three"
+    holds_together(execution)
+
+
+async def test_undo_and_redo_outlive_the_server(tmp_path):
+    """What can be undone is in the state: another server undoes it, and a third redoes it."""
+    execution = tmp_path / "execution"
+    hank = write_hank(tmp_path / "hank", *THREE)
+    async with running_server(hank, None, execution) as server, server.client() as client:
+        await idle(client)
+        before = tree(execution / "agentRoot")
+        await rolled_back(client, to_end_of("one"))
+        back = tree(execution / "agentRoot")
+        server.kill()
+
+    for command, expected in ((RollbackUndo(), before), (RollbackRedo(), back)):
+        async with (
+            running_server(hank, None, execution, "--no-autostart") as server,
+            server.client() as client,
+        ):
+            await rolled_back(client, command)
+            assert tree(execution / "agentRoot") == expected
+
+    holds_together(execution)
+
+
+async def test_several_rollbacks_are_undone_one_by_one(tmp_path):
+    """The newest first; where nothing is left to undo or redo, that is refused."""
+    execution = tmp_path / "execution"
+    async with (
+        running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
+        server.client() as client,
+    ):
+        await idle(client)
+        for command in (RollbackUndo(), RollbackRedo(), RollbackPreview(direction="undo")):
+            with pytest.raises(CommandRefused) as nothing:
+                await client.send(command)
+
+            assert nothing.value.code == ErrorCode.NOTHING_TO_UNDO
+
+        seen = [tree(execution / "agentRoot")]
+        for name in ("two", "one"):
+            await rolled_back(client, to_end_of(name))
+            seen.append(tree(execution / "agentRoot"))
+
+        for expected in (seen[1], seen[0]):
+            await rolled_back(client, RollbackUndo())
+            assert tree(execution / "agentRoot") == expected
+
+        with pytest.raises(CommandRefused):
+            await client.send(RollbackUndo())
+
+        for expected in (seen[1], seen[2]):
+            await rolled_back(client, RollbackRedo())
+            assert tree(execution / "agentRoot") == expected
+
+    holds_together(execution)
+
+
+# --- some paths only ------------------------------------------------------------------------------
+
+
+async def test_a_rollback_of_paths_moves_these_and_nothing_else(tmp_path):
+    """One file and one folder go back; the rest, the run and the branch stay; it can be undone."""
+    execution = tmp_path / "execution"
+    async with (
+        running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
+        server.client() as client,
+    ):
+        await idle(client)
+        run, head = state(execution).runs[0].run_id, GitWitness(execution).run("rev-parse", "HEAD")
+        before = tree(execution / "agentRoot")
+        report = await rolled_back(client, to_end_of("one", paths=("a.txt", "d"), reason="try"))
+        after = {"a.txt": b"one", "c.txt": b"three"}
+        assert tree(execution / "agentRoot") == after
+        assert (paths(report.updated), paths(report.removed)) == ({"a.txt"}, {"d/b.txt"})
+        assert state(execution).runs[0].run_id == run
+        await rolled_back(client, RollbackUndo())
+        assert tree(execution / "agentRoot") == before
+        await rolled_back(client, RollbackRedo())
+        assert tree(execution / "agentRoot") == after
+        page = await client.ask(ListCheckpoints(kinds=("completed",)), CheckpointPage)
+        assert len(page.checkpoints) == 3
+
+    done = told(execution, CheckpointRollback)
+    assert [(each.direction, each.paths) for each in done] == [
+        ("back", ("a.txt", "d")),
+        ("undo", ("a.txt", "d")),
+        ("redo", ("a.txt", "d")),
+    ]
+    assert done[0].reason == "try"
+    assert done[0].source is not None
+    assert told(execution, RollbackCompleted) == []
+    assert {"a.txt", "d/b.txt"} == set(told(execution, WorkspaceInvalidated)[0].paths)
+    assert GitWitness(execution).run("merge-base", "--is-ancestor", head.strip(), "HEAD") == ""
+    holds_together(execution)
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("nowhere.txt", ErrorCode.INVALID_PATH),
+        ("../outside", ErrorCode.INVALID_PATH),
+        ("/etc/passwd", ErrorCode.INVALID_PATH),
+        (".git/config", ErrorCode.INVALID_PATH),
+        ("d/../a.txt", ErrorCode.INVALID_PATH),
+        ("", ErrorCode.INVALID_COMMAND),
+    ],
+)
+async def test_a_path_that_is_none_is_refused(path, code, tmp_path):
+    """Unknown, outside, or not a path: a code and where it stands, and nothing is touched."""
+    execution = tmp_path / "execution"
+    async with (
+        running_server(write_hank(tmp_path / "hank", THREE[0]), None, execution) as server,
+        server.client() as client,
+    ):
+        await idle(client)
+        before = tree(execution / "agentRoot")
+        with pytest.raises(CommandRefused) as refused:
+            await client.send(to_end_of("one", paths=("a.txt", path)))
+
+        assert refused.value.code == code
+        assert refused.value.path == "$.data.paths[1]"
+        assert tree(execution / "agentRoot") == before
+
+
+# --- people's edits -------------------------------------------------------------------------------
+
+
+async def edited(execution: Path, client: Client) -> None:
+    """Three files of agents, two of which a person changes: one before a checkpoint of theirs."""
+    await idle(client)
+    (execution / "agentRoot" / "a.txt").write_text("a person's")
+    await client.send(CheckpointCreate(label="mine"))
+    (execution / "agentRoot" / "d" / "b.txt").write_text("a person's too")
+
+
+async def test_edits_by_people_are_told_from_the_agents(tmp_path):
+    """Preview and report name them as conflicts, saved or not; the agent's own files are none."""
+    execution = tmp_path / "execution"
+    async with (
+        running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
+        server.client() as client,
+    ):
+        await edited(execution, client)
+        preview = await client.ask(
+            RollbackPreview(codon_id=CodonId("one"), checkpoint_type="end"), RollbackReport
+        )
+        assert paths(preview.conflicts) == {"a.txt", "d/b.txt"}
+        report = await rolled_back(client, to_end_of("one"))
+        assert paths(report.conflicts) == {"a.txt", "d/b.txt"}
+        assert tree(execution / "agentRoot") == {"a.txt": b"one"}
+        assert report.safety is not None
+        kept = GitWitness(execution).run("show", f"{report.safety.checkpoint_sha}:d/b.txt")
+        assert kept == "a person's too"
+        page = await client.ask(ListCheckpoints(kinds=("safety",)), CheckpointPage)
+        assert "holds 2 edits by people" in (page.checkpoints[0].label or "")
+        assert state(execution).edits == {}
+
+        await rolled_back(client, RollbackUndo())
+        assert tree(execution / "agentRoot")["a.txt"] == b"a person's"
+        assert state(execution).edits.keys() == {"a.txt", "d/b.txt"}
+
+    holds_together(execution)
+
+
+async def test_keep_edits_leaves_them_alone(tmp_path):
+    """The agents' files go back, the person's stay as they are, and the report says which."""
+    execution = tmp_path / "execution"
+    async with (
+        running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
+        server.client() as client,
+    ):
+        await edited(execution, client)
+        report = await rolled_back(client, to_end_of("one", keep_edits=True))
+        assert paths(report.kept) == paths(report.conflicts) == {"a.txt", "d/b.txt"}
+        assert paths(report.removed) == {"c.txt"}
+        assert tree(execution / "agentRoot") == {
+            "a.txt": b"a person's",
+            "d/b.txt": b"a person's too",
+        }
+
+    holds_together(execution)
+
+
+async def test_a_file_an_agent_writes_again_is_the_agents(tmp_path):
+    """A person's edit before a codon is noticed, and overtaken when the codon writes the file."""
+    execution = tmp_path / "execution"
+    hank = write_hank(tmp_path / "hank", *THREE)
+    async with (
+        running_server(hank, None, execution, "--no-autostart") as server,
+        server.client() as client,
+    ):
+        await client.send(CodonNext())
+        await idle(client, "codon-completed")
+        (execution / "agentRoot" / "a.txt").write_text("a person's")
+        (execution / "agentRoot" / "e.txt").write_text("a person's")
+        await client.send(CodonNext())
+        await idle(client, "codon-completed")
+        assert state(execution).edits.keys() == {"e.txt"}
+        report = await rolled_back(client, to_end_of("one"))
+        assert paths(report.conflicts) == {"e.txt"}
+
+    holds_together(execution)
+
+
+# --- previews -------------------------------------------------------------------------------------
+
+
+async def test_a_preview_shows_the_lines(tmp_path):
+    """On demand: unified diffs from the files as they are to the files as they would be."""
+    execution = tmp_path / "execution"
+    async with (
+        running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
+        server.client() as client,
+    ):
+        await idle(client)
+        before = tree(execution / "agentRoot")
+        ask = RollbackPreview(codon_id=CodonId("one"), checkpoint_type="end", patch=True)
+        preview = await client.ask(ask, RollbackReport)
+        diffs = {diff.path: diff for diff in preview.diffs}
+        assert diffs.keys() == {"a.txt", "d/b.txt", "c.txt"}
+        assert "-two" in diffs["a.txt"].patch
+        assert "+one" in diffs["a.txt"].patch
+        assert (diffs["c.txt"].status, diffs["c.txt"].removed) == ("deleted", 1)
+        assert tree(execution / "agentRoot") == before
+
+
+NAMES = st.sampled_from(["a.txt", "d/b.txt", "d/e", "f", "g.ign"])
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("write"), NAMES, st.binary(max_size=4)),
+        st.tuples(st.just("delete"), NAMES, st.just(b"")),
+        st.tuples(st.just("checkpoint"), st.just(""), st.just(b"")),
+    ),
+    max_size=8,
+)
+
+
+async def test_a_rollback_does_what_its_preview_said(tmp_path):
+    """Whatever people did since, whichever moment and paths, with and without their edits."""
+    execution = tmp_path / "execution"
+    root = execution / "agentRoot"
+    async with (
+        running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
+        server.client() as client,
+    ):
+        await idle(client)
+        (root / ".gitignore").write_text("*.ign\n")
+
+        async def once(steps: Any, pick: int, chosen: Any, keep: bool) -> None:
+            for kind, name, content in steps:
+                if kind == "checkpoint":
+                    await client.send(CheckpointCreate())
+                elif kind == "write":
+                    (root / name).parent.mkdir(exist_ok=True)
+                    (root / name).write_bytes(content)
+                else:
+                    (root / name).unlink(missing_ok=True)
+
+            page = await client.ask(ListCheckpoints(), CheckpointPage)
+            target = page.checkpoints[pick % len(page.checkpoints)].sha
+            fields: dict[str, Any] = {"paths": chosen, "keep_edits": keep}
+            try:
+                foreseen = await client.ask(
+                    RollbackPreview(checkpoint_sha=target, **fields), RollbackReport
+                )
+            except CommandRefused:
+                with pytest.raises(CommandRefused):
+                    await client.send(RollbackToCheckpoint(checkpoint_sha=target, **fields))
+
+                return
+
+            done = await client.ask(
+                RollbackToCheckpoint(checkpoint_sha=target, **fields), RollbackReport
+            )
+            for part in ("added", "updated", "removed", "kept", "conflicts", "skipped"):
+                assert getattr(done, part) == getattr(foreseen, part), part
+
+        for example in _examples():
+            await once(*example)
+
+    holds_together(execution)
+
+
+def _examples() -> list[Any]:
+    """Forty situations; Hypothesis makes them, the one server lives through them in turn."""
+    found: list[Any] = []
+
+    @settings(
+        max_examples=40,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(
+        STEPS,
+        st.integers(0, 30),
+        st.none()
+        | st.lists(
+            st.sampled_from(["a.txt", "d", "d/e", "f"]), min_size=1, max_size=2, unique=True
+        ).map(tuple),
+        st.booleans(),
+    )
+    def collect(steps: Any, pick: int, chosen: Any, keep: bool) -> None:
+        found.append((steps, pick, chosen, keep))
+
+    collect()
+    return found
+
+
+# --- live agents ----------------------------------------------------------------------------------
+
+
+async def test_a_frozen_agent_goes_on_and_is_told(tmp_path):
+    """Its files go back under it, no run ends, and it learns of it at its next step."""
+    middle, gate = tmp_path / "middle", tmp_path / "gate"
+    execution = tmp_path / "execution"
+    work = codon(
+        "work",
+        writes("a.txt", "first"),
+        waits_for(middle),
+        writes("a.txt", "second"),
+        waits_for(gate),
+        {"say": "going on"},
+        writes("b.txt", "after"),
+    )
+    async with (
+        running_server(write_hank(tmp_path / "hank", THREE[0], work), None, execution) as server,
+        server.client() as client,
+    ):
+        await started(client, "work")
+        first = await _next_tool_checkpoint(client)
+        middle.touch()
+        await _next_tool_checkpoint(client)
+        run = state(execution).runs[0].run_id
+        with pytest.raises(CommandRefused) as refused:
+            await client.send(RollbackToCheckpoint(checkpoint_sha=first))
+
+        assert refused.value.code == ErrorCode.CODON_RUNNING
+        with pytest.raises(CommandRefused) as too_far:
+            await client.send(to_end_of("one", on_running="pause"))
+
+        assert too_far.value.path == "$.data.onRunning"
+        back = RollbackToCheckpoint(
+            checkpoint_sha=first, on_running="pause", reason="The second was wrong."
+        )
+        report = await rolled_back(client, back)
+        assert paths(report.updated) == {"a.txt"}
+        assert report.conflicts == ()
+        assert (execution / "agentRoot" / "a.txt").read_text() == "first"
+        gate.touch()
+        await idle(client)
+        assert state(execution).runs[0].run_id == run
+
+    assert tree(execution / "agentRoot") == {"a.txt": b"first", "b.txt": b"after"}
+    (word,) = told(execution, RollbackTold)
+    assert word.how == "live"
+    assert "The second was wrong." in word.text
+    assert state(execution).notice is None
+    holds_together(execution)
+
+
+async def _next_tool_checkpoint(client: Client) -> str:
+    def is_one(event: Event) -> bool:
+        if not isinstance(event.data, StateTransition):
+            return False
+
+        made = decode_transition(event.data)
+        return isinstance(made, CheckpointCreated) and made.checkpoint.kind == "tool"
+
+    event = await client.until(StateTransition, is_one, timeout=DEADLINE)
+    assert isinstance(event.data, StateTransition)
+    made = decode_transition(event.data)
+    assert isinstance(made, CheckpointCreated)
+    return made.checkpoint.sha
+
+
+async def test_an_agent_that_begins_after_a_rollback_is_told(tmp_path):
+    """Of the rollback, to where and why, with its prompt; once, and the journal shows it."""
+    execution = tmp_path / "execution"
+    async with (
+        running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
+        server.client() as client,
+    ):
+        await idle(client)
+        report = await rolled_back(client, to_end_of("one", reason="Start over."))
+        await client.send(CodonNext())
+        await idle(client)
+
+    (word,) = told(execution, RollbackTold)
+    assert (word.how, word.codon_id, word.target) == ("prompt", "two", report.target)
+    assert "Start over." in word.text
+    holds_together(execution)
+
+
+# --- what lies outside ----------------------------------------------------------------------------
+
+
+async def test_effects_outside_are_named_in_preview_and_report(tmp_path):
+    """A tool call that reaches outside is marked, and a rollback that crosses it says so."""
+    execution = tmp_path / "execution"
+    call = {
+        "type": "assistant",
+        "message": {
+            "id": "m1",
+            "content": [
+                {"type": "tool_use", "id": "t1", "name": "mcp__mail__send", "input": {"to": "x"}}
+            ],
+        },
+    }
+    reaches = codon("mail", {"raw": json.dumps(call)}, writes("sent.txt", "yes"))
+    async with (
+        running_server(write_hank(tmp_path / "hank", THREE[0], reaches), None, execution) as server,
+        server.client() as client,
+    ):
+        await idle(client)
+        preview = await client.ask(
+            RollbackPreview(codon_id=CodonId("one"), checkpoint_type="end"), RollbackReport
+        )
+        report = await rolled_back(client, to_end_of("one"))
+        assert preview.external_effects == report.external_effects
+        assert "mcp__mail__send of codon mail" in report.external_effects[0]

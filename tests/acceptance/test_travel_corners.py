@@ -1,0 +1,197 @@
+"""Where going back and forth is easily wrong: rigs, frozen agents, odd names, whose edit it was."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hankweave_client.client import Client
+from hankweave_protocol.codec import decode_transition
+from hankweave_protocol.events import Event, StateTransition
+from hankweave_protocol.ids import CodonId, Sha
+from hankweave_protocol.transitions import CheckpointCreated
+from hankweave_server.domain.history import next_codon
+from hankweave_server.domain.replay import fold
+from support.running_server import journal, running_server, state, tree
+from support.scripted_hank import codon, waits_for, write_hank, writes
+from support.watching import DEADLINE, idle, started
+
+ONE = codon("one", writes("a.txt", "one"))
+TWO = codon("two", writes("a.txt", "two"), writes("d/b.txt", "two"))
+RIGGED = codon(
+    "rigged",
+    {"append": {"path": "rigged.txt", "text": "a\n"}},
+    rigSetup=[{"type": "command", "command": {"run": "echo r >> rigged.txt"}}],
+)
+
+
+# --- rigs and failures ----------------------------------------------------------------------------
+
+
+async def to_rig_and_redo(client: Client) -> None:
+    await client.roll_back_to_codon(CodonId("rigged"), "rig-setup")
+    await client.undo()
+    await client.redo()
+
+
+async def to_rig_and_back_to_it(client: Client) -> None:
+    await client.roll_back_to_codon(CodonId("rigged"), "rig-setup")
+    await client.roll_back_to_codon(CodonId("one"), "start")
+    await client.undo()
+
+
+@pytest.mark.parametrize("journey", [to_rig_and_redo, to_rig_and_back_to_it])
+async def test_a_rig_that_was_restored_is_not_set_up_again(journey: Any, tmp_path: Path) -> None:
+    """An undo or redo that leads to a restored rig leads to that place, not to the codon before."""
+    execution = tmp_path / "execution"
+    rigged = execution / "agentRoot" / "rigged.txt"
+    async with (
+        running_server(write_hank(tmp_path / "hank", ONE, RIGGED), None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await idle(client)
+        await journey(client)
+        assert rigged.read_text() == "r\n"
+        await client.next_codon()
+        await idle(client)
+        assert rigged.read_text() == "r\na\n"
+
+
+async def test_the_undo_of_a_rollback_from_a_failure_leads_to_it(tmp_path: Path) -> None:
+    """The broken work is back, and the codon that broke it comes next."""
+    execution = tmp_path / "execution"
+    bad = codon("bad", writes("x.txt", "x"), {"fail": {"message": "no"}})
+    async with (
+        running_server(write_hank(tmp_path / "hank", ONE, bad), None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await idle(client, "codon-failed")
+        before = tree(execution / "agentRoot")
+        await client.roll_back_to_codon(CodonId("one"), "start")
+        await client.undo()
+        assert tree(execution / "agentRoot") == before
+        assert next_codon(state(execution)) == "bad"
+
+
+# --- whose edit it was ----------------------------------------------------------------------------
+
+
+async def test_what_a_rollback_of_paths_restored_is_nobodys_edit(tmp_path: Path) -> None:
+    """Not at a checkpoint, not for its undo, not after a restart: `keepEdits` keeps none of it."""
+    execution = tmp_path / "execution"
+    hank = write_hank(tmp_path / "hank", ONE, TWO)
+    async with (
+        running_server(hank, None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await idle(client)
+        before = tree(execution / "agentRoot")
+        await client.roll_back_to_codon(CodonId("one"), "end", paths=("a.txt", "d"))
+        assert (await client.preview_rollback(direction="undo")).conflicts == ()
+        await client.undo(keep_edits=True)
+        assert tree(execution / "agentRoot") == before
+        await client.redo()
+        await client.create_checkpoint()
+        assert state(execution).edits == {}
+        await client.undo()
+        server.kill()
+        await server.ended()
+
+    async with (
+        running_server(hank, None, execution, "--no-autostart") as server,
+        server.client() as client,
+    ):
+        await client.create_checkpoint()
+        assert state(execution).edits == {}
+
+
+async def test_names_that_are_no_text_go_back_and_forth(tmp_path: Path) -> None:
+    r"""A byte that is no UTF-8 is `\xff` on the wire, in the state and in the journal."""
+    execution = tmp_path / "execution"
+    path = os.fsencode(execution / "agentRoot") + b"/\xff.txt"
+    async with (
+        running_server(write_hank(tmp_path / "hank", ONE), None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await idle(client)
+        _write(path, b"mine")
+        record = await client.create_checkpoint()
+        _write(path, b"mine, again")
+        await client.create_checkpoint()
+        foreseen = await client.preview_rollback(checkpoint_sha=record.sha)
+        assert [file.path for file in foreseen.conflicts] == ["\\xff.txt"]
+        assert fold(journal(execution)).edits == state(execution).edits
+
+        await client.roll_back_to_checkpoint(record.sha, paths=("\\xff.txt",))
+        assert _read(path) == b"mine"
+        await client.undo()
+        assert _read(path) == b"mine, again"
+        await client.redo()
+        assert _read(path) == b"mine"
+
+
+def _write(path: bytes, content: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(content)
+
+
+def _read(path: bytes) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+# --- a frozen agent -------------------------------------------------------------------------------
+
+
+async def test_under_a_frozen_agent_a_rollback_is_undone_and_redone(tmp_path: Path) -> None:
+    """While the same codon works: its files go back and forth, and it never ends."""
+    middle, gate = tmp_path / "middle", tmp_path / "gate"
+    execution = tmp_path / "execution"
+    work = codon(
+        "work",
+        writes("a.txt", "first"),
+        waits_for(middle),
+        writes("a.txt", "second"),
+        waits_for(gate),
+    )
+    file = execution / "agentRoot" / "a.txt"
+    async with (
+        running_server(write_hank(tmp_path / "hank", ONE, work), None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await started(client, "work")
+        first = await _tool_checkpoint(client)
+        middle.touch()
+        await _tool_checkpoint(client)
+        await client.roll_back_to_checkpoint(first, on_running="pause")
+        assert file.read_text() == "first"
+        await client.undo(on_running="pause")
+        assert file.read_text() == "second"
+        await client.redo(on_running="pause")
+        assert file.read_text() == "first"
+        gate.touch()
+        await idle(client)
+        assert len(state(execution).undo) == 1
+        assert len(state(execution).runs) == 1
+
+
+async def _tool_checkpoint(client: Client) -> Sha:
+    def is_one(event: Event) -> bool:
+        made = _made(event)
+        return made is not None and made.checkpoint.kind == "tool"
+
+    event = await client.until(StateTransition, is_one, timeout=DEADLINE)
+    made = _made(event)
+    assert made is not None
+    return made.checkpoint.sha
+
+
+def _made(event: Event) -> CheckpointCreated | None:
+    if not isinstance(event.data, StateTransition):
+        return None
+
+    made = decode_transition(event.data)
+    return made if isinstance(made, CheckpointCreated) else None

@@ -1,0 +1,41 @@
+"""How long an act took, and on demand where the time went."""
+
+from __future__ import annotations
+
+import cProfile
+import pstats
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from time import perf_counter
+
+LINES = 60
+"""Of each table; what comes later costs nothing."""
+
+
+class Stopwatch:
+    """Times acts in milliseconds."""
+
+    def __init__(self) -> None:
+        self._profile: cProfile.Profile | None = None
+
+    def time(self, act: Callable[[], object]) -> float:
+        with self._profile or nullcontext():
+            began = perf_counter()
+            act()
+            return (perf_counter() - began) * 1000
+
+    @contextmanager
+    def profiling(self, folder: Path, what: str) -> Iterator[None]:
+        """Writes a table of what is timed in here; other threads' work shows as waiting."""
+        self._profile = cProfile.Profile()
+        try:
+            yield
+            self._write(self._profile, folder / f"{what.replace(', ', '-').replace(' ', '-')}.txt")
+        finally:
+            self._profile = None
+
+    def _write(self, profile: cProfile.Profile, path: Path) -> None:
+        with path.open("w", encoding="utf-8") as stream:
+            for order in ("tottime", "cumulative"):
+                pstats.Stats(profile, stream=stream).sort_stats(order).print_stats(LINES)

@@ -1,0 +1,221 @@
+"""Claims about `hankweave events`: it asks the journal's file as a client asks the server."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from hankweave_server.cli.app import main
+from hankweave_server.layout import Layout
+
+EVENTS: list[dict[str, Any]] = [
+    {"type": "codon.started", "data": {"codonId": "one"}, "causes": ["c-1"]},
+    {"type": "info", "data": {"message": 'a "quoted", long\nline'}, "causes": [1]},
+    {"type": "info", "data": {"message": "\x1b[2Jé" + "x" * 100}},
+    {"type": "codon.completed", "data": {"codonId": "one", "cost": 0.5}, "causes": [1]},
+    {"type": "codon.completed", "data": {"codonId": "7", "cost": 7}, "causes": [4]},
+]
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.splitlines()
+
+
+class Shell:
+    """The command line over one journal, in this process."""
+
+    def __init__(self, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.root = root
+        self._capsys = capsys
+
+    def __call__(self, *options: str) -> Said:
+        code = 0
+        try:
+            main(["events", "--execution", str(self.root), *options])
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else 1
+
+        return Said(code, *self._capsys.readouterr())
+
+    def seqs(self, *options: str) -> list[int]:
+        said = self(*options, "--json")
+        assert said.code == 0, said.err
+        return [json.loads(line)["seq"] for line in said.lines]
+
+
+@pytest.fixture
+def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
+    """An execution with nothing but a journal of five events."""
+    journal = Layout.of_execution(tmp_path).journal
+    journal.parent.mkdir(parents=True)
+    lines = [
+        msgspec.json.encode(
+            {"id": f"id-{seq}", "seq": seq, "timestamp": f"2025-01-04T12:00:0{seq}.000Z", **event}
+        )
+        for seq, event in enumerate(EVENTS, start=1)
+    ]
+    journal.write_bytes(b"".join(line + b"\n" for line in lines))
+    return Shell(tmp_path, capsys)
+
+
+@pytest.mark.parametrize(
+    ("options", "seqs"),
+    [
+        ([], [1, 2, 3, 4, 5]),
+        (["--where", "type=info"], [2, 3]),
+        (["--where", "type!=info", "--where", "data.codonId=one"], [1, 4]),
+        (["--where", "data.cost>0.5"], [5]),
+        (["--where", "data.cost >= 0.5"], [4, 5]),
+        (["--where", "seq<2"], [1]),
+        (["--where", "seq<=2"], [1, 2]),
+        (["--where", "type~complet"], [4, 5]),
+        (["--where", "data.codonId=7"], [5]),
+        (["--where", "data.cost=7"], [5]),
+        (["--where", "data.codonId!=7"], [1, 2, 3, 4]),
+        (["--where", "data.cost=null"], [1, 2, 3]),
+        (["--where", '{"field": "seq", "op": "between", "value": [2, 3]}'], [2, 3]),
+        (["--where", '[{"not": {"field": "seq", "op": "in", "value": [1, 2]}}]'], [3, 4, 5]),
+        (["--since", "3"], [4, 5]),
+        (["--since", "2025-01-04T13:00:03+01:00"], [3, 4, 5]),
+        (["--until", "2", "--since", "1"], [2]),
+        (["--until", "2025-01-04T12:00:02Z"], [1, 2]),
+        (["--caused-by", "1"], [2, 4]),
+        (["--caused-by", "c-1"], [1]),
+        (["--descendants-of", "c-1"], [1, 2, 4, 5]),
+        (["--descendants-of", "1", "--where", "type=codon.completed"], [4, 5]),
+        (["--ancestors-of", "5"], [1, 4]),
+        (["--order-by", "seq:desc", "--limit", "2"], [5, 4]),
+        (["--order-by", "type,seq:desc"], [5, 4, 1, 3, 2]),
+        (["--limit", "2"], [1, 2]),
+    ],
+)
+def test_options_make_the_query_a_client_would_send(
+    shell: Shell, options: list[str], seqs: list[int]
+) -> None:
+    """Every option, and the short way of writing conditions."""
+    assert shell.seqs(*options) == seqs
+
+
+def test_events_are_lines_for_people_and_json_for_programs(shell: Shell) -> None:
+    """A table by default; JSON lines are the journal's own, byte for byte."""
+    assert shell("--since", "4").lines == ["     5  2025-01-04T12:00:05.000Z  codon.completed"]
+    journal = Layout.of_execution(shell.root).journal.read_text()
+    assert shell("--format", "jsonl").out == shell("--json").out == journal
+
+
+def test_rows_are_a_table_that_no_agent_can_steer(shell: Shell) -> None:
+    """Columns are aligned; control characters are shown, long cells are cut."""
+    assert shell("--select", "seq,data.codonId,data.cost", "--where", "data.cost>0").lines == [
+        "seq  data.codonId  data.cost",
+        "4    one           0.5",
+        "5    7             7",
+    ]
+    steering = shell("--select", "data.message", "--where", "seq=3").out
+    assert "\x1b" not in steering
+    assert r"\x1b[2Jéxx" in steering
+    assert "x…" in steering
+    assert max(map(len, steering.splitlines())) <= 64
+
+
+def test_aggregates_are_rows(shell: Shell) -> None:
+    """reduce and group-by, in each of the formats."""
+    asked = ("--reduce", "count", "--group-by", "type", "--order-by", "count:desc")
+    assert shell(*asked).lines[:2] == ["type             count", "codon.completed  2"]
+    assert shell(*asked, "--format", "csv").lines[:2] == ["type,count", "codon.completed,2"]
+    assert shell("--reduce", "sum:data.cost", "--json").lines == ['{"sum":7.5}']
+    assert shell("--reduce", "max:data.cost", "--format", "csv").lines == ["max", "7"]
+
+
+def test_csv_comes_back_as_it_was(shell: Shell) -> None:
+    """Any reader of CSV gets every field again: quotes, commas, newlines and nested JSON."""
+    rows = list(csv.DictReader(io.StringIO(shell("--format", "csv").out)))
+    assert [int(row["seq"]) for row in rows] == [1, 2, 3, 4, 5]
+    assert [json.loads(row["data"]) for row in rows] == [event["data"] for event in EVENTS]
+    assert [json.loads(row["causes"] or "[]") for row in rows] == [
+        event.get("causes", []) for event in EVENTS
+    ]
+    columns = shell("--format", "csv", "--select", "data.message,seq").out
+    messages = [row["data.message"] for row in csv.DictReader(io.StringIO(columns))]
+    assert messages == [event["data"].get("message", "") for event in EVENTS]
+
+
+def test_an_empty_answer_is_no_failure(shell: Shell) -> None:
+    """Nothing, or the head of nothing; exit 0."""
+    none = ("--where", "type=nothing")
+    assert shell(*none) == (0, "", "")
+    assert shell(*none, "--format", "csv", "--select", "seq,type").out == "seq,type\n"
+    assert shell(*none, "--select", "seq,type").out == "seq  type\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        (["--where", "tpye=info"], "Did you mean 'type'?"),
+        (["--where", '{"field": "seq", "op": "eqals", "value": 1}'], "'eqals'"),
+        (["--where", '{"feild": "seq"}'], "Did you mean 'field'?"),
+        (["--where", "{"], "JSON"),
+        (["--where", "what is this"], "neither JSON nor"),
+        (["--since", "yesterday"], "no seq or moment"),
+        (["--select", "sequence"], "'sequence'"),
+        (["--select", "seq,,id"], "names no fields"),
+        (["--order-by", "seq:up"], "asc, desc"),
+        (["--reduce", "total"], "'total'"),
+        (["--reduce", "sum"], "needs a field"),
+        (["--group-by", "type"], "--reduce"),
+        (["--caused-by", "99"], "ends at 5"),
+        (["--ancestors-of", "0"], "--ancestors-of"),
+        (["--format", "xml"], "jsonl"),
+        (["--follow", "--limit", "1"], "--follow excludes"),
+        (["--follow", "--order-by", "seq"], "--follow excludes"),
+    ],
+)
+def test_what_cannot_be_asked_exits_2_with_the_right_word(
+    shell: Shell, options: list[str], word: str
+) -> None:
+    """Usage errors of the shell and of the query alike; nothing on stdout."""
+    said = shell(*options)
+    assert (said.code, said.out) == (2, "")
+    assert word in said.err
+
+
+def test_a_line_that_is_still_being_written_is_left_out(shell: Shell) -> None:
+    """A living server may be in the middle of an append."""
+    with Layout.of_execution(shell.root).journal.open("ab") as journal:
+        journal.write(b'{"id": "id-6", "seq": 6, "timesta')
+
+    assert shell.seqs("--since", "4") == [5]
+
+
+def test_a_damaged_journal_answers_nothing(shell: Shell) -> None:
+    """Exit 65 and the line; half an answer could be taken for a whole one."""
+    path = Layout.of_execution(shell.root).journal
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:2], b"garbage\n", *lines[2:]]))
+    said = shell("--reduce", "count")
+    assert (said.code, said.out) == (65, "")
+    assert "line 3" in said.err
+
+
+@pytest.mark.parametrize("options", [["--format", "csv"], ["--where", "data.message=x"]])
+def test_an_event_with_bytes_that_are_no_text_ends_in_a_sentence(
+    shell: Shell, options: list[str]
+) -> None:
+    """Exit 65 where it has to be taken apart; where not, it is shown."""
+    path = Layout.of_execution(shell.root).journal
+    path.write_bytes(path.read_bytes().replace("é".encode(), b"\xff"))
+    said = shell(*options)
+    assert said.code == 65
+    assert "cannot be read" in said.err
+    assert len(shell("--json").lines) == len(shell().lines) == 5

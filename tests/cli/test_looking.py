@@ -1,0 +1,385 @@
+"""Claims about `show`, `diff`, `replay` and `runs`: the same answers with a server and without."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+import msgspec
+import pytest
+
+from hankweave_client.client import Client
+from hankweave_protocol.ids import Sha
+from hankweave_protocol.state import State
+from hankweave_server.domain.replay import fold
+from support.git_facts import GitWitness
+from support.running_server import command, environment, journal, running_server
+from support.scripted_hank import codon, write_hank, writes
+from support.watching import idle
+
+BINARY = bytes(range(256)) * 3_000
+"""Larger than one answer carries."""
+
+HANK = (
+    codon("one", writes("notes/a.txt", "one\n")),
+    codon(
+        "two",
+        writes("notes/a.txt", "two\n"),
+        writes("b.txt", "b\n"),
+        {"run": "printf odd > \"$(printf 'odd-\\377')\""},
+        {"run": "python3 -c 'import sys; sys.stdout.buffer.write(bytes(range(256))*3000)' > bin"},
+    ),
+)
+VERBS = ("show", "diff", "replay", "runs")
+
+
+def hankweave(*arguments: str | bytes, **env: str) -> subprocess.CompletedProcess[bytes]:
+    done = subprocess.run(
+        [*command(), *arguments],
+        env=environment(**env),
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert b"Traceback" not in done.stdout + done.stderr
+    return done
+
+
+class Shell:
+    """A person's shell at an execution, beside its server or after it."""
+
+    def __init__(self, execution: Path) -> None:
+        self.execution = execution
+        self.git = GitWitness(execution)
+
+    def run(self, verb: str, *words: str | bytes) -> subprocess.CompletedProcess[bytes]:
+        return hankweave(verb, "-e", str(self.execution), *words)
+
+    async def __call__(self, verb: str, *words: str | bytes) -> bytes:
+        done = await anyio.to_thread.run_sync(partial(self.run, verb, *words))
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def sha(self, codon_id: str) -> Sha:
+        """The completed checkpoint of a codon, as git tells it."""
+        lines = self.git.run("log", "--all", "--format=%H %s").splitlines()
+        found = (line.split(" ", 1) for line in lines)
+        return Sha(next(sha for sha, text in found if text.startswith(f"completed:{codon_id} ")))
+
+
+@asynccontextmanager
+async def a_server(tmp_path: Path) -> AsyncIterator[tuple[Shell, Client]]:
+    hank = write_hank(tmp_path / "hank", *HANK)
+    async with (
+        running_server(hank, None, tmp_path / "execution") as server,
+        server.client(since_seq=0) as client,
+    ):
+        await idle(client)
+        yield Shell(server.execution), client
+
+
+@pytest.fixture
+def left(tmp_path: Path) -> Shell:
+    """An execution whose server has ended."""
+    hank, execution = write_hank(tmp_path / "hank", *HANK), tmp_path / "execution"
+    done = hankweave("run", str(hank), "-e", str(execution), "--headless")
+    assert done.returncode == 0, done.stderr
+    return Shell(execution)
+
+
+def everything(execution: Path) -> dict[str, tuple[int, bytes]]:
+    return {
+        str(path): (path.lstat().st_mtime_ns, path.read_bytes() if path.is_file() else b"")
+        for path in sorted(execution.rglob("*"))
+    }
+
+
+# --- what is shown --------------------------------------------------------------------------------
+
+
+async def test_with_a_server_and_without_the_answers_are_the_same(tmp_path: Path) -> None:
+    """Asked beside the living server, then of the files it left: byte for byte."""
+    async with a_server(tmp_path) as (shell, client):
+        one, two = shell.sha("one"), shell.sha("two")
+        await client.roll_back_to_checkpoint(one)
+        await client.pin_checkpoint(two, "before I forget")
+        questions: list[tuple[str, ...]] = [
+            ("show", two, "--json"),
+            ("show", f"{two}:"),
+            ("show", f"{two}:bin"),
+            ("diff", one, two),
+            ("diff", one, two, "--patch", "--", "notes", "b.txt"),
+            ("replay", "--seq", "9", "--state"),
+            ("replay", two, "--tree", "--", "notes"),
+            ("replay", one, "--events"),
+            ("replay", one, "--json"),
+            ("runs",),
+        ]
+        with_server = [await shell(*question) for question in questions]
+
+    assert b"pinned: before I forget" in with_server[-1]
+    before = everything(shell.execution)
+    with_files = [shell.run(*question).stdout for question in questions]
+    assert with_files[:-1] == with_server[:-1]
+    assert b"pinned: before I forget" in with_files[-1]
+    assert everything(shell.execution) == before
+
+
+async def test_a_file_is_shown_byte_for_byte(left: Shell) -> None:
+    """Text, binary beyond one answer, and names that are no UTF-8."""
+    two = left.sha("two")
+    assert await left("show", f"{two[:10]}:notes/a.txt") == b"two\n"
+    assert await left("show", f"{two}:bin") == BINARY
+    assert await left("show", os.fsencode(f"{two}:") + b"odd-\xff") == b"odd"
+    found = json.loads(await left("show", f"{two}:b.txt", "--json"))
+    assert (found["content"], found["size"]) == ("b\n", 2)
+
+
+async def test_a_reader_that_has_seen_enough_ends_it_quietly(tmp_path: Path) -> None:
+    """A closed pipe is the reader's right, with a server and without: exit 141, not a word."""
+    async with a_server(tmp_path) as (shell, _):
+        two = shell.sha("two")
+        assert await anyio.to_thread.run_sync(_into_closed_pipe, shell, two) == (141, b"")
+
+    assert _into_closed_pipe(shell, two) == (141, b"")
+
+
+def _into_closed_pipe(shell: Shell, sha: str) -> tuple[int, bytes]:
+    words = ("show", "-e", str(shell.execution), f"{sha}:bin")
+    with subprocess.Popen(
+        command(*words), env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        return process.wait(60), process.stderr.read()
+
+
+async def test_a_checkpoint_is_shown_with_what_it_changed(left: Shell) -> None:
+    """Its line in the list, its run, its size, and the files against the one before."""
+    one = left.sha("one")
+    text = (await left("show", one)).decode()
+    assert one in text
+    assert "completed" in text.splitlines()[0]
+    told = json.loads(await left("show", one, "--json"))
+    assert told["checkpoint"]["sha"] == one
+    assert told["stats"]["files"] == 1
+
+
+async def test_a_diff_is_gits(left: Shell) -> None:
+    """The patch is one that git could have made; the stat names status and lines."""
+    one, two = left.sha("one"), left.sha("two")
+    patch = (await left("diff", one, two, "-p", "--", "notes/a.txt")).decode()
+    theirs = left.git.run("diff", one, two, "--", "notes/a.txt")
+    assert patch.split("@@")[1:] == theirs.split("@@")[1:]
+    stat = (await left("diff", one, two, "--stat")).decode().splitlines()
+    assert [line.split()[:2] for line in stat[:-1]] == [
+        ["A", "b.txt"],
+        ["A", "bin"],
+        ["M", "notes/a.txt"],
+        ["A", "odd-\\xff"],
+    ]
+    assert stat[-1].startswith("4 files differ")
+    (left.execution / "agentRoot" / "b.txt").write_text("by hand\n")
+    now = (await left("diff", two, "-p")).decode()
+    assert "+by hand" in now
+
+
+async def test_a_replay_shows_state_files_and_events_of_the_moment(left: Shell) -> None:
+    """State as the journal folds it, files as git lists them, events from the run's begin."""
+    events = journal(left.execution)
+    for seq in (0, 3, len(events)):
+        state = msgspec.json.decode(await left("replay", "--seq", str(seq), "--state"), type=State)
+        assert state == fold(events[:seq])
+
+    one = left.sha("one")
+    tree = (await left("replay", one, "--tree")).decode().splitlines()
+    assert [line.split() for line in tree] == [["-rw-r--r--", "4", "notes/a.txt"]]
+    told = (await left("replay", one, "--events")).decode().splitlines()
+    first, last = int(told[0].split()[0]), int(told[-1].split()[0])
+    assert events[first - 1].type == "state.transition"
+    view = json.loads(await left("replay", one, "--json"))
+    assert view["events"] == {"from": first, "to": last}
+    assert last == view["coordinate"]["eventSeq"]
+    lines = (await left("replay", one, "--events", "--json")).decode().splitlines()
+    assert [json.loads(line)["seq"] for line in lines] == list(range(first, last + 1))
+
+
+async def test_runs_are_drawn_as_lines_with_the_abandoned_ones_aside(tmp_path: Path) -> None:
+    """Which continued which and from where; checkpoints stand under their run, pins with names."""
+    async with a_server(tmp_path) as (shell, client):
+        one = shell.sha("one")
+        for _ in range(2):
+            await client.roll_back_to_checkpoint(one, auto_restart=True)
+            await idle(client)
+
+        text = (await shell("runs")).decode()
+        told = json.loads(await shell("runs", "--json"))
+
+    runs = told["runs"]
+    assert [run["onThread"] for run in runs] == [True, False, True]
+    assert [run.get("reason") for run in runs] == [None, "rollback", "rollback"]
+    assert {run["source"]["runId"] for run in runs[1:]} <= {run["runId"] for run in runs}
+    lines = text.splitlines()
+    shown = {
+        run["runId"]: next(line for line in lines if f"run {run['runId']}" in line) for run in runs
+    }
+    assert "abandoned" in shown[runs[1]["runId"]]
+    assert "rollback of" in shown[runs[2]["runId"]]
+    assert _depth(shown[runs[0]["runId"]]) == _depth(shown[runs[2]["runId"]])
+    assert _depth(shown[runs[1]["runId"]]) > _depth(shown[runs[0]["runId"]])
+    for run in runs:
+        for record in run["checkpoints"]:
+            assert any(record["sha"][:12] in line for line in lines)
+
+
+async def test_runs_name_the_executions_that_were_branched_off(tmp_path: Path) -> None:
+    """From the original the branch is seen at its checkpoint, and from the branch the original."""
+    async with a_server(tmp_path) as (shell, client):
+        one = shell.sha("one")
+        made = await client.branch(one, path=str(tmp_path / "other"))
+        text = (await shell("runs")).decode().splitlines()
+
+    at = next(number for number, line in enumerate(text) if one[:12] in line)
+    assert f"branched to {made.execution_path}" in text[at + 1]
+    other = hankweave("runs", "-e", made.execution_path).stdout.decode()
+    assert f"a branch of {shell.execution}, made at {one[:12]}" in other
+
+
+def test_on_a_terminal_the_runs_are_drawn_in_colour(left: Shell) -> None:
+    """A pipe gets the same text without a single escape."""
+    assert b"\x1b" not in left.run("runs").stdout
+    shown = _on_a_terminal("runs", "-e", str(left.execution))
+    assert b"\x1b[" in shown
+    assert "└──".encode() in shown
+
+
+def _on_a_terminal(*words: str) -> bytes:
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        command(*words), env=environment(TERM="xterm-256color"), stdout=theirs, stderr=theirs
+    ):
+        os.close(theirs)
+        shown = b""
+        # Where the last writer has gone, reading a terminal is an error.
+        with contextlib.suppress(OSError):
+            while part := os.read(ours, 65_536):
+                shown += part
+
+    os.close(ours)
+    return shown
+
+
+def _depth(line: str) -> int:
+    return line.index("run ")
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("alive", [True, False])
+async def test_what_cannot_be_shown_is_a_sentence_with_code_and_hint(
+    tmp_path: Path, alive: bool
+) -> None:
+    """The same with a server and without: exit 1, nothing on stdout."""
+    async with a_server(tmp_path) as (shell, _):
+        one = shell.sha("one")
+        if alive:
+            await anyio.to_thread.run_sync(_refusals, shell, one)
+
+    if not alive:
+        before = everything(shell.execution)
+        _refusals(shell, one)
+        assert everything(shell.execution) == before
+
+
+def _refusals(shell: Shell, one: str) -> None:
+    for words, code in (
+        (("show", "ffffffff"), "CHECKPOINT_NOT_FOUND"),
+        (("show", f"{one}:nobody"), "INVALID_PATH"),
+        (("show", f"{one}:../../etc/passwd"), "INVALID_PATH"),
+        (("diff", one, "no sha"), "CHECKPOINT_NOT_FOUND"),
+        (("diff", one, "--", "nobody"), "INVALID_PATH"),
+        (("replay", one, "--tree", "--", "/etc"), "INVALID_PATH"),
+        (("replay", "--seq", "1000000"), "INVALID_COMMAND"),
+    ):
+        done = shell.run(*words)
+        assert (done.returncode, done.stdout) == (1, b""), words
+        assert done.stderr.startswith(b"hankweave: ")
+        assert f"({code})".encode() in done.stderr
+        assert b"hint: " in done.stderr
+
+
+def test_a_damaged_journal_is_named_with_its_line(left: Shell) -> None:
+    """Without a server nothing is repaired: exit 65, and where the damage is."""
+    path = left.execution / ".hankweave" / "events" / "events.jsonl"
+    lines = path.read_bytes().splitlines()
+    path.write_bytes(b"\n".join([*lines[:5], b"garbage", *lines[5:], b""]))
+    before = everything(left.execution)
+    done = left.run("replay", "--seq", "2")
+    assert (done.returncode, b"line 6" in done.stderr) == (65, True)
+    assert everything(left.execution) == before
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_where_there_is_no_execution_that_is_said(tmp_path: Path, verb: str) -> None:
+    """A folder that is none: exit 66, and nothing is made in it."""
+    words = {"show": ["abcd"], "diff": ["abcd"], "replay": ["abcd"], "runs": []}[verb]
+    done = hankweave(verb, "-e", str(tmp_path), *words)
+    assert done.returncode == 66
+    assert b"no execution" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["show"],
+        ["diff"],
+        ["diff", "a", "b", "c"],
+        ["diff", "abcd", "--patch", "--stat"],
+        ["replay"],
+        ["replay", "abcd", "--seq", "3"],
+        ["replay", "--seq", "-1"],
+        ["replay", "abcd", "--tree", "--state"],
+        ["runs", "x"],
+    ],
+)
+def test_wrong_usage_exits_2(words: list[str]) -> None:
+    """Nothing on stdout, and what is right on stderr."""
+    done = hankweave(*words)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"Error" in done.stderr
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_is_there(verb: str) -> None:
+    """--help prints the usage, paths behind `--` included where they are taken."""
+    done = hankweave(verb, "--help")
+    assert done.returncode == 0
+    assert (b"[-- PATH...]" in done.stdout) == (verb in ("diff", "replay"))
+
+
+async def test_names_with_control_characters_do_not_reach_the_terminal(tmp_path: Path) -> None:
+    """An agent chooses names; none of them may clear the screen."""
+    hank = write_hank(
+        tmp_path / "hank", codon("one", {"run": "printf x > \"$(printf 'a\\033[2Jb')\""})
+    )
+    execution = tmp_path / "execution"
+    run: Any = partial(hankweave, "run", str(hank), "-e", str(execution), "--headless")
+    assert (await anyio.to_thread.run_sync(run)).returncode == 0
+    shell = Shell(execution)
+    one, first = shell.sha("one"), shell.git.run("rev-list", "--max-parents=0", "HEAD").strip()
+    for question in (("replay", one, "--tree"), ("diff", first, one)):
+        text = await shell(*question)
+        assert b"\x1b" not in text
+        assert b"a\\x1b[2Jb" in text

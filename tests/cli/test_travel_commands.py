@@ -1,0 +1,337 @@
+"""Claims about `hankweave rollback`, `undo`, `redo` and `preview`, beside a real server."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import anyio.to_thread
+import msgspec
+import pytest
+
+from hankweave_client.client import Client
+from hankweave_protocol.commands import CheckpointCreate
+from hankweave_protocol.events import CheckpointRollback, RollbackCompleted
+from hankweave_protocol.records import RollbackReport
+from support.running_server import (
+    RunningServer,
+    command,
+    environment,
+    running_server,
+    state,
+    tree,
+)
+from support.scripted_hank import codon, waits_for, write_hank, writes
+from support.watching import idle, started, told
+
+HANK = (
+    codon("one", writes("a.txt", "one")),
+    codon("two", writes("a.txt", "two!"), writes("d/b.txt", "two")),
+)
+BACK = {"a.txt": b"one"}
+WHOLE = {"a.txt": b"two!", "d/b.txt": b"two"}
+
+Done = subprocess.CompletedProcess[str]
+
+
+def hankweave(*arguments: str) -> Done:
+    done = subprocess.run(
+        command(*arguments),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "Traceback" not in done.stdout + done.stderr
+    return done
+
+
+def at_terminal(answer: str, *arguments: str) -> Done:
+    """The same with a terminal on both ends, at which somebody answers the question."""
+    ours, theirs = pty.openpty()
+    try:
+        with subprocess.Popen(
+            command(*arguments), env=environment(), stdin=theirs, stdout=theirs, stderr=theirs
+        ) as process:
+            os.close(theirs)
+            seen, answered = "", False
+            while chunk := _read(ours):
+                seen += chunk
+                if not answered and "[y/N]" in seen:
+                    answered = True
+                    os.write(ours, answer.encode())
+
+            code = process.wait(timeout=60)
+    finally:
+        os.close(ours)
+
+    assert "Traceback" not in seen
+    return Done(arguments, code, seen.replace("\r\n", "\n"), "")
+
+
+def _read(terminal: int) -> str:
+    try:
+        return os.read(terminal, 65536).decode()
+    except OSError:
+        return ""  # The other end is closed: the program has ended.
+
+
+class Shell:
+    """A person's shell beside a server."""
+
+    def __init__(self, server: RunningServer, client: Client) -> None:
+        self.execution = server.execution
+        self.root = server.execution / "agentRoot"
+        self.client = client
+
+    async def __call__(self, verb: str, *options: str) -> Done:
+        words = (verb, "--execution", str(self.execution), *options)
+        return await anyio.to_thread.run_sync(partial(hankweave, *words))
+
+    async def answering(self, answer: str, verb: str, *options: str) -> Done:
+        words = (verb, "--execution", str(self.execution), *options)
+        return await anyio.to_thread.run_sync(partial(at_terminal, answer, *words))
+
+    async def report(self, verb: str, *options: str) -> RollbackReport:
+        done = await self(verb, "--json", *options)
+        assert done.returncode == 0, done.stderr
+        return msgspec.json.decode(done.stdout, type=RollbackReport)
+
+
+@asynccontextmanager
+async def a_shell(tmp_path: Path) -> AsyncIterator[Shell]:
+    hank = write_hank(tmp_path / "hank", *HANK)
+    async with (
+        running_server(hank, None, tmp_path / "execution") as server,
+        server.client(since_seq=0) as client,
+    ):
+        await idle(client)
+        yield Shell(server, client)
+
+
+# --- going ----------------------------------------------------------------------------------------
+
+
+async def test_a_rollback_is_undone_and_redone(tmp_path: Path) -> None:
+    """Files and exit codes; the report tells every file with its size, and the sum."""
+    async with a_shell(tmp_path) as shell:
+        done = await shell("rollback", "--codon", "one")
+        assert done.returncode == 0
+        assert done.stdout.splitlines()[1:-1] == [
+            "0 files were added",
+            "1 files were updated",
+            "  a.txt  3 bytes",
+            "1 files were removed",
+            "  d/b.txt  3 bytes",
+            "2 files, 6 bytes in all",
+        ]
+        assert tree(shell.root) == BACK
+        undone = await shell("undo", "--reason", "No, it was right.")
+        assert (undone.returncode, "1 files were added\n  d/b.txt" in undone.stdout) == (0, True)
+        assert tree(shell.root) == WHOLE
+        assert (await shell.report("redo")).removed[0].path == "d/b.txt"
+        assert tree(shell.root) == BACK
+
+    made = told(shell.execution, RollbackCompleted)
+    assert [(each.direction, each.reason) for each in made] == [
+        ("back", None),
+        ("undo", "No, it was right."),
+        ("redo", None),
+    ]
+
+
+async def test_only_the_named_paths_go_back(tmp_path: Path) -> None:
+    """--path, as often as wanted; a folder with a slash is the folder; no run ends."""
+    async with a_shell(tmp_path) as shell:
+        run = state(shell.execution).runs[0].run_id
+        report = await shell.report("rollback", "--codon", "one", "--path", "d/", "--reason", "x")
+        assert [file.path for file in report.removed] == ["d/b.txt"]
+        assert tree(shell.root) == {"a.txt": b"two!"}
+        await shell("undo")
+        report = await shell.report("rollback", "--codon", "one", "--path", "a.txt", "--path", "d")
+        assert (len(report.updated), len(report.removed)) == (1, 1)
+        assert state(shell.execution).runs[0].run_id == run
+
+    done = told(shell.execution, CheckpointRollback)
+    assert [each.paths for each in done] == [("d",), ("d",), ("a.txt", "d")]
+
+
+async def test_edits_by_people_are_named_and_can_be_kept(tmp_path: Path) -> None:
+    """Without --keep-edits they are said to be overwritten, with it to be kept."""
+    async with a_shell(tmp_path) as shell:
+        (shell.root / "a.txt").write_text("a person's")
+        foreseen = (await shell("preview", "--codon", "one")).stdout
+        assert "1 edits by people would be overwritten or removed\n  a.txt\n" in foreseen
+        kept = (await shell("preview", "--codon", "one", "--keep-edits")).stdout
+        assert "1 files would be kept, because people changed them\n  a.txt\n" in kept
+        assert "edits by people" not in kept
+        done = (await shell("rollback", "--codon", "one", "--keep-edits")).stdout
+        assert "1 files were kept, because people changed them\n  a.txt\n" in done
+        assert tree(shell.root) == {"a.txt": b"a person's"}
+
+
+async def test_a_running_codon_is_paused_stopped_or_left_alone(tmp_path: Path) -> None:
+    """Without a word the rollback is refused; --pause moves files under it, --stop ends it."""
+    gate = tmp_path / "gate"
+    work = codon("two", writes("a.txt", "half"), waits_for(gate))
+    hank = write_hank(tmp_path / "hank", HANK[0], work)
+    async with (
+        running_server(hank, None, tmp_path / "execution") as server,
+        server.client(since_seq=0) as client,
+    ):
+        await started(client, "two")
+        shell = Shell(server, client)
+        refused = await shell("rollback", "--codon", "one")
+        assert (refused.returncode, "(CODON_RUNNING)" in refused.stderr) == (1, True)
+        paused = await shell("rollback", "--codon", "one", "--pause", "--path", "a.txt")
+        assert paused.returncode == 0, paused.stderr
+        assert (shell.root / "a.txt").read_text() == "one"
+        assert (await client.status()).active_codon_id == "two"
+        assert (await shell("rollback", "--codon", "one", "--stop")).returncode == 0
+        assert (await client.status()).active_codon_id is None
+
+
+# --- previews -------------------------------------------------------------------------------------
+
+
+async def test_a_preview_says_what_each_of_them_would_do(tmp_path: Path) -> None:
+    """A SHA, a codon, no target, --undo, --redo: the report that follows, and nothing touched."""
+    async with a_shell(tmp_path) as shell:
+        one = (await shell.report("preview", "--codon", "one")).target.checkpoint_sha
+        same = await shell.report("preview", one[:10])
+        assert [file.path for file in same.removed] == ["d/b.txt"]
+        assert (await shell.report("preview")).removed == ()
+        part = await shell.report("preview", one, "--path", "a.txt")
+        assert (len(part.updated), len(part.removed)) == (1, 0)
+        assert tree(shell.root) == WHOLE
+
+        await shell("rollback", "--to", one)
+        foreseen = await shell.report("preview", "--undo")
+        done = await shell.report("undo")
+        assert (foreseen.added, foreseen.updated) == (done.added, done.updated)
+        foreseen = await shell.report("preview", "--redo")
+        assert [file.path for file in foreseen.removed] == ["d/b.txt"]
+        assert tree(shell.root) == WHOLE
+
+
+async def test_a_preview_prints_patches(tmp_path: Path) -> None:
+    """--patch: unified diffs behind the lists, in words and in JSON."""
+    async with a_shell(tmp_path) as shell:
+        words = (await shell("preview", "--codon", "one", "--patch")).stdout
+        assert "--- a/a.txt\n+++ b/a.txt\n" in words
+        assert "-two!" in words
+        report = await shell.report("preview", "--codon", "one", "--patch")
+        assert {diff.path for diff in report.diffs} == {"a.txt", "d/b.txt"}
+
+
+async def test_what_reaches_outside_is_listed(tmp_path: Path) -> None:
+    """A rollback does not take it back, and says so before."""
+    call = {"type": "tool_use", "id": "t1", "name": "mcp__mail__send", "input": {"to": "x"}}
+    line = msgspec.json.encode({"type": "assistant", "message": {"id": "m", "content": [call]}})
+    hank = write_hank(tmp_path / "hank", HANK[0], codon("mail", {"raw": line.decode()}))
+    async with (
+        running_server(hank, None, tmp_path / "execution") as server,
+        server.client(since_seq=0) as client,
+    ):
+        await idle(client)
+        words = (await Shell(server, client)("preview", "--codon", "one")).stdout
+        assert "1 effects outside the work tree stay as they are\n  mcp__mail__send of" in words
+
+
+# --- asking ---------------------------------------------------------------------------------------
+
+
+async def test_at_a_terminal_the_preview_is_shown_and_somebody_is_asked(tmp_path: Path) -> None:
+    """No: exit 1 and nothing is touched. Yes: it is done. --yes and --json do not ask."""
+    async with a_shell(tmp_path) as shell:
+        no = await shell.answering("n\n", "rollback", "--codon", "one")
+        assert no.returncode == 1
+        assert "1 files would be removed\n  d/b.txt  3 bytes\n" in no.stdout
+        assert "Roll back? [y/N]: n\nhankweave: Nothing was touched.\n" in no.stdout
+        assert tree(shell.root) == WHOLE
+        assert state(shell.execution).undo == ()
+
+        for verb, expected in (("rollback", BACK), ("undo", WHOLE), ("redo", BACK)):
+            options = ("--codon", "one") if verb == "rollback" else ()
+            yes = await shell.answering("y\n", verb, *options)
+            assert yes.returncode == 0, yes.stdout
+            assert "would be" in yes.stdout
+            assert "[y/N]: y\nto checkpoint" in yes.stdout
+            assert tree(shell.root) == expected
+
+        for option in ("--yes", "--json"):
+            quiet = await shell.answering("", "undo" if option == "--yes" else "redo", option)
+            assert (quiet.returncode, "[y/N]" in quiet.stdout) == (0, False)
+
+
+# --- refusals and usage ---------------------------------------------------------------------------
+
+
+async def test_what_the_server_refuses_is_said_with_its_code(tmp_path: Path) -> None:
+    """Exit 1, a sentence, the code and a hint on stderr; nothing is touched."""
+    async with a_shell(tmp_path) as shell:
+        await shell.client.send(CheckpointCreate())
+        for words, code in (
+            (("undo",), "NOTHING_TO_UNDO"),
+            (("redo",), "NOTHING_TO_UNDO"),
+            (("preview", "--undo"), "NOTHING_TO_UNDO"),
+            (("preview", "ffffffff"), "CHECKPOINT_NOT_FOUND"),
+            (("preview", "--codon", "nobody"), "UNKNOWN_CODON"),
+            (("rollback", "--path", "nowhere.txt"), "INVALID_PATH"),
+            (("rollback", "--path", "../outside"), "INVALID_PATH"),
+            (("preview", "--path", ".git/config"), "INVALID_PATH"),
+        ):
+            refused = await shell(*words)
+            assert (refused.returncode, refused.stdout) == (1, ""), words
+            assert f"({code})" in refused.stderr
+            assert "hint: " in refused.stderr
+
+        assert tree(shell.root) == WHOLE
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["rollback", "--stop", "--pause"],
+        ["rollback", "--path", ""],
+        ["rollback", "--restart", "--path", "a.txt"],
+        ["rollback", "--type", "end"],
+        ["undo", "--stop", "--pause"],
+        ["undo", "abcd"],
+        ["redo", "--path", "a.txt"],
+        ["preview", "--undo", "--redo"],
+        ["preview", "abcd", "--undo"],
+        ["preview", "--redo", "--path", "a.txt"],
+        ["preview", "abcd", "--codon", "one"],
+        ["preview", "--stop"],
+    ],
+)
+def test_wrong_usage_exits_2_and_says_what_is_right(words: list[str]) -> None:
+    """Options that exclude each other, or that this command has not: nothing on stdout."""
+    done = hankweave(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Error" in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["rollback", "undo", "redo", "preview"])
+def test_without_a_server_it_is_said_how_to_start_one(tmp_path: Path, verb: str) -> None:
+    """Exit 69 where there is an execution without a server, 66 where there is none."""
+    assert hankweave(verb, "-e", str(tmp_path / "nowhere")).returncode in (66, 69)
+    hank, execution = write_hank(tmp_path / "hank", *HANK), tmp_path / "execution"
+    assert hankweave("run", str(hank), "-e", str(execution), "--headless").returncode == 0
+    done = hankweave(verb, "-e", str(execution))
+    assert (done.returncode, done.stdout) == (69, "")
+    assert "hankweave run" in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["undo", "redo", "preview"])
+def test_help_is_there(verb: str) -> None:
+    """--help prints the usage and exits 0."""
+    done = hankweave(verb, "--help")
+    assert (done.returncode, done.stdout.startswith("Usage: hankweave")) == (0, True)

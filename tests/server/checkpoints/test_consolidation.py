@@ -1,0 +1,540 @@
+"""Many small packs become few, and at no moment is an object missing."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import hashlib
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hankweave_protocol.ids import Sha
+from hankweave_server.checkpoints import consolidation
+from hankweave_server.checkpoints.consolidation import Consolidation
+from hankweave_server.checkpoints.engine import CheckpointEngine
+from hankweave_server.checkpoints.errors import ShadowRepositoryError
+from hankweave_server.checkpoints.housekeeping import Housekeeping
+from hankweave_server.checkpoints.notes import Notes
+from hankweave_server.checkpoints.pack_index import read_index
+from hankweave_server.checkpoints.repacking import Unpackable, joined
+from hankweave_server.checkpoints.shadow_repo import ShadowRepo
+from hankweave_server.checkpoints.store_files import StoreFiles
+
+
+def never() -> bool:
+    return False
+
+
+def after(steps: int) -> Callable[[], bool]:
+    """Says stop when it was asked more often than that."""
+    asked = iter(range(steps))
+    return lambda: next(asked, None) is None
+
+
+class PowerCut(BaseException):
+    """Nothing of ours may catch it."""
+
+
+@pytest.fixture
+def housekeeping(lab) -> Housekeeping:
+    return opened(lab)
+
+
+def opened(lab) -> Housekeeping:
+    repo = ShadowRepo(lab.layout.shadow_repository)
+    return Housekeeping(repo, Notes(repo), lab.layout)
+
+
+def grow(lab, count: int, unchanged: int = 0) -> list[Sha]:
+    """Makes one-file checkpoints in a tree of 200 files, then some without a change."""
+    for number in range(0 if lab.exists("f0") else 200):
+        lab.write(f"f{number}", f"{number}\n" * 100)
+
+    made = []
+    for number in range(count):
+        lab.write(f"f{number % 7}", os.urandom(20).hex() + "\n" * number + "same\n" * 50)
+        made.append(lab.checkpoint().sha)
+
+    return made + [lab.checkpoint().sha for _ in range(unchanged)]
+
+
+def objects(lab) -> set[str]:
+    listed = lab.git("cat-file", "--batch-all-objects", "--batch-check=%(objectname) %(objecttype)")
+    return set(listed.splitlines())
+
+
+def copies(lab) -> Counter[bytes]:
+    """How often each object is stored."""
+    folder = lab.layout.shadow_repository / "objects"
+    found = Counter(r.digest for index in folder.glob("pack/*.idx") for r in read_index(index))
+    found.update(bytes.fromhex(p.parent.name + p.name) for p in folder.glob("[0-9a-f][0-9a-f]/*"))
+    return found
+
+
+def content(lab, shas: list[Sha]) -> dict[Sha, str]:
+    """Everything in these checkpoints, as the git program reads it."""
+    return {sha: lab.git("archive", "--format=tar", sha) for sha in shas}
+
+
+def packs(lab) -> list[Path]:
+    return sorted((lab.layout.shadow_repository / "objects" / "pack").glob("*.pack"))
+
+
+def leftovers(lab) -> list[Path]:
+    return list(lab.layout.shadow_repository.rglob("tmp_*"))
+
+
+# What becomes of it
+
+
+def test_every_object_is_still_there(lab, housekeeping):
+    """The git program finds the same objects and the same content before and after."""
+    shas = grow(lab, 40, unchanged=10)
+    before, listed = content(lab, shas), objects(lab)
+
+    done = housekeeping.consolidate(never)
+
+    assert (content(lab, shas), objects(lab)) == (before, listed)
+    assert done.finished
+    assert (done.packs_before, done.loose_before) == (40, 10)
+    assert (done.packs_after, done.loose_after) == (len(packs(lab)), 0)
+    assert done.packs_after < 5
+    assert max(copies(lab).values()) == 1
+    assert leftovers(lab) == []
+    lab.assert_sound()
+
+
+def test_ten_times_less(lab, housekeeping):
+    """One-file checkpoints of a file that is edited again and again shrink to a tenth."""
+    grow(lab, 1)
+    housekeeping.consolidate(never)
+    start = housekeeping.size().bytes_on_disk
+    grow(lab, 64)
+    unpacked = housekeeping.size().bytes_on_disk - start
+
+    housekeeping.consolidate(never)
+
+    assert (housekeeping.size().bytes_on_disk - start) * 10 <= unpacked
+    assert unpacked <= 64 * 25_000
+
+
+def test_the_engine_notices_nothing(lab, housekeeping):
+    """An engine that had the old packs open reads, checkpoints and rolls back as before."""
+    shas = grow(lab, 35)
+    pictures = {}
+    for sha in (shas[0], shas[20]):
+        lab.rollback(sha)
+        pictures[sha] = lab.picture()
+
+    housekeeping.consolidate(never)
+
+    for sha, picture in pictures.items():
+        lab.rollback(sha)
+        assert lab.picture() == picture
+
+    assert [facts.sha for facts in lab.engine.commits()][-1] == shas[0]
+    assert lab.engine.fsck() == {}
+    grow(lab, 3)
+    lab.assert_sound()
+
+
+def test_the_disk_gets_its_bytes_back(lab):
+    """No pack that was removed stays open, so that its blocks are really free."""
+    shas = grow(lab, 34)
+    lab.engine.close()
+    gc.collect()  # The engine's own, which must not be taken for ours.
+    housekeeping = opened(lab)
+    assert housekeeping.fsck(shas).is_sound
+
+    housekeeping.consolidate(never)
+
+    held = [
+        line for line in Path("/proc/self/maps").read_text().splitlines() if "(deleted)" in line
+    ]
+    assert [line for line in held if str(lab.layout.shadow_repository) in line] == []
+    lab.engine = CheckpointEngine.open(lab.layout)
+
+
+def test_it_is_needed_when_packs_have_piled_up(lab, housekeeping):
+    """Thirty-two fresh packs ask for consolidation; after it there is no need."""
+    grow(lab, 31)
+    assert not housekeeping.needs_consolidation()
+
+    grow(lab, 1)
+    assert housekeeping.needs_consolidation()
+
+    housekeeping.consolidate(never)
+    assert not housekeeping.needs_consolidation()
+
+
+def test_it_is_needed_when_loose_objects_have_piled_up(lab, housekeeping, monkeypatch):
+    """Checkpoints without a change ask for it, too."""
+    monkeypatch.setattr(consolidation, "LOOSE_OBJECTS", 5)
+    grow(lab, 1, unchanged=4)
+    assert not housekeeping.needs_consolidation()
+
+    grow(lab, 0, unchanged=1)
+    assert housekeeping.needs_consolidation()
+
+    assert housekeeping.consolidate(never).loose_after == 0
+    assert not housekeeping.needs_consolidation()
+
+
+def test_what_was_consolidated_is_not_rewritten(lab, housekeeping):
+    """A second consolidation, by whoever opens the store next, finds nothing to do."""
+    grow(lab, 40)
+    housekeeping.consolidate(never)
+    before = {path: path.stat().st_ino for path in packs(lab)}
+
+    opened(lab).consolidate(never)
+
+    assert {path: path.stat().st_ino for path in packs(lab)} == before
+
+
+def test_packs_of_a_like_size_are_joined(lab, housekeeping, monkeypatch):
+    """Sixteen consolidated packs become one, by copying, and git agrees with its index."""
+    monkeypatch.setattr(consolidation, "STEP_OBJECTS", 8)
+    shas = grow(lab, 70)
+    before = content(lab, shas)
+
+    housekeeping.consolidate(never)
+
+    assert len(packs(lab)) < 20
+    assert any(len(read_index(pack.with_suffix(".idx"))) > 16 * 4 for pack in packs(lab))
+    for pack in packs(lab):
+        lab.git("verify-pack", str(pack))
+
+    assert content(lab, shas) == before
+    lab.assert_sound()
+
+
+def test_new_packs_are_for_the_owner_alone(lab, housekeeping):
+    """What consolidation writes is as private as the rest."""
+    grow(lab, 33)
+    housekeeping.consolidate(never)
+
+    assert [p for p in lab.layout.checkpoints.rglob("*") if p.lstat().st_mode & 0o077] == []
+
+
+# What is left alone
+
+
+def test_a_large_blob_stays_loose(lab, housekeeping):
+    """A file that was streamed into the store stays where it can be streamed from."""
+    lab.write("large", bytes(9 << 20))
+    sha = lab.checkpoint().sha
+    blob = lab.git("rev-parse", f"{sha}:large").strip()
+    grow(lab, 33)
+
+    assert housekeeping.consolidate(never).loose_after == 1
+
+    assert (lab.layout.shadow_repository / "objects" / blob[:2] / blob[2:]).exists()
+    assert not housekeeping.needs_consolidation()
+
+
+def test_a_large_pack_is_not_rewritten(lab, housekeeping):
+    """The pack of a large first checkpoint stays as it was written."""
+    for number in range(20):
+        lab.write(f"random{number}", os.urandom(100_000))
+
+    lab.checkpoint()
+    (large,) = packs(lab)
+    inode = large.stat().st_ino
+    grow(lab, 40)
+    housekeeping.consolidate(never)
+
+    assert large.stat().st_ino == inode
+
+
+def test_a_kept_pack_stays(lab, housekeeping):
+    """A pack that somebody marked with `.keep` is not replaced."""
+    grow(lab, 34)
+    kept = packs(lab)[5]
+    kept.with_suffix(".keep").touch()
+
+    housekeeping.consolidate(never)
+
+    assert kept.exists()
+    lab.assert_sound()
+
+
+def test_a_damaged_pack_stays_and_hinders_nobody(lab, housekeeping):
+    """What cannot be read is neither copied nor removed, and is not tried for ever."""
+    shas = grow(lab, 40)
+    (damaged,) = [
+        pack
+        for pack in packs(lab)
+        if bytes.fromhex(shas[7]) in {r.digest for r in read_index(pack.with_suffix(".idx"))}
+    ]
+    flip_a_bit(damaged)
+
+    assert housekeeping.consolidate(never).finished
+
+    assert damaged.exists()
+    assert len(packs(lab)) < 6
+    assert not housekeeping.needs_consolidation()
+    named = set(opened(lab).fsck().damages)
+    assert shas[7] in named
+    assert named <= set(shas[7:14]), "the file is another from there on"
+
+
+def test_a_pack_that_was_damaged_later_is_not_joined(lab, housekeeping, monkeypatch):
+    """Joining holds every record against the checksum its index has for it."""
+    monkeypatch.setattr(consolidation, "STEP_OBJECTS", 8)
+    grow(lab, 31)
+    housekeeping.consolidate(never)
+    damaged = min(packs(lab), key=lambda pack: pack.stat().st_size)
+    flip_a_bit(damaged)
+    grow(lab, 60)
+
+    assert opened(lab).consolidate(never).finished
+
+    assert damaged.exists()
+
+
+def test_good_copies_of_a_damaged_pack_stay(lab, housekeeping):
+    """What a crash left twice is only removed where the other copy can really be read."""
+    shas = grow(lab, 33)
+    before = content(lab, shas)
+    folder = lab.layout.shadow_repository / "objects" / "pack"
+    aside = lab.layout.root / "aside"
+    shutil.copytree(folder, aside)
+    housekeeping.consolidate(never)
+    (new,) = [pack for pack in packs(lab) if not (aside / pack.name).exists()]
+    shutil.copytree(aside, folder, dirs_exist_ok=True)
+    flip_a_bit(new)
+    new.chmod(0o400)
+
+    # Whether it is refused depends on which of the two copies libgit2 comes upon.
+    with contextlib.suppress(ShadowRepositoryError):
+        opened(lab).consolidate(never)
+
+    assert content(lab, shas) == before
+
+
+def test_a_pack_is_not_replaced_by_nothing(lab, housekeeping):
+    """A new pack that is byte for byte one of the old ones stays when the old ones go."""
+    shas = grow(lab, 2)
+    repo = ShadowRepo(lab.layout.shadow_repository)
+    files = StoreFiles(repo.path)
+    pack, _ = files.packs()
+
+    Consolidation(repo, files)._replace([pack], joined(files.pack_folder, [pack]))
+
+    assert pack.index.exists()
+    assert content(lab, shas)
+    lab.assert_sound()
+
+
+def test_a_new_pack_that_cannot_be_read_is_given_up(lab, housekeeping, monkeypatch):
+    """A disk that writes other bytes than it was given costs nothing that was there before."""
+    shas = grow(lab, 33)
+    before = content(lab, shas)
+    write = ShadowRepo.write_pack
+
+    def damaged(repo: ShadowRepo, digests: list[bytes], folder: Path) -> None:
+        write(repo, digests, folder)
+        (pack,) = folder.glob("*.pack")
+        flip_a_bit(pack)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ShadowRepo, "write_pack", damaged)
+        with pytest.raises(ShadowRepositoryError):
+            housekeeping.consolidate(never)
+
+    assert len(packs(lab)) == 33
+    assert leftovers(lab) == []
+    assert content(lab, shas) == before
+
+
+def test_packs_with_a_common_object_are_not_joined(lab):
+    """A pack has an object once; a second copy would make its index a lie."""
+    grow(lab, 1)
+    files = StoreFiles(lab.layout.shadow_repository)
+    (pack,) = files.packs()
+    with pytest.raises(Unpackable):
+        joined(files.pack_folder, [pack, pack])
+
+
+def test_an_index_that_belongs_to_other_bytes_is_not_copied(lab):
+    """Joining believes an index only where each checksum is that of the record."""
+    grow(lab, 1)
+    files = StoreFiles(lab.layout.shadow_repository)
+    (pack,) = files.packs()
+    content = bytearray(pack.index.read_bytes()[:-20])
+    content[8 + 1024 + 20 * len(pack.records())] ^= 1
+    pack.index.write_bytes(content + hashlib.sha1(content, usedforsecurity=False).digest())
+    with pytest.raises(Unpackable):
+        joined(files.pack_folder, [pack])
+
+
+def test_a_walk_goes_on_while_packs_are_replaced(lab, housekeeping):
+    """Who reads the history while it is consolidated reads it to its end."""
+    grow(lab, 34)
+    repo = ShadowRepo(lab.layout.shadow_repository)
+    walk = repo.history()
+    first = next(walk)
+
+    Housekeeping(repo, Notes(repo), lab.layout).consolidate(never)
+
+    assert len([first, *walk]) == 34
+
+
+def flip_a_bit(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.chmod(0o600)
+    path.write_bytes(data)
+
+
+def test_an_index_over_many_packs_does_not_mislead_git(lab, housekeeping):
+    """Stock git's multi-pack-index is removed before a pack that it names."""
+    shas = grow(lab, 40)
+    lab.git("multi-pack-index", "write")
+    before = content(lab, shas)
+
+    housekeeping.consolidate(never)
+
+    assert content(lab, shas) == before
+    lab.assert_sound()
+
+
+# Stops and crashes
+
+
+def test_it_stops_between_two_steps(lab, housekeeping, monkeypatch):
+    """Asked to stop, it leaves a sound store, and the next call goes on from there."""
+    monkeypatch.setattr(consolidation, "STEP_OBJECTS", 40)
+    shas = grow(lab, 40)
+    before = content(lab, shas)
+
+    first = housekeeping.consolidate(after(1))
+
+    assert not first.finished
+    assert first.packs_before > first.packs_after > 10
+    lab.assert_sound()
+
+    assert housekeeping.consolidate(never).finished
+    assert content(lab, shas) == before
+
+
+@pytest.fixture
+def power_cut(monkeypatch) -> Callable[[int], None]:
+    """Lets a number of renames, removals and flushes happen, and cuts the power at the next."""
+    real = {name: getattr(Path, name) for name in ("rename", "unlink", "chmod")}
+    removal, flush = shutil.rmtree, os.fsync
+
+    def at(count: int) -> None:
+        left = iter(range(count))
+
+        def counted(act):
+            def act_or_die(*arguments, **options):
+                if next(left, None) is None:
+                    raise PowerCut
+                return act(*arguments, **options)
+
+            return act_or_die
+
+        for name, act in real.items():
+            monkeypatch.setattr(Path, name, counted(act))
+
+        monkeypatch.setattr(shutil, "rmtree", counted(removal))
+        monkeypatch.setattr(os, "fsync", counted(flush))
+
+    return at
+
+
+@pytest.mark.parametrize("moment", range(0, 60, 3))
+def test_a_crash_loses_nothing(lab, moment, power_cut, monkeypatch):
+    """Whenever the power goes, every object is there, and the next start finishes the work."""
+    shas = grow(lab, 12, unchanged=6)
+    before, listed = content(lab, shas), objects(lab)
+    with monkeypatch.context() as patch:
+        patch.setattr(consolidation, "STEP_OBJECTS", 40)
+        housekeeping = opened(lab)
+        power_cut(moment)
+        with pytest.raises(PowerCut):
+            housekeeping.consolidate(never)
+
+    monkeypatch.undo()
+    lab.reopen()
+    assert leftovers(lab) == []
+    assert (content(lab, shas), objects(lab)) == (before, listed)
+    lab.assert_sound()
+
+    assert opened(lab).consolidate(never).finished
+    assert (content(lab, shas), objects(lab)) == (before, listed)
+    assert max(copies(lab).values()) == 1
+    lab.assert_sound()
+
+
+def test_nothing_is_removed_before_its_copy_is_durable(lab, housekeeping, monkeypatch):
+    """Both new files are flushed, then named, then the folder is flushed; then old ones go."""
+    grow(lab, 33)
+    acts: list[str] = []
+    flush, rename, unlink = os.fsync, Path.rename, Path.unlink
+
+    def flushed(descriptor: int) -> None:
+        name = Path(os.readlink(f"/proc/self/fd/{descriptor}")).name
+        acts.append("flush folder" if name == "pack" else f"flush {Path(name).suffix}")
+        flush(descriptor)
+
+    def renamed(path: Path, target: Path) -> Path:
+        acts.append(f"name {path.suffix}")
+        return rename(path, target)
+
+    def removed(path: Path, missing_ok: bool = False) -> None:
+        acts.append("remove")
+        unlink(path, missing_ok)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", flushed)
+        patch.setattr(Path, "rename", renamed)
+        patch.setattr(Path, "unlink", removed)
+        housekeeping.consolidate(never)
+
+    first = acts.index("remove")
+    assert set(acts[:2]) == {"flush .idx", "flush .pack"}
+    assert acts[2:first] == ["name .pack", "name .idx", "flush folder"]
+
+
+def test_a_full_disk_loses_nothing(lab, housekeeping, monkeypatch):
+    """A pack that could not be flushed is given up, and nothing it was to replace is removed."""
+    shas = grow(lab, 33)
+    before = copies(lab)
+
+    def full(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(Exception, match="free"):
+            housekeeping.consolidate(never)
+
+    assert copies(lab) == before
+    assert leftovers(lab) == []
+    assert content(lab, shas[-1:])
+    assert housekeeping.consolidate(never).finished
+
+
+def test_size_agrees_with_du(lab, housekeeping):
+    """The size is that of the blocks on the disk, now and after a change."""
+    grow(lab, 3, unchanged=2)
+    first = housekeeping.size()
+    assert (first.packs, first.loose_objects) == (3, 2)
+    assert first.bytes_on_disk == blocks(lab)
+
+    grow(lab, 2, unchanged=3)
+    second = housekeeping.size()
+    assert (second.packs, second.loose_objects) == (5, 5)
+    assert second.bytes_on_disk == blocks(lab)
+
+
+def blocks(lab) -> int:
+    files = [path for path in lab.layout.shadow_repository.rglob("*") if not path.is_dir()]
+    return sum(path.lstat().st_blocks * 512 for path in files)

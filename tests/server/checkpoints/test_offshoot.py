@@ -1,0 +1,179 @@
+"""Claims about the shadow repository of a branch: what it has, what it lacks, what it leaves."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hankweave_protocol.ids import RunId, Sha
+from hankweave_server import files
+from hankweave_server.checkpoints.engine import CheckpointEngine
+from hankweave_server.checkpoints.epochs import Epochs
+from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
+from hankweave_server.checkpoints.grafting import (
+    Interrupted,
+    copy_repository,
+    fill_work_tree,
+)
+from hankweave_server.checkpoints.offshoot import plan_offshoot
+from hankweave_server.checkpoints.shadow_repo import ShadowRepo
+from hankweave_server.layout import Layout
+from support.losing import lose_object
+
+OTHER = RunId("1736000000001-abc123-def456")
+
+
+def offshoot_of(lab, target: Sha, root: Path) -> Layout:
+    """Makes one the way a branch does."""
+    layout = Layout.of_execution(root)
+    files.make_private_directory(layout.checkpoints)
+    layout.work_tree.mkdir()
+    copy_repository(plan_offshoot(lab.layout, target), layout, should_stop=lambda: False)
+    fill_work_tree(target, layout)
+    return layout
+
+
+def git(lab, layout: Layout, *words: str) -> str:
+    """The witness, looking at another repository."""
+    ours, lab.layout = lab.layout, layout
+    try:
+        return lab.git(*words)
+    finally:
+        lab.layout = ours
+
+
+def stored(lab) -> dict[str, bytes]:
+    repository = lab.layout.shadow_repository
+    return {
+        str(path.relative_to(repository)): path.read_bytes()
+        for path in repository.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_the_line_comes_along_and_nothing_else(lab, tmp_path):
+    """Ancestors with their notes, and each run's branch as far as it goes; no later checkpoint."""
+    lab.write("a", "1", 0o600)
+    first = lab.checkpoint()
+    lab.write("b", "2", 0o640)
+    target = lab.checkpoint()
+    lab.write("c", "3")
+    lab.checkpoint()
+    lab.engine.detach(first.sha)
+    lab.write("d", "4", 0o604)
+    lab.checkpoint(run=OTHER)
+    before = stored(lab)
+
+    layout = offshoot_of(lab, target.sha, tmp_path / "branch")
+
+    assert stored(lab) == before
+    engine = CheckpointEngine.open(layout)
+    try:
+        assert [facts.sha for facts in engine.commits()] == [target.sha, first.sha]
+        assert engine.fsck() == {}
+    finally:
+        engine.close()
+
+    refs = git(lab, layout, "for-each-ref", "--format=%(refname) %(objectname)").split("\n")
+    assert f"refs/heads/run-{lab.request().run_id} {target.sha}" in refs
+    notes = git(lab, layout, "notes", "--ref=hankweave", "list").split("\n")[:-1]
+    assert {line.split()[1] for line in notes} == {first.sha, target.sha}
+    git(lab, layout, "fsck", "--full", "--strict")
+    assert os.stat(layout.work_tree / "a").st_mode & 0o777 == 0o600
+    assert sorted(os.listdir(layout.work_tree)) == ["a", "b"]
+
+
+def test_the_next_checkpoint_of_an_offshoot_reads_no_file_again(lab, tmp_path):
+    """What was filled in is remembered: an unchanged tree is the same tree, at once."""
+    for number in range(50):
+        lab.write(f"f{number}", str(number))
+
+    target = lab.checkpoint()
+    layout = offshoot_of(lab, target.sha, tmp_path / "branch")
+    engine = CheckpointEngine.open(layout)
+    try:
+        assert engine.scan_changes(("**",)) == ()
+        made = engine.checkpoint(lab.request(run=OTHER))
+        assert made.tree == target.tree
+        assert made.changed == ()
+    finally:
+        engine.close()
+
+
+def test_an_offshoot_works_where_no_empty_tree_was_ever_stored(in_place_lab, tmp_path):
+    """A project's first checkpoint has files in it already."""
+    lab = in_place_lab
+    lab.write("a", "1")
+    target = lab.checkpoint()
+    layout = offshoot_of(lab, target.sha, tmp_path / "branch")
+    assert (layout.work_tree / "a").read_bytes() == b"1"
+
+
+def test_a_copy_that_is_to_stop_says_so(lab, tmp_path):
+    """Interrupted, after what was begun; the source is as it was."""
+    lab.write("a", "1")
+    target = lab.checkpoint()
+    before = stored(lab)
+    layout = Layout.of_execution(tmp_path / "branch")
+    files.make_private_directory(layout.checkpoints)
+    with pytest.raises(Interrupted):
+        copy_repository(plan_offshoot(lab.layout, target.sha), layout, should_stop=lambda: True)
+
+    assert stored(lab) == before
+
+
+def test_what_cannot_be_read_is_no_offshoot(lab, tmp_path):
+    """A damaged target is refused with the damage; a damaged ancestor does not keep it back."""
+    lab.write("old", "old")
+    first = lab.checkpoint()
+    lab.delete("old")
+    lab.write("new", "new")
+    target = lab.checkpoint()
+    lose_object(lab.layout.shadow_repository, lab.git("rev-parse", f"{first.sha}:old").strip())
+
+    with pytest.raises(CheckpointDamaged) as damaged:
+        plan_offshoot(lab.layout, first.sha)
+
+    assert [each.path for each in damaged.value.damages] == [b"old"]
+    layout = offshoot_of(lab, target.sha, tmp_path / "branch")
+    assert (layout.work_tree / "new").read_bytes() == b"new"
+    engine = CheckpointEngine.open(layout)
+    try:
+        assert list(engine.fsck()) == [first.sha]
+    finally:
+        engine.close()
+
+    with pytest.raises(CheckpointNotFound):
+        plan_offshoot(lab.layout, Sha("f" * 40))
+
+
+def test_what_was_remembered_at_the_time_comes_along_and_no_more(lab, tmp_path):
+    """The epochs that the line's checkpoints name, each file of them; not what came later."""
+    store, history = ShadowRepo(lab.layout.shadow_repository), tmp_path / "history"
+    epochs = Epochs(store)
+    lab.write("a", "1")
+    numbers = []
+    for text in ("first", "second", "third"):
+        history.write_text(text)
+        numbers.append(epochs.save({"watcher": history}, beyond=0))
+        made = lab.engine.checkpoint(replace(lab.request(), memory_epoch=numbers[-1]))
+        if text == "second":
+            target = made.sha
+
+    store.close()
+    layout = offshoot_of(lab, target, tmp_path / "branch")
+    git(lab, layout, "fsck", "--full", "--strict")
+    copy = ShadowRepo(layout.shadow_repository)
+    try:
+        for number, text in zip(numbers[:2], ("first", "second"), strict=True):
+            found = tmp_path / f"found-{number}"
+            assert Epochs(copy).rewind(number, lambda _, path=found: path, ()) == ()
+            assert found.read_text() == text
+
+        lost = Epochs(copy).rewind(numbers[2], lambda _: tmp_path / "never", ())
+        assert [skipped.reason for skipped in lost] == ["memory-lost"]
+    finally:
+        copy.close()

@@ -1,0 +1,569 @@
+"""Checkpoints that a policy gives up go whole, and nothing else goes with them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from hankweave_protocol.ids import RunId, Sha
+from hankweave_server.checkpoints.errors import CheckpointNotFound, ShadowRepositoryError
+from hankweave_server.checkpoints.housekeeping import Housekeeping
+from hankweave_server.checkpoints.notes import Notes
+from hankweave_server.checkpoints.pruning import PruningOutdated
+from hankweave_server.checkpoints.retention import RetentionPolicy
+from hankweave_server.checkpoints.shadow_repo import ShadowRepo
+from support.git_facts import GitWitness
+
+FIRST = RunId("1736000000000-aaaaaa-aaaaaa")
+SECOND = RunId("1736000000001-bbbbbb-bbbbbb")
+EVERYTHING_OLD = RetentionPolicy(max_age=timedelta(0))
+NOTHING = RetentionPolicy()
+NONE: frozenset[Sha] = frozenset()
+
+
+def never() -> bool:
+    return False
+
+
+class PowerCut(BaseException):
+    """Nothing of ours may catch it."""
+
+
+@pytest.fixture
+def housekeeping(lab) -> Housekeeping:
+    return opened(lab)
+
+
+def opened(lab) -> Housekeeping:
+    repo = ShadowRepo(lab.layout.shadow_repository)
+    return Housekeeping(repo, Notes(repo), lab.layout)
+
+
+def later(lab):
+    return lab.request().timestamp + timedelta(days=1)
+
+
+class Past:
+    """A run that went on to four checkpoints, was rolled back to its first, and left there."""
+
+    def __init__(self, lab) -> None:
+        lab.write("stays", "s")
+        lab.write("secret", "s", 0o600)
+        self.base = self._checkpoint(lab, "completed", FIRST)
+        self.tail = []
+        for number in range(3):
+            lab.write("grows", os.urandom(50_000))
+            lab.write(f"only/{number}", os.urandom(1000), 0o640)
+            self.tail.append(self._checkpoint(lab, "tool", FIRST))
+
+        lab.engine.plan_restore(self.base, ("**",))
+        self.safety = self._checkpoint(lab, "safety", FIRST)
+        lab.engine.restore(self.base, self.safety)
+        lab.engine.detach(self.base)
+        lab.write("new", "n", 0o600)
+        self.now = self._checkpoint(lab, "tool", SECOND)
+
+    @property
+    def abandoned(self) -> list[Sha]:
+        return [*self.tail, self.safety]
+
+    def _checkpoint(self, lab, kind: str, run: RunId) -> Sha:
+        return lab.checkpoint(kind=kind, run=run).sha
+
+
+@pytest.fixture
+def past(lab) -> Past:
+    return Past(lab)
+
+
+def prune(lab, housekeeping, policy=EVERYTHING_OLD, keep=NONE):
+    return housekeeping.prune(housekeeping.prunable(policy, later(lab), keep), never)
+
+
+def content(lab, *shas: Sha) -> dict[Sha, str]:
+    notes = {sha: lab.git("notes", "--ref=hankweave", "show", sha) for sha in shas}
+    return {sha: lab.git("archive", "--format=tar", sha) + notes[sha] for sha in shas}
+
+
+def stored(lab) -> set[str]:
+    listed = lab.git("cat-file", "--batch-all-objects", "--batch-check=%(objectname)")
+    return set(listed.split())
+
+
+def needed(lab) -> set[str]:
+    return {line[:40] for line in lab.git("rev-list", "--objects", "--all", "HEAD").splitlines()}
+
+
+# What goes and what stays
+
+
+def test_a_dry_run_touches_nothing(lab, past, housekeeping):
+    """Asking what may go changes no ref and no object."""
+    refs, objects = lab.git("for-each-ref"), stored(lab)
+    pruning = housekeeping.prunable(EVERYTHING_OLD, later(lab), NONE)
+
+    assert [facts.sha for facts in pruning.checkpoints] == past.abandoned[::-1]
+    assert pruning.kept == 2
+    assert pruning.bytes_freed > 3 * 50_000
+    assert (lab.git("for-each-ref"), stored(lab)) == (refs, objects)
+
+
+def test_an_abandoned_tail_goes_and_the_rest_is_as_it_was(lab, past, housekeeping):
+    """Pruned checkpoints are gone to the last blob and note; the others kept their shas."""
+    before = content(lab, past.base, past.now)
+    size = housekeeping.size().bytes_on_disk
+
+    pruned = prune(lab, housekeeping)
+
+    assert pruned.finished
+    assert set(pruned.checkpoints) == set(past.abandoned)
+    assert pruned.bytes_before == size
+    assert pruned.bytes_after == housekeeping.size().bytes_on_disk < size - 3 * 50_000
+    assert content(lab, past.base, past.now) == before
+    assert stored(lab).isdisjoint(past.abandoned)
+    assert lab.git("rev-parse", f"run-{FIRST}").strip() == past.base
+    noted = {line.split()[1] for line in lab.git("notes", "--ref=hankweave").splitlines()}
+    assert noted == {past.base, past.now}
+    folders = lab.git("ls-tree", "--name-only", "refs/notes/hankweave").split()
+    assert set(folders) == {past.base[:2], past.now[:2]}
+    lab.assert_sound()
+
+
+def test_what_went_is_not_found_any_more(lab, past):
+    """The process that pruned does not go on giving out what it had read before."""
+    repo = ShadowRepo(lab.layout.shadow_repository)
+    assert repo.commit(past.tail[0]) is not None
+
+    prune(lab, Housekeeping(repo, Notes(repo), lab.layout))
+
+    assert repo.commit(past.tail[0]) is None
+    assert repo.commit(past.base) is not None
+
+
+def test_the_estimate_is_near_the_truth(lab, past, housekeeping):
+    """What a dry run promises to free is freed, within a fifth and some blocks."""
+    pruning = housekeeping.prunable(EVERYTHING_OLD, later(lab), NONE)
+    pruned = housekeeping.prune(pruning, never)
+    freed = pruned.bytes_before - pruned.bytes_after
+    assert abs(freed - pruning.bytes_freed) < freed / 5 + 10 * 4096
+
+
+def test_nothing_goes_by_default(lab, past, housekeeping):
+    """Without a policy only garbage goes: here notes that newer notes have replaced."""
+    refs = lab.git("for-each-ref")
+    assert prune(lab, housekeeping, NOTHING).checkpoints == ()
+    assert lab.git("for-each-ref") == refs
+    assert needed(lab) <= stored(lab)
+
+
+def test_garbage_of_crashes_goes(lab, past, housekeeping):
+    """Objects that no ref needs are dropped even if no checkpoint is pruned."""
+    lab.git("hash-object", "-w", "--stdin-paths", check=False)
+    lab.write("loose", "never recorded")
+    garbage = lab.git("hash-object", "-w", str(lab.tree / "loose")).strip()
+    assert garbage in stored(lab)
+
+    prune(lab, housekeeping, NOTHING)
+
+    assert garbage not in stored(lab)
+    assert set(past.abandoned) < stored(lab)
+
+
+@pytest.mark.parametrize("name", [None, "before the migration"])
+def test_a_pinned_checkpoint_stays_with_its_ancestors(lab, past, housekeeping, name):
+    """A pin keeps a checkpoint and everything it descends from, by branch or without."""
+    housekeeping.pin(past.tail[1], name)
+    before = content(lab, *past.tail[:2])
+
+    pruned = prune(lab, housekeeping)
+
+    assert set(pruned.checkpoints) == {past.tail[2], past.safety}
+    assert content(lab, *past.tail[:2]) == before
+    lab.assert_sound()
+
+
+def test_what_the_caller_needs_stays(lab, past, housekeeping):
+    """The journal's undo target is kept, although no rule of the policy would."""
+    pruned = prune(lab, housekeeping, keep=frozenset({past.tail[0]}))
+    assert past.tail[0] not in pruned.checkpoints
+    assert set(pruned.checkpoints) == {*past.tail[1:], past.safety}
+
+
+def test_what_the_caller_needs_stays_on_no_ref_at_all(lab, past, housekeeping):
+    """A commit that only the journal knows keeps every object it has."""
+    lab.git("update-ref", "-d", f"refs/heads/run-{FIRST}")
+    before = lab.git("archive", "--format=tar", past.tail[1])
+    prune(lab, housekeeping, keep=frozenset({past.tail[1], Sha("1" * 40)}))
+    assert lab.git("archive", "--format=tar", past.tail[1]) == before
+    assert past.safety not in stored(lab)
+
+
+def test_where_head_has_gone_since_stays(lab, past, housekeeping):
+    """HEAD may have been detached at a commit on no ref after the question."""
+    pruning = housekeeping.prunable(EVERYTHING_OLD, later(lab), NONE)
+    made = lab.git("commit-tree", f"{past.now}^{{tree}}", "-p", past.now, "-m", "mine").strip()
+    lab.git("update-ref", "--no-deref", "HEAD", made)
+    housekeeping.prune(pruning, never)
+    assert made in stored(lab)
+    lab.assert_sound()
+
+
+def test_the_current_thread_stays(lab, past, housekeeping):
+    """Nothing that HEAD reaches goes, whatever its kind and age."""
+    lab.engine.detach(past.tail[1])
+    pruned = prune(lab, housekeeping)
+    assert set(pruned.checkpoints) == {past.tail[2], past.safety, past.now}
+    assert lab.git("for-each-ref", f"refs/heads/run-{SECOND}") == ""
+    lab.assert_sound()
+
+
+def test_a_tag_of_the_users_keeps_what_it_names(lab, past, housekeeping):
+    """What somebody marked with stock git stays, and so does what it stands on."""
+    lab.git("tag", "mine", past.tail[1])
+    assert set(prune(lab, housekeeping).checkpoints) == {past.tail[2], past.safety}
+
+
+def test_a_tag_may_name_anything(lab, past, housekeeping):
+    """An annotated tag keeps a file that is in no checkpoint."""
+    lab.write("loose", "never recorded")
+    blob = lab.git("hash-object", "-w", str(lab.tree / "loose")).strip()
+    lab.git("tag", "-a", "-m", "mine", "mine", blob)
+    prune(lab, housekeeping)
+    assert blob in stored(lab)
+    lab.assert_sound()
+
+
+def test_a_commit_of_the_users_keeps_what_it_stands_on(lab, past, housekeeping):
+    """A branch made with stock git keeps the checkpoints below its commits."""
+    lab.git("config", "--file", str(lab.layout.git_config), "--list")
+    made = lab.git("commit-tree", f"{past.tail[0]}^{{tree}}", "-p", past.tail[0], "-m", "mine")
+    lab.git("update-ref", "refs/tags/elsewhere", made.strip())
+    assert past.tail[0] not in prune(lab, housekeeping).checkpoints
+
+
+def test_pruning_after_consolidation(lab, past, housekeeping):
+    """Deltas against what goes are made anew for what stays."""
+    for number in range(40):
+        lab.write("stays", f"{number}\n" * 300)
+        lab.checkpoint(kind="completed", run=SECOND)
+
+    housekeeping.consolidate(never)
+    before = content(lab, past.base, past.now, lab.engine.head())
+
+    prune(lab, housekeeping)
+
+    assert content(lab, past.base, past.now, lab.engine.head()) == before
+    assert stored(lab).isdisjoint(past.abandoned)
+    assert stored(lab) == needed(lab)
+    lab.assert_sound()
+
+
+def test_the_engine_goes_on(lab, past, housekeeping):
+    """What was pruned and comes back is stored again, and a rollback to what stayed works."""
+    lab.rollback(past.tail[2])
+    picture = lab.picture()
+    lab.rollback(past.now)
+    prune(lab, housekeeping)
+    lab.reopen(forget=True)
+    for path, (kind, _, data) in picture.items():
+        if kind == "file":
+            lab.write(path, data)
+
+    again = lab.checkpoint().sha
+    assert lab.engine.verify(again) == []
+    lab.rollback(past.base)
+    assert lab.read("stays") == b"s"
+    lab.assert_sound()
+
+
+def test_an_index_of_a_pruned_checkpoint_is_made_anew(lab, past, housekeeping):
+    """The index never names a blob that is gone."""
+    lab.engine.refresh_index(past.tail[2])
+    prune(lab, housekeeping)
+    lab.assert_sound()
+    assert lab.git("diff", "--cached", "--name-only") == ""
+
+
+def test_a_commit_graph_of_stock_git_does_not_outlive_its_commits(lab, past, housekeeping):
+    """What git maintenance wrote about commits that go, goes."""
+    lab.git("commit-graph", "write", "--reachable")
+    prune(lab, housekeeping)
+    lab.assert_sound()
+
+
+def test_packed_refs_move_and_go_too(lab, past, housekeeping):
+    """Refs that stock git packed into one file are pruned like the others."""
+    lab.engine.detach(past.tail[0])
+    lab.git("pack-refs", "--all")
+    prune(lab, housekeeping)
+    assert lab.git("for-each-ref", f"refs/heads/run-{SECOND}") == ""
+    assert lab.git("rev-parse", f"run-{FIRST}").strip() == past.tail[0]
+    lab.assert_sound()
+
+
+# Time passes between question and act
+
+
+def test_a_decision_is_not_carried_out_when_the_branch_moved(lab, past, housekeeping):
+    """A checkpoint made since keeps everything: the pruning is refused, nothing has moved."""
+    pruning = housekeeping.prunable(EVERYTHING_OLD, later(lab), NONE)
+    lab.checkpoint(run=FIRST)
+    refs = lab.git("for-each-ref")
+    with pytest.raises(PruningOutdated):
+        housekeeping.prune(pruning, never)
+
+    assert lab.git("for-each-ref") == refs
+
+
+@pytest.mark.parametrize("how", ["pin", "detach", "branch", "move"])
+def test_a_decision_is_not_carried_out_when_its_checkpoints_are_needed(
+    lab, past, housekeeping, how
+):
+    """A checkpoint that was pinned or gone back to since is not taken away."""
+    pruning = housekeeping.prunable(EVERYTHING_OLD, later(lab), NONE)
+    if how == "pin":
+        housekeeping.pin(past.tail[0], None)
+    elif how == "detach":
+        lab.engine.detach(past.tail[0])
+    elif how == "move":
+        lab.git("update-ref", f"refs/heads/run-{FIRST}", past.tail[1])
+    else:
+        lab.engine.start_branch(RunId("1736000000002-cccccc-cccccc"), past.tail[0])
+
+    with pytest.raises(PruningOutdated):
+        housekeeping.prune(pruning, never)
+
+
+def test_damage_forbids_pruning(lab, past, housekeeping):
+    """As long as something needed cannot be read, nothing is removed and no ref moves."""
+    tree = lab.git("rev-parse", f"{past.now}^{{tree}}").strip()
+    for index in pack_folder(lab).glob("*.idx"):
+        if tree in listed(lab, index):
+            lose(lab, index, tree)
+
+    refs = lab.git("for-each-ref")
+    before = stored(lab)
+    with pytest.raises(ShadowRepositoryError):
+        prune(lab, opened(lab))
+
+    assert lab.git("for-each-ref") == refs
+    assert stored(lab) == before
+
+
+def test_a_lost_commit_forbids_pruning(lab, past):
+    """Where the history has a hole, nobody can say what stands on what."""
+    for index in pack_folder(lab).glob("*.idx"):
+        if past.tail[1] in listed(lab, index):
+            lose(lab, index, past.tail[1])
+
+    with pytest.raises(ShadowRepositoryError):
+        opened(lab).prunable(EVERYTHING_OLD, later(lab), NONE)
+
+
+def pack_folder(lab) -> Path:
+    return lab.layout.shadow_repository / "objects" / "pack"
+
+
+def listed(lab, index: Path) -> str:
+    return lab.git("verify-pack", "-v", str(index), check=False)
+
+
+def lose(lab, index: Path, sha: str) -> None:
+    """Takes one object out of a pack by giving all the others files of their own."""
+    aside = [lab.layout.root / index.with_suffix(suffix).name for suffix in (".pack", ".idx")]
+    index.with_suffix(".pack").rename(aside[0])
+    index.rename(aside[1])
+    with aside[0].open("rb") as stream:
+        GitWitness(lab.layout.root).run("unpack-objects", "-q", stdin=stream)
+
+    (lab.layout.shadow_repository / "objects" / sha[:2] / sha[2:]).unlink()
+
+
+# Stops and crashes
+
+
+def test_it_stops_between_two_steps(lab, past, housekeeping):
+    """Stopped at any step it leaves a sound store, and the next pruning drops the rest."""
+    before = content(lab, past.base, past.now)
+    for steps in range(12):
+        asked = iter(range(steps))
+        pruning = housekeeping.prunable(EVERYTHING_OLD, later(lab), NONE)
+        housekeeping.prune(pruning, lambda asked=asked: next(asked, None) is None)
+        assert content(lab, past.base, past.now) == before
+        lab.assert_sound()
+
+    assert prune(lab, housekeeping, NOTHING).finished
+    assert stored(lab).isdisjoint(past.abandoned)
+
+
+@pytest.mark.parametrize("moment", range(0, 24))
+def test_a_crash_leaves_what_stays_whole(lab, past, moment, monkeypatch):
+    """Whenever the power goes, kept checkpoints are whole, and the next pruning ends the work."""
+    before = content(lab, past.base, past.now)
+    with monkeypatch.context() as patch:
+        housekeeping = opened(lab)
+        pruning = housekeeping.prunable(EVERYTHING_OLD, later(lab), NONE)
+        cut_power(patch, moment)
+        with contextlib.suppress(PowerCut):
+            housekeeping.prune(pruning, never)
+
+    lab.reopen()
+    assert content(lab, past.base, past.now) == before
+    lab.assert_sound()
+
+    assert prune(lab, opened(lab)).finished
+    assert stored(lab).isdisjoint(past.abandoned)
+    assert content(lab, past.base, past.now) == before
+    assert not list(lab.layout.shadow_repository.rglob("tmp_*"))
+    lab.assert_sound()
+
+
+def cut_power(patch, count: int) -> None:
+    """Lets so many acts happen, and cuts the power at the next."""
+    left = iter(range(count))
+
+    def counted(act: Callable) -> Callable:
+        def act_or_die(*arguments, **options):
+            if next(left, None) is None:
+                raise PowerCut
+            return act(*arguments, **options)
+
+        return act_or_die
+
+    for name in ("rename", "unlink"):
+        patch.setattr(Path, name, counted(getattr(Path, name)))
+
+    for name in ("point", "drop", "write_index"):
+        patch.setattr(ShadowRepo, name, counted(getattr(ShadowRepo, name)))
+
+    patch.setattr(shutil, "rmtree", counted(shutil.rmtree))
+    patch.setattr(os, "fsync", counted(os.fsync))
+
+
+# Pins
+
+
+def test_pins_are_refs(lab, past, housekeeping):
+    """A pin is read back by another process, and by git, with its name."""
+    housekeeping.pin(past.base, None)
+    housekeeping.pin(past.tail[0], "before the\nmigration – 7")
+
+    assert opened(lab).pins() == {past.base: None, past.tail[0]: "before the migration – 7"}
+    refs = lab.git("for-each-ref", "refs/pins", "--format=%(refname) %(objecttype) %(subject)")
+    assert f"refs/pins/{past.tail[0]} tag before the migration – 7" in refs
+    assert f"refs/pins/{past.base} commit" in refs
+    assert [p for p in lab.layout.checkpoints.rglob("*") if p.lstat().st_mode & 0o077] == []
+    lab.assert_sound()
+
+
+def test_a_pin_may_be_renamed_and_removed(lab, past, housekeeping):
+    """The last name holds; what is unpinned twice is just not pinned."""
+    housekeeping.pin(past.base, "one")
+    housekeeping.pin(past.base, "two")
+    assert housekeeping.pins() == {past.base: "two"}
+
+    housekeeping.pin(past.base, None)
+    assert housekeeping.pins() == {past.base: None}
+
+    housekeeping.unpin(past.base)
+    housekeeping.unpin(past.base)
+    assert housekeeping.pins() == {}
+    lab.assert_sound()
+
+
+def test_a_removed_pin_is_gone_for_good(lab, past, housekeeping, monkeypatch):
+    """The folder of the ref is flushed, so that no power cut brings the pin back."""
+    housekeeping.pin(past.base, None)
+    flushed = []
+    flush = os.fsync
+
+    def noted(descriptor: int) -> None:
+        flushed.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+        flush(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    housekeeping.unpin(past.base)
+
+    (folder,) = flushed
+    assert (
+        folder in (lab.layout.shadow_repository / "refs" / "pins").parents or folder.name == "pins"
+    )
+
+
+def test_only_a_checkpoint_can_be_pinned(lab, past, housekeeping):
+    """A sha of no commit is refused, and leaves no ref."""
+    tree = Sha(lab.git("rev-parse", f"{past.base}^{{tree}}").strip())
+    for sha in (Sha("0" * 40), tree):
+        with pytest.raises(CheckpointNotFound):
+            housekeeping.pin(sha, "x")
+
+    assert housekeeping.pins() == {}
+
+
+@pytest.mark.parametrize("name", [None, "named"])
+def test_a_pinned_checkpoint_on_no_branch_is_still_listed(lab, past, housekeeping, name):
+    """A pin is one of our refs: its checkpoint is found, read and restored."""
+    housekeeping.pin(past.tail[1], name)
+    lab.git("update-ref", "-d", f"refs/heads/run-{FIRST}")
+
+    found = [facts.sha for facts in lab.engine.commits()]
+
+    assert past.tail[1] in found
+    assert past.safety not in found
+    assert lab.engine.find(past.tail[1][:8]) == [past.tail[1]]
+    assert housekeeping.fsck().checked == len(found)
+
+
+@pytest.mark.parametrize("name", [None, "named"])
+def test_a_pin_alone_is_enough(lab, past, housekeeping, name):
+    """A pinned checkpoint on no branch keeps all it needs when garbage goes."""
+    housekeeping.pin(past.tail[1], name)
+    lab.git("update-ref", "-d", f"refs/heads/run-{FIRST}")
+    before = content(lab, past.tail[1])
+
+    prune(lab, housekeeping)
+
+    assert content(lab, past.tail[1]) == before
+    lab.assert_sound()
+
+
+# Truth
+
+
+def test_fsck_reads_everything(lab, past, housekeeping):
+    """A sound store is called sound, with every checkpoint counted."""
+    report = housekeeping.fsck([past.base, past.now])
+    assert report.is_sound
+    assert (report.checked, report.damages, report.missing) == (6, {}, ())
+
+
+def test_fsck_names_what_is_recorded_and_missing(lab, past, housekeeping):
+    """A sha that was recorded and is nowhere is named; one on no ref is read all the same."""
+    lab.git("update-ref", "-d", f"refs/heads/run-{FIRST}")
+    nowhere = Sha("1" * 40)
+    report = housekeeping.fsck([past.tail[0], nowhere])
+    assert report.missing == (nowhere,)
+    assert not report.is_sound
+    assert report.checked == 4
+
+
+def test_fsck_goes_on_behind_a_lost_commit(lab, past, housekeeping):
+    """Where a commit is lost, it is named, and the other branch is read to its end."""
+    for index in pack_folder(lab).glob("*.idx"):
+        if past.tail[2] in listed(lab, index):
+            lose(lab, index, past.tail[2])
+
+    (damage,) = opened(lab).fsck().damages[past.tail[2]]
+    assert (damage.sha, damage.kind) == (past.tail[2], "commit")
+
+    report = opened(lab).fsck([past.tail[2]])
+    assert report.missing == (past.tail[2],)
+    assert not report.is_sound
+    assert report.damages == {}
+    assert past.now in lab.git("rev-list", "--all", check=False)

@@ -1,0 +1,179 @@
+"""Writing over displaced files: nobody who still has one can tell, and nothing stays behind."""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import stat
+
+import pytest
+
+from hankweave_server.checkpoints import spare
+from hankweave_server.checkpoints.errors import RestoreIncomplete
+from hankweave_server.checkpoints.model import Skipped
+
+FILES = 40
+
+
+def two_checkpoints(lab, size: int = 3000):
+    """Gives the older of two checkpoints that differ in every file, and its picture."""
+    for number in range(FILES):
+        lab.write(f"d{number % 4}/f{number:02}", f"{number} one\n" * (size // 8 + number))
+
+    made = lab.checkpoint()
+    then = lab.picture()
+    for number in range(FILES):
+        lab.write(f"d{number % 4}/f{number:02}", f"{number} two\n" * (size // 8 + number + 1))
+
+    return made, then
+
+
+def inodes(lab) -> set[int]:
+    return {os.stat(lab.path(f"d{n % 4}/f{n:02}")).st_ino for n in range(FILES)}
+
+
+def test_files_are_made_of_those_they_replace(lab):
+    """A restore of many files creates few, and leaves none of its own."""
+    made, then = two_checkpoints(lab)
+    before = inodes(lab)
+
+    lab.rollback(made.sha)
+
+    assert lab.picture() == then
+    assert len(inodes(lab) & before) > FILES - 2 * spare.KEPT
+    assert not [name for name in os.listdir(lab.tree) if name.startswith(".hankweave.")]
+
+
+def test_who_has_an_old_file_keeps_it(lab):
+    """Open files, mappings, hard links and running programs keep the old content."""
+    made, then = two_checkpoints(lab)
+    old = {number: lab.read(f"d{number % 4}/f{number:02}") for number in range(FILES)}
+    opened = {n: open(lab.path(f"d{n % 4}/f{n:02}"), "rb") for n in range(0, FILES, 4)}  # noqa: SIM115
+    mapped = {}
+    for n in range(1, FILES, 4):
+        with open(lab.path(f"d{n % 4}/f{n:02}"), "rb") as stream:
+            mapped[n] = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+
+    for n in range(2, FILES, 4):
+        os.link(lab.path(f"d{n % 4}/f{n:02}"), lab.tree.parent / f"link{n}")
+
+    lab.rollback(made.sha)
+
+    assert lab.picture() == then
+    assert all(stream.read() == old[n] for n, stream in opened.items())
+    assert all(bytes(mapping) == old[n] for n, mapping in mapped.items())
+    assert all((lab.tree.parent / f"link{n}").read_bytes() == old[n] for n in range(2, FILES, 4))
+    for held in (*opened.values(), *mapped.values()):
+        held.close()
+
+
+def test_attributes_do_not_wander(lab):
+    """Extended attributes of a replaced file appear on no other."""
+    made, _ = two_checkpoints(lab)
+    for number in range(FILES):
+        try:
+            os.setxattr(lab.path(f"d{number % 4}/f{number:02}"), "user.mark", b"%d" % number)
+        except OSError:
+            pytest.skip("no attributes on this disk")
+
+    lab.rollback(made.sha)
+
+    for number in range(FILES):
+        assert os.listxattr(lab.path(f"d{number % 4}/f{number:02}")) == []
+
+
+def test_permissions_and_times_are_its_own(lab):
+    """A restored file has its own permissions and the time of the restore, be it empty or not."""
+    contents = [b"", b"x" * 5000, b"", b"y"]
+    for number, content in enumerate(contents):
+        lab.write(f"f{number}", content, 0o600 if number % 2 else 0o755)
+
+    made = lab.checkpoint()
+    for number in range(len(contents)):
+        lab.write(f"f{number}", b"other" * number * 1000, 0o644)
+        os.utime(lab.path(f"f{number}"), (1000, 1000))
+
+    lab.rollback(made.sha)
+
+    for number, content in enumerate(contents):
+        status = os.stat(lab.path(f"f{number}"))
+        assert lab.read(f"f{number}") == content
+        assert stat.S_IMODE(status.st_mode) == (0o600 if number % 2 else 0o755)
+        assert status.st_mtime > 1000
+
+
+def test_an_edit_in_the_last_moment_is_put_back(lab, monkeypatch):
+    """A file edited between the look and the exchange stays, and the restore says so."""
+    made, _ = two_checkpoints(lab)
+    safety = lab.checkpoint(kind="safety", codon=None)
+    real = spare.write_sparsely
+    edited = []
+
+    def write(descriptor, content):
+        real(descriptor, content)
+        if not edited:
+            edited.append(lab.path("d0/f00"))
+            lab.write("d0/f00", "in the last moment")
+
+    monkeypatch.setattr(spare, "write_sparsely", write)
+
+    with pytest.raises(RestoreIncomplete) as incomplete:
+        lab.engine.restore(made.sha, safety.sha)
+
+    assert incomplete.value.unfinished == (Skipped(b"d0/f00", "changed"),)
+    assert lab.read("d0/f00") == b"in the last moment"
+    assert lab.read("d1/f01") == b"1 one\n" * 376
+    assert not [name for name in os.listdir(lab.tree) if name.startswith(".hankweave.")]
+
+
+@pytest.mark.parametrize("missing", ["exchange", "lease"])
+def test_a_kernel_that_lacks_something_restores_as_well(lab, monkeypatch, missing):
+    """Without the exchange or without leases files are created and renamed, as everywhere."""
+    made, then = two_checkpoints(lab)
+    if missing == "exchange":
+        monkeypatch.setattr(spare, "_renameat2", None)
+    else:
+
+        def refused(descriptor, command, *arguments):
+            raise OSError(22, "no leases")
+
+        monkeypatch.setattr(fcntl, "fcntl", refused)
+
+    lab.rollback(made.sha)
+
+    assert lab.picture() == then
+
+
+def test_a_crash_beside_an_exchange_is_healed(lab, monkeypatch):
+    """A process that dies right before or after an exchange leaves the old or the new file."""
+    made, then = two_checkpoints(lab)
+    real = spare._exchanged
+    for point in range(6):
+        for number in range(FILES):
+            lab.write(f"d{number % 4}/f{number:02}", f"{number} {point}\n" * 400)
+
+        safety = lab.checkpoint(kind="safety", codon=None)
+        calls = []
+
+        def dying(*arguments, point=point, calls=calls):
+            calls.append(arguments)
+            if len(calls) == 10 + point // 2 and point % 2:
+                raise KeyboardInterrupt
+
+            done = real(*arguments)
+            if len(calls) == 10 + point // 2:
+                raise KeyboardInterrupt
+
+            return done
+
+        monkeypatch.setattr(spare, "_exchanged", dying)
+        monkeypatch.setattr(spare.Spares, "clear", lambda self: None)
+        with pytest.raises(KeyboardInterrupt):
+            lab.engine.restore(made.sha, safety.sha)
+
+        monkeypatch.undo()
+        lab.reopen(forget=True)
+        lab.engine.restore(made.sha, safety.sha)
+        assert lab.picture() == then
+        assert not [name for name in os.listdir(lab.tree) if name.startswith(".hankweave.")]

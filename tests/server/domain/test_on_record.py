@@ -1,0 +1,73 @@
+"""Claims about what the journal says of checkpoints."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from hankweave_protocol import codec
+from hankweave_protocol.events import (
+    AssistantAction,
+    CheckpointPruned,
+    Event,
+    EventData,
+    ResultingState,
+    StateTransition,
+    TransitionBody,
+)
+from hankweave_protocol.ids import CodonId, EventSeq, RunId
+from hankweave_protocol.transitions import CheckpointCreated
+from hankweave_server.domain.on_record import OnRecord, on_record
+from support.histories import MOMENT, a_checkpoint, sha
+
+
+def line(data: EventData) -> bytes:
+    return codec.encode(Event(id="e", seq=EventSeq(1), timestamp=MOMENT, type=data.TYPE, data=data))
+
+
+def made(number: int) -> bytes:
+    created = CheckpointCreated(checkpoint=a_checkpoint("manual", RunId("run"), None, number))
+    body = TransitionBody(type=created.TYPE, data=msgspec.Raw(codec.encode(created)))
+    nothing = ResultingState(current_run_id=None, run_count=0, total_cost=0, current_run_cost=0)
+    return line(
+        StateTransition(transition_type=created.TYPE, transition=body, resulting_state=nothing)
+    )
+
+
+def pruned(*numbers: int) -> bytes:
+    return line(CheckpointPruned(checkpoints=tuple(sha(number) for number in numbers)))
+
+
+def test_what_was_made_stands_until_it_is_pruned() -> None:
+    """Standing are those that were made and not pruned since."""
+    found = on_record([made(1), made(2), made(3), pruned(1, 3)])
+    assert found == OnRecord(frozenset({sha(2)}), frozenset({sha(1), sha(3)}))
+
+
+def test_the_last_word_counts() -> None:
+    """A checkpoint that is on record again after it was pruned stands."""
+    found = on_record([made(1), pruned(1), made(1)])
+    assert found == OnRecord(frozenset({sha(1)}), frozenset())
+
+
+def test_what_an_agent_prints_is_no_record() -> None:
+    """The words in a tool's input, quoted or as keys, neither make nor prune a checkpoint."""
+    action = AssistantAction(
+        codon_id=CodonId("one"),
+        action="tool_use",
+        content='{"type":"checkpoint.pruned"}',
+        tool_input={"type": "checkpoint.pruned", "data": {"checkpoints": [sha(1)]}},
+    )
+    fake = AssistantAction(
+        codon_id=CodonId("one"),
+        action="tool_use",
+        content="",
+        tool_input={"type": "CheckpointCreated", "data": {"checkpoint": {"sha": sha(2)}}},
+    )
+    assert on_record([made(1), line(action), line(fake)]).standing == {sha(1)}
+
+
+def test_a_line_that_is_no_event_is_said() -> None:
+    """Damage in a line that matters is raised, not passed over."""
+    with pytest.raises(msgspec.MsgspecError):
+        on_record([b'{"type": "checkpoint.pruned", "data": {}}'])

@@ -1,0 +1,200 @@
+"""Claims about packing in the background: it makes way, it ends with the server, it tells faults.
+
+The store is a double: it packs for as long as it is let, or fails; gate, ledger and tasks are real.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import anyio
+import anyio.abc
+import pytest
+
+from hankweave_protocol.errors import ErrorCode
+from hankweave_protocol.events import ErrorEvent, StoreConsolidated
+from hankweave_server.checkpoints.consolidation import Consolidated
+from hankweave_server.checkpoints.engine import CheckpointEngine
+from hankweave_server.checkpoints.errors import InsufficientSpace, ShadowRepositoryError
+from hankweave_server.execution import packing as packing_module
+from hankweave_server.execution.checkpointer import Checkpointer
+from hankweave_server.execution.packing import YIELDINGS, Packing
+from hankweave_server.layout import Layout
+from hankweave_server.ledger.ledger import Ledger, Published
+from support.histories import SteppingClock
+
+DEADLINE = 10.0
+
+
+@dataclass
+class BusyStore:
+    """Has `steps` left to do, and takes one only when it is not told to stop."""
+
+    steps: int = 1
+    waits: bool = False
+    """Whether a step lasts until it is told to stop."""
+    fault: Exception | None = None
+    attempts: int = 0
+    begun: threading.Event = field(default_factory=threading.Event)
+
+    def needs_consolidation(self) -> bool:
+        return self.steps > 0
+
+    def consolidate(self, should_stop: Callable[[], bool]) -> Consolidated:
+        self.attempts += 1
+        self.begun.set()
+        if self.fault is not None:
+            raise self.fault
+
+        before = self.steps
+        pause = threading.Event()
+        while self.steps and not should_stop():
+            if self.waits:
+                pause.wait(0.005)
+            else:
+                self.steps -= 1
+
+        return Consolidated(before, self.steps, 0, 0, 10 * before, 10 * self.steps, not self.steps)
+
+
+@dataclass
+class Desk:
+    """A packing with its store, and what it has told."""
+
+    packing: Packing
+    store: BusyStore
+    checkpointer: Checkpointer
+    tasks: anyio.abc.TaskGroup
+    told: list[Published] = field(default_factory=list)
+    _news: anyio.Event = field(default_factory=anyio.Event)
+
+    def hear(self, published: Published) -> None:
+        self.told.append(published)
+        self._news.set()
+
+    async def next_told(self, count: int) -> object:
+        with anyio.fail_after(DEADLINE):
+            while len(self.told) < count:
+                self._news = anyio.Event()
+                await self._news.wait()
+
+        return self.told[count - 1].event.data
+
+    async def has_begun(self) -> None:
+        with anyio.fail_after(DEADLINE):
+            await anyio.to_thread.run_sync(self.store.begun.wait, abandon_on_cancel=True)
+
+
+@asynccontextmanager
+async def a_desk(folder: Path, store: BusyStore) -> AsyncIterator[Desk]:
+    ledger = await Ledger.open(Layout.of_execution(folder), SteppingClock())
+    engine = cast("CheckpointEngine", SimpleNamespace(housekeeping=store))
+    checkpointer = Checkpointer(engine, ledger, SteppingClock())
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ledger.run)
+        desk = Desk(Packing(ledger, checkpointer), store, checkpointer, tasks)
+        with ledger.subscribe(desk.hear):
+            yield desk
+            desk.packing.stop()
+            tasks.cancel_scope.cancel()
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing_module, "QUIET_SECONDS", 0.0)
+
+
+async def test_what_piled_up_is_packed_and_told(tmp_path: Path) -> None:
+    """Once after the start, and again when a checkpoint has made it necessary."""
+    async with a_desk(tmp_path, BusyStore(steps=3)) as desk:
+        desk.tasks.start_soon(desk.packing.run)
+        first = await desk.next_told(1)
+        assert isinstance(first, StoreConsolidated)
+        assert (first.packs_before, first.packs_after) == (3, 0)
+        desk.store.steps = 2
+        desk.checkpointer.on_taken()
+        second = await desk.next_told(2)
+        assert isinstance(second, StoreConsolidated)
+        assert second.packs_before == 2
+
+
+async def test_whoever_wants_the_engine_gets_it_and_then_packing_goes_on(tmp_path: Path) -> None:
+    """A call that comes while a step is under way is served at once; the rest is packed later."""
+    async with a_desk(tmp_path, BusyStore(steps=5, waits=True)) as desk:
+        desk.tasks.start_soon(desk.packing.run)
+        await desk.has_begun()
+        with anyio.fail_after(DEADLINE):
+            assert await desk.checkpointer.run(lambda: desk.store.steps) == 5
+
+        desk.store.waits = False
+        assert isinstance(await desk.next_told(1), StoreConsolidated)
+        assert desk.store.steps == 0
+        assert desk.store.attempts >= 2
+
+
+async def test_the_servers_end_stops_it(tmp_path: Path) -> None:
+    """What is under way stops at its next step, and nothing begins any more."""
+    async with a_desk(tmp_path, BusyStore(steps=5, waits=True)) as desk:
+        desk.tasks.start_soon(desk.packing.run)
+        await desk.has_begun()
+        desk.packing.stop()
+        with anyio.fail_after(DEADLINE):
+            async with desk.packing.alone:
+                attempts = desk.store.attempts
+
+        desk.checkpointer.on_taken()
+        await anyio.wait_all_tasks_blocked()
+        assert desk.store.attempts == attempts
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        (ShadowRepositoryError("the disk is odd"), ErrorCode.INTERNAL_ERROR),
+        (InsufficientSpace(10, 5), ErrorCode.INSUFFICIENT_SPACE),
+        (ValueError("a defect"), ErrorCode.INTERNAL_ERROR),
+    ],
+)
+async def test_a_fault_is_told_once_and_ends_nothing_but_the_packing(
+    tmp_path: Path, fault: Exception, code: ErrorCode
+) -> None:
+    """An `error` that is not fatal; no further attempt until a gc; the engine serves on."""
+    async with a_desk(tmp_path, BusyStore(fault=fault)) as desk:
+        desk.tasks.start_soon(desk.packing.run)
+        told = await desk.next_told(1)
+        assert isinstance(told, ErrorEvent)
+        assert (told.fatal, told.severity, told.code) == (False, "warning", code)
+        desk.checkpointer.on_taken()
+        await anyio.wait_all_tasks_blocked()
+        assert (desk.store.attempts, len(desk.told)) == (1, 1)
+        assert await desk.checkpointer.run(lambda: 7) == 7
+
+        desk.store.fault = None
+        async with desk.packing.alone:
+            assert (await desk.packing.pack(())).finished
+
+        desk.store.steps = 1
+        desk.checkpointer.on_taken()
+        assert isinstance(await desk.next_told(3), StoreConsolidated)
+
+
+async def test_what_a_person_asked_for_makes_way_but_not_for_ever(tmp_path: Path) -> None:
+    """After so many times the patience is at its end; only the server's end counts then."""
+    async with a_desk(tmp_path, BusyStore()) as desk:
+        patience = list(desk.packing.patience())
+        assert len(patience) == YIELDINGS + 1
+        release = threading.Event()
+        desk.tasks.start_soon(desk.checkpointer.run, release.wait)
+        await anyio.wait_all_tasks_blocked()
+        desk.tasks.start_soon(desk.checkpointer.run, lambda: None)
+        await anyio.wait_all_tasks_blocked()
+        assert [stop() for stop in patience] == [True] * YIELDINGS + [False]
+        desk.packing.stop()
+        assert patience[-1]()
+        release.set()

@@ -1,0 +1,208 @@
+"""Claims about looking back: any moment of the journal, at little cost, and always the fold."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hankweave_protocol import codec
+from hankweave_protocol.events import (
+    CheckpointRollback,
+    Event,
+    EventData,
+    Info,
+    RollbackCompleted,
+    StateTransition,
+)
+from hankweave_protocol.ids import EventSeq, RunId, Sha
+from hankweave_protocol.records import Coordinate, RollbackReport
+from hankweave_protocol.state import EMPTY_STATE, State
+from hankweave_protocol.transitions import CheckpointCreated, RunStarted, Transition
+from hankweave_server.domain.replay import apply, fold, resulting_state
+from hankweave_server.ledger import moments
+from hankweave_server.ledger.journal import Journal, JournalCorrupt
+from hankweave_server.ledger.moments import Moments
+from support.histories import MOMENT, a_checkpoint, legal_moves, sha
+
+RUN = RunId("1736000000000-abc123-def456")
+
+
+class MemoryJournal(Journal):
+    """A journal of lines in memory that counts what is read of it; nothing of it is durable."""
+
+    def __init__(self, lines: list[bytes]) -> None:
+        self.path = Path("events.jsonl")
+        self.lines = lines
+        self.read_lines = 0
+
+    @property
+    def last_seq(self) -> int:
+        return len(self.lines)
+
+    def read(self, since_seq: int, limit: int | None = None) -> list[bytes]:
+        found = self.lines[since_seq : None if limit is None else since_seq + limit]
+        self.read_lines += len(found)
+        return found
+
+
+def a_history(choices: list[int]) -> list[bytes]:
+    """One legal move for each choice, and an event that changes nothing for each negative one."""
+    lines: list[bytes] = []
+    state = EMPTY_STATE
+    for seq, choice in enumerate(choices, start=1):
+        if choice < 0:
+            lines.append(codec.encode(_event(seq, Info(message="nothing"))))
+            continue
+
+        moves = legal_moves(state, seq)
+        move = moves[choice % len(moves)]
+        state = apply(state, move, seq)
+        lines.append(codec.encode(_event(seq, _transition(move, state))))
+
+    return lines
+
+
+def _event(seq: int, data: EventData) -> Event:
+    return Event(id=f"e{seq}", seq=EventSeq(seq), timestamp=MOMENT, type=data.TYPE, data=data)
+
+
+def _transition(move: Transition, state: State) -> StateTransition:
+    return StateTransition(
+        transition_type=move.TYPE,
+        transition=codec.transition_body(move),
+        resulting_state=resulting_state(state),
+    )
+
+
+histories = st.lists(st.integers(-3, 10_000), min_size=1, max_size=60)
+
+
+@given(histories, st.lists(st.integers(0, 60), max_size=40), st.integers(1, 5), st.integers(1, 9))
+@settings(max_examples=60, deadline=None)
+def test_a_moment_is_the_fold_whatever_was_looked_at_before(
+    choices: list[int], looks: list[int], transitions_apart: int, lines_apart: int
+) -> None:
+    """In any order of looks, with landmarks anywhere, each state is the fold of its prefix."""
+    lines = a_history(choices)
+    events = [codec.decode_event(line) for line in lines]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(moments, "TRANSITIONS_APART", transitions_apart)
+        patch.setattr(moments, "LINES_APART", lines_apart)
+        patch.setattr(moments, "MOMENTS_KEPT", 3)
+        looking = Moments(MemoryJournal(lines))
+        for seq in [min(each, len(lines)) for each in looks] + list(range(len(lines) + 1)):
+            moment = looking.at(seq)
+            assert moment.state == fold(events[:seq])
+            assert moment.run_began == _began(events[:seq])
+
+
+def _began(events: list[Event]) -> int:
+    starts = [
+        event.seq
+        for event in events
+        if isinstance(event.data, StateTransition) and event.data.transition_type == RunStarted.TYPE
+    ]
+    return starts[-1] if starts else 0
+
+
+def test_a_moment_knows_whose_files_stood_in_the_work_tree() -> None:
+    """The newest checkpoint on record; after a rollback of everything, its target.
+
+    A rollback of some paths leaves the last whole picture; what an agent prints moves nothing.
+    """
+    report = RollbackReport(
+        target=_at(1),
+        source=None,
+        safety=None,
+        added=(),
+        updated=(),
+        removed=(),
+        kept=(),
+        conflicts=(),
+        skipped=(),
+        recovered=False,
+    )
+    back = RollbackCompleted(
+        from_run=RUN,
+        to_run=RUN,
+        checkpoint=sha(1),
+        codon_id=None,
+        codon_name="",
+        checkpoint_type="completed",
+        auto_restart=False,
+    )
+    some = CheckpointRollback(
+        operation_id="o", checkpoint=sha(1), source=None, target=_at(1), paths=("a",), report=report
+    )
+    printed = Info(message='"type":"rollback.completed"')
+    told: list[tuple[EventData, Sha | None]] = [
+        (Info(message="nothing"), None),
+        (_made(1), sha(1)),
+        (_made(2), sha(2)),
+        (back, sha(1)),
+        (printed, sha(1)),
+        (_made(3), sha(3)),
+        (some, sha(3)),
+        (msgspec.structs.replace(some, paths=None), sha(1)),
+    ]
+    lines = [codec.encode(_event(seq, data)) for seq, (data, _) in enumerate(told, start=1)]
+    looking = Moments(MemoryJournal(lines))
+    assert [looking.at(seq).files for seq in range(1, 9)] == [files for _, files in told]
+
+
+def _made(number: int) -> StateTransition:
+    made = CheckpointCreated(checkpoint=a_checkpoint("manual", RUN, None, number))
+    return _transition(made, EMPTY_STATE)
+
+
+def _at(number: int) -> Coordinate:
+    return a_checkpoint("manual", RUN, None, number).coordinate
+
+
+def test_after_the_first_look_only_the_neighbourhood_is_read() -> None:
+    """A second moment of a long journal reads no more than lies behind the nearest landmark."""
+    choices = list(itertools.islice(itertools.cycle([2, -1, -1, 4, -1]), 20_000))
+    journal = MemoryJournal(a_history([choice if choice < 0 else 1 for choice in choices]))
+    looking = Moments(journal)
+    looking.at(journal.last_seq)
+    journal.read_lines = 0
+    looking.at(10_001)
+    assert journal.read_lines <= moments.LINES_APART
+    journal.read_lines = 0
+    looking.at(10_001)
+    looking.at(journal.last_seq)
+    assert journal.read_lines == 0
+
+
+def test_the_journal_may_grow_between_looks() -> None:
+    """What is appended later is folded on from what is known."""
+    lines = a_history([2] + [-1] * 500)
+    journal = MemoryJournal(lines[:1])
+    looking = Moments(journal)
+    assert looking.at(1).state.last_event_seq == 1
+    journal.lines = lines
+    assert looking.at(501).state == fold(map(codec.decode_event, lines))
+
+
+def test_a_journal_is_read_without_being_touched(tmp_path: Path) -> None:
+    """A torn tail is left out and left where it is; damage in the middle is raised."""
+    lines = a_history([2, -1, -1])
+    path = tmp_path / "events.jsonl"
+    content = b"".join(line + b"\n" for line in lines) + b'{"seq": 4, "ty'
+    path.write_bytes(content)
+    path.chmod(0o400)
+    journal = Journal.for_reading(path)
+    assert (journal.last_seq, journal.read(0)) == (3, lines)
+    journal.close()
+    assert path.read_bytes() == content
+    assert [each.name for each in tmp_path.iterdir()] == ["events.jsonl"]
+
+    path.chmod(0o600)
+    path.write_bytes(b"\n".join([lines[0], b"garbage", lines[1], lines[2], b""]))
+    with pytest.raises(JournalCorrupt, match="line 2"):
+        Journal.for_reading(path)

@@ -1,0 +1,150 @@
+"""What servers do while they are struck: everything that writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+
+from hankweave_client.client import Client
+from hankweave_protocol.ids import CodonId
+from hankweave_server.layout import Layout
+from support.invariants import Told
+from support.running_server import running_server
+from support.scripted_hank import codon, waits_for, write_hank, writes
+from support.struck import Grounds, Scenario, Tally
+from support.watching import idle, started
+
+ONE = codon("one", writes("a.txt", "one"), writes("d/b.txt", "one"), writes("gone/c.txt", "one"))
+TWO = codon("two", {"run": "rm -r gone; printf two > a.txt; printf two > e.txt; mkdir -p d/f; "
+                    "for i in 1 2 3; do printf $i > d/f/$i; done; chmod 600 d/b.txt"})
+
+
+def _hank(folder: Path) -> Path:
+    return write_hank(folder / "hank", ONE, TWO)
+
+
+# --- what is there before -------------------------------------------------------------------------
+
+
+async def nothing_yet(folder: Path) -> None:
+    _hank(folder)
+
+
+async def begun(folder: Path) -> None:
+    """A plan of which nothing has run."""
+    async with running_server(
+        _hank(folder), None, folder / "execution", "--no-autostart"
+    ) as server:
+        assert await server.stop() == 0
+
+
+async def done(folder: Path) -> None:
+    """A plan that has run, and a person's edits that no checkpoint holds."""
+    async with (
+        running_server(_hank(folder), None, folder / "execution") as server,
+        server.client(since_seq=0) as client,
+    ):
+        await idle(client)
+        await client.create_checkpoint("by hand")
+        assert await server.stop() == 0
+
+    work_tree = folder / "execution" / "agentRoot"
+    (work_tree / "a.txt").write_text("a person's")
+    (work_tree / "new.txt").write_text("a person's")
+
+
+async def travelled(folder: Path) -> None:
+    """The same, and a rollback of it that can be undone."""
+    await done(folder)
+    async with (
+        running_server(None, None, folder / "execution", "--no-autostart") as server,
+        server.client() as client,
+    ):
+        await client.roll_back_to_codon(CodonId("one"), "end")
+        (folder / "execution" / "agentRoot" / "a.txt").write_text("a person's, later")
+        await client.create_checkpoint("on a dead end")
+        await client.roll_back_to_codon(CodonId("one"), "end")
+        assert await server.stop() == 0
+
+
+async def cut_short(folder: Path) -> None:
+    """A rollback that was killed in the midst of its restore."""
+    killed = Scenario("a rollback, to be killed", done, back)
+    grounds = Grounds(folder, killed, Tally())
+    counted = await grounds.build()
+    layout = Layout.of_execution(folder / "execution")
+    for at in range(counted["rename"], 0, -1):
+        await grounds.only_struck(grounds.strike("rename", at))
+        if layout.rollback_intent.exists() and _is_half_restored(layout.work_tree):
+            grounds.forget()
+            return
+
+    raise AssertionError("no kill met the restore")
+
+
+def _is_half_restored(work_tree: Path) -> bool:
+    """Something of the target is there, and something of what it replaces."""
+    back_again = (work_tree / "gone" / "c.txt").exists()
+    return back_again != ((work_tree / "a.txt").read_text() == "one")
+
+
+async def crashed(folder: Path) -> None:
+    """A codon whose server was killed while its agent worked."""
+    gate = folder / "gate"
+    hank = write_hank(folder / "hank", ONE, codon("two", writes("a.txt", "2"), waits_for(gate)))
+    written = folder / "execution" / "agentRoot" / "a.txt"
+    async with (
+        running_server(hank, None, folder / "execution") as server,
+        server.client(since_seq=0) as client,
+    ):
+        await started(client, "two")
+        with anyio.fail_after(30):
+            while written.read_text() != "2":  # noqa: ASYNC110  # a foreign process's file
+                await anyio.sleep(0.01)
+
+        server.kill()
+        await server.ended()
+
+
+# --- what is done then ----------------------------------------------------------------------------
+
+
+async def run_a_codon(client: Client, told: Told) -> None:
+    await client.next_codon()
+    await idle(client)
+
+
+async def checkpoint(client: Client, told: Told) -> None:
+    told.checkpoints.append(await client.create_checkpoint("by hand"))
+
+
+async def back(client: Client, told: Told) -> None:
+    told.rollbacks.append(await client.roll_back_to_codon(CodonId("one"), "end"))
+
+
+async def paths_back(client: Client, told: Told) -> None:
+    told.rollbacks.append(
+        await client.roll_back_to_codon(CodonId("one"), "end", paths=("a.txt", "gone", "d"))
+    )
+
+
+async def undo(client: Client, told: Told) -> None:
+    told.rollbacks.append(await client.undo())
+
+
+async def collect(client: Client, told: Told) -> None:
+    await client.collect_garbage(max_count=0)
+
+
+SCENARIOS = (
+    Scenario("a start", nothing_yet),
+    Scenario("a codon", begun, run_a_codon),
+    Scenario("a checkpoint", done, checkpoint),
+    Scenario("a rollback", done, back),
+    Scenario("a rollback of paths", done, paths_back),
+    Scenario("an undo", travelled, undo),
+    Scenario("a gc", travelled, collect),
+    Scenario("the recovery of a rollback", cut_short),
+    Scenario("the recovery of a codon", crashed),
+)

@@ -1,0 +1,334 @@
+"""Servers that are struck at a system call, started again, and held against the invariants."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+import anyio.abc
+
+from hankweave_client.client import Client, connect
+from hankweave_client.discovery import discover
+from hankweave_client.errors import CommandRefused
+from hankweave_protocol.events import CheckpointRollback, Event, RollbackCompleted
+from hankweave_server.layout import Layout
+from support.invariants import Told, leftovers, tree_violations, violations
+from support.nth_call import Strike
+from support.running_server import command, environment, journal, running_server, tree
+
+DEADLINE = 60.0
+
+PATIENCE = 10.0
+"""Seconds until a server that cannot go on has ended."""
+
+ENDS = frozenset({0, 69, 73, 74, -9, 128 + 9})
+"""What a fault of the disk may come to: done, cannot listen, cannot create, I/O error; or killed."""
+
+ONE_MORE = "One more."
+
+Act = Callable[[Client, Told], Awaitable[None]]
+Lost = (ConnectionError, OSError, TimeoutError, CommandRefused)
+"""What a client gets from a server that dies or refuses under it."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What a server does while it is struck."""
+
+    name: str
+    prepare: Callable[[Path], Awaitable[None]]
+    """Writes the hank, and makes the execution as it is before; no server runs at its end."""
+    act: Act | None = None
+    """None: what is struck is the whole life of a server, from its start to its stop."""
+
+
+@dataclass
+class Tally:
+    """What a campaign came to."""
+
+    rounds: Counter[str] = field(default_factory=Counter)
+    acknowledgements: int = 0
+    violations: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Output:
+    """What a process prints, and the moment a word is in it."""
+
+    process: anyio.abc.Process
+    lines: list[str] = field(default_factory=list)
+
+    async def until(self, word: str) -> bool:
+        """Reads up to a line with the word in it; False where the process ended before."""
+        assert self.process.stdout is not None
+        rest = b""
+        with anyio.fail_after(DEADLINE):
+            async for chunk in self.process.stdout:
+                *lines, rest = (rest + chunk).split(b"\n")
+                self.lines += [line.decode() for line in lines]
+                if any(word in line for line in self.lines[-len(lines) - 1 :]):
+                    return True
+
+        return False
+
+    async def to_its_end(self) -> None:
+        assert self.process.stdout is not None
+        async for chunk in self.process.stdout:
+            self.lines.append(chunk.decode(errors="replace"))
+
+
+@asynccontextmanager
+async def process_of(words: list[str]) -> AsyncIterator[Output]:
+    """A process whose output is read; killed at the end if it still lives."""
+    async with await anyio.open_process(
+        words, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as process:
+        try:
+            yield Output(process)
+        finally:
+            if process.returncode is None:
+                process.kill()
+
+
+class Grounds:
+    """One scenario, laid out again for every strike."""
+
+    def __init__(self, folder: Path, scenario: Scenario, tally: Tally) -> None:
+        self.folder = folder
+        self.execution = folder / "execution"
+        self.hank = folder / "hank" / "hank.json"
+        self.scenario = scenario
+        self.tally = tally
+        self._template = folder / "template"
+        self._prepared = folder / "prepared"
+        """Stands once the template does: scenarios that begin alike share a folder."""
+        self._armed = folder / "armed"
+        self._before: dict[str, bytes] = {}
+        self._after: dict[str, bytes] = {}
+        self._journeys = 0
+        self._found: list[str] = []
+
+    async def build(self) -> dict[str, int]:
+        """Prepares, acts once without a fault, and counts the calls of each group."""
+        if not self._prepared.exists():
+            await self.scenario.prepare(self.folder)
+            if self.execution.exists():
+                shutil.copytree(self.execution, self._template, symlinks=True)
+
+            self._prepared.touch()
+
+        self._lay_out()
+        if self.execution.exists():
+            self._journeys = len(_journeys(self.execution))
+            self._before = tree(self.execution / "agentRoot")
+
+        strike = self.strike("write", 0)
+        await self._act(strike)
+        self._after = tree(self.execution / "agentRoot")
+        assert not self._found
+        return strike.counted
+
+    def strike(self, group: str, at: int, **how: object) -> Strike:
+        return Strike(
+            group=group,
+            below=str(self.execution),
+            report=str(self.folder / "report.json"),
+            at=at,
+            switch=str(self._armed),
+            **how,  # type: ignore[arg-type]
+        )
+
+    async def survive(self, strike: Strike) -> bool:
+        """Strikes, starts again, checks; False where there was no such call any more."""
+        told = await self._act(strike)
+        arrives = self.scenario.act is None or told.rollbacks or self._has_travelled()
+        expected = [self._after] if arrives else [self._before, self._after]
+        found = [*self._found, *await self._start_again(told, *expected)]
+        self.tally.rounds[self.scenario.name] += 1
+        self.tally.acknowledgements += told.acknowledgements
+        where = f"{self.scenario.name}, {strike.deed} at {strike.group} {strike.at}"
+        self.tally.violations += [f"{where}: {what}" for what in found]
+        if found:
+            kept = Path(tempfile.gettempdir()) / "hankweave-faults" / where.replace(" ", "-")
+            shutil.rmtree(kept, ignore_errors=True)
+            shutil.copytree(self.folder, kept, symlinks=True)
+
+        return strike.was_met
+
+    async def only_struck(self, strike: Strike) -> None:
+        """Strikes, and leaves all as it is then."""
+        await self._act(strike)
+
+    def forget(self) -> None:
+        """Lets other grounds be laid in the same folder."""
+        shutil.rmtree(self._template, ignore_errors=True)
+        self._prepared.unlink()
+
+    def _has_travelled(self) -> bool:
+        """Whether a journey had begun for good: a start then has to bring it to its end."""
+        intent = Layout.of_execution(self.execution).rollback_intent
+        return intent.exists() or len(_journeys(self.execution)) > self._journeys
+
+    def _lay_out(self) -> None:
+        shutil.rmtree(self.execution, ignore_errors=True)
+        if self._template.exists():
+            shutil.copytree(self._template, self.execution, symlinks=True)
+
+    # --- struck -------------------------------------------------------------------------------
+
+    async def _act(self, strike: Strike) -> Told:
+        self._lay_out()
+        self._found.clear()
+        Path(strike.report).unlink(missing_ok=True)
+        self._armed.touch()
+        words = command(
+            "run", str(self.hank), "--execution", str(self.execution), "--json", "--no-autostart"
+        )
+        told = Told()
+        if self.scenario.act is None:
+            await self._whole_life(strike, [*strike.words(), "--", *words], told)
+        else:
+            await self._one_act(strike, words, self.scenario.act, told)
+
+        return told
+
+    async def _whole_life(self, strike: Strike, words: list[str], told: Told) -> None:
+        async with process_of(words) as output:
+            if await output.until('"server.ready"'):
+                await self._listening(told, _nothing)
+                if output.process.returncode is None:
+                    output.process.terminate()
+
+            await output.to_its_end()
+            with anyio.fail_after(DEADLINE):
+                code = await output.process.wait()
+
+            assert Path(strike.report).exists(), output.lines
+            self._judge(strike, code, output)
+
+    async def _one_act(self, strike: Strike, words: list[str], act: Act, told: Told) -> None:
+        async with process_of(words) as server:
+            assert await server.until('"server.ready"'), server.lines
+            async with process_of([*strike.words(), str(server.process.pid)]) as tracer:
+                assert await tracer.until("attached"), tracer.lines
+                async with anyio.create_task_group() as group:
+                    group.start_soon(server.to_its_end)
+                    await self._listening(told, act)
+                    self._armed.unlink()
+                    if strike.deed != "kill":
+                        await self._goes_on_or_ends(server, told)
+
+                    if server.process.returncode is None:
+                        server.process.kill()
+
+                with anyio.fail_after(DEADLINE):
+                    await tracer.process.wait()
+                    code = await server.process.wait()
+
+                await tracer.to_its_end()
+                assert Path(strike.report).exists(), tracer.lines
+                self._judge(strike, code, server)
+
+    async def _goes_on_or_ends(self, server: Output, told: Told) -> None:
+        """After a fault that has passed the server works, or it has ended; nothing between."""
+        await self._listening(told, _one_more)
+        if told.checkpoints and told.checkpoints[-1].label == ONE_MORE:
+            return
+
+        with anyio.move_on_after(PATIENCE):
+            await server.process.wait()
+
+        if server.process.returncode is None:
+            self._found.append("It lives on after the fault, and takes no checkpoint.")
+
+    def _judge(self, strike: Strike, code: int, output: Output) -> None:
+        """Whoever ends because of a fault says why, in a sentence."""
+        if any("Traceback" in line for line in output.lines):
+            self._found.append(f"It ended with a traceback: {output.lines[-25:]}")
+
+        if code not in ENDS:
+            self._found.append(f"It ended with exit code {code}.")
+
+    async def _listening(self, told: Told, act: Act) -> None:
+        """Acts, and notes all that is heard meanwhile."""
+        try:
+            address = discover(self.execution)
+            async with connect(
+                address.url, token=address.token, since_seq=0, reconnect=False
+            ) as client:
+                async with anyio.create_task_group() as group:
+                    group.start_soon(_hear, client, told)
+                    with anyio.fail_after(DEADLINE):
+                        await _acted(client, told, act)
+
+                    group.cancel_scope.cancel()
+        except Lost:
+            return
+
+    # --- started again ------------------------------------------------------------------------
+
+    async def _start_again(self, told: Told, *expected: dict[str, bytes]) -> list[str]:
+        try:
+            async with running_server(
+                self.hank, None, self.execution, "--no-autostart"
+            ) as server:
+                found = [
+                    *leftovers(self.execution, serving=True),
+                    *tree_violations(self.execution, *expected),
+                ]
+                async with server.client() as client:
+                    told.checkpoints.append(await client.create_checkpoint("It still works."))
+
+                code = await server.stop()
+        except (AssertionError, *Lost) as problem:
+            return [f"It does not start again: {problem}"]
+
+        stopped = [] if code == 0 else [f"It stopped with exit code {code}."]
+        return [*found, *stopped, *violations(self.execution, told)]
+
+
+async def _nothing(client: Client, told: Told) -> None:
+    """A client that only connects."""
+    await client.status()
+
+
+async def _one_more(client: Client, told: Told) -> None:
+    told.checkpoints.append(await client.create_checkpoint(ONE_MORE))
+
+
+async def _acted(client: Client, told: Told, act: Act) -> None:
+    try:
+        await act(client, told)
+    except Lost:
+        return
+
+
+async def _hear(client: Client, told: Told) -> None:
+    try:
+        async for event in client.events():
+            told.hear(event)
+    except Lost:
+        return
+
+
+def _journeys(execution: Path) -> list[Event]:
+    """The journeys that the journal tells the end of; its last line may be torn."""
+    kinds = (RollbackCompleted, CheckpointRollback)
+    names = tuple(json.dumps(kind.TYPE).encode() for kind in kinds)
+    path = Layout.of_execution(execution).journal
+    if not path.exists() or not any(name in path.read_bytes() for name in names):
+        return []
+
+    torn = path.read_bytes().rpartition(b"\n")[2]
+    if torn:
+        return []  # A batch is one write: what is torn was the journey itself.
+
+    return [event for event in journal(execution) if isinstance(event.data, kinds)]
