@@ -6,8 +6,10 @@ seed 001's: `2025-01-04T12:00:00.000Z [INFO] Beginning codon: observe#0`.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import sys
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -33,7 +35,11 @@ def logger(name: str) -> Logger:
 
 
 class _PrivateRotatingHandler(RotatingFileHandler):
-    """A rotating file that only its owner can read."""
+    """A rotating file that only its owner can read.
+
+    On a full or broken disk it loses lines and says nothing: that the disk is at fault is told by
+    whoever writes what matters.
+    """
 
     def _open(self) -> Any:
         descriptor = os.open(
@@ -42,6 +48,14 @@ class _PrivateRotatingHandler(RotatingFileHandler):
             PRIVATE_FILE,
         )
         return os.fdopen(descriptor, self.mode, encoding=self.encoding)
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handleError(record)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            super().close()
 
 
 @contextmanager

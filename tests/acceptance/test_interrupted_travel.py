@@ -112,7 +112,6 @@ class Past:
     copy: Path
     intent: bytes
     old: Tree
-    old_state: State
     new: Tree
     new_state: State
 
@@ -133,6 +132,11 @@ class Past:
             layout.rollback_intent.write_bytes(self.intent)
 
         write_tree(layout.work_tree, content)
+
+    @property
+    def old_state(self) -> State:
+        """What stands until the safety checkpoint: people's edits were noticed just before."""
+        return fold(journal(self.copy)[: self.safety_line - 1])
 
     @property
     def halfway(self) -> Tree:
@@ -208,7 +212,7 @@ async def lived_through(folder: Path, journey: Journey) -> Past:
         server.client(since_seq=0) as client,
     ):
         await prepare(execution, client, journey)
-        old, old_state = tree(execution / "agentRoot"), state(execution)
+        old = tree(execution / "agentRoot")
         with caught_intent(execution, folder / "intent"):
             await journey.act(client)
 
@@ -221,7 +225,6 @@ async def lived_through(folder: Path, journey: Journey) -> Past:
         copy=Path(shutil.copytree(execution, folder / "copy", symlinks=True)),
         intent=(folder / "intent").read_bytes(),
         old=old,
-        old_state=old_state,
         new=tree(execution / "agentRoot"),
         new_state=fold(journal(execution)),
     )
@@ -463,7 +466,7 @@ async def test_a_crash_at_each_line_of_a_frozen_rollback(tmp_path: Path) -> None
     """Wherever the journal ends: the codon begins anew, and the journey is told once."""
     execution = tmp_path / "execution"
     async with frozen_work(tmp_path) as work:
-        old, old_state = tree(execution / "agentRoot"), state(execution)
+        old = tree(execution / "agentRoot")
         with caught_intent(execution, tmp_path / "intent"):
             await back_under_it(work.first, None)(work.client)
 
@@ -476,7 +479,6 @@ async def test_a_crash_at_each_line_of_a_frozen_rollback(tmp_path: Path) -> None
         copy=Path(shutil.copytree(execution, tmp_path / "copy", symlinks=True)),
         intent=(tmp_path / "intent").read_bytes(),
         old=old,
-        old_state=old_state,
         new=tree(execution / "agentRoot"),
         new_state=fold(journal(execution)),
     )

@@ -19,6 +19,7 @@ from hankweave_protocol.commands import (
     RollbackToCheckpoint,
     RollbackToCodon,
     RollbackUndo,
+    StoreGc,
 )
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import AssistantAction, RollbackCompleted, RollbackStarted
@@ -308,6 +309,24 @@ def lay_out(execution: Path, content: dict[str, bytes]) -> None:
     for name, data in content.items():
         home, _, below = name.partition("/")
         (homes[home] / below).write_bytes(data)
+
+
+async def test_a_gc_takes_no_epoch_away(tmp_path: Path) -> None:
+    """After one that prunes all it may, memory still goes back, and the store is sound."""
+    execution = tmp_path / "execution"
+    async with (
+        running_server(write_hank(tmp_path / "hank", *REMEMBERING), None, execution) as server,
+        server.client() as client,
+    ):
+        await idle(client)
+        await rolled_back(client, to_end_of("one"))
+        await client.send(StoreGc(max_count=0))
+        await rolled_back(client, to_end_of("one", rewind_memory=True))
+        assert [len(data.splitlines()) for data in memory(execution).values()] == [2]
+        found = await client.check_store()
+        assert (found.damages, found.missing) == ((), ())
+
+    holds_together(execution)
 
 
 # --- an agent that keeps its transcript elsewhere -------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ from hankweave_protocol.transitions import CheckpointCreated
 from hankweave_server.domain.history import thread
 from hankweave_server.domain.replay import fold
 from support.git_facts import GitWitness
-from support.running_server import journal, running_server, state, tree
+from support.running_server import appears, journal, running_server, state, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.watching import DEADLINE, idle, started, told
 
@@ -531,3 +532,103 @@ async def test_effects_outside_are_named_in_preview_and_report(tmp_path):
         report = await rolled_back(client, to_end_of("one"))
         assert preview.external_effects == report.external_effects
         assert "mcp__mail__send of codon mail" in report.external_effects[0]
+
+
+async def test_files_that_a_codon_tracks_anew_are_nobodys_edits(tmp_path):
+    """What an earlier codon wrote and nobody tracked is not taken for a person's work."""
+    execution = tmp_path / "execution"
+    hank = write_hank(
+        tmp_path / "hank",
+        codon("one", writes("a.txt", "one"), writes("b.md", "one"), tracked=["*.txt"]),
+        codon("two", writes("b.md", "two"), tracked=["*.md"]),
+    )
+    async with running_server(hank, None, execution) as server, server.client() as client:
+        await idle(client)
+        assert state(execution).edits == {}
+        report = await rolled_back(client, to_end_of("one", paths=("b.md",)))
+        assert report.conflicts == ()
+
+
+async def test_what_a_dead_server_left_is_not_called_a_persons(tmp_path):
+    """The agent was at work: the files it had changed go back, saved, and are nobody's edits."""
+    gate = tmp_path / "gate"
+    execution = tmp_path / "execution"
+    work = codon("work", writes("a.txt", "half"), waits_for(gate))
+    hank = write_hank(tmp_path / "hank", THREE[0], work)
+    async with running_server(hank, None, execution) as server, server.client() as client:
+        await started(client, "work")
+        await appears(execution / "agentRoot" / "a.txt")
+        server.kill()
+
+    async with running_server(hank, None, execution, "--no-autostart") as server:
+        (back,) = told(execution, RollbackCompleted)
+        assert back.report.conflicts == ()
+        async with server.client() as client:
+            page = await client.ask(ListCheckpoints(kinds=("safety",)), CheckpointPage)
+            assert "edits by people" not in (page.checkpoints[0].label or "")
+
+
+async def test_a_file_that_a_person_deleted_is_an_edit_as_well(tmp_path):
+    """A rollback would bring it back, and says so; with keepEdits it stays deleted."""
+    execution = tmp_path / "execution"
+    async with (
+        running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
+        server.client() as client,
+    ):
+        await idle(client)
+        (execution / "agentRoot" / "a.txt").unlink()
+        ask = RollbackPreview(codon_id=CodonId("two"), checkpoint_type="end")
+        preview = await client.ask(ask, RollbackReport)
+        assert paths(preview.conflicts) == {"a.txt"}
+        report = await rolled_back(client, to_end_of("two", keep_edits=True))
+        assert paths(report.conflicts) == paths(report.kept) == {"a.txt"}
+        assert tree(execution / "agentRoot") == {"d/b.txt": b"two"}
+        report = await rolled_back(client, to_end_of("one"))
+        assert paths(report.conflicts) == {"a.txt"}
+        assert tree(execution / "agentRoot") == {"a.txt": b"one"}
+        await rolled_back(client, RollbackUndo())
+        assert tree(execution / "agentRoot") == {"d/b.txt": b"two"}
+
+    holds_together(execution)
+
+
+async def test_the_list_of_checkpoints_can_be_rebuilt_from_git_alone(tmp_path):
+    """Coordinates, labels, pins and what is missing: another server reads the same from commits."""
+    execution = tmp_path / "execution"
+    hank = write_hank(tmp_path / "hank", *THREE)
+    lists = []
+    async with running_server(hank, None, execution) as server, server.client() as client:
+        await idle(client)
+        os.mkfifo(execution / "agentRoot" / "pipe")
+        made = await client.create_checkpoint("mine")
+        await client.pin_checkpoint(made.sha, name="good")
+        await rolled_back(client, to_end_of("one"))
+        lists.append((await client.ask(ListCheckpoints(), CheckpointPage)).checkpoints)
+
+    assert [each.label for each in lists[0] if each.pinned] == ["mine"]
+    assert any(each.skipped for each in lists[0])
+    async with (
+        running_server(hank, None, execution, "--no-autostart") as server,
+        server.client() as client,
+    ):
+        lists.append((await client.ask(ListCheckpoints(), CheckpointPage)).checkpoints)
+
+    assert {each.sha: each for each in lists[0]} == {each.sha: each for each in lists[1]}
+
+
+async def test_what_a_rollback_tells_has_source_and_target_for_its_causes(tmp_path):
+    """Its events descend from the moments it leads from and to, and from the command."""
+    execution = tmp_path / "execution"
+    async with (
+        running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
+        server.client() as client,
+    ):
+        await idle(client)
+        report = await rolled_back(client, to_end_of("one"))
+
+    assert report.source is not None
+    moments = {report.source.event_seq, report.target.event_seq}
+    told_of = [e for e in journal(execution) if e.type.startswith(("rollback.", "workspace."))]
+    assert len(told_of) > 3
+    assert all(moments <= set(event.causes) for event in told_of)
+    assert all(any(isinstance(cause, str) for cause in event.causes) for event in told_of)

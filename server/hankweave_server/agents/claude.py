@@ -26,6 +26,9 @@ _QUIET = {
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
 }
 
+_LONGEST_FOLDER = 200
+"""Characters; of a longer name Claude Code adds a hash to the beginning, by its build another."""
+
 
 @dataclass(frozen=True, slots=True)
 class ClaudeAgent:
@@ -64,8 +67,12 @@ class ClaudeAgent:
         if not is_file_name(session_id):
             return ()
 
+        projects, name = Path(home).expanduser() / "projects", f"{session_id}.jsonl"
         folder = re.sub(r"[^a-zA-Z0-9]", "-", os.path.realpath(work_tree))
-        return (Path(home).expanduser() / "projects" / folder / f"{session_id}.jsonl",)
+        if len(folder) > _LONGEST_FOLDER:
+            return tuple(sorted(projects.glob(f"{folder[:_LONGEST_FOLDER]}-*/{name}"))[:1])
+
+        return (projects / folder / name,)
 
     def _arguments(self, task: AgentTask) -> list[str]:
         arguments = ["-p", "--output-format", "stream-json", "--verbose"]

@@ -54,6 +54,7 @@ from hankweave_server.checkpoints.recording import Recording
 from hankweave_server.checkpoints.retention import Pruning
 from hankweave_server.checkpoints.shadow_repo import RawCommit, ShadowRepo
 from hankweave_server.checkpoints.snapshot import Snapshot
+from hankweave_server.checkpoints.spare import folder_for_spares
 from hankweave_server.files import sync_directory, sync_filesystem
 from hankweave_server.layout import Layout
 
@@ -194,6 +195,15 @@ class CheckpointEngine:
         """Lists the checkpoints on our refs whose sha begins so; never a tree or a blob."""
         return [facts.sha for facts in self.commits() if facts.sha.startswith(prefix)]
 
+    def skipped(self) -> dict[Sha, tuple[Skipped, ...]]:
+        """Gives what each checkpoint passed over; those that passed over nothing are left out."""
+        try:
+            return {
+                sha: manifest.skipped for sha, manifest in self._notes.every() if manifest.skipped
+            }
+        except (KeyError, ValueError):
+            return {}  # The notes themselves are damaged: fsck and each restore say so.
+
     def exists(self, sha: Sha) -> bool:
         try:
             return self._repo.commit(sha) is not None
@@ -292,6 +302,7 @@ class CheckpointEngine:
             self._reading(target, safety),
             self._remembering_nothing_false(),
             self._memory.descent.fresh() as descent,
+            folder_for_spares(self._layout) as spares,
         ):
             materialising = Materialising(
                 safety=start,
@@ -301,6 +312,7 @@ class CheckpointEngine:
                 descent=descent,
                 selection=paths,
                 keep=keep,
+                spares=spares,
             )
             report = materialising.run()
             sync_filesystem(self._layout.work_tree)

@@ -31,6 +31,7 @@ from hankweave_server.checkpoints.shadow_repo import (
     ShadowRepo,
 )
 from hankweave_server.checkpoints.snapshot import Snapshot
+from hankweave_server.checkpoints.spare import folder_for_spares
 from hankweave_server.checkpoints.trees import FOLDER, Entry, encoded
 from hankweave_server.layout import Layout
 
@@ -78,14 +79,18 @@ def fill_work_tree(target: Sha, layout: Layout) -> None:
         memory = WorkTreeMemory(repo, notes, layout.work_tree, None)
         try:
             memory.follow(target)
-            _materialise(repo, notes, memory, target)
+            with folder_for_spares(layout) as spares:
+                _materialise(repo, notes, memory, target, spares)
+
             memory.save(layout.scan_cache)
         finally:
             memory.descent.close()
             repo.close()
 
 
-def _materialise(repo: ShadowRepo, notes: Notes, memory: WorkTreeMemory, target: Sha) -> None:
+def _materialise(
+    repo: ShadowRepo, notes: Notes, memory: WorkTreeMemory, target: Sha, spares: int
+) -> None:
     commit = repo.commit(target)
     assert commit is not None, "the checkpoint was copied"
     with memory.descent.fresh() as descent:
@@ -97,6 +102,7 @@ def _materialise(repo: ShadowRepo, notes: Notes, memory: WorkTreeMemory, target:
             descent=descent,
             selection=None,
             keep=frozenset(),
+            spares=spares,
         )
         report = materialising.run()
 

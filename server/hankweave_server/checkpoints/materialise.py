@@ -73,7 +73,9 @@ class Materialising:
         descent: Descent,
         selection: frozenset[bytes] | None,
         keep: frozenset[bytes],
+        spares: int,
     ) -> None:
+        """`spares` is the descriptor of a folder for temporary files, on the work tree's disk."""
         self._safety = safety
         self._target = target
         self._scan = scan
@@ -82,7 +84,7 @@ class Materialising:
         self._selection = selection
         self._keep = keep
         self._contents = Contents(target.repo)
-        self._placing = Placing(descent)
+        self._placing = Placing(descent, spares)
         self._tally = _Tally()
 
     @property
@@ -202,7 +204,7 @@ class Materialising:
             self._placing.remove(path)
             known = self._scan.table.files.get(path)
             if known is not None:
-                self._scan.table.lose(known)
+                self._scan.table.drop(known)
 
             self._tally.removed.append(self._safety.described(path, old))
             self._prune_above(path)

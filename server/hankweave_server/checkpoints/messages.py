@@ -43,6 +43,9 @@ def written(request: CheckpointRequest) -> bytes:
         trailers.append(f"Session: {_one_line(request.session_id)}")
 
     trailers.append(f"Memory-Epoch: {request.memory_epoch}")
+    if request.codon_state is not None:
+        trailers.append(f"Codon-State: {_one_line(request.codon_state)}")
+
     if request.label is not None:
         trailers.append(f"Label: {_one_line(request.label)}")
 
@@ -93,6 +96,7 @@ def read_back(
         session_id=values.get("Session"),
         memory_epoch=_number(values.get("Memory-Epoch")) or 0,
         label=values.get("Label"),
+        codon_state=values.get("Codon-State"),
     )
 
 

@@ -37,6 +37,7 @@ class CheckpointRequest:
     label: str | None
     patterns: tuple[str, ...]
     """The accumulated trackedFiles; what is tracked already stays so, whatever they say."""
+    codon_state: str | None = None
     also: frozenset[bytes] = frozenset()
     """Paths to capture whatever patterns and `.gitignore` say."""
     before: RestorePlan | None = None
@@ -97,6 +98,8 @@ class CommitFacts:
     session_id: str | None
     memory_epoch: int
     label: str | None
+    codon_state: str | None = None
+    """The codon's status at that moment; None also in commits of the first version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +123,7 @@ class RestorePlan:
     """Left alone because nobody could bring it back: not captured there, or not capturable here."""
     bytes_to_write: int
     unsaved: frozenset[bytes] = frozenset()
-    """What it would overwrite or remove although HEAD has it otherwise, or not at all."""
+    """What it would change although HEAD has it otherwise: files edited, made or deleted since."""
 
     @property
     def touched(self) -> frozenset[bytes]:

@@ -6,7 +6,8 @@ trees however many there are.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 
 from hankweave_protocol.ids import Sha
@@ -28,6 +29,22 @@ class Notes:
         """
         note = self._find(sha)
         return Manifest() if note is None else decoded(self._repo.read_blob(note))
+
+    def every(self) -> Iterator[tuple[Sha, Manifest]]:
+        """Gives the manifests, each with its commit; one that cannot be read is left out."""
+        for name, entry in self._top().items():
+            if entry.mode != FOLDER:
+                below = {b"": entry}
+            else:
+                try:
+                    below = dict(parsed(self._repo.read_tree(entry.digest)))
+                except (KeyError, ValueError):
+                    continue
+
+            for rest, note in below.items():
+                with contextlib.suppress(KeyError, ManifestCorrupt):
+                    sha = (name + rest).decode("latin-1")
+                    yield Sha(sha), decoded(self._repo.read_blob(note.digest))
 
     def unreadable_note(self, sha: Sha) -> bytes | None:
         """Names the object that keeps a checkpoint's manifest from being read, if any."""

@@ -55,9 +55,7 @@ def plan_offshoot(layout: Layout, target: Sha) -> Offshoot:
         try:
             return _planned(source, target)
         except (KeyError, ValueError) as problem:
-            raise ShadowRepositoryError(
-                f"Notes, memory or packs cannot be read: {problem}"
-            ) from problem
+            raise ShadowRepositoryError(f"Notes or packs cannot be read: {problem}") from problem
         finally:
             source.close()
 
@@ -132,20 +130,28 @@ def notes_tree(source: ShadowRepo) -> bytes | None:
 def epochs_of(
     source: ShadowRepo, commits: Mapping[Sha, RawCommit]
 ) -> dict[bytes, dict[bytes, Entry]]:
-    """Gives what was remembered when these checkpoints were taken: trees, fanned out by epoch."""
-    top = source.target(MEMORY_REF)
-    if top is None:
-        return {}
+    """Gives what was remembered when these checkpoints were taken: trees, fanned out by epoch.
 
+    A memory that cannot be read is lost to the offshoot as it is to its source.
+    """
     named = {facts.memory_epoch for facts in facts_in(commits.values())}
     found: dict[bytes, dict[bytes, Entry]] = {}
-    for fan, entry in parsed(source.read_tree(bytes.fromhex(top))):
-        below = dict(parsed(source.read_tree(entry.digest)))
-        kept = {name: tree for name, tree in below.items() if int(fan + name) in named}
-        if kept:
-            found[fan] = kept
+    try:
+        for fan, below in _fans(source):
+            kept = {name: tree for name, tree in below.items() if int(fan + name) in named}
+            if kept:
+                found[fan] = kept
+    except (KeyError, ValueError):
+        return {}
 
     return found
+
+
+def _fans(source: ShadowRepo) -> Iterator[tuple[bytes, dict[bytes, Entry]]]:
+    top = source.target(MEMORY_REF)
+    if top is not None:
+        for fan, entry in parsed(source.read_tree(bytes.fromhex(top))):
+            yield fan, dict(parsed(source.read_tree(entry.digest)))
 
 
 def _blobs_of(source: ShadowRepo, commit: RawCommit) -> Iterator[bytes]:

@@ -44,9 +44,10 @@ class Obstructed(Exception):
 class Placing:
     """Changes the work tree, one path at a time."""
 
-    def __init__(self, descent: Descent) -> None:
+    def __init__(self, descent: Descent, spares: int) -> None:
+        """`spares` is the descriptor of the folder where new files are written first."""
         self._descent = descent
-        self._spares = Spares(descent)
+        self._spares = Spares(spares)
         self.opened_up: dict[bytes, int] = {}
         """Folders that had to be made writable, and their permissions before."""
         self.made: list[bytes] = []
@@ -86,7 +87,7 @@ class Placing:
         return self._in_folder_of(path, write)
 
     def sweep(self) -> None:
-        """Removes what a restore that a crash cut short left at the top of the work tree."""
+        """Removes the temporary files of a restore that a crash cut short."""
         with contextlib.suppress(PermissionError):
             self._spares.sweep()
 

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from hankweave_server.checkpoints.capture import Captured, Observation, Refused
+from hankweave_server.checkpoints.capture import Captured, Observation, Refused, Vanished
 from hankweave_server.checkpoints.model import WITHOUT_CONTENT, PathEntry, RestorePlan, Skipped
 from hankweave_server.checkpoints.observe import Observer
 from hankweave_server.checkpoints.snapshot import Snapshot
@@ -82,7 +82,7 @@ class Planning:
             self._consider_removal(path)
 
         draft = self._draft
-        overwritten = {entry.path for entry in draft.updated}
+        changed = {entry.path for entry in (*draft.added, *draft.updated)}
         return RestorePlan(
             target=self._target.sha,
             added=_in_order(draft.added),
@@ -92,7 +92,7 @@ class Planning:
             kept=tuple(Skipped(path, reason) for path, reason in sorted(draft.kept.items())),
             bytes_to_write=draft.bytes_to_write,
             unsaved=frozenset(
-                path for path in draft.unsaved if path in draft.removed or path in overwritten
+                path for path in draft.unsaved if path in draft.removed or path in changed
             ),
         )
 
@@ -213,6 +213,8 @@ class Planning:
             recorded = entry_at(self._target.repo.read_tree, self._head, path)
             if recorded != Entry(seen.git_mode, seen.digest):
                 self._draft.unsaved.add(path)
+        elif isinstance(seen, Vanished) and path in self._table.gone:
+            self._draft.unsaved.add(path)
 
         return seen
 

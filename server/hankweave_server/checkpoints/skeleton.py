@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from hankweave_server.checkpoints.spare import TEMPORARY
 from hankweave_server.files import (
     make_private_directory,
     replace_durably,
@@ -79,7 +80,7 @@ def make_ready(layout: Layout) -> tuple[str, ...]:
     call this: a lock file found here is taken for a dead process's.
     """
     make_private_directory(layout.checkpoints)
-    leftovers = [*_unfinished_creations(layout)]
+    leftovers = [*_unfinished_creations(layout), *_unfinished_restores(layout)]
     if not layout.git_config.is_file() or layout.git_config.read_text() != IDENTITY:
         replace_durably(layout.git_config, IDENTITY.encode())
 
@@ -112,6 +113,12 @@ def _unfinished_creations(layout: Layout) -> Iterator[str]:
     if temporary.exists():
         shutil.rmtree(temporary)
         yield temporary.name
+
+
+def _unfinished_restores(layout: Layout) -> Iterator[str]:
+    for path in sorted(layout.checkpoints.glob(f"{os.fsdecode(TEMPORARY)}*")):
+        path.unlink()
+        yield path.name
 
 
 def _create(layout: Layout) -> None:

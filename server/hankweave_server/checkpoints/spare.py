@@ -1,9 +1,9 @@
 """The files that a restore writes before they take their place, made of those it replaced before.
 
-Content is written to a temporary file at the top of the work tree, which then changes places with
-what is to be replaced (renameat2, RENAME_EXCHANGE): a reader and a crash see the old or the new
-file. What was displaced is a temporary file now and is written next, so that a restore of
-thousands of files creates and frees a handful: on many disks that costs ten times the writing.
+Content is written to a temporary file in a folder of ours, which then changes places with what is
+to be replaced (renameat2, RENAME_EXCHANGE): a reader and a crash see the old or the new file. What
+was displaced is a temporary file now and is written next, so that a restore of thousands of files
+creates and frees a handful: on many disks that costs ten times the writing.
 
 A displaced file is used again only if nobody can tell: it is ours, has no other name and no
 attributes, and nobody has it open, which a write lease proves (fcntl(2)). Changing places also
@@ -18,12 +18,12 @@ import fcntl
 import os
 import signal
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from hankweave_server.checkpoints.loose import CHUNK
 from hankweave_server.files import write_all
-from hankweave_server.workspace.descent import Descent
+from hankweave_server.layout import Layout
 from hankweave_server.workspace.names import OUR_PREFIX
 from hankweave_server.workspace.slots import Signature
 
@@ -65,8 +65,9 @@ class _Idle(NamedTuple):
 class Spares:
     """The temporary files of one restore."""
 
-    def __init__(self, descent: Descent) -> None:
-        self._root = descent.root
+    def __init__(self, folder: int) -> None:
+        """`folder` is the descriptor of a folder of ours, where nobody else looks."""
+        self._folder = folder
         self._idle: list[_Idle] = []
         self._unused = list(_NAMES)
 
@@ -104,15 +105,15 @@ class Spares:
             os.close(descriptor)
 
     def _bring(self, temporary: bytes, folder: int, name: bytes, seen: Signature | None) -> None:
-        if seen is None or not _exchanged(self._root, temporary, folder, name):
-            os.rename(temporary, name, src_dir_fd=self._root, dst_dir_fd=folder)
+        if seen is None or not _exchanged(self._folder, temporary, folder, name):
+            os.rename(temporary, name, src_dir_fd=self._folder, dst_dir_fd=folder)
             self._unused.append(temporary)
             return
 
-        displaced = os.lstat(temporary, dir_fd=self._root)
+        displaced = os.lstat(temporary, dir_fd=self._folder)
         if (displaced.st_mtime_ns, displaced.st_size) != (seen.mtime_ns, seen.size):
-            if not _exchanged(self._root, temporary, folder, name):
-                os.rename(temporary, name, src_dir_fd=self._root, dst_dir_fd=folder)
+            if not _exchanged(self._folder, temporary, folder, name):
+                os.rename(temporary, name, src_dir_fd=self._folder, dst_dir_fd=folder)
 
             raise Displaced
 
@@ -132,11 +133,11 @@ class Spares:
             self._remove(chosen.name)
 
         name = self._unused.pop()
-        return name, create_anew(name, self._root)
+        return name, create_anew(name, self._folder)
 
     def _reopened(self, name: bytes) -> int | None:
         try:
-            descriptor = os.open(name, _REUSE, dir_fd=self._root)
+            descriptor = os.open(name, _REUSE, dir_fd=self._folder)
         except OSError:
             return None
 
@@ -149,9 +150,19 @@ class Spares:
 
     def _remove(self, temporary: bytes) -> None:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary, dir_fd=self._root)
+            os.unlink(temporary, dir_fd=self._folder)
 
         self._unused.append(temporary)
+
+
+@contextlib.contextmanager
+def folder_for_spares(layout: Layout) -> Iterator[int]:
+    """Opens the folder of ours where new files are written first, for one restore."""
+    folder = os.open(layout.checkpoints, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield folder
+    finally:
+        os.close(folder)
 
 
 def create_anew(name: bytes, folder: int) -> int:
@@ -168,9 +179,9 @@ def _blocks(size: int) -> int:
     return (size + BLOCK - 1) // BLOCK
 
 
-def _exchanged(root: int, temporary: bytes, folder: int, name: bytes) -> bool:
+def _exchanged(spares: int, temporary: bytes, folder: int, name: bytes) -> bool:
     """Lets a temporary file and another change places; False where that cannot be done."""
-    return _renameat2 is not None and _renameat2(root, temporary, folder, name, _EXCHANGE) == 0
+    return _renameat2 is not None and _renameat2(spares, temporary, folder, name, _EXCHANGE) == 0
 
 
 def _is_nobody_elses(descriptor: int) -> bool:

@@ -147,7 +147,8 @@ async def _at_once(work: Callable[..., T], *arguments: object) -> T:
 def _records_in(engine: CheckpointEngine) -> dict[Sha, CheckpointRecord]:
     """Reads what commits and pins tell, oldest first."""
     pins = engine.housekeeping.pins()
-    records = [record_of(facts) for facts in engine.commits()]
+    skipped = engine.skipped()
+    records = [record_of(facts, skipped.get(facts.sha, ())) for facts in engine.commits()]
     return {
         record.sha: msgspec.structs.replace(
             record, pinned=record.sha in pins, name=pins.get(record.sha)

@@ -28,11 +28,13 @@ from hankweave_protocol.state import CodonExecution
 from hankweave_protocol.transitions import CheckpointCreated
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.model import (
+    REASONS_THAT_LOSE_CONTENT,
     CheckpointMade,
     CheckpointRequest,
     CommitFacts,
     FileChange,
     RestorePlan,
+    Skipped,
 )
 from hankweave_server.checkpoints.pruning import Pruned
 from hankweave_server.clock import Clock
@@ -63,7 +65,8 @@ class Checkpointer:
         """Reads what the shadow repository holds: commits and pins tell all that is listed."""
         commits = await self._blocking(lambda: list(self.engine.commits()))
         pins = await self._blocking(self.engine.housekeeping.pins)
-        records = (record_of(facts) for facts in reversed(commits))
+        skipped = await self._blocking(self.engine.skipped)
+        records = (record_of(each, skipped.get(each.sha, ())) for each in reversed(commits))
         self.known = {record.sha: _with_pin(record, pins) for record in records}
         epochs = (record.coordinate.memory_epoch for record in self.known.values())
         self._highest_epoch = max(epochs, default=0)
@@ -118,9 +121,10 @@ class Checkpointer:
             label=label,
             patterns=tuple(patterns),
             before=before,
+            codon_state=_STATE_OF_KIND.get(kind, _status_of(codon)),
         )
         request, made = await self.run(self._commit, request)
-        record = _record_made(request, made, codon)
+        record = _record_made(request, made)
         self.known[record.sha] = record
         entries: list[CheckpointCreated | CheckpointPartial] = [
             CheckpointCreated(checkpoint=record)
@@ -193,8 +197,9 @@ class Checkpointer:
         return result
 
 
-def record_of(facts: CommitFacts) -> CheckpointRecord:
-    """Reads a checkpoint's record back from its commit."""
+def record_of(facts: CommitFacts, skipped: Iterable[Skipped] = ()) -> CheckpointRecord:
+    """Reads a checkpoint's record back from its commit, and from what its note says it lacks."""
+    left_out = tuple(skipped)
     return CheckpointRecord(
         sha=facts.sha,
         kind=_kind(facts.kind),
@@ -203,13 +208,15 @@ def record_of(facts: CommitFacts) -> CheckpointRecord:
             event_seq=facts.event_seq or 0,
             run_id=facts.run_id,
             codon_id=facts.codon_id,
-            codon_state=_STATE_OF_KIND.get(facts.kind),
+            codon_state=facts.codon_state or _STATE_OF_KIND.get(facts.kind),
             memory_epoch=facts.memory_epoch,
         ),
         codon_name=facts.codon_name,
         timestamp=_text(facts.timestamp),
         operation_id=facts.operation_id or "",
         label=facts.label,
+        partial=any(item.reason in REASONS_THAT_LOSE_CONTENT for item in left_out),
+        skipped=_listed(left_out),
     )
 
 
@@ -230,12 +237,7 @@ _STATE_OF_KIND = {
 }
 
 
-def _record_made(
-    request: CheckpointRequest, made: CheckpointMade, codon: CodonExecution | None
-) -> CheckpointRecord:
-    skipped = tuple(
-        SkippedFile(path=os.fsdecode(item.path), reason=item.reason) for item in made.skipped
-    )
+def _record_made(request: CheckpointRequest, made: CheckpointMade) -> CheckpointRecord:
     return CheckpointRecord(
         sha=made.sha,
         kind=_kind(request.kind),
@@ -244,7 +246,7 @@ def _record_made(
             event_seq=request.event_seq,
             run_id=request.run_id,
             codon_id=request.codon_id,
-            codon_state=_STATE_OF_KIND.get(request.kind, _status_of(codon)),
+            codon_state=request.codon_state,
             memory_epoch=request.memory_epoch,
         ),
         codon_name=request.codon_name,
@@ -252,8 +254,12 @@ def _record_made(
         operation_id=request.operation_id,
         label=request.label,
         partial=made.partial,
-        skipped=skipped,
+        skipped=_listed(made.skipped),
     )
+
+
+def _listed(skipped: Iterable[Skipped]) -> tuple[SkippedFile, ...]:
+    return tuple(SkippedFile(path=os.fsdecode(item.path), reason=item.reason) for item in skipped)
 
 
 def _text(moment: datetime) -> str:

@@ -58,7 +58,7 @@ from hankweave_server.agents.base import (
 from hankweave_server.domain import lifecycle
 from hankweave_server.domain.history import previous_session, run_named
 from hankweave_server.domain.verdict import Ending, Failure, Success, judge
-from hankweave_server.execution.file_news import PERSON
+from hankweave_server.execution.file_news import PERSON, FileNews
 from hankweave_server.execution.narrator import Narrator
 from hankweave_server.execution.notices import text_of, told, with_notice
 from hankweave_server.execution.rig_setup import RigFailed, set_up_rig
@@ -185,6 +185,8 @@ class CodonRun:
     # --- steps ---------------------------------------------------------------------------------
 
     async def _begin(self) -> None:
+        # Before the codon's own patterns count: what these find anew is not a person's edit.
+        await FileNews(self._around).tell(PERSON, self._run_id, None)
         run = run_named(self._around.state, self._run_id)
         before = () if run is None else run.codons
         attempts = sum(codon.codon_id == self._entry.codon_id for codon in before)
@@ -202,7 +204,6 @@ class CodonRun:
 
     async def _set_up(self) -> None:
         """Runs the rig unless the work tree was just restored to the state after it."""
-        await self._narrator.announce_files(PERSON)
         codon = self._entry.codon
         rig_wanted = bool(codon.rig_setup) and not self._skip_rig and self._restored_rig is None
         if rig_wanted:

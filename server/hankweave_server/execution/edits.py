@@ -20,14 +20,19 @@ from hankweave_server.workspace.descent import FILE_FLAGS, GONE, Descent
 from hankweave_server.workspace.names import shown
 
 
-def conflicts(state: State, plan: RestorePlan) -> dict[bytes, str]:
-    """The people's edits that a plan would overwrite or remove, with their SHA-256 if known."""
-    endangered = [entry.path for entry in (*plan.updated, *plan.removed)]
+def conflicts(state: State, plan: RestorePlan, *, agents_rested: bool = True) -> dict[bytes, str]:
+    """The people's edits that a plan would take away, with their SHA-256 if known.
+
+    A deletion is an edit too: the plan would bring the file back.
+    What no checkpoint has is a person's only where no agent can have written it since the last.
+    """
+    endangered = [entry.path for entry in (*plan.added, *plan.updated, *plan.removed)]
     known = state.edits
+    unsaved = plan.unsaved if agents_rested else frozenset[bytes]()
     return {
         path: known.get(shown(path), "")
         for path in endangered
-        if shown(path) in known or path in plan.unsaved
+        if shown(path) in known or path in unsaved
     }
 
 

@@ -158,7 +158,8 @@ class Recovery:
             return False
 
         target = last_success(self._around.state, self._around.checkpointer.known)
-        await self._rollback.perform(Journey(target, reason="The server had ended in its midst."))
+        why = "The server ended while the codon ran."
+        await self._rollback.perform(Journey(target, reason=why, after_crash=True))
         return True
 
     def _ends_in_broken_work(self) -> bool:

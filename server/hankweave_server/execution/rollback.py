@@ -59,6 +59,7 @@ from hankweave_server.domain.history import (
 from hankweave_server.domain.targets import RollbackTarget
 from hankweave_server.execution import edits, effects
 from hankweave_server.execution.codon_run import Halt
+from hankweave_server.execution.file_news import PERSON, FileNews
 from hankweave_server.execution.memories import Memories
 from hankweave_server.execution.rollback_story import (
     RollbackStory,
@@ -87,10 +88,18 @@ class Journey:
     auto_restart: bool = False
     rewind_memory: bool = False
     reason: str | None = None
+    after_crash: bool = False
+    """What lies in the work tree may be what an agent wrote before its server died."""
 
     @property
     def sha(self) -> Sha:
         return self.target.checkpoint.sha
+
+    @property
+    def rewinds(self) -> bool:
+        """Memory goes along: the safety checkpoint of a journey has what that journey took away."""
+        undone = self.target.undone
+        return self.rewind_memory or (undone is not None and undone.rewound_memory)
 
     @property
     def path_texts(self) -> tuple[str, ...] | None:
@@ -115,7 +124,7 @@ class Rollback:
             target=journey.target.checkpoint.coordinate,
             source=self._now(),
             safety=None,
-            added=touched(plan.added),
+            added=touched(entry for entry in plan.added if entry.path not in kept),
             updated=touched(entry for entry in plan.updated if entry.path not in kept),
             removed=touched(entry for entry in plan.removed if entry.path not in kept),
             kept=edits.listed(kept),
@@ -235,6 +244,9 @@ class Rollback:
         active = self._runner.active
         if journey.on_running != "pause" or active is None:
             await self._runner.quiesce(Halt(f"Rolled back to {journey.sha[:12]} while it ran."))
+            if not journey.after_crash:
+                await self._note_edits()
+
             yield
             return
 
@@ -243,13 +255,18 @@ class Rollback:
 
         await active.tell_of_rollback()
 
+    async def _note_edits(self) -> None:
+        """Journals what people changed, before the safety checkpoint makes it part of history."""
+        run = newest_run(self._around.state)
+        await FileNews(self._around).tell(PERSON, None if run is None else run.run_id, None)
+
     async def _prepare(self, journey: Journey, plan: RestorePlan) -> RollbackIntent:
         """Takes the safety checkpoint, then makes the intent durable."""
         around, target = self._around, journey.target
         run = newest_run(around.state)
         assert run is not None, "where there is a checkpoint there is a run"
         source = self._now()
-        found = edits.conflicts(around.state, plan)
+        found = edits.conflicts(around.state, plan, agents_rested=not journey.after_crash)
         safety = await self._save(plan, run.run_id, edited=len(found))
         moves_files_only = journey.paths is not None or self._runner.active is not None
         undone = target.undone
@@ -272,8 +289,7 @@ class Rollback:
             edits={} if journey.keep_edits else {shown(p): d for p, d in found.items()},
             restored_edits={} if undone is None else undone.edits,
             reason=journey.reason,
-            # The safety checkpoint of a journey has the memory that the journey took away.
-            rewind_memory=journey.rewind_memory or (undone is not None and undone.rewound_memory),
+            rewind_memory=journey.rewinds,
         )
         await anyio.to_thread.run_sync(
             files.replace_durably, around.layout.rollback_intent, codec.encode(intent)
@@ -312,7 +328,9 @@ class Rollback:
     ) -> None:
         beginning = tuple(self._story.beginning(intent, recovered=recovered))
         if beginning:
-            await self._around.ledger.record(*beginning, run_id=intent.from_run, causes=causes)
+            await self._around.ledger.record(
+                *beginning, run_id=intent.from_run, causes=(*causes, *_moments_of(intent))
+            )
 
     # --- the way there, and what follows -------------------------------------------------------
 
@@ -345,7 +363,7 @@ class Rollback:
         await self._around.ledger.record(
             *self._story.whole(intent, report),
             run_id=intent.to_run or intent.from_run,
-            causes=causes,
+            causes=(*causes, *_moments_of(intent)),
         )
         await anyio.to_thread.run_sync(files.remove_durably, self._around.layout.rollback_intent)
         return report
@@ -475,13 +493,19 @@ def now_coordinate(state: State, last_seq: int) -> Coordinate | None:
 
 def _refuse_half_a_rewind(journey: Journey) -> None:
     """Memory is one: it goes back with the whole execution, and not under a living agent."""
-    if journey.rewind_memory and (journey.paths is not None or journey.on_running == "pause"):
+    if journey.rewinds and (journey.paths is not None or journey.on_running == "pause"):
         raise Refused(
             ErrorCode.INVALID_COMMAND,
             "Memory is rewound only with the whole work tree, and when no agent runs.",
             path="$.data.rewindMemory",
             hint="Leave out paths, and onRunning: pause; or leave out rewindMemory.",
         )
+
+
+def _moments_of(intent: RollbackIntent) -> tuple[int, ...]:
+    """The events that source and target name: the causal parents of all that is told."""
+    moments = (intent.source, intent.target.coordinate)
+    return tuple(sorted({moment.event_seq for moment in moments if moment and moment.event_seq}))
 
 
 def _paths_of(intent: RollbackIntent) -> frozenset[bytes] | None:

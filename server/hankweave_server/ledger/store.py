@@ -169,6 +169,9 @@ class StateStore:
             files.write_private(self._backup_temporary, outgoing, durable=True)
 
         self._backup_temporary.replace(self._backup)
+        # rename(2) moves nothing where both names are of one file: the backup was linked already,
+        # and a crash, or a fault of the disk, kept the new state from taking its place.
+        self._backup_temporary.unlink(missing_ok=True)
 
     def _remove_temporaries(self) -> None:
         for path in (self._temporary, self._backup_temporary):

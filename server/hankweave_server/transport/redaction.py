@@ -16,6 +16,8 @@ _KEYS = (
     rb"(?:[\w.-]*token|authorization|proxy-authorization|set-cookie|cookie|[\w.-]*secret"
     rb"|[\w.-]*password|passwd|[\w.-]*api[_-]?key|x-api-key|private[_-]?key)"
 )
+_BEGIN = rb"(?:(?<![A-Za-z0-9_])|(?<=\\[nrt]))"
+"""Where a word begins: after an escaped line break, too, whose last character is a letter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,32 +42,36 @@ _RULES = (
     # "token": "..." as JSON writes it.
     _Rule(
         _KEY_MARKERS,
-        re.compile(rb'(?i)((?<!\\)"' + _KEYS + rb'"\s*:\s*")(?:[^"\\]|\\.)+(?=")'),
+        re.compile(rb'(?i)((?<!\\)"' + _KEYS + rb'"\s*:\s*")(?:[^"\\]|\\.)+(?="|\Z)'),
         rb"\1" + REDACTED,
     ),
-    # The same inside a string: a tool's output that is JSON itself.
+    # The same inside a string: a tool's output that is JSON itself. No rule may begin with a
+    # repetition: a megabyte of what it repeats would be searched from each of its places.
     _Rule(
         _KEY_MARKERS,
-        re.compile(rb'(?i)(\\+"' + _KEYS + rb'\\+"\s*:\s*\\+")[^"\\]+'),
+        re.compile(rb'(?i)(\\"' + _KEYS + rb'\\+"\s*:\s*\\+")[^"\\]+'),
         rb"\1" + REDACTED,
     ),
     _Rule(
         (b"token=", b"key=", b"password=", b"secret="),
-        re.compile(rb"(?i)(\b[\w.-]*(?:token|api[_-]?key|password|secret)=)[^&\s\"'\\]+"),
+        re.compile(
+            rb"(?i)((?:token|api[_-]?key|password|secret)=)"
+            rb"(?:'[^'\"\\]+|\\+\"[^\"\\]+|[^&\s\"'\\]+)"
+        ),
         rb"\1" + REDACTED,
     ),
     _Rule(
         (b"bearer", b"basic"),
-        re.compile(rb"(?i)\b(bearer|basic)\s+[a-z0-9._~+/=-]{8,}"),
+        re.compile(rb"(?i)" + _BEGIN + rb"(bearer|basic)\s+[a-z0-9._~+/=-]{8,}"),
         rb"\1 " + REDACTED,
     ),
-    _Rule((b"sk-",), re.compile(rb"\bsk-[A-Za-z0-9_-]{16,}"), REDACTED),
+    _Rule((b"sk-",), re.compile(_BEGIN + rb"sk-[A-Za-z0-9_-]{16,}"), REDACTED),
     _Rule(
         (b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_", b"github_pat_"),
-        re.compile(rb"\b(?:gh[pousr]_|github_pat_)[A-Za-z0-9_]{20,}"),
+        re.compile(_BEGIN + rb"(?:gh[pousr]_|github_pat_)[A-Za-z0-9_]{20,}"),
         REDACTED,
     ),
-    _Rule((b"akia",), re.compile(rb"\bAKIA[0-9A-Z]{16}\b"), REDACTED),
+    _Rule((b"akia",), re.compile(_BEGIN + rb"AKIA[0-9A-Z]{16}\b"), REDACTED),
     # To the end marker, or, in a text that was cut off, to the end of the string.
     _Rule(
         (b"private key-----",),

@@ -131,6 +131,20 @@ def test_claude_names_the_transcript_of_a_session(tmp_path, monkeypatch) -> None
         assert ClaudeAgent().memory_of(forged, tree, {}) == ()
 
 
+def test_claudes_transcript_is_found_below_a_folder_with_a_shortened_name(tmp_path) -> None:
+    """Of a long path Claude Code keeps 200 characters and adds a hash that only it knows."""
+    tree = tmp_path / ("x" * 150) / ("y" * 150)
+    tree.mkdir(parents=True)
+    short = "".join(c if c.isalnum() else "-" for c in os.path.realpath(tree))[:200]
+    transcript = tmp_path / "conf" / "projects" / f"{short}-1a2b3c" / "s1.jsonl"
+    agent, environment = ClaudeAgent(), {"CLAUDE_CONFIG_DIR": str(tmp_path / "conf")}
+    assert agent.memory_of("s1", tree, environment) == ()
+    transcript.parent.mkdir(parents=True)
+    transcript.touch()
+    assert agent.memory_of("s1", tree, environment) == (transcript,)
+    assert agent.memory_of("s2", tree, environment) == ()
+
+
 async def test_claude_alone_sees_its_keys_and_is_quiet(a_task, hear, claude, monkeypatch) -> None:
     """ANTHROPIC_… and CLAUDE_CODE_… are handed on, other secrets are not, telemetry is off."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", "key")
