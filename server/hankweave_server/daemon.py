@@ -6,6 +6,7 @@ after the ledger is closed, and the lock goes last, after all writers are joined
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Callable
@@ -279,6 +280,9 @@ class Daemon:
             publish = listener.hub.publish
             with opened.ledger.subscribe(lambda each: publish(each.frame, each.event.seq)):
                 log.info("Listening on port %d", listener.port)
+                # What lives as long as the server need not be looked at by each collection, which
+                # would hold the loop for as long as that takes.
+                gc.freeze()
                 self._tell_ready(app.ready())
                 app.runner.on_rest = self._on_rest
                 tasks.start_soon(app.runner.run)

@@ -140,6 +140,9 @@ async def test_a_bad_query_is_refused_and_touches_nothing(tmp_path: Path) -> Non
     hank = write_hank(tmp_path / "hank", *HANK)
     async with running_server(hank, None, tmp_path / "execution", "--no-autostart") as server:
         address = discover(server.execution)
+        async with server.client(since_seq=0) as client:
+            await idle(client, "startup")
+
         before = Layout.of_execution(server.execution).journal.read_bytes()
         async with connect_raw(f"{address.url}?token={address.token}") as socket:
             await socket.send(

@@ -9,7 +9,7 @@ a traced process belongs to the one thread that traces it.
     python nth_call.py SPEC PID                takes hold of a process that runs
 
 SPEC is a Strike as JSON. "attached" is printed once calls are counted. How many calls there were
-of each group is written to the report file at the end. Reads system call numbers of x86-64 and nothing else.
+of each group is written to the report file at the end. System call numbers are those of x86-64.
 """
 
 from __future__ import annotations
@@ -61,6 +61,10 @@ class Strike:
     """Also at every later call."""
     switch: str = ""
     """Calls count, and fail, only while a file of this name is there; empty: always."""
+
+    def __str__(self) -> str:
+        what = errno.errorcode[self.error] if self.error else self.deed
+        return f"{what} at {self.group} {self.at}{' and later' if self.for_ever else ''}"
 
     def words(self) -> list[str]:
         return [sys.executable, str(Path(__file__).resolve()), json.dumps(asdict(self))]

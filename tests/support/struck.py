@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections import Counter
@@ -24,15 +27,20 @@ from support.invariants import Told, leftovers, tree_violations, violations
 from support.nth_call import Strike
 from support.running_server import command, environment, journal, running_server, tree
 
-DEADLINE = 60.0
+DEADLINE = 30.0
 
 PATIENCE = 10.0
 """Seconds until a server that cannot go on has ended."""
 
-ENDS = frozenset({0, 69, 73, 74, -9, 128 + 9})
-"""What a fault of the disk may come to: done, cannot listen, cannot create, I/O error; or killed."""
+ENDS = frozenset({0, 69, 73, 74, -9, 128 + 9, 128 + 15})
+"""What a fault of the disk may come to: done, unavailable, cannot create, I/O error; or killed.
+
+Killed also by a SIGTERM that comes while it ends of itself, and listens for none any more.
+"""
 
 ONE_MORE = "One more."
+
+Tree = dict[str, bytes]
 
 Act = Callable[[Client, Told], Awaitable[None]]
 Lost = (ConnectionError, OSError, TimeoutError, CommandRefused)
@@ -94,8 +102,25 @@ async def process_of(words: list[str]) -> AsyncIterator[Output]:
         try:
             yield Output(process)
         finally:
-            if process.returncode is None:
-                process.kill()
+            kill(process)
+
+
+def kill(process: anyio.abc.Process) -> None:
+    # Not `process.kill()`: that looks whether it has died, and so takes its exit code away from
+    # whoever waits for it.
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
+
+
+@asynccontextmanager
+async def session(execution: Path, since_seq: int | None = None) -> AsyncIterator[Client]:
+    """A client that is told when its server is gone."""
+    address = discover(execution)
+    async with connect(
+        address.url, token=address.token, since_seq=since_seq, reconnect=False
+    ) as client:
+        yield client
 
 
 class Grounds:
@@ -111,9 +136,10 @@ class Grounds:
         self._prepared = folder / "prepared"
         """Stands once the template does: scenarios that begin alike share a folder."""
         self._armed = folder / "armed"
-        self._before: dict[str, bytes] = {}
-        self._after: dict[str, bytes] = {}
+        self._before: Tree = {}
+        self._after: Tree = {}
         self._journeys = 0
+        self._travels = False
         self._found: list[str] = []
 
     async def build(self) -> dict[str, int]:
@@ -131,9 +157,11 @@ class Grounds:
             self._before = tree(self.execution / "agentRoot")
 
         strike = self.strike("write", 0)
-        await self._act(strike)
+        told = await self._act(strike)
         self._after = tree(self.execution / "agentRoot")
-        assert not self._found
+        self._travels = self._has_travelled()
+        assert told.is_done, "nothing was struck, and yet it was not done"
+        assert self._found == []
         return strike.counted
 
     def strike(self, group: str, at: int, **how: object) -> Strike:
@@ -146,15 +174,18 @@ class Grounds:
             **how,  # type: ignore[arg-type]
         )
 
-    async def survive(self, strike: Strike) -> bool:
-        """Strikes, starts again, checks; False where there was no such call any more."""
+    async def survive(self, strike: Strike, *, arrives: bool = False) -> bool:
+        """Strikes, starts again, checks; False where there was no such call any more.
+
+        `arrives` says that the fault is no reason for not having done it.
+        """
         told = await self._act(strike)
-        arrives = self.scenario.act is None or told.rollbacks or self._has_travelled()
-        expected = [self._after] if arrives else [self._before, self._after]
-        found = [*self._found, *await self._start_again(told, *expected)]
+        arrives = arrives or self.scenario.act is None or bool(told.rollbacks)
+        arrives = arrives or self._has_travelled()
+        found = [*self._found, *await self._start_again(told, *self._expected(arrives))]
         self.tally.rounds[self.scenario.name] += 1
         self.tally.acknowledgements += told.acknowledgements
-        where = f"{self.scenario.name}, {strike.deed} at {strike.group} {strike.at}"
+        where = f"{self.scenario.name}, {strike}"
         self.tally.violations += [f"{where}: {what}" for what in found]
         if found:
             kept = Path(tempfile.gettempdir()) / "hankweave-faults" / where.replace(" ", "-")
@@ -171,6 +202,13 @@ class Grounds:
         """Lets other grounds be laid in the same folder."""
         shutil.rmtree(self._template, ignore_errors=True)
         self._prepared.unlink()
+
+    def _expected(self, arrives: bool) -> list[Tree]:
+        """What the files may be: of a journey it is known, a codon may have written or not."""
+        if arrives:
+            return [self._after]
+
+        return [self._before] if self._travels else [self._before, self._after]
 
     def _has_travelled(self) -> bool:
         """Whether a journey had begun for good: a start then has to bring it to its end."""
@@ -205,7 +243,8 @@ class Grounds:
             if await output.until('"server.ready"'):
                 await self._listening(told, _nothing)
                 if output.process.returncode is None:
-                    output.process.terminate()
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(output.process.pid, signal.SIGTERM)
 
             await output.to_its_end()
             with anyio.fail_after(DEADLINE):
@@ -226,8 +265,7 @@ class Grounds:
                     if strike.deed != "kill":
                         await self._goes_on_or_ends(server, told)
 
-                    if server.process.returncode is None:
-                        server.process.kill()
+                    kill(server.process)
 
                 with anyio.fail_after(DEADLINE):
                     await tracer.process.wait()
@@ -252,7 +290,8 @@ class Grounds:
     def _judge(self, strike: Strike, code: int, output: Output) -> None:
         """Whoever ends because of a fault says why, in a sentence."""
         if any("Traceback" in line for line in output.lines):
-            self._found.append(f"It ended with a traceback: {output.lines[-25:]}")
+            lines = [line for line in output.lines if not line.startswith('{"')]
+            self._found.append("\n".join(["It ended with a traceback:", *lines[-40:]]))
 
         if code not in ENDS:
             self._found.append(f"It ended with exit code {code}.")
@@ -260,28 +299,23 @@ class Grounds:
     async def _listening(self, told: Told, act: Act) -> None:
         """Acts, and notes all that is heard meanwhile."""
         try:
-            address = discover(self.execution)
-            async with connect(
-                address.url, token=address.token, since_seq=0, reconnect=False
-            ) as client:
-                async with anyio.create_task_group() as group:
-                    group.start_soon(_hear, client, told)
-                    with anyio.fail_after(DEADLINE):
-                        await _acted(client, told, act)
-
-                    group.cancel_scope.cancel()
+            async with (
+                session(self.execution, since_seq=0) as client,
+                anyio.create_task_group() as group,
+            ):
+                group.start_soon(_hear, client, told)
+                await _acted(client, told, act)
+                group.cancel_scope.cancel()
         except Lost:
             return
 
     # --- started again ------------------------------------------------------------------------
 
-    async def _start_again(self, told: Told, *expected: dict[str, bytes]) -> list[str]:
+    async def _start_again(self, told: Told, *expected: Tree) -> list[str]:
         try:
-            async with running_server(
-                self.hank, None, self.execution, "--no-autostart"
-            ) as server:
+            async with running_server(self.hank, None, self.execution, "--no-autostart") as server:
                 found = [
-                    *leftovers(self.execution, serving=True),
+                    *await self._left_over(),
                     *tree_violations(self.execution, *expected),
                 ]
                 async with server.client() as client:
@@ -293,6 +327,16 @@ class Grounds:
 
         stopped = [] if code == 0 else [f"It stopped with exit code {code}."]
         return [*found, *stopped, *violations(self.execution, told)]
+
+    async def _left_over(self) -> list[str]:
+        """What a start has left; a server that has just begun may be saving its state."""
+        for _ in range(20):
+            if not leftovers(self.execution, serving=True):
+                return []
+
+            await anyio.sleep(0.1)
+
+        return leftovers(self.execution, serving=True)
 
 
 async def _nothing(client: Client, told: Told) -> None:
@@ -306,7 +350,10 @@ async def _one_more(client: Client, told: Told) -> None:
 
 async def _acted(client: Client, told: Told, act: Act) -> None:
     try:
-        await act(client, told)
+        with anyio.fail_after(DEADLINE):
+            await act(client, told)
+
+        told.is_done = True
     except Lost:
         return
 

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable
 
 from pathspec import GitIgnoreSpec, PathSpec
+from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
 from hankweave_server.workspace.names import joined
 
@@ -22,6 +23,45 @@ _WILDCARD = re.compile(r"[*?\[\\]")
 
 # The library's `.` and `$` treat a newline specially; a name may hold one, a pattern cannot.
 _STAND_IN_FOR_NEWLINE = "\ue00a"
+
+
+_STARS = re.compile(r"(?:\[\^/\]\*)+")
+_STAR_AND_MORE = re.compile(
+    r"""
+    \[\^/\]\*                                   # a star, as the library writes it
+    ((?: \\.                                    # and what it has to find next: a plain character,
+       | \[\^/\](?!\*)                           # a question mark,
+       | \[(?:[a-z]-[a-z]|[A-Z]-[A-Z]|[0-9]-[0-9]|[A-Za-z0-9_.,])+\]    # one of a few
+       | [^\\\[\](){}*+?|^$./]
+    )+)
+    (?=\[\^/\]\*)                               # up to the next star
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_LOOSE_STARS = 3
+"""So many stars that may each be tried everywhere one part of a path can have."""
+
+
+class _IgnorePattern(GitIgnoreSpecPattern):
+    """A line of a .gitignore that no name takes long to be compared with.
+
+    An agent writes the line and the names. Where a star is followed by another one, the first place
+    at which it fits is as good as any: the regular expression need not come back to try the others,
+    which for `*a*a*a*a*a*b` would take for ever.
+    """
+
+    @classmethod
+    def pattern_to_regex(cls, pattern: str) -> tuple[str | None, bool | None]:  # type: ignore[override]
+        regex, include = super().pattern_to_regex(pattern)
+        if regex is None:
+            return regex, include
+
+        regex = _STAR_AND_MORE.sub(r"(?>[^/]*?\1)", _STARS.sub("[^/]*", regex))
+        loose = regex.replace("[^/]*?", "").replace("[^/]*", "\0").replace("[^/]", "")
+        if any(part.count("\0") > _LOOSE_STARS for part in loose.split("/")):
+            raise ValueError("it has too many stars")
+
+        return regex, include
 
 
 class UnsupportedPattern(ValueError):
@@ -38,7 +78,7 @@ class UnifiedFileResolver:
             # The plain rule, by which the last match decides: `!node_modules/` takes back all that
             # is below it, where a .gitignore would take back the folder and not its files.
             self._spec = PathSpec.from_lines("gitignore", lines)
-        except ValueError as problem:
+        except (ValueError, re.error) as problem:
             raise UnsupportedPattern(str(problem)) from problem
 
         self._beginnings = [_beginning(line) for line in lines if not line.startswith("!")]
@@ -68,7 +108,8 @@ class IgnoreRules:
         self._above = above
         self._below = len(folder) + 1 if folder else 0
         lines = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
-        self._spec = GitIgnoreSpec.from_lines(_usable(os.fsdecode(line) for line in lines))
+        usable = _usable(os.fsdecode(line) for line in lines)
+        self._spec = GitIgnoreSpec.from_lines(usable, _IgnorePattern, backend="simple")
 
     def hide(self, path: bytes, *, is_folder: bool) -> bool:
         """Tells whether the path is ignored; the nearest `.gitignore` with an opinion decides.
@@ -150,8 +191,8 @@ def _usable(lines: Iterable[str]) -> list[str]:
     for line in lines:
         line = line.removesuffix("\r")
         try:
-            GitIgnoreSpec.from_lines([line])
-        except ValueError:
+            _IgnorePattern(line)
+        except (ValueError, re.error):
             continue
 
         usable.append(line)
