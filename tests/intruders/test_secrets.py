@@ -1,0 +1,210 @@
+"""Where secrets must not be (SECURITY.md, "Secrets"), and who may read what there is.
+
+Which forms the traffic log redacts is `tests/server/transport/test_traffic_log.py`; here they$
+go the whole way: from an environment, an agent, a tool or a client to every file there is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from hankweave_client.discovery import discover
+from hankweave_server.transport.redaction import redact
+from intruders.servers import target
+from intruders.wire import frame, peer
+from support.git_facts import GitWitness
+from support.running_server import running_server
+from support.scripted_hank import codon, write_hank
+from support.watching import idle
+
+OF_THE_DAEMON = {
+    "ANTHROPIC_API_KEY": "sk-ant-canary-01-abcdefghijkl",
+    "AWS_SECRET_ACCESS_KEY": "canary02wJalrXUtnFEMIK7MDENG",
+    "GITHUB_TOKEN": "ghp_canary03abcdefghijklmnopqrstuvwx",
+    "DATABASE_URL": "postgres://me:canary04@db/x",
+    "SMTP_PASSWORD": "canary05-mailpass",
+    "SESSION_COOKIE": "canary06-cookie",
+}
+"""In the environment the server is started with: no agent gets them, so no file ever has them."""
+
+GIVEN = {"HANKWEAVE_SERVICE_TOKEN": "canary07-for-agents"}
+"""What is meant for agents: they print it, and then the journal says so."""
+
+OF_THE_HANK = {"BACKUP_PASSWORD": "canary08-of-the-hank"}
+IN_THE_PROMPT = "sk-canary21-prompt-abcdef"
+PRINTED = [
+    "Authorization: Bearer canary09abcdefgh",
+    '{"client_secret": "canary10-json"}',
+    "export STRIPE_API_KEY=canary11-shell",
+    "sk-canary12abcdefghijklmnop",
+    "github_pat_canary13abcdefghijklmnop",
+    "AKIACANARY14ABCDEFGH",
+    "Set-Cookie: session; token=canary15-header",
+]
+"""What tools print, one at a time."""
+
+SAID = [
+    "The password=canary16-said is the right one.",
+    "Open ws://127.0.0.1:1/ws?token=canary17-url now.",
+    "-----BEGIN PRIVATE KEY-----\ncanary18MIIEvQ\n-----END PRIVATE KEY-----",
+]
+WORDS_OF_A_CLIENT = {"password": "canary19-frame", "x": {"refresh_token": "canary20-nested"}}
+CANARIES = [b"canary%02d" % number for number in range(1, 23) if number != 14] + [b"CANARY14"]
+NEVER_ANYWHERE = CANARIES[:6]
+
+OF_THE_PLAN = ("state.json", "state.json.bak")
+"""What holds the hank as it was written, its prompts and its `env` included."""
+
+EVERY_MARKER = b"token= key= cookie secret passw api private bearer sk- ghp_ akia private key-----"
+"""Makes the traffic log try each of its rules."""
+
+TELLING = ("events/events.jsonl", "runs/")
+"""What holds the words of agents as they were, under `.hankweave`."""
+
+
+def files_with(aim: Path, words: list[bytes]) -> set[tuple[str, bytes]]:
+    """Every file below a folder that holds one of the words, and which."""
+    found = set()
+    for path in aim.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            content = path.read_bytes()
+            name = str(path.relative_to(aim))
+            found |= {(name, word) for word in words if word in content}
+
+    return found
+
+
+def everything_stored(execution: Path) -> bytes:
+    """The content of every object of the shadow repository, as git unpacks it."""
+    listed = GitWitness(execution).run(
+        "cat-file", "--batch-all-objects", "--batch", "--unordered", "--buffer"
+    )
+    return listed.encode("utf-8", "surrogateescape")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"key=" + b"a-" * 500_000,
+        b"a-" * 500_000 + b"token",
+        b"token=" * 150_000,
+        b'\\"token\\": \\"' * 60_000,
+        b"bearer " * 140_000,
+        b"bearer " + b" " * 1_000_000,
+        b'"' * 1_000_000,
+        b'\\"token' * 150_000,
+        b'\\"token\\"' + b" " * 1_000_000,
+        b"sk-" * 300_000,
+        b"-----BEGIN PRIVATE KEY-----" * 40_000,
+        b"\\" * 1_000_000 + b"token=",
+    ],
+    ids=lambda text: text[:12],
+)
+def test_no_megabyte_takes_redaction_long(text: bytes) -> None:
+    """What a client or an agent says costs time by its length, and not by its square."""
+    begun = time.perf_counter()
+    redact(b'{"r":"' + EVERY_MARKER + text + b'"}')
+    assert time.perf_counter() - begun < 1
+
+
+async def test_twenty_secrets_are_only_where_they_are_told_to_be(tmp_path: Path) -> None:
+    """Agents' words stand in journal and agents' logs, the daemon's own secrets nowhere at all."""
+    shows = [{"run": f"cat <<'END'\n{text}\nEND"} for text in PRINTED]
+    steps = [{"run": "env; set"}, *shows, *({"say": text} for text in SAID)]
+    steps.append({"stderr": "warning: password=canary22-stderr"})
+    agent = {"type": "scripted", "script": "script.json"}
+    one = codon("one", agent=agent, env=OF_THE_HANK) | {"promptText": f"Use {IN_THE_PROMPT}."}
+    hank = write_hank(tmp_path / "hank", one)
+    (hank.parent / "script.json").write_text(json.dumps({"steps": steps}))
+    execution, env = tmp_path / "execution", OF_THE_DAEMON | GIVEN
+    async with running_server(hank, None, execution, "--no-autostart", env=env) as server:
+        address = discover(execution)
+        async with (
+            server.client(since_seq=0) as watcher,
+            peer(address.url, address.token) as client,
+        ):
+            await client.greet(token=address.token)
+            await client.command("ping", **WORDS_OF_A_CLIENT)
+            client.send(frame(b'{"token":"canary19-broken'))
+            await client.command("codon.next")
+            await idle(watcher)
+            await client.command("checkpoint.create")
+
+        tokens = [path.read_bytes().strip() for path in (execution / ".hankweave").glob("server.*")]
+        assert len(tokens) == 2
+        assert {name for name, _ in files_with(execution, tokens)} == {
+            ".hankweave/server.token",
+            ".hankweave/server.viewer-token",
+        }
+        assert await server.stop() == 0
+
+    assert files_with(execution, tokens) == set()
+    assert files_with(execution, NEVER_ANYWHERE) == set()
+    found = files_with(execution / ".hankweave", CANARIES)
+    assert {name for name, _ in found if not name.startswith(TELLING)} <= {*OF_THE_PLAN}
+    assert {word for name, word in found if name in OF_THE_PLAN} == {b"canary08", b"canary21"}
+    told = {word for _, word in found}
+    assert told >= {b"canary07", b"canary09", b"CANARY14", b"canary16"}, "they did come by"
+    log = (execution / ".hankweave" / "logs" / "websocket.log").read_text()
+    assert log.count("[redacted]") >= len(PRINTED) + len(SAID)
+    stored = everything_stored(execution)
+    assert b"completed:one" in stored
+    assert [word for word in [*CANARIES, *tokens] if word in stored] == []
+
+
+@contextmanager
+def nothing_masked() -> Iterator[None]:
+    """The most careless umask there is, for what is started meanwhile."""
+    before = os.umask(0)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def open_to_others(folder: Path) -> list[str]:
+    """What somebody else than the owner may read, write or enter; a link has no mode of its own."""
+    looked_at = [(path, path.lstat().st_mode) for path in (folder, *folder.rglob("*"))]
+    return [
+        f"{stat.filemode(mode)} {path}"
+        for path, mode in looked_at
+        if mode & 0o077 and not stat.S_ISLNK(mode)
+    ]
+
+
+async def test_everything_of_ours_is_for_its_owner_alone(tmp_path: Path) -> None:
+    """Whatever the umask: all that is made under `.hankweave`, by every command that makes some."""
+    with nothing_masked():
+        async with target(tmp_path) as aim, peer(aim.url, aim.controller) as client:
+            await client.greet()
+            made = await client.command("checkpoint.create", label="x")
+            sha = made["data"]["sha"]
+            (aim.server.execution / "agentRoot" / "a.txt").write_text("second\n")
+            branch = tmp_path / "branch"
+            for name, data in {
+                "checkpoint.pin": {"checkpointSha": sha, "pinned": True},
+                "rollback.toLastSuccess": {},
+                "rollback.undo": {},
+                "execution.branch": {"checkpointSha": sha, "path": str(branch)},
+                "store.gc": {"maxCount": 1},
+                "store.fsck": {},
+            }.items():
+                reply = await client.command(name, **data)
+                assert reply["type"] == "command.succeeded", reply
+
+            for execution in (aim.server.execution, branch):
+                assert execution.stat().st_mode & 0o777 == 0o700
+                assert open_to_others(execution / ".hankweave") == []
+
+            assert await aim.server.stop() == 0
+
+        assert open_to_others(aim.state_directory) == []
+        assert list((aim.state_directory / "runs").rglob("*-claude.log"))

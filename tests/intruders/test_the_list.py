@@ -1,0 +1,174 @@
+"""The whole list of what an intruder may try, and where each claim is made.
+
+Much of it is claimed beside the code that keeps it. This table is so that a reader sees all of it
+at once, and nothing falls out when a test is renamed.
+"""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).resolve().parent.parent
+DOOR = "server/transport/test_front_door.py"
+LISTENER = "server/transport/test_listener.py"
+CROWD = "server/transport/test_many_clients.py"
+LOAD = "server/hanks/test_load.py"
+HAZARDS = "server/checkpoints/test_hazards.py"
+
+LIST: dict[str, list[tuple[str, str]]] = {
+    "Host x Origin x token": [
+        (DOOR, "test_host_origin_and_token_are_judged_before_the_upgrade"),
+        (DOOR, "test_two_hosts_or_two_origins_are_one_too_many"),
+        ("intruders/test_the_door.py", "test_a_web_page_gets_in_from_nowhere"),
+        ("intruders/test_the_door.py", "test_a_strange_request_is_turned_away_and_leaves_no_trace"),
+    ],
+    "DNS rebinding": [
+        ("intruders/test_the_door.py", "test_a_name_that_was_bound_to_loopback_reaches_nothing"),
+    ],
+    "wrong, late and missing authentication": [
+        (LISTENER, "test_a_wrong_token_in_the_handshake_ends_with_1008"),
+        (LISTENER, "test_who_never_shakes_hands_is_sent_away"),
+        (LISTENER, "test_off_loopback_needs_tls"),
+        ("intruders/test_the_door.py", "test_before_the_token_nothing_is_told"),
+        ("intruders/test_the_door.py", "test_a_wrong_token_is_told_nothing_but_that"),
+    ],
+    "roles that a client claims": [
+        (LISTENER, "test_the_role_comes_from_the_token"),
+        ("intruders/test_roles.py", "test_a_mode_that_there_is_not_is_refused"),
+        ("intruders/test_roles.py", "test_a_second_handshake_raises_nobody"),
+    ],
+    "readonly, every command": [
+        ("intruders/test_roles.py", "test_every_command_says_whether_it_only_looks"),
+        (
+            "intruders/test_roles.py",
+            "test_a_viewer_may_look_and_is_refused_every_other_command",
+        ),
+        ("intruders/test_roles.py", "test_a_viewer_of_hankweaves_dialect_writes_no_event"),
+    ],
+    "malformed and random frames": [
+        (
+            "intruders/test_frames.py",
+            "test_each_malformed_frame_ends_its_own_connection_with_its_code",
+        ),
+        ("intruders/test_frames.py", "test_random_bytes_end_connections_and_nothing_else"),
+        ("server/transport/test_bad_input.py", "test_bad_input_is_refused_with_a_code_and_a_path"),
+    ],
+    "compression bomb": [("intruders/test_frames.py", "test_no_compression_is_agreed_to")],
+    "half-open handshakes": [
+        ("intruders/test_frames.py", "test_two_hundred_half_open_handshakes_keep_nobody_out"),
+        (LISTENER, "test_more_connections_than_allowed_are_cut_off"),
+    ],
+    "floods": [
+        ("intruders/test_frames.py", "test_ten_thousand_messages_a_second_are_mostly_refused"),
+        (
+            "intruders/test_frames.py",
+            "test_a_flood_of_pings_that_are_never_read_costs_no_memory",
+        ),
+        ("intruders/test_secrets.py", "test_no_megabyte_takes_redaction_long"),
+        ("intruders/test_hostile_ignores.py", "test_no_line_and_name_take_long"),
+        ("intruders/test_hostile_ignores.py", "test_a_line_means_what_it_meant"),
+    ],
+    "JSON hazards": [
+        ("protocol/test_json_hazards.py", "test_what_is_no_json_is_refused_as_such"),
+        ("protocol/test_json_hazards.py", "test_a_full_frame_is_judged_in_no_time"),
+        (
+            "intruders/test_json_on_the_wire.py",
+            "test_every_hazard_is_answered_and_the_log_stays_readable",
+        ),
+    ],
+    "a dead reader beside fifty": [
+        ("intruders/test_slow_and_lost.py", "test_a_dead_reader_delays_none_of_fifty"),
+        ("intruders/test_slow_and_lost.py", "test_a_dead_reader_costs_little_memory"),
+        ("intruders/test_slow_and_lost.py", "test_a_peer_that_vanished_is_noticed"),
+        (CROWD, "test_a_slow_reader_is_told_1013_after_a_stream_without_a_gap"),
+        (CROWD, "test_one_frame_that_is_not_taken_in_time_is_enough"),
+    ],
+    "sinceSeq under load": [
+        ("intruders/test_slow_and_lost.py", "test_who_is_cut_off_again_and_again_misses_nothing"),
+        (CROWD, "test_a_late_joiner_gets_all_events_once_while_more_happen"),
+        (
+            "protocol/client/test_client.py",
+            "test_broken_connections_leave_neither_gap_nor_duplicate",
+        ),
+    ],
+    "planted secrets": [
+        (
+            "intruders/test_secrets.py",
+            "test_twenty_secrets_are_only_where_they_are_told_to_be",
+        ),
+        (
+            "server/transport/test_traffic_log.py",
+            "test_secrets_are_taken_out_and_json_stays_json",
+        ),
+    ],
+    "file modes": [
+        ("intruders/test_secrets.py", "test_everything_of_ours_is_for_its_owner_alone"),
+        (LISTENER, "test_tokens_are_for_the_owner_and_die_with_the_server"),
+    ],
+    "paths and shas that escape": [
+        ("intruders/test_escapes.py", "test_no_path_leads_out_of_the_work_tree"),
+        ("intruders/test_escapes.py", "test_a_sha_is_a_sha"),
+        ("intruders/test_escapes.py", "test_a_link_is_read_as_a_link"),
+        (HAZARDS, "test_no_byte_leaves_the_tree_while_a_folder_flips_to_a_link"),
+        (HAZARDS, "test_hooks_and_monitors_never_run"),
+        (
+            "acceptance/test_branches.py",
+            "test_what_cannot_be_done_is_refused_and_nothing_is_touched",
+        ),
+    ],
+    "texts that forge": [("intruders/test_escapes.py", "test_no_text_forges_a_line")],
+    "an archive, rig or hank reference that leaves its directory": [
+        (LOAD, "test_a_reference_stays_in_the_hanks_directory_and_names_a_file"),
+        (LOAD, "test_a_rig_source_is_a_plain_tree_of_the_hank"),
+        (LOAD, "test_a_rig_target_is_a_place_within_the_work_tree"),
+        (LOAD, "test_what_is_archived_lies_in_the_work_tree"),
+        ("server/workspace/test_rigs.py", "test_a_target_out_of_bounds_is_refused"),
+        (
+            "server/workspace/test_rigs.py",
+            "test_a_link_on_the_way_to_the_target_is_not_followed",
+        ),
+    ],
+    "fuzz: codec, journal reader, hank loader": [
+        ("intruders/test_fuzz.py", "test_the_codec_reads_or_refuses"),
+        ("intruders/test_fuzz.py", "test_a_journal_is_opened_or_said_to_be_corrupt"),
+        ("intruders/test_fuzz.py", "test_a_hank_is_loaded_or_its_problems_are_told"),
+        ("intruders/test_fuzz.py", "test_a_prompt_is_read_or_its_fault_is_told"),
+        (LOAD, "test_any_value_in_any_place_is_loaded_or_told"),
+    ],
+}
+
+
+@cache
+def names_in(file: str) -> frozenset[str]:
+    tree = ast.parse((TESTS / file).read_text())
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return frozenset(node.name for node in ast.walk(tree) if isinstance(node, functions))
+
+
+@pytest.mark.parametrize("attack", LIST)
+def test_each_attack_is_tried_somewhere(attack: str) -> None:
+    """Each test that the table names is there."""
+    assert LIST[attack]
+    for file, name in LIST[attack]:
+        assert name in names_in(file), f"{file} has no {name}"
+
+
+def test_no_test_of_this_folder_is_left_out() -> None:
+    """What is tried here is in the table, but for the parts that others stand for."""
+    named = {name for claims in LIST.values() for file, name in claims if file.startswith("intr")}
+    here = {
+        name
+        for path in Path(__file__).parent.glob("test_*.py")
+        if path != Path(__file__)
+        for name in names_in(f"intruders/{path.name}")
+        if name.startswith("test_")
+    }
+    assert here - named <= {
+        "test_every_field_that_names_a_path_or_a_checkpoint_is_tried",
+        "test_a_transition_is_read_or_refused",
+        "test_looking_at_a_journal_changes_nothing",
+    }

@@ -1,0 +1,186 @@
+"""WebSocket frames by hand: what no library would send, and clients cheap enough to be a crowd."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+TEXT, BINARY, CLOSE, PING, PONG = 0x1, 0x2, 0x8, 0x9, 0xA
+_numbers = count(1)
+NO_MASK = bytes(4)
+"""A mask of zeros leaves the payload as it is."""
+
+
+def frame(
+    payload: bytes = b"",
+    opcode: int = TEXT,
+    *,
+    fin: bool = True,
+    rsv: int = 0,
+    mask: bytes | None = NO_MASK,
+    length: int | None = None,
+) -> bytes:
+    """Builds one frame of a client; `length` lies about the payload, `mask` None leaves it out."""
+    size = len(payload) if length is None else length
+    first = (0x80 if fin else 0) | rsv << 4 | opcode
+    masked = 0 if mask is None else 0x80
+    if size < 126:
+        head = struct.pack("!BB", first, masked | size)
+    elif size < 1 << 16:
+        head = struct.pack("!BBH", first, masked | 126, size)
+    else:
+        head = struct.pack("!BBQ", first, masked | 127, size)
+
+    return head + (mask or b"") + payload
+
+
+def request(port: int, path: str = "/ws", *headers: str, host: str | None = None) -> bytes:
+    """Builds the request that asks for an upgrade."""
+    lines = [
+        f"GET {path} HTTP/1.1",
+        f"Host: {host or f'127.0.0.1:{port}'}",
+        "Upgrade: websocket",
+        "Connection: Upgrade",
+        "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==",
+        "Sec-WebSocket-Version: 13",
+        *headers,
+    ]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n"
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A connection after the upgrade, frame by frame."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    def send(self, data: bytes) -> None:
+        self.writer.write(data)
+
+    async def frame(self) -> tuple[int, bytes]:
+        """Reads one frame of the server."""
+        first, second = await self.reader.readexactly(2)
+        size = second & 0x7F
+        if size == 126:
+            (size,) = struct.unpack("!H", await self.reader.readexactly(2))
+        elif size == 127:
+            (size,) = struct.unpack("!Q", await self.reader.readexactly(8))
+
+        return first & 0x0F, await self.reader.readexactly(size)
+
+    async def message(self) -> Any:
+        """Reads the next message as JSON; the server's pings are passed over."""
+        opcode, payload = await self.frame()
+        while opcode in (PING, PONG):
+            opcode, payload = await self.frame()
+
+        assert opcode == TEXT, (opcode, payload)
+        return msgspec.json.decode(payload)
+
+    async def close_code(self, seconds: float = 15.0) -> int | None:
+        """Reads to the end; returns the code the server closed with, None if it just ended."""
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            async with asyncio.timeout(seconds):
+                while True:
+                    opcode, payload = await self.frame()
+                    if opcode == CLOSE:
+                        return int.from_bytes(payload[:2], "big") if payload else 1005
+
+        return None
+
+    async def greet(self, **hello: Any) -> None:
+        """Shakes hands as a protocolVersion client and takes the three frames it is greeted by."""
+        data = {"mode": "readandwrite", "protocolVersion": 1} | hello
+        self.send(frame(msgspec.json.encode({"type": "handshake", "data": data})))
+        kinds = [(await self.message())["type"] for _ in range(3)]
+        assert kinds == ["handshake.response", "server.ready", "state.snapshot"]
+
+    async def command(self, name: str, /, **data: Any) -> Any:
+        """Sends a command and waits for its reply."""
+        command_id = f"{name}-{next(_numbers)}"
+        self.send(frame(msgspec.json.encode({"id": command_id, "type": name, "data": data})))
+        async with asyncio.timeout(20):
+            while (reply := await self.message()).get("inReplyTo") != command_id:
+                pass
+
+        return reply
+
+    async def newest_checkpoint(self) -> str:
+        listed = await self.command("checkpoint.list")
+        return str(listed["data"]["checkpoints"][0]["sha"])
+
+
+def port_of(url: str) -> int:
+    port = urlsplit(url).port
+    assert port is not None
+    return port
+
+
+@asynccontextmanager
+async def peer(url: str, token: str | None = None, *headers: str) -> AsyncIterator[Peer]:
+    """Connects and upgrades by hand; the connection is aborted at the end."""
+    port = port_of(url)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**24)
+    try:
+        path = "/ws" if token is None else f"/ws?token={token}"
+        writer.write(request(port, path, *headers))
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 101 "), head
+        yield Peer(reader, writer)
+    finally:
+        writer.transport.abort()
+
+
+async def ask(port: int, data: bytes) -> bytes:
+    """Sends bytes as they are and returns all that comes until the server hangs up."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(data)
+        async with asyncio.timeout(10):
+            return await reader.read()
+
+    finally:
+        writer.transport.abort()
+
+
+def deaf_socket(port: int, token: str | None = None, hello: bytes | None = None) -> socket.socket:
+    """A peer that upgrades, perhaps says hello, and never reads a byte of what it is told."""
+    deaf = socket.socket()
+    deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    deaf.connect(("127.0.0.1", port))
+    deaf.sendall(request(port, "/ws" if token is None else f"/ws?token={token}"))
+    if hello is not None:
+        deaf.sendall(frame(hello))
+
+    return deaf
+
+
+def taken_apart(stream: bytes) -> tuple[list[bytes], bytes]:
+    """Gives the payloads of the whole frames that a server's stream begins with, and the rest."""
+    messages: list[bytes] = []
+    at = 0
+    while at + 10 <= len(stream):
+        size, head = stream[at + 1] & 0x7F, 2
+        if size == 126:
+            size, head = int.from_bytes(stream[at + 2 : at + 4], "big"), 4
+        elif size == 127:
+            size, head = int.from_bytes(stream[at + 2 : at + 10], "big"), 10
+
+        if at + head + size > len(stream):
+            break
+
+        messages.append(stream[at + head : at + head + size])
+        at += head + size
+
+    return messages, stream[at:]
