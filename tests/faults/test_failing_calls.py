@@ -1,0 +1,74 @@
+"""The disk says no: the N-th call of each kind fails, once or from then on; or takes only half."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import random
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+
+from support.scenarios import SCENARIOS
+from support.struck import Scenario
+from support.tiers import Lay, Tier
+
+GROUPS = ("write", "fsync", "rename", "mkdir", "link", "unlink")
+SEED = 20250104
+FAST_SECONDS = 1.5
+
+
+class Fault(NamedTuple):
+    error: int
+    for_ever: bool
+
+
+FAULTS = tuple(
+    Fault(error, for_ever) for error in (errno.ENOSPC, errno.EIO) for for_ever in (False, True)
+)
+STRUCK = tuple(
+    scenario
+    for scenario in SCENARIOS
+    if scenario.name not in ("a rollback of paths", "an undo", "the recovery of a codon")
+)
+
+
+@pytest.mark.parametrize("scenario", STRUCK, ids=lambda scenario: scenario.name)
+async def test_a_call_that_fails_loses_nothing(
+    scenario: Scenario, grounds: Lay, tier: Tier
+) -> None:
+    """The server goes on, or ends with a sentence; the next start has all that was acknowledged."""
+    place = grounds(scenario)
+    counted = await place.build()
+    before, is_time = len(place.tally.violations), tier.within(FAST_SECONDS)
+    for group, at, fault in _points(counted):
+        if is_time():
+            await place.survive(
+                place.strike(group, at, deed="fail", error=fault.error, for_ever=fault.for_ever)
+            )
+
+    assert place.tally.violations[before:] == []
+
+
+def _points(counted: dict[str, int]) -> Iterator[tuple[str, int, Fault]]:
+    """Every call of every group with each fault, in an order that is the same each time."""
+    chance = random.Random(SEED)
+    orders = []
+    for group in GROUPS:
+        points = list(itertools.product([group], range(1, counted[group] + 1), FAULTS))
+        chance.shuffle(points)
+        orders.append(points)
+
+    for row in itertools.zip_longest(*orders):
+        yield from (point for point in row if point is not None)
+
+
+@pytest.mark.parametrize("scenario", STRUCK, ids=lambda scenario: scenario.name)
+async def test_writes_that_take_half_are_written_on(scenario: Scenario, grounds: Lay) -> None:
+    """Every write(2) takes half of what it is given: all is done as if it had taken everything."""
+    place = grounds(scenario)
+    await place.build()
+    before = len(place.tally.violations)
+    await place.survive(place.strike("write", 1, deed="cut", for_ever=True), arrives=True)
+    assert place.tally.violations[before:] == []

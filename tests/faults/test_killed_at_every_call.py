@@ -1,0 +1,63 @@
+"""Killed at the N-th system call of each kind, wherever a server writes; then started again.
+
+A kill stands for what a process can do worst to its own files. The order of calls is that of the
+whole process, over all its threads. What a power cut adds is another campaign.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from support.scenarios import SCENARIOS
+from support.struck import Grounds, Scenario
+from support.tiers import Lay, Tier
+
+GROUPS = ("rename", "fsync", "unlink", "write", "link", "mkdir")
+SEED = 20250104
+FAST_SECONDS = 2.5
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+async def test_a_kill_at_any_call_loses_nothing(
+    scenario: Scenario, grounds: Lay, tier: Tier
+) -> None:
+    """Whatever was acknowledged is there, the files are as before or as after, nothing is left."""
+    place = grounds(scenario)
+    counted = await place.build()
+    before = len(place.tally.violations)
+    if tier.is_long:
+        for group in GROUPS:
+            await _until_untouched(place, group)
+    else:
+        await _some(place, counted, tier.within(FAST_SECONDS))
+
+    assert place.tally.violations[before:] == []
+
+
+async def _until_untouched(place: Grounds, group: str) -> None:
+    for at in itertools.count(1):
+        if not await place.survive(place.strike(group, at)):
+            return
+
+
+async def _some(place: Grounds, counted: dict[str, int], is_time: Callable[[], bool]) -> None:
+    for group, at in _points(counted):
+        if not is_time():
+            return
+
+        await place.survive(place.strike(group, at))
+
+
+def _points(counted: dict[str, int]) -> Iterator[tuple[str, int]]:
+    """All points, in an order that is the same each time and begins with one of each group."""
+    chance = random.Random(SEED)
+    orders = [
+        [(group, at) for at in chance.sample(range(1, counted[group] + 1), counted[group])]
+        for group in GROUPS
+    ]
+    for row in itertools.zip_longest(*orders):
+        yield from (point for point in row if point is not None)
