@@ -72,7 +72,7 @@ def holds_together(execution: Path) -> None:
     """The state is the fold of the journal, and git finds no fault."""
     folded, saved = fold(journal(execution)), state(execution)
     assert (folded.undo, folded.redo, folded.edits) == (saved.undo, saved.redo, saved.edits)
-    GitWitness(execution).run("fsck", "--strict")
+    GitWitness(execution).assert_sound()
 
 
 # --- undo and redo --------------------------------------------------------------------------------
