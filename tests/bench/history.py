@@ -53,7 +53,7 @@ class _Past:
         self._store = store
         self._scale = scale
         self._watch = Stopwatch()
-        self._small = store.engine.size_on_disk()
+        self._small = store.engine.housekeeping.size().bytes_on_disk
         self._files: dict[Sha, str] = {}
 
     def grow(self) -> float:
@@ -65,7 +65,7 @@ class _Past:
 
     def cost(self) -> float:
         """Gives the kilobytes that each of them occupies."""
-        grown = self._store.engine.size_on_disk() - self._small
+        grown = self._store.engine.housekeeping.size().bytes_on_disk - self._small
         return grown / self._scale.history / KILOBYTE
 
     def pack(self) -> float:

@@ -8,7 +8,6 @@ that a power cut could take.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -214,12 +213,6 @@ class CheckpointEngine:
         """Reads a checkpoint down to each blob; gives what cannot be read."""
         return Verification(self._repo, self._notes).damages(sha)
 
-    def fsck(self) -> dict[Sha, list[Damage]]:
-        """Reads every checkpoint on our refs down to each blob; gives the damaged ones."""
-        verification = Verification(self._repo, self._notes)
-        found = {facts.sha: verification.damages(facts.sha) for facts in self.commits()}
-        return {sha: damages for sha, damages in found.items() if damages}
-
     def prune(self, pruning: Pruning, should_stop: Callable[[], bool]) -> Pruned:
         """Lets checkpoints go, and with them what is remembered of the work tree.
 
@@ -403,14 +396,6 @@ class CheckpointEngine:
     def refresh_index(self, sha: Sha) -> None:
         """Writes the index, so that stock `git status` and `git diff` compare with a checkpoint."""
         self._repo.write_index(self._commit(sha).tree)
-
-    def size_on_disk(self) -> int:
-        """Gives the bytes that the shadow repository occupies."""
-        return sum(
-            Path(folder, name).lstat().st_blocks * 512
-            for folder, _, names in os.walk(self._layout.shadow_repository)
-            for name in names
-        )
 
     # Inside
 

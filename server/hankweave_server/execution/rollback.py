@@ -39,7 +39,6 @@ from hankweave_protocol.records import (
     RollbackIntent,
     RollbackReport,
 )
-from hankweave_protocol.state import Continuation, State
 from hankweave_server import files
 from hankweave_server.checkpoints.errors import (
     CheckpointDamaged,
@@ -47,15 +46,14 @@ from hankweave_server.checkpoints.errors import (
     InsufficientSpace,
     RestoreIncomplete,
 )
-from hankweave_server.checkpoints.model import FileDiff, RestorePlan, RestoreReport, Skipped
+from hankweave_server.checkpoints.model import RestorePlan, RestoreReport, Skipped
 from hankweave_server.domain import travels
 from hankweave_server.domain.history import (
-    end_checkpoint,
     newest_run,
-    rig_checkpoint,
     run_named,
     thread,
 )
+from hankweave_server.domain.standing import now_coordinate, restored_checkpoint
 from hankweave_server.domain.targets import RollbackTarget
 from hankweave_server.execution import edits, effects
 from hankweave_server.execution.codon_run import Halt
@@ -63,6 +61,7 @@ from hankweave_server.execution.file_news import PERSON, FileNews
 from hankweave_server.execution.memories import Memories
 from hankweave_server.execution.rollback_story import (
     RollbackStory,
+    foreseen,
     left_alone,
     report_of,
     touched,
@@ -461,34 +460,7 @@ class Rollback:
     ) -> tuple[ForeseenDiff, ...]:
         checkpointer = self._around.checkpointer
         found = await checkpointer.run(checkpointer.engine.foresee, plan)
-        return tuple(_foreseen(diff) for diff in found if diff.path not in kept)
-
-
-def restored_checkpoint(state: State) -> Sha | None:
-    """Where a rollback has led to, while no codon has gone on from there: maybe to a rig."""
-    run = newest_run(state)
-    if run is None or run.codons or not isinstance(run.starting_conditions, Continuation):
-        return None
-
-    conditions = run.starting_conditions
-    return conditions.source.checkpoint_sha if conditions.reason == "rollback" else None
-
-
-def now_coordinate(state: State, last_seq: int) -> Coordinate | None:
-    """Where the execution stands: the newest checkpoint of the thread, if there is one."""
-    run = newest_run(state)
-    for entry in reversed(thread(state)):
-        sha = end_checkpoint(entry.codon) or rig_checkpoint(entry.codon)
-        if sha is not None and run is not None:
-            return Coordinate(
-                checkpoint_sha=sha,
-                event_seq=last_seq,
-                run_id=entry.run_id,
-                codon_id=entry.codon.codon_id,
-                codon_state=str(entry.codon.__struct_config__.tag),
-            )
-
-    return None
+        return tuple(foreseen(diff) for diff in found if diff.path not in kept)
 
 
 def _refuse_half_a_rewind(journey: Journey) -> None:
@@ -510,17 +482,6 @@ def _moments_of(intent: RollbackIntent) -> tuple[int, ...]:
 
 def _paths_of(intent: RollbackIntent) -> frozenset[bytes] | None:
     return None if intent.paths is None else meant_by(intent.paths)
-
-
-def _foreseen(diff: FileDiff) -> ForeseenDiff:
-    patch = (diff.patch or b"").decode("utf-8", "replace")
-    return ForeseenDiff(
-        path=os.fsdecode(diff.path),
-        status=diff.status,
-        added=diff.added,
-        removed=diff.removed,
-        patch=patch,
-    )
 
 
 def _unfinished(error: RestoreIncomplete) -> str:

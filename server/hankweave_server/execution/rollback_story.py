@@ -25,6 +25,7 @@ from hankweave_protocol.ids import CodonId
 from hankweave_protocol.records import (
     CheckpointRecord,
     Coordinate,
+    ForeseenDiff,
     KeptFile,
     Notice,
     RollbackIntent,
@@ -34,7 +35,7 @@ from hankweave_protocol.records import (
 )
 from hankweave_protocol.state import CodonExecution, Continuation, ContinuationSource, Run, State
 from hankweave_protocol.transitions import PlanSet, RunStarted, TimeTravelled
-from hankweave_server.checkpoints.model import PathEntry, RestoreReport, Skipped
+from hankweave_server.checkpoints.model import FileDiff, PathEntry, RestoreReport, Skipped
 from hankweave_server.domain import travels
 from hankweave_server.domain.history import (
     end_checkpoint,
@@ -253,6 +254,17 @@ def report_of(
         skipped=left_alone(passed_over[path] for path in sorted(passed_over)),
         recovered=recovered,
         external_effects=effects,
+    )
+
+
+def foreseen(diff: FileDiff) -> ForeseenDiff:
+    patch = (diff.patch or b"").decode("utf-8", "replace")
+    return ForeseenDiff(
+        path=os.fsdecode(diff.path),
+        status=diff.status,
+        added=diff.added,
+        removed=diff.removed,
+        patch=patch,
     )
 
 

@@ -138,7 +138,7 @@ def test_the_engine_notices_nothing(lab, housekeeping):
         assert lab.picture() == picture
 
     assert [facts.sha for facts in lab.engine.commits()][-1] == shas[0]
-    assert lab.engine.fsck() == {}
+    assert lab.engine.housekeeping.fsck().damages == {}
     grow(lab, 3)
     lab.assert_sound()
 

@@ -351,8 +351,8 @@ def test_file_changes_are_given_once(lab):
 
 def test_the_size_on_disk_grows_with_what_is_stored(lab):
     """The repository's size is what its files occupy."""
-    before = lab.engine.size_on_disk()
+    before = lab.engine.housekeeping.size().bytes_on_disk
     lab.write("big", os.urandom(200_000))
     lab.checkpoint()
 
-    assert lab.engine.size_on_disk() > before + 150_000
+    assert lab.engine.housekeeping.size().bytes_on_disk > before + 150_000

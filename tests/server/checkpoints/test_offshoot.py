@@ -73,7 +73,7 @@ def test_the_line_comes_along_and_nothing_else(lab, tmp_path):
     engine = CheckpointEngine.open(layout)
     try:
         assert [facts.sha for facts in engine.commits()] == [target.sha, first.sha]
-        assert engine.fsck() == {}
+        assert engine.housekeeping.fsck().damages == {}
     finally:
         engine.close()
 
@@ -142,7 +142,7 @@ def test_what_cannot_be_read_is_no_offshoot(lab, tmp_path):
     assert (layout.work_tree / "new").read_bytes() == b"new"
     engine = CheckpointEngine.open(layout)
     try:
-        assert list(engine.fsck()) == [first.sha]
+        assert list(engine.housekeeping.fsck().damages) == [first.sha]
     finally:
         engine.close()
 
