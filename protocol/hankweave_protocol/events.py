@@ -14,14 +14,21 @@ from hankweave_protocol.ids import ClientId, CodonId, EventSeq, RunId, Sha
 from hankweave_protocol.records import (
     CheckpointKind,
     Coordinate,
-    Direction,
+    Movement,
+    ProblemCode,
     RollbackReport,
     SkippedFile,
     ValidationError,
     ValidationWarning,
 )
 from hankweave_protocol.shapes import Registry, Typed, Value
-from hankweave_protocol.state import CodonExecution, FailureReason, RunStatus
+from hankweave_protocol.state import (
+    BudgetExceeded,
+    CodonExecution,
+    FailureReason,
+    LoopContext,
+    RunStatus,
+)
 
 
 class EventData(Typed):
@@ -61,6 +68,8 @@ class ServerReady(EventData):
     url: str
     current_run_id: RunId | None = None
     last_event_seq: int = 0
+    output_directory: str | None = None
+    """Where output files are copied, if anywhere."""
 
 
 class ServerIdle(EventData):
@@ -88,11 +97,51 @@ class ServerStarted(EventData):
     leftover_agents_killed: tuple[int, ...] = ()
     leftovers_removed: tuple[str, ...] = ()
     """Lock and temporary files of the shadow repository that a crash left behind."""
+    containment: Literal["cgroup", "subreaper"] | None = None
+    """What holds an agent's processes together: a control group of its own, or its keeper alone."""
 
 
 class ServerStopping(EventData):
     TYPE: ClassVar[str] = "server.stopping"
     reason: str
+
+
+class ServerDegraded(EventData):
+    """The server stays up with a problem; told at once, without a seq where the disk is at fault.
+
+    On record it comes with the next line that the disk takes.
+    """
+
+    TYPE: ClassVar[str] = "server.degraded"
+    code: ProblemCode
+    message: str
+    since: str
+
+
+class ServerRecovered(EventData):
+    """A problem is over."""
+
+    TYPE: ClassVar[str] = "server.recovered"
+    code: ProblemCode
+    message: str
+    since: str
+    """When the problem began."""
+
+
+class ServerResumed(EventData):
+    """Nothing of the server ran for a while: the machine slept, or the process was stopped."""
+
+    TYPE: ClassVar[str] = "server.resumed"
+    suspended_seconds: float
+    cause: Literal["suspended", "stopped"]
+
+
+class ClockJumped(EventData):
+    """Somebody set the wall clock: the stamps before this event and after it do not compare."""
+
+    TYPE: ClassVar[str] = "clock.jumped"
+    seconds: float
+    direction: Literal["forward", "back"]
 
 
 class JournalRepaired(EventData):
@@ -120,6 +169,16 @@ class HankChanged(EventData):
     TYPE: ClassVar[str] = "hank.changed"
     previous_hash: str
     current_hash: str
+
+
+class DataChanged(EventData):
+    """The execution was given other data than it was made for, because a person forced it."""
+
+    TYPE: ClassVar[str] = "data.changed"
+    previous_hash: str | None
+    current_hash: str
+    previous_path: str | None
+    current_path: str
 
 
 class Info(EventData):
@@ -222,12 +281,6 @@ class ExitStatus(Value):
     signal: str | None = None
 
 
-class BudgetExceeded(Value):
-    currency: Literal["cost", "outputTokens", "contextTokens", "duration"]
-    limit: float
-    used: float
-
-
 class CodonCompletedEvent(EventData):
     """A codon came to its end, whatever the end was."""
 
@@ -253,6 +306,18 @@ class CodonExtended(EventData):
     exhaust_with_prompt: str
     cumulative_tokens: int
     cumulative_cost: float
+
+
+class CodonRetrying(EventData):
+    """A codon failed and will be tried again, from the files that the attempt began with."""
+
+    TYPE: ClassVar[str] = "codon.retrying"
+    codon_id: CodonId
+    attempt: int
+    """The number of the attempt that comes next."""
+    max_attempts: int
+    delay_ms: int
+    failure_reason: FailureReason
 
 
 class AssistantAction(EventData):
@@ -295,7 +360,7 @@ class TokenUsage(EventData):
 
 
 class FileSource(Value):
-    kind: Literal["tool_use", "codon-start", "codon-end", "rig", "rollback", "person"]
+    kind: Literal["tool_use", "codon-start", "codon-end", "rig", "rollback", "person", "archive"]
     tool_use_id: str | None = None
 
 
@@ -316,6 +381,8 @@ class FileUpdated(EventData):
 class FiletreeUpdated(EventData):
     TYPE: ClassVar[str] = "filetree.updated"
     tree: tuple[FileNode, ...]
+    omitted: int = 0
+    """Files and folders of lower levels that were too many to be shown."""
 
 
 class AgentOutput(EventData):
@@ -362,7 +429,9 @@ class LoopIterationCompleted(EventData):
     cost_usd: float
     tokens_used: int
     is_final: bool
-    termination_reason: Literal["iteration_limit", "context_exceeded"] | None = None
+    termination_reason: Literal["iteration_limit", "context_exceeded", "budget_exceeded"] | None = (
+        None
+    )
 
 
 class FailedPath(Value):
@@ -400,6 +469,7 @@ class BudgetRow(Value):
     status: Literal["completed", "failed", "skipped", "exceeded", "running"]
     budget: BudgetFigures
     actual: SpentFigures
+    loop_context: LoopContext | None = None
 
 
 class BudgetTotals(Value):
@@ -445,10 +515,20 @@ class SentinelError(EventData):
     TYPE: ClassVar[str] = "sentinel.error"
     sentinel_id: str
     codon_id: CodonId
-    error_type: Literal["llm-call-failed", "template-render-failed", "file-write-failed"]
+    error_type: Literal[
+        "llm-call-failed",
+        "template-render-failed",
+        "file-write-failed",
+        "triggers-dropped",
+        "history-damaged",
+        "trigger-failed",
+    ]
+    """The first three are Hankweave's."""
     message: str
     retriable: bool
     consecutive_failure_count: int
+    dropped: int = 0
+    """Triggers that will never be called for; Hankweave only logs them."""
 
 
 class SentinelOutput(EventData):
@@ -457,7 +537,7 @@ class SentinelOutput(EventData):
     codon_id: CodonId
     trigger_number: int
     output_type: Literal["text", "structured"]
-    content: str | dict[str, object]
+    content: str | dict[str, object] | list[object]
     cost: float
     tokens: dict[str, int]
     event_count: int
@@ -602,7 +682,7 @@ class RollbackCompleted(EventData):
     auto_restart: bool
     report: RollbackReport | None = None
     operation_id: str | None = None
-    direction: Direction = "back"
+    direction: Movement = "back"
     reason: str | None = None
 
 
@@ -617,7 +697,7 @@ class CheckpointRollback(EventData):
     paths: tuple[str, ...] | None
     """What it was confined to; null for the whole work tree under a paused agent."""
     report: RollbackReport
-    direction: Direction = "back"
+    direction: Movement = "back"
     reason: str | None = None
 
 
@@ -708,9 +788,14 @@ EVENTS: Registry[EventData] = Registry(
     ServerIdle,
     ServerStarted,
     ServerStopping,
+    ServerDegraded,
+    ServerRecovered,
+    ServerResumed,
+    ClockJumped,
     JournalRepaired,
     StateRecovered,
     HankChanged,
+    DataChanged,
     Info,
     ErrorEvent,
     StateSnapshot,
@@ -718,6 +803,7 @@ EVENTS: Registry[EventData] = Registry(
     CodonStartedEvent,
     CodonCompletedEvent,
     CodonExtended,
+    CodonRetrying,
     AssistantAction,
     ToolResult,
     TokenUsage,

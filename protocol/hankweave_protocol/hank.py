@@ -28,6 +28,8 @@ class HankValue(Value, forbid_unknown_fields=True):
 
 
 class CopySpec(HankValue):
+    """What is copied where."""
+
     source: str = msgspec.field(name="from")
     """POSIX path below the hank's directory."""
     to: str
@@ -39,15 +41,20 @@ class RigCopy(HankValue, tag_field="type", tag="copy"):
 
     copy: CopySpec
     allow_failure: bool = False
+    """True: a failure is told and passed over."""
     archive_on_success: bool = False
     """Moves the copied target to rigArchive after success (seed 001, rigArchive)."""
 
 
 class CommandSpec(HankValue):
+    """A command of a shell."""
+
     run: str
     """A shell command line."""
     working_directory: Literal["project", "lastCopied"] = "project"
+    """`project` is the work tree, `lastCopied` what the rig copied last."""
     timeout_seconds: Seconds | None = None
+    """The command and all it started are ended after so long."""
 
 
 class RigCommand(HankValue, tag_field="type", tag="command"):
@@ -55,46 +62,92 @@ class RigCommand(HankValue, tag_field="type", tag="command"):
 
     command: CommandSpec
     allow_failure: bool = False
+    """True: a failure is told and passed over."""
 
 
 RigItem = RigCopy | RigCommand
 
 
 class OutputFiles(HankValue):
+    """What a codon hands out once it has succeeded."""
+
     copy: Annotated[tuple[str, ...], Meta(min_length=1)]
+    """Paths or globs below agentRoot."""
     before_copy: tuple[RigCommand, ...] = ()
+    """Commands that run in the work tree first."""
 
 
 class RetryConfig(HankValue):
+    """How often and when a codon that failed is tried again."""
+
     max_attempts: Annotated[int, Meta(ge=1, le=10)] = 3
+    """All of them, the first included."""
     delay_ms: Annotated[int, Meta(ge=0, le=60_000)] = 1000
+    """Before the second attempt; twice as long before each further one."""
     max_delay_ms: Annotated[int, Meta(ge=0, le=600_000)] = 60_000
+    """The longest wait, whatever a provider asks for."""
 
 
 class CodonBudget(HankValue):
+    """What one execution of a codon may use."""
+
     max_dollars: Dollars | None = None
+    """US dollars."""
     max_time_seconds: Seconds | None = None
+    """Seconds from the agent's start."""
     max_output_tokens: PositiveInt | None = None
     max_context_tokens: PositiveInt | None = None
+    """The fullest its context may become: input and output of one turn."""
     on_exceeded: Literal["complete", "fail"] = "complete"
+    """Whether a codon that is stopped by its budget is completed or failed."""
 
 
 class ContainerBudget(HankValue):
+    """What a whole hank, or all iterations of a loop, may use."""
+
     max_dollars: Dollars | None = None
+    """US dollars."""
     max_time_seconds: Seconds | None = None
+    """Seconds of work, for all codons together."""
     allocation: Literal["shared", "proportional", "proportional-strict"] = "shared"
+    """`shared`: each may use all that is left. `proportional`: each its share, and what others
+    left over. `proportional-strict`: each its share."""
     shares: dict[str, Annotated[float, Meta(gt=0, le=1)]] | None = None
+    """Parts of `maxDollars` by the id of a codon or loop; what they leave is split evenly."""
     on_exceeded: Literal["complete", "fail"] = "complete"
+    """Whether a codon that is stopped by this budget is completed or failed."""
+
+
+class SentinelOutputPaths(HankValue):
+    """Where a sentinel writes; a name without `/` lies in its own folder, else in agentRoot."""
+
+    log_file: str | None = None
+    last_value_file: str | None = None
+
+
+class SentinelReports(HankValue):
+    """Which of a sentinel's events clients are told; what is not said, the sentinel decides."""
+
+    lifecycle: bool | None = None
+    errors: bool | None = None
+    outputs: bool | None = None
+    triggers: bool | None = None
 
 
 class SentinelSettings(HankValue):
+    """What a codon settles about a sentinel."""
+
     fail_codon_if_not_loaded: bool = False
-    output_paths: dict[str, str] | None = None
-    report_to_websocket: dict[str, bool] | None = None
+    """True: without this sentinel the codon does not start."""
+    output_paths: SentinelOutputPaths | None = None
+    report_to_websocket: SentinelReports | None = None
 
 
 class SentinelEntry(HankValue):
+    """What watches a codon."""
+
     sentinel_config: str | dict[str, object]
+    """A sentinel, or the path of its file below the hank's directory."""
     settings: SentinelSettings | None = None
 
 
@@ -122,28 +175,46 @@ class Codon(HankValue, tag_field="type", tag="codon"):
     """One step of the pipeline, done by one agent."""
 
     id: CodonName
+    """Names it in coordinates and files; no other codon of the hank has it."""
     name: str
+    """For people."""
     model: str
+    """What the agent is told to use, such as `sonnet`."""
     continuation_mode: Literal["fresh", "continue-previous"]
+    """Whether the agent begins anew or goes on in the session of the codon before."""
     description: str | None = None
     prompt_file: Texts | None = None
+    """Paths below the hank's directory; several are joined with a blank line. Wins over
+    `promptText`."""
     prompt_text: str | None = None
     append_system_prompt_file: Texts | None = None
+    """Paths of what is added to the system prompt; excludes `appendSystemPromptText`."""
     append_system_prompt_text: str | None = None
     rig_setup: tuple[RigItem, ...] = ()
+    """What is done in the work tree before the agent starts, in this order."""
     checkpointed_files: tuple[str, ...] = ()
+    """Hankweave's name of `trackedFiles`; both are accepted and mean the same."""
     tracked_files: tuple[str, ...] = ()
-    """The seeds' name of `checkpointedFiles`; both are accepted and mean the same (DESIGN 7)."""
+    """Patterns as in a .gitignore, of the files that checkpoints hold from this codon on."""
     env: dict[str, str] = msgspec.field(default_factory=dict)
+    """Environment variables of the agent and of the rig's commands."""
     output_files: tuple[OutputFiles, ...] = ()
+    """What is copied to the output directory, where one is configured."""
     sentinels: tuple[SentinelEntry, ...] = ()
     archive_on_success: tuple[str, ...] = ()
+    """Paths or globs below agentRoot that are moved to rigArchive after success."""
     on_failure: Literal["abort", "retry", "ignore"] = "abort"
+    """What follows a failure: the run ends, the codon is tried again, or the next one starts."""
     retry_config: RetryConfig | None = None
+    """Only with `onFailure` `retry`."""
     exhaust_with_prompt: str | None = None
+    """Said after each success, in the same session, until its context is full."""
     max_extensions: PositiveInt = 100
+    """How often `exhaustWithPrompt` is said at most."""
     auto_compact: bool = False
+    """True: an agent whose context is full may compact it and go on."""
     shim_idle_timeout: IdleSeconds | None = None
+    """Seconds without a word of the agent after which it has failed."""
     budget: CodonBudget | None = None
     agent: AgentSpec | None = None
     """Who does this step; absent: the agent named on the command line, else `claude`."""
@@ -155,6 +226,8 @@ class Codon(HankValue, tag_field="type", tag="codon"):
 
 
 class IterationLimit(HankValue, tag_field="type", tag="iterationLimit"):
+    """Ends the loop after so many iterations."""
+
     limit: PositiveInt
 
 
@@ -169,12 +242,17 @@ class Loop(HankValue, tag_field="type", tag="loop"):
     name: str
     terminate_on: IterationLimit | ContextExceededEnd
     codons: Annotated[tuple[Codon, ...], Meta(min_length=1)]
+    """What one iteration does; a loop holds no loop."""
     description: str | None = None
     budget: ContainerBudget | None = None
+    """For all iterations together."""
     archive_on_success: tuple[str, ...] = ()
+    """Paths or globs below agentRoot that are moved to rigArchive when the loop has ended."""
 
 
 class HankMeta(HankValue):
+    """What the hank says of itself."""
+
     name: str
     version: str
     description: str | None = None
@@ -182,31 +260,46 @@ class HankMeta(HankValue):
 
 
 class SentinelOverrides(HankValue):
+    """How the server treats sentinels while this hank runs."""
+
     enable_persistence: bool | None = None
     health_check_grace_period_ms: int | None = None
     wait_for_all_health_checks: bool | None = None
 
 
 class Overrides(HankValue):
+    """Settings for the whole hank."""
+
     model: str | None = None
+    """The model of every codon, whatever the codon says."""
     data_hash_time_limit: PositiveInt | None = None
+    """Milliseconds that the hash of the data may take."""
     sentinel: SentinelOverrides | None = None
     shim_idle_timeout: IdleSeconds | None = None
+    """The idle timeout of codons that have none of their own, in seconds."""
     budget: ContainerBudget | None = None
 
 
 class Requirements(HankValue):
+    """What must be there before the hank runs."""
+
     env: tuple[str, ...] = ()
+    """Environment variables; `HANKWEAVE_X` satisfies `X`."""
     tools: tuple[str, ...] = ()
+    """Programs on the PATH, by their bare names."""
 
 
 class Hank(HankValue):
     """A whole hank.json."""
 
     hank: Annotated[tuple[Codon | Loop, ...], Meta(min_length=1)]
+    """The codons and loops, in the order in which they run."""
     schema: str | None = msgspec.field(name="$schema", default=None)
+    """For editors; it does not count in the hank's hash."""
     meta: HankMeta | None = None
     overrides: Overrides | None = None
     requirements: Requirements | None = None
+    """Checked before the hank runs."""
     global_system_prompt_file: Texts | None = None
+    """Paths of what begins the system prompt of every codon; excludes `globalSystemPromptText`."""
     global_system_prompt_text: str | None = None

@@ -37,6 +37,18 @@ class RuntimeLock(Value):
     port: int | None = None
 
 
+ProblemCode = Literal["INSUFFICIENT_SPACE", "OUT_OF_DESCRIPTORS"]
+"""What a server can live with, and goes on in spite of."""
+
+
+class Problem(Value):
+    """Why a server is degraded."""
+
+    code: ProblemCode
+    message: str
+    since: str
+
+
 class ExecutionMeta(Value):
     """execution-meta.json (seed 001)."""
 
@@ -162,6 +174,10 @@ class RollbackReport(Value):
 Direction = Literal["back", "undo", "redo"]
 """A rollback, the undo of one, or the redo of what was undone."""
 
+Movement = Direction | Literal["retry"]
+"""A `retry` takes files alone back to where an attempt began; nothing undoes it, because the
+checkpoint of the failed attempt holds all that it takes away."""
+
 
 class Travel(Value):
     """One rollback, as far as its undo (or for an undo: its redo) needs to know it."""
@@ -208,7 +224,7 @@ class RollbackIntent(Value):
     codons_to_process: tuple[CodonId, ...]
     auto_restart: bool
     started_at: str
-    direction: Direction = "back"
+    direction: Movement = "back"
     place: Coordinate | None = None
     """From where work goes on, where that is not the target's own coordinate."""
     paths: tuple[str, ...] | None = None
@@ -218,6 +234,8 @@ class RollbackIntent(Value):
     restored_edits: dict[str, str] = msgspec.field(default_factory=dict)
     reason: str | None = None
     rewind_memory: bool = False
+    undone: str | None = None
+    """The operation that this one takes back."""
 
 
 class BranchIntent(Value):
@@ -236,6 +254,86 @@ class PruneIntent(Value):
 
     checkpoints: tuple[Sha, ...]
     started_at: str
+
+
+class ArchivePlace(Value):
+    """Where in a loop something was archived."""
+
+    loop_id: str
+    iteration: int
+
+
+class ArchiveEntry(Value):
+    """One file, or one empty folder, that lies in rigArchive (Hankweave, archives)."""
+
+    source_path: str
+    """Below agentRoot."""
+    archive_path: str
+    """Below the execution directory."""
+    codon_id: str
+    """The codon, or the loop, that it was archived for."""
+    checkpoint_sha: str
+    """The checkpoint of the end after which it was archived; `orphan` where there was none."""
+    timestamp: str
+    loop_context: ArchivePlace | None = None
+
+
+class ArchiveTravel(Value):
+    """What one rollback moved between rigArchive and agentRoot, so that its undo can reverse it."""
+
+    restored: tuple[ArchiveEntry, ...] = ()
+    archived: tuple[ArchiveEntry, ...] = ()
+    folders: tuple[str, ...] = ()
+    """Folders of agentRoot that were made for what was restored."""
+    failed: dict[str, str] = msgspec.field(default_factory=dict)
+    """What could not be moved, and why."""
+
+
+class ArchiveManifest(Value):
+    """archive-manifest.json: what lies in rigArchive, and where it came from."""
+
+    version: str
+    entries: tuple[ArchiveEntry, ...]
+    travels: dict[str, ArchiveTravel] = msgspec.field(default_factory=dict)
+    """By the operation id of the rollback; Hankweave has no such field."""
+
+
+class ArchiveMove(Value):
+    """One rename; names are base64 in the file, because they need not be text."""
+
+    source: bytes
+    target: bytes
+
+
+class ArchiveIntent(Value):
+    """`archive.intent`: durable before the first file moves, gone when all is told."""
+
+    operation_id: str
+    run_id: RunId
+    codon_id: CodonId
+    """The codon that has ended."""
+    archived_for: str
+    """The codon, or the loop, in whose name this is archived."""
+    checkpoint_sha: str
+    started_at: str
+    loop_context: ArchivePlace | None = None
+    displaced: tuple[ArchiveMove, ...] = ()
+    """What is in the way in rigArchive gets another name there."""
+    moves: tuple[ArchiveMove, ...] = ()
+    """From agentRoot to rigArchive."""
+    folders: tuple[ArchiveMove, ...] = ()
+    """Folders that go along, the inner ones first."""
+    empty: tuple[bytes, ...] = ()
+    """Those of them that held nothing."""
+    failed: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class AftermathIntent(Value):
+    """`aftermath.intent`: durable before a codon begins whose success has consequences, gone when
+    its files are handed out and archived."""
+
+    run_id: RunId
+    codon_id: CodonId
 
 
 class ValidationError(Value):

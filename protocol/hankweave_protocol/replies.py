@@ -12,7 +12,13 @@ import msgspec
 
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.ids import ClientId, CodonId, CommandId, RunId, Sha
-from hankweave_protocol.records import CheckpointKind, CheckpointRecord, Coordinate, RuntimeLock
+from hankweave_protocol.records import (
+    CheckpointKind,
+    CheckpointRecord,
+    Coordinate,
+    Problem,
+    RuntimeLock,
+)
 from hankweave_protocol.shapes import Value
 from hankweave_protocol.state import State
 
@@ -191,6 +197,10 @@ class ServerStatus(Value):
     store_packs: int
     store_loose_objects: int
     """Objects that no pack holds yet; where they pile up they are packed in the background."""
+    containment: Literal["cgroup", "subreaper"]
+    """What holds an agent's processes together: a control group of its own, or its keeper alone."""
+    problems: tuple[Problem, ...] = ()
+    """What is wrong, the oldest first; none where all is well."""
 
 
 class Consolidation(Value):

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from hankweave_protocol.hank import Codon
+from hankweave_protocol.hank import Codon, ContainerBudget
 from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_protocol.records import Notice, Travel
 from hankweave_protocol.shapes import Value
@@ -58,6 +58,8 @@ class LoopContext(Value):
     iteration: int
     """0-indexed."""
     codon_index_in_loop: int
+    loop_budget: ContainerBudget | None = None
+    """What the whole loop may use, as the hank said when the iteration was laid out."""
 
 
 class FailureReason(Value):
@@ -66,6 +68,15 @@ class FailureReason(Value):
     message: str | None = None
     sentinel_refs: tuple[str, ...] = ()
     retry_after_ms: int | None = None
+
+
+class BudgetExceeded(Value):
+    """Which limit ended a codon, and how much it had used by then."""
+
+    currency: Literal["cost", "outputTokens", "contextTokens", "duration"]
+    """USD, tokens, or seconds."""
+    limit: float
+    used: float
 
 
 class SentinelState(Value, kw_only=True):
@@ -82,6 +93,8 @@ class SentinelState(Value, kw_only=True):
     unloaded_at: str | None = None
     last_llm_call_at: str | None = None
     unload_reason: str | None = None
+    dropped_triggers: int = 0
+    """Triggers that were never called for: no room, or no time at the codon's end."""
 
 
 class LoadedSentinels(Value):
@@ -168,6 +181,9 @@ class CompletedCodon(CodonBase, kw_only=True, tag="completed"):
     rig_setup_checkpoint: Sha | None = None
     extension_count: int = 0
     assistant_message_count: int = 0
+    context_exceeded: bool = False
+    """It ended because the agent's context was full, which codon or loop had asked for."""
+    budget_exceeded: BudgetExceeded | None = None
 
 
 class FailedCodon(CodonBase, kw_only=True, tag="failed"):
@@ -188,10 +204,11 @@ class FailedCodon(CodonBase, kw_only=True, tag="failed"):
     error_checkpoint: Sha | None = None
     extension_count: int = 0
     assistant_message_count: int = 0
+    budget_exceeded: BudgetExceeded | None = None
 
 
 class SkippedCodon(CodonBase, kw_only=True, tag="skipped"):
-    """Terminal: a person skipped it."""
+    """Terminal: a person skipped it, or nothing was left of its budget when it was to begin."""
 
     end_time: str
     skipped_during: ActiveStatus
@@ -204,6 +221,7 @@ class SkippedCodon(CodonBase, kw_only=True, tag="skipped"):
     claude_log_path: str | None = None
     rig_setup_checkpoint: Sha | None = None
     skip_checkpoint: Sha | None = None
+    budget_exceeded: BudgetExceeded | None = None
 
 
 ActiveCodon = (

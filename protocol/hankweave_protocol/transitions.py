@@ -110,6 +110,8 @@ class ExtensionCountUpdated(Transition):
     run_id: RunId
     codon_id: CodonId
     extension_count: int
+    session_id: str | None = None
+    """The session that the agent goes on in, where it gave it another name."""
 
 
 class CheckpointCreated(Transition):

@@ -27,6 +27,7 @@ from hankweave_server import __version__
 from hankweave_server.agents.base import Agent
 from hankweave_server.agents.claude import ClaudeAgent
 from hankweave_server.agents.command import CommandAgent
+from hankweave_server.agents.control_group import containment
 from hankweave_server.agents.scripted import ScriptedAgent
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.clock import Clock
@@ -39,9 +40,12 @@ from hankweave_server.commands.past import Sources
 from hankweave_server.commands.query import Queries
 from hankweave_server.commands.rollback import Rollbacks
 from hankweave_server.commands.store import Store
+from hankweave_server.domain.budget import Ceilings
+from hankweave_server.domain.costs import total_cost
 from hankweave_server.domain.history import active_codon, next_codon
-from hankweave_server.domain.replay import total_cost
+from hankweave_server.domain.prices import Prices
 from hankweave_server.execution.branching import Branching
+from hankweave_server.execution.bulletin import Bulletin
 from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.housekeeper import Housekeeper
 from hankweave_server.execution.memories import Memories
@@ -50,6 +54,7 @@ from hankweave_server.execution.recovery import Recovery
 from hankweave_server.execution.rollback import Rollback
 from hankweave_server.execution.runner import Runner
 from hankweave_server.execution.surroundings import Surroundings
+from hankweave_server.execution.time_watch import TimeWatch
 from hankweave_server.hanks.load import LoadedHank
 from hankweave_server.layout import Layout
 from hankweave_server.ledger.ledger import Ledger
@@ -71,6 +76,7 @@ class Opened:
     engine: CheckpointEngine
     hank: LoadedHank
     settings: RunSettings
+    prices: Prices
 
 
 class App:
@@ -81,10 +87,13 @@ class App:
     ) -> None:
         self._opened = opened
         self._started = opened.clock.monotonic()
+        self._containment = containment()
         self._started_at = instants.to_text(opened.clock.now())
         self.is_ready = False
         """True once recovery is done, until the end begins."""
         self._listener: Listener | None = None
+        self.bulletin = Bulletin(opened.ledger, opened.clock)
+        """What is wrong, for all who ask."""
         self.checkpointer = Checkpointer(opened.engine, opened.ledger, opened.clock)
         self.around = Surroundings(
             layout=opened.layout,
@@ -96,10 +105,14 @@ class App:
             started_monotonic=self._started,
             idle_timeout=timedelta(minutes=10),
             safe_points=opened.settings.safe_points,
+            price=opened.prices.price_of,
+            ceilings=Ceilings(opened.settings.max_cost, opened.settings.max_time),
+            output_directory=opened.settings.output,
         )
         self.runner = Runner(self.around, autostart=opened.settings.autostart)
         self.checkpointer.memory = Memories(self.around).of_checkpoint
         self.rollback = Rollback(self.around, self.runner)
+        self.runner.take_back = self.rollback.take_back
         self.packing = Packing(opened.ledger, self.checkpointer)
         self.housekeeper = Housekeeper(
             opened.layout,
@@ -109,6 +122,7 @@ class App:
             self.packing,
             is_rolling_back=lambda: self.runner.is_rolling_back,
         )
+        self.time_watch = TimeWatch(opened.ledger, opened.clock)
         self.branching = Branching(self.around, home=self._branch_home)
         self._dispatch = Dispatch(
             self.around,
@@ -119,6 +133,7 @@ class App:
             looks=self._looks(),
             store=self._store(),
             branches=Branches(self.around, self.branching),
+            space=opened.ledger.space,
             is_rolling_back=lambda: self.runner.is_rolling_back,
             broadcast=self._broadcast,
         )
@@ -126,6 +141,7 @@ class App:
     def attach(self, listener: Listener) -> None:
         """Names the open door: what is told about addresses and clients is true from here on."""
         self._listener = listener
+        self.bulletin.notify = listener.hub.broadcast
 
     def recovery(self, recorded: frozenset[Sha]) -> Recovery:
         return Recovery(self.around, self.runner, self.rollback, recorded)
@@ -169,12 +185,25 @@ class App:
             ready=self.ready,
             snapshot=self.runner.snapshot,
             greeted=_nothing_more,
-            health=lambda: Health(alive=True, ready=self.is_ready),
+            health=self._health,
             metrics=self._metrics,
+            report=self.bulletin.report,
+            withdraw=self.bulletin.withdraw,
+        )
+
+    def _health(self) -> Health:
+        health = self.bulletin.health
+        standing = "" if self.is_ready else "The server is starting or stopping."
+        return Health(
+            alive=True,
+            ready=self.is_ready and health.status == "ok",
+            detail=" ".join(filter(None, (standing, health.sentence))),
+            problems=health.problems,
         )
 
     def ready(self) -> ServerReady:
         layout, state = self._opened.layout, self._opened.ledger.durable_state
+        output = self.around.output_directory
         return ServerReady(
             server_version=__version__,
             execution_path=str(layout.root),
@@ -184,6 +213,7 @@ class App:
             url="" if self._listener is None else self._listener.url,
             current_run_id=state.current_run_id,
             last_event_seq=state.last_event_seq,
+            output_directory=None if output is None else str(output),
         )
 
     def status(self) -> ServerStatus:
@@ -208,6 +238,8 @@ class App:
             store_bytes=0,
             store_packs=0,
             store_loose_objects=0,
+            containment=self._containment,
+            problems=self.bulletin.health.problems,
         )
 
     def _metrics(self) -> bytes:
@@ -218,6 +250,7 @@ class App:
             ("hankweave_checkpoints_total", "Checkpoints on record.", status.checkpoints),
             ("hankweave_clients", "Connected clients.", status.clients),
             ("hankweave_cost_dollars", "Cost of all runs in USD.", status.total_cost),
+            ("hankweave_problems", "What makes the server degraded.", len(status.problems)),
             ("hankweave_uptime_seconds", "Time since the start.", status.uptime_ms / 1000),
         ):
             Gauge(name, text, registry=figures).set(value)

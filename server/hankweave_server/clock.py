@@ -12,7 +12,10 @@ class Clock(Protocol):
         """The wall clock in UTC. It may jump; only seq orders events, never this."""
 
     def monotonic(self) -> float:
-        """Seconds that never run backwards; timers and durations use it."""
+        """Seconds that never run backwards; timers and durations use it. Stands while we sleep."""
+
+    def boottime(self) -> float:
+        """Seconds like `monotonic`, but those that the machine was suspended count too."""
 
 
 class SystemClock:
@@ -21,3 +24,6 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return time.monotonic()
+
+    def boottime(self) -> float:
+        return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import threading
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from functools import partial
 import anyio
 import anyio.abc
 import anyio.to_thread
+from anyio.abc import TaskStatus
 
 from hankweave_protocol.errors import Refused
 from hankweave_protocol.events import (
@@ -34,6 +36,7 @@ from hankweave_protocol.state import State
 from hankweave_protocol.transitions import RunStarted
 from hankweave_server import __version__, files
 from hankweave_server.agents import leftovers
+from hankweave_server.agents.control_group import containment
 from hankweave_server.app import App, Opened
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.errors import (
@@ -45,11 +48,12 @@ from hankweave_server.cli.executions import Chosen, hide, prepare
 from hankweave_server.clock import Clock
 from hankweave_server.domain.history import next_codon
 from hankweave_server.domain.liveness import PreviousOwner
+from hankweave_server.domain.prices import Prices
 from hankweave_server.domain.salvage import salvage
 from hankweave_server.domain.validation import validate
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.execution.branch_draft import TEMPORARY
-from hankweave_server.execution.checking import recorded_checkpoints
+from hankweave_server.execution.checking import recorded_checkpoints, reported_costs
 from hankweave_server.execution.checkpointer import record_of
 from hankweave_server.execution.codon_run import Halt
 from hankweave_server.execution.recovery import Recovered
@@ -66,8 +70,17 @@ from hankweave_server.transport.listener import ListenerSettings, serve
 
 log = logger(__name__)
 
-DRAIN_SECONDS = 7.5
-"""How long an orderly end may take: issue and design give it eight."""
+DRAIN_SECONDS = 6.0
+"""How long the agent, the exit checkpoint and a rollback that goes on may take to end."""
+
+DRAIN_SECONDS_WITHOUT_ROOM = 4.0
+"""The same on a full disk: enough for the agent, and there is little hope for the rest."""
+
+CLOSING_SECONDS = 7.2
+"""How long after the word to stop the clients have had their time to say goodbye."""
+
+LAST_SECONDS = 7.8
+"""When whatever still holds us up is left behind: issue and design give an end eight seconds."""
 
 
 @dataclass
@@ -76,12 +89,20 @@ class StopSwitch:
 
     reason: str | None = None
     exit_code: ExitCode = ExitCode.DONE
+    on_flipped: Callable[[], None] = lambda: None
+    _since: float = 0.0
     _flipped: anyio.Event = field(default_factory=anyio.Event)
 
     def flip(self, reason: str, exit_code: ExitCode = ExitCode.DONE) -> None:
         if self.reason is None:
             self.reason, self.exit_code = reason, exit_code
+            self._since = anyio.current_time()
             self._flipped.set()
+            self.on_flipped()
+
+    def left_of(self, seconds: float) -> float:
+        """How much is left of so many seconds since somebody asked for the end."""
+        return max(0.0, self._since + seconds - anyio.current_time())
 
     async def wait(self) -> str:
         await self._flipped.wait()
@@ -108,6 +129,7 @@ class Daemon:
         hank: LoadedHank,
         clock: Clock,
         *,
+        prices: Prices,
         tell_ready: Callable[[ServerReady], None],
         tell_event: Callable[[Published], None],
     ) -> None:
@@ -115,17 +137,37 @@ class Daemon:
         self._chosen = chosen
         self._hank = hank
         self._clock = clock
+        self._prices = prices
         self._tell_ready = tell_ready
         self._tell_event = tell_event
-        self._switch = StopSwitch()
+        self._switch = StopSwitch(on_flipped=self._bound_the_end)
+        self._lock: HeldLock | None = None
 
     async def live(self) -> ExitCode:
         """Serves until somebody stops it; raises Stop where it cannot serve at all."""
-        layout = self._chosen.layout
+        failure: Exception | None = None
+        async with anyio.create_task_group() as watch:
+            # From here on no signal kills us in the midst of something, recovery included.
+            await watch.start(self._watch_signals)
+            try:
+                await self._live_in(self._chosen.layout)
+            except Exception as error:
+                failure = error  # Raised below: the group would wrap it.
+
+            watch.cancel_scope.cancel()
+
+        if failure is not None:
+            raise failure
+
+        return self._switch.exit_code
+
+    async def _live_in(self, layout: Layout) -> None:
         async with AsyncExitStack() as stack:
             files.make_private_directory(layout.state_directory)
             hide(layout)
-            lock = acquire(layout, self._clock)
+            # In a thread: another program's heartbeat may have to be watched for a minute.
+            lock = await anyio.to_thread.run_sync(acquire, layout, self._clock)
+            self._lock = lock
             stack.callback(lock.release)
             for folder in layout.folders_of_small_files:
                 files.clear_temporaries(folder)
@@ -142,16 +184,23 @@ class Daemon:
             stack.enter_context(ledger.subscribe(self._tell_event))
             stack.enter_context(ledger.subscribe(partial(_note_run, lock)))
             past = Past(changed, agents, engine.leftovers)
-            opened = Opened(layout, self._clock, lock, ledger, engine, self._hank, self._settings)
+            opened = Opened(
+                layout,
+                self._clock,
+                lock,
+                ledger,
+                engine,
+                self._hank,
+                self._settings,
+                self._prices,
+            )
             await self._live_with(opened, past)
-
-        return self._switch.exit_code
 
     async def _live_with(self, opened: Opened, past: Past) -> None:
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(opened.ledger.run)
-                tasks.start_soon(self._watch_signals)
+                tasks.start_soon(opened.ledger.space.watch)
                 tasks.start_soon(partial(opened.lock.heartbeat, on_lost=self._lock_lost))
                 app = App(opened, stop=self._stop_for_client, kill=self._kill_for_client)
                 await self._recover(app, opened, past)
@@ -160,6 +209,8 @@ class Daemon:
                 tasks.cancel_scope.cancel()
         except* (LedgerFailed, InsufficientSpace, ShadowRepositoryError) as failures:
             raise disk_stop(failures.exceptions[0]) from None
+        finally:
+            await opened.ledger.space.release()
 
     # --- start ---------------------------------------------------------------------------------
 
@@ -223,14 +274,17 @@ class Daemon:
             ) from None
 
     async def _validate(self, app: App, opened: Opened, pruned: frozenset[Sha]) -> None:
-        """Tells of everything the state says that folders or repository do not (seed 002).
+        """Tells of everything the state says that folders, repository or journal do not (seed 002).
 
         What was pruned is not missed.
         """
         folders = frozenset(path.name for path in opened.layout.runs.iterdir())
         known = pruned | app.checkpointer.known.keys()
         found = validate(
-            opened.ledger.state, run_folders=folders, checkpoint_exists=known.__contains__
+            opened.ledger.state,
+            run_folders=folders,
+            checkpoint_exists=known.__contains__,
+            recomputed_costs=await anyio.to_thread.run_sync(reported_costs, opened.ledger),
         )
         if found.errors or found.warnings:
             log.warning(
@@ -251,6 +305,7 @@ class Daemon:
             previous_pid_reused=False if previous is None else previous.pid_reused,
             leftover_agents_killed=past.agents,
             leftovers_removed=past.files,
+            containment=containment(),
         )
         if previous is not None:
             log.warning("Found dead server: pid %d", previous.pid)
@@ -287,9 +342,13 @@ class Daemon:
                 app.runner.on_rest = self._on_rest
                 tasks.start_soon(app.runner.run)
                 tasks.start_soon(app.packing.run)
+                tasks.start_soon(app.time_watch.run)
+                tasks.start_soon(app.rollback.finish_when_there_is_room)
+                opened.ledger.space.be_patient()
                 await self._begin(app, opened)
                 reason = await self._switch.wait()
                 await self._drain(app, opened, reason)
+                listener.hurry(self._switch.left_of(CLOSING_SECONDS))
 
     async def _begin(self, app: App, opened: Opened) -> None:
         """Goes on with the plan, or says why not."""
@@ -297,6 +356,8 @@ class Daemon:
             await opened.ledger.record(
                 ServerIdle(reason="startup", message="There is no plan; waiting for commands.")
             )
+        elif app.runner.outcome is Outcome.FAILED:
+            self._on_rest(Outcome.FAILED)
         elif next_codon(app.around.state) is None:
             app.runner.outcome = Outcome.COMPLETED
             await opened.ledger.record(
@@ -330,21 +391,51 @@ class Daemon:
         app.is_ready = False
         app.packing.stop()
         app.branching.stop()
-        with anyio.move_on_after(DRAIN_SECONDS) as scope:
-            await opened.ledger.record(ServerStopping(reason=reason))
+        app.time_watch.stop()
+        is_short = opened.ledger.space.is_short
+        seconds = DRAIN_SECONDS_WITHOUT_ROOM if is_short else DRAIN_SECONDS
+        with anyio.move_on_after(self._switch.left_of(seconds)) as scope:
+            opened.ledger.leave(ServerStopping(reason=reason))
             await app.runner.close(Halt(f"The server stopped: {reason}.", checkpoint_kind="exit"))
             await opened.ledger.flush()
 
-        if scope.cancelled_caught:
-            log.error("The orderly end took too long; the next start recovers")
-            self._switch.exit_code = ExitCode.SOFTWARE
+        if not scope.cancelled_caught:
+            return
 
-    async def _watch_signals(self) -> None:
+        log.error("The orderly end took too long; the next start recovers")
+        self._switch.exit_code = ExitCode.SOFTWARE
+        if opened.ledger.space.is_short:
+            # Who waits for room waits no longer, and raises what the person is to read.
+            self._switch.exit_code = ExitCode.IO_ERROR
+            opened.ledger.space.give_up()
+            await opened.ledger.aclose()
+
+    async def _watch_signals(self, *, task_status: TaskStatus[None]) -> None:
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
+            task_status.started()
             async for number in received:
                 name = signal.Signals(number).name
                 unfinished = self._settings.headless
                 self._switch.flip(name, ExitCode.FAILED if unfinished else ExitCode.DONE)
+
+    def _bound_the_end(self) -> None:
+        """Sees to it that the end comes, whatever a thread of ours is still busy with.
+
+        A timer in a thread of its own, for the loop may be what is held up. It outlives the loop:
+        the interpreter waits for all other threads before it ends.
+        """
+        timer = threading.Timer(LAST_SECONDS, self._end_at_once)
+        timer.daemon = True
+        timer.start()
+
+    def _end_at_once(self) -> None:
+        """Ends as by a crash, of which the next start recovers, but for the lock file."""
+        if self._lock is None or self._lock.is_released:
+            os._exit(self._switch.exit_code)  # All is on record; who is still busy only reads.
+
+        log.error("The orderly end took too long; the next start recovers")
+        self._lock.abandon()
+        os._exit(ExitCode.SOFTWARE)
 
     def _log_the_end(self) -> None:
         log.info("Stopped: %s", self._switch.reason or "an error, which the terminal shows")
@@ -423,12 +514,21 @@ def disk_stop(failure: BaseException) -> Stop:
     while isinstance(failure, BaseExceptionGroup):
         failure = failure.exceptions[0]
 
-    what = {
-        LedgerFailed: "The journal or the state could not be written",
-        InsufficientSpace: "The disk is full",
-    }.get(type(failure), "The shadow repository could not be used")
+    match failure:
+        case LedgerFailed(unsaved=unsaved):
+            lost = f" {unsaved} events were not saved." if unsaved else ""
+            sentence = (
+                f"The journal or the state could not be written: {failure.__cause__ or failure}."
+                f"{lost}"
+            )
+        case InsufficientSpace():
+            sentence = f"A checkpoint could not be saved: {failure.__cause__ or failure}."
+        case _:
+            cause = failure.__cause__ or failure
+            sentence = f"The shadow repository could not be used: {cause}."
+
     return Stop(
-        f"{what}: {failure.__cause__ or failure}.",
+        sentence,
         ExitCode.IO_ERROR,
         hint="Check the disk, then start again; everything that was acknowledged is safe.",
     )

@@ -9,11 +9,18 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 from pathlib import Path
 
 PRIVATE_FILE = 0o600
 PRIVATE_DIRECTORY = 0o700
+
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""What a disk says that has no room: it may have some again."""
+
+BROKEN = frozenset({errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE})
+"""What a disk says that is not to be trusted any more."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -51,6 +58,26 @@ def sync_filesystem(path: Path) -> None:
         os.close(descriptor)
 
 
+def is_full(error: BaseException | None) -> bool:
+    """Tells whether an error, or what led to it, is that of a disk without room."""
+    return _has_errno(error, FULL)
+
+
+def is_broken(error: BaseException | None) -> bool:
+    """Tells whether an error, or what led to it, is that of a disk that cannot be trusted."""
+    return _has_errno(error, BROKEN)
+
+
+def _has_errno(error: BaseException | None, numbers: frozenset[int]) -> bool:
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in numbers:
+            return True
+
+        error = error.__cause__
+
+    return False
+
+
 def write_all(descriptor: int, data: bytes | memoryview) -> None:
     """Writes every byte; write(2) may take fewer than it was given."""
     rest = memoryview(data)
@@ -58,12 +85,24 @@ def write_all(descriptor: int, data: bytes | memoryview) -> None:
         rest = rest[os.write(descriptor, rest) :]
 
 
+def append_whole(descriptor: int, data: bytes) -> None:
+    """Appends all of it or, where the disk has no room for all, nothing; for the one writer."""
+    size = os.fstat(descriptor).st_size
+    try:
+        write_all(descriptor, data)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, size)
+
+        raise
+
+
 def append_private(path: Path, data: bytes) -> None:
     """Appends to a file that only its owner may read, creating it; nothing is flushed."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, PRIVATE_FILE)
     try:
-        write_all(descriptor, data)
+        append_whole(descriptor, data)
     finally:
         os.close(descriptor)
 
@@ -82,17 +121,26 @@ def write_private(path: Path, data: bytes, *, durable: bool) -> None:
 
 def replace(path: Path, data: bytes) -> None:
     """Replaces a file atomically but not durably: for what only informs, like the heartbeat."""
-    temporary = path.with_name(path.name + ".tmp")
-    write_private(temporary, data, durable=False)
-    temporary.replace(path)
+    _replace(path, data, durable=False)
 
 
 def replace_durably(path: Path, data: bytes) -> None:
     """Replaces a file atomically; when it returns, the new content survives a power cut."""
-    temporary = path.with_name(path.name + ".tmp")
-    write_private(temporary, data, durable=True)
-    temporary.replace(path)
+    _replace(path, data, durable=True)
     sync_directory(path.parent)
+
+
+def _replace(path: Path, data: bytes, *, durable: bool) -> None:
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        write_private(temporary, data, durable=durable)
+        temporary.replace(path)
+    except OSError:
+        # A disk that is full needs what the half of a file takes.
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+
+        raise
 
 
 def clear_temporaries(folder: Path) -> None:

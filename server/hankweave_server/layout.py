@@ -8,6 +8,8 @@ from pathlib import Path
 from hankweave_protocol.ids import CodonId, RunId
 
 STATE_DIRECTORY = ".hankweave"
+REMOVED_STATE = ".hankweave.removing"
+"""What `.hankweave` is called while an execution is being removed: nobody resumes it any more."""
 SHADOW_REPOSITORY = ".hankweavecheckpoints"
 DATA_SOURCE = "read_only_data_source"
 RIG_ARCHIVE = "rigArchive"
@@ -140,6 +142,30 @@ class Layout:
     @property
     def rollback_intent(self) -> Path:
         return self.state_directory / "rollback.intent"
+
+    @property
+    def archive_manifest(self) -> Path:
+        """What lies in the rig archive, and where it came from."""
+        return self.state_directory / "archive-manifest.json"
+
+    @property
+    def archive_intent(self) -> Path:
+        return self.state_directory / "archive.intent"
+
+    @property
+    def aftermath_intent(self) -> Path:
+        """Names the codon after whose success files are to be handed out or archived."""
+        return self.state_directory / "aftermath.intent"
+
+    @property
+    def set_aside_intent(self) -> Path:
+        """Holds the suffix with which all of the execution is being renamed."""
+        return self.state_directory / "set-aside.intent"
+
+    @property
+    def reserve(self) -> Path:
+        """Takes room on the disk, to be given up when there is no other."""
+        return self.state_directory / "reserve"
 
     @property
     def prune_intent(self) -> Path:

@@ -37,9 +37,11 @@ def logger(name: str) -> Logger:
 class _PrivateRotatingHandler(RotatingFileHandler):
     """A rotating file that only its owner can read.
 
-    On a full or broken disk it loses lines and says nothing: that the disk is at fault is told by
-    whoever writes what matters.
+    On a full or broken disk it loses lines, and says how many when it can write again: that the
+    disk is at fault is told by whoever writes what matters.
     """
+
+    _lost = 0
 
     def _open(self) -> Any:
         descriptor = os.open(
@@ -49,13 +51,41 @@ class _PrivateRotatingHandler(RotatingFileHandler):
         )
         return os.fdopen(descriptor, self.mode, encoding=self.encoding)
 
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._lost:
+            lost, self._lost = self._lost, 0
+            super().emit(_note_of_loss(record, lost))
+            if self._lost:
+                self._lost = lost + 1
+                return
+
+        super().emit(record)
+
     def handleError(self, record: logging.LogRecord) -> None:
         if not isinstance(sys.exc_info()[1], OSError):
             super().handleError(record)
+            return
+
+        self._lost += 1
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Opens the file anew for the next line: what this one has buffered is lost."""
+        stream, self.stream = self.stream, None
+        if stream is not None:
+            with contextlib.suppress(OSError):
+                stream.close()
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
             super().close()
+
+
+def _note_of_loss(record: logging.LogRecord, lost: int) -> logging.LogRecord:
+    text = f"The disk took none of {lost} lines that belong here"
+    return logging.LogRecord(
+        record.name, logging.WARNING, record.pathname, record.lineno, text, None, None
+    )
 
 
 @contextmanager

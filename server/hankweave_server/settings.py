@@ -50,9 +50,19 @@ class RunSettings:
     autostart: bool = True
     copy: bool = False
     new: bool = False
+    force: bool = False
+    """Goes on with other data or another hank; with `new`, sets aside what is in the way."""
     agent: str | None = None
     """Overrides who does every codon: `claude` or `scripted`."""
     no_token: bool = False
     json_output: bool = False
     safe_points: frozenset[SafePoint] = ALL_SAFE_POINTS
     """When checkpoints are taken unasked, besides at a codon's end."""
+    max_cost: float | None = None
+    """USD that the execution may cost, whatever its hank allows."""
+    max_time: float | None = None
+    """Seconds that its codons may take together."""
+    prices: Path | None = None
+    """A price list of one's own, laid over the packaged one; None: the usual place, if it is."""
+    output: Path | None = None
+    """Where output files are copied; None: nowhere."""

@@ -104,7 +104,7 @@ class _Lines:
         lines = [self.line] * batch
         began = perf_counter()
         for _ in range(0, count, batch):
-            self._journal.append(lines, durable=True)
+            self._journal.append(lines)
 
         return count / (perf_counter() - began)
 

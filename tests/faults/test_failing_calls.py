@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import pytest
 
-from support.scenarios import SCENARIOS
+from intruders.tier import IS_LONG
+from support.scenarios import SCENARIOS, SPREAD
 from support.struck import Scenario
 from support.tiers import Lay, Tier
 
@@ -27,11 +28,10 @@ class Fault(NamedTuple):
 FAULTS = tuple(
     Fault(error, for_ever) for error in (errno.ENOSPC, errno.EIO) for for_ever in (False, True)
 )
-STRUCK = tuple(
-    scenario
-    for scenario in SCENARIOS
-    if scenario.name not in ("a rollback of paths", "an undo", "the recovery of a codon")
+EVERY_DAY = tuple(
+    scenario for scenario in SPREAD if scenario.name not in ("an undo", "the recovery of a codon")
 )
+STRUCK = SCENARIOS if IS_LONG else EVERY_DAY
 
 
 @pytest.mark.parametrize("scenario", STRUCK, ids=lambda scenario: scenario.name)

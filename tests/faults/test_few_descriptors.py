@@ -1,56 +1,95 @@
-"""A server that has no file descriptor left."""
+"""A server whose descriptors are wanted by too many."""
 
 from __future__ import annotations
 
-import contextlib
+import json
 import socket
+import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from urllib.error import HTTPError
 
 import anyio
+import anyio.to_thread
+import pytest
 
-from hankweave_client.client import Client
 from hankweave_client.discovery import discover
-from hankweave_client.errors import CommandRefused
+from hankweave_protocol.events import ServerDegraded, ServerRecovered
+from hankweave_server.layout import Layout
 from support.invariants import Told, violations
-from support.running_server import command, running_server
+from support.running_server import command, running_server, state
 from support.scripted_hank import codon, write_hank, writes
-from support.struck import Tally, kill, process_of, session
+from support.struck import kill, process_of, session
+from support.tally import Tally
+from support.tiers import Tier
+from support.watching import DEADLINE, told
 
-DESCRIPTORS = 48
 CONNECTIONS = 100
+FAST = 48
+FEW_BYTES = 64 * 1024
+"""Of a log that says what there is to say; a line for each refusal would be megabytes."""
 
 
-async def test_a_server_without_descriptors_gets_over_it(tmp_path: Path, tally: Tally) -> None:
-    """A hundred connections at a limit of 48 descriptors: once they leave, all goes on."""
-    execution, told = tmp_path / "execution", Told()
+@pytest.mark.parametrize("descriptors", [36, FAST, 64])
+async def test_a_crowd_at_the_door_takes_nothing_from_whoever_is_inside(
+    tmp_path: Path, tier: Tier, tally: Tally, descriptors: int
+) -> None:
+    """At so few descriptors a hundred connections are turned away: work goes on, all is told."""
+    if descriptors != FAST and not tier.is_long:
+        pytest.skip("in the long tier only")
+
+    execution, heard = tmp_path / "execution", Told()
+    layout = Layout.of_execution(execution)
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "1")))
-    words = command("run", str(hank), "--execution", str(execution), "--json")
-    limited = ["sh", "-c", f'ulimit -n {DESCRIPTORS}; exec "$@"', "sh", *words]
+    words = command("run", str(hank), "--execution", str(execution), "--json", "--no-autostart")
+    limited = ["sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh", *words]
     async with process_of(limited) as server, anyio.create_task_group() as group:
-        assert await server.until('"all-codons-completed"'), server.lines
+        assert await server.until('"server.ready"'), server.lines
         group.start_soon(server.to_its_end)
         port = int(discover(execution).url.rpartition(":")[2].split("/")[0])
         async with session(execution) as client:
+            logged = layout.server_log.stat().st_size
             with crowd(port):
-                await _save(client, told)
+                await client.until(ServerDegraded, timeout=DEADLINE)
+                status = await client.status()
+                assert [problem.code for problem in status.problems] == ["OUT_OF_DESCRIPTORS"]
+                heard.checkpoints.append(await client.create_checkpoint("in the crowd"))
+                assert state(execution).last_event_seq >= heard.checkpoints[0].coordinate.event_seq
+                if tier.is_long:
+                    await _beats(layout)
 
-            with anyio.fail_after(30):
-                while not told.checkpoints:
-                    await _save(client, told)
-                    await anyio.sleep(0.2)
+            await client.until(ServerRecovered, timeout=DEADLINE)
+            assert (await client.status()).problems == ()
+            assert await anyio.to_thread.run_sync(_readiness, port) == 200
+            heard.checkpoints.append(await client.create_checkpoint("alone again"))
+            assert layout.server_log.stat().st_size - logged < FEW_BYTES
 
         kill(server.process)
 
+    assert len(told(execution, ServerDegraded)) == len(told(execution, ServerRecovered))
     async with running_server(None, None, execution, "--no-autostart") as again:
         assert await again.stop() == 0
 
-    found = violations(execution, told)
-    tally.rounds["no descriptors"] += 1
-    tally.acknowledgements += told.acknowledgements
-    tally.violations += found
+    found = violations(execution, heard)
+    tally.add("few descriptors", acknowledged=heard.acknowledgements, violations=found)
     assert found == []
+
+
+async def _beats(layout: Layout) -> None:
+    """Waits for the next heartbeat: it writes a file, and renames it."""
+    before = json.loads(layout.runtime_lock.read_bytes())["lastHeartbeat"]
+    with anyio.fail_after(2 * DEADLINE):
+        while json.loads(layout.runtime_lock.read_bytes())["lastHeartbeat"] == before:  # noqa: ASYNC110
+            await anyio.sleep(0.1)
+
+
+def _readiness(port: int) -> int:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=DEADLINE) as answer:
+            return int(answer.status)
+    except HTTPError as refusal:
+        return refusal.code
 
 
 @contextmanager
@@ -58,11 +97,7 @@ def crowd(port: int) -> Iterator[None]:
     """More connections than the server has descriptors; nobody on them says a word."""
     with ExitStack() as all_of_them:
         for _ in range(CONNECTIONS):
-            all_of_them.enter_context(socket.create_connection(("127.0.0.1", port)))
+            with suppress(ConnectionError):
+                all_of_them.enter_context(socket.create_connection(("127.0.0.1", port)))
 
         yield
-
-
-async def _save(client: Client, told: Told) -> None:
-    with contextlib.suppress(CommandRefused):
-        told.checkpoints.append(await client.create_checkpoint())

@@ -1,27 +1,49 @@
 """Disks that are full, out of inodes, or suddenly read-only; and become good again.
 
-A small tmpfs holds the whole execution. What a server may do about it: refuse, or end with a
-sentence and exit code 74. What it may never do: lose what it acknowledged.
+A small tmpfs holds the whole execution. A full disk is waited for: the server stays up and can be
+read, says so, refuses what is new, keeps what it has begun, and goes on by itself. From a disk that
+cannot be trusted it ends, with a sentence and exit code 74. Never does it lose what it has
+acknowledged.
 """
 
 from __future__ import annotations
 
 import contextlib
+import http.client
+import json
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from hankweave_client.client import Client
+from hankweave_client.discovery import discover
+from hankweave_client.errors import CommandRefused
+from hankweave_protocol.errors import ErrorCode
+from hankweave_protocol.events import (
+    CodonStartedEvent,
+    RollbackCompleted,
+    RollbackFailed,
+    ServerDegraded,
+    ServerIdle,
+    ServerRecovered,
+)
 from hankweave_protocol.ids import CodonId
 from hankweave_server.errors import ExitCode
 from support.invariants import Told, tree_violations, violations
-from support.running_server import command, running_server, tree
-from support.scripted_hank import codon, write_hank, writes
-from support.struck import PATIENCE, Act, Lost, Output, Tally, kill, process_of, session
+from support.running_server import command, environment, running_server, tree
+from support.scripted_hank import codon, waits_for, write_hank, writes
+from support.struck import DEADLINE, PATIENCE, Lost, Output, kill, process_of, session
+from support.tally import Tally
+from support.watching import idle, started
+from support.watching import told as on_record
 
 SIZE, INODES = 24 << 20, 400
 
@@ -85,76 +107,297 @@ def read_only(disk: Path) -> Iterator[None]:
     subprocess.run(["umount", "--lazy", disk], check=True)
 
 
-# --- what a server makes of it --------------------------------------------------------------------
+# --- a server on a disk that fills ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("trouble", [full, out_of_inodes, read_only])
-async def test_what_was_acknowledged_survives_a_bad_disk(
-    trouble: Trouble, disk: Path, tmp_path: Path, tally: Tally
-) -> None:
-    """It refuses, or ends and says why; with a good disk all goes on, and nothing is lost."""
-    execution, told = disk / "execution", Told()
-    hank = write_hank(
-        tmp_path / "hank", codon("one", writes("a.txt", "1")), codon("two", writes("a.txt", "2"))
-    )
-    words = command("run", str(hank), "--execution", str(execution), "--json")
+@dataclass
+class Ward:
+    """A server, its disk, and what its clients were told."""
+
+    disk: Path
+    execution: Path
+    server: Output
+    told: Told
+
+    async def save(self, client: Client) -> None:
+        self.told.checkpoints.append(await client.create_checkpoint())
+
+    async def go_back(self, client: Client) -> None:
+        self.told.rollbacks.append(await client.roll_back_to_codon(CodonId("one"), "end"))
+
+    async def notices_it(self, client: Client) -> None:
+        """Something is asked for that the disk cannot take; a refusal is the right answer."""
+        with contextlib.suppress(CommandRefused):
+            await self.save(client)
+
+        await client.until(ServerDegraded, timeout=DEADLINE)
+
+    def loses_its_reserve(self) -> None:
+        (self.execution / ".hankweave" / "reserve").unlink()
+
+    def readyz(self) -> tuple[int, dict[str, Any]]:
+        address = urlsplit(discover(self.execution).url)
+        connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=10)
+        connection.request("GET", "/readyz")
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+
+
+@asynccontextmanager
+async def ward(disk: Path, hank: Path, word: str, *options: str) -> AsyncIterator[Ward]:
+    """A server that has said a word; killed at the end."""
+    execution = disk / "execution"
+    words = command("run", str(hank), "--execution", str(execution), "--json", *options)
     async with process_of(words) as server, anyio.create_task_group() as group:
-        assert await server.until('"all-codons-completed"'), server.lines
+        assert await server.until(word), server.lines
         group.start_soon(server.to_its_end)
-        (execution / "agentRoot" / "grown.txt").write_text("more" * 5_000)
-        await _told(execution, told, _save)
-        with trouble(disk):
-            for act in (_save, _go_back, _save):
-                await _told(execution, told, act)
-
-        await _goes_on_or_has_ended(execution, told, server)
+        yield Ward(disk, execution, server, Told())
         kill(server.process)
 
-    files = tree(execution / "agentRoot")
-    found = await _started_again(execution, told, files)
-    tally.rounds[f"a disk that is {trouble.__name__.replace('_', ' ')}"] += 1
-    tally.acknowledgements += told.acknowledgements
-    tally.violations += found
-    assert found == []
+
+ALL_DONE = '"all-codons-completed"'
 
 
-async def _save(client: Client, told: Told) -> None:
-    told.checkpoints.append(await client.create_checkpoint())
+def a_hank(folder: Path) -> Path:
+    return write_hank(
+        folder, codon("one", writes("a.txt", "1")), codon("two", writes("a.txt", "2"))
+    )
 
 
-async def _go_back(client: Client, told: Told) -> None:
-    told.rollbacks.append(await client.roll_back_to_codon(CodonId("one"), "end"))
+@pytest.mark.parametrize("trouble", [full, out_of_inodes])
+async def test_a_server_goes_on_through_a_full_disk(
+    trouble: Trouble, disk: Path, tmp_path: Path, tally: Tally
+) -> None:
+    """It refuses what is new and answers what only looks; with room again it works as before."""
+    async with ward(disk, a_hank(tmp_path / "hank"), ALL_DONE) as it:
+        async with session(it.execution) as client:
+            await it.save(client)
+            with trouble(disk):
+                await it.notices_it(client)
+                await _is_readable_and_says_so(it, client)
+                await _refuses_what_is_new(it, client)
+
+            await client.until(ServerRecovered, timeout=DEADLINE)
+            assert (await anyio.to_thread.run_sync(it.readyz))[0] == 200
+            assert (await client.status()).problems == ()
+            await it.save(client)
+            await it.go_back(client)
+
+        assert it.server.process.returncode is None
+        assert on_record(it.execution, ServerDegraded)
+        assert on_record(it.execution, ServerRecovered)
+
+    await _nothing_is_lost(it, tally, f"a disk that is {trouble.__name__.replace('_', ' ')}")
 
 
-async def _told(execution: Path, told: Told, act: Act) -> None:
+async def _is_readable_and_says_so(it: Ward, client: Client) -> None:
+    status, page = await anyio.to_thread.run_sync(it.readyz)
+    assert (status, page["ready"], page["alive"]) == (503, False, True)
+    assert [problem["code"] for problem in page["problems"]] == ["INSUFFICIENT_SPACE"]
+    assert "no room" in page["detail"]
+    problems = (await client.status()).problems
+    assert [problem.code for problem in problems] == ["INSUFFICIENT_SPACE"]
+    page_of = await client.list_checkpoints()
+    newest = page_of.checkpoints[0].sha
+    await client.state()
+    await client.diff(newest)
+    await client.replay(newest)
+    words = command("status", "--execution", str(it.execution))
+    shown = await anyio.run_process(words, env=environment(), check=True)
+    assert b"degraded" in shown.stdout
+
+
+async def _refuses_what_is_new(it: Ward, client: Client) -> None:
+    for act in (it.save, it.go_back, lambda client: client.next_codon()):
+        with pytest.raises(CommandRefused) as refused:
+            await act(client)
+
+        assert refused.value.code == ErrorCode.INSUFFICIENT_SPACE
+        assert refused.value.hint
+
+
+async def test_an_agent_that_fills_the_disk_may_empty_it_again(
+    disk: Path, tmp_path: Path, tally: Tally
+) -> None:
+    """What it says waits; once it has removed its file the codon ends as if nothing had been."""
+    gate = tmp_path / "gate"
+    greedy = codon(
+        "greedy",
+        writes("a.txt", "1"),
+        {"run": "head -c 100M /dev/zero > big 2>/dev/null; true"},
+        *({"say": "I am still here. " * 400} for _ in range(20)),
+        waits_for(gate),
+        {"run": "rm big; printf 2 > a.txt"},
+    )
+    hank = write_hank(tmp_path / "hank", greedy, codon("two", writes("b.txt", "b")))
+    async with (
+        ward(disk, hank, '"server.ready"') as it,
+        session(it.execution, since_seq=0) as client,
+    ):
+        await client.until(ServerDegraded, timeout=DEADLINE)
+        gate.touch()
+        await client.until(ServerRecovered, timeout=DEADLINE)
+        await idle(client)
+        assert (it.execution / "agentRoot" / "a.txt").read_text() == "2"
+        assert len((await client.state()).runs) == 1
+
+    await _nothing_is_lost(it, tally, "a disk that its agent fills")
+
+
+async def test_a_codon_ends_and_the_next_begins_only_when_there_is_room(
+    disk: Path, tmp_path: Path, tally: Tally
+) -> None:
+    """The checkpoint at a codon's end waits for the disk, and the plan with it."""
+    gate = tmp_path / "gate"
+    hank = write_hank(
+        tmp_path / "hank",
+        codon("one", writes("a.txt", "1"), waits_for(gate)),
+        codon("two", writes("b.txt", "b")),
+    )
+    async with ward(disk, hank, '"server.ready"') as it:
+        async with session(it.execution, since_seq=0) as client:
+            await started(client, "one")
+            it.loses_its_reserve()
+            with full(disk):
+                gate.touch()
+                await client.until(ServerDegraded, timeout=DEADLINE)
+                assert (await client.status()).active_codon_id == "one"
+                with anyio.move_on_after(2):
+                    await started(client, "two")
+                    pytest.fail("a codon began on a full disk")
+
+            await client.until(ServerRecovered, timeout=DEADLINE)
+            await idle(client)
+            ends = [record.kind for record in (await client.list_checkpoints()).checkpoints]
+            assert ends.count("completed") == 2
+
+        begun = [event.codon_id for event in on_record(it.execution, CodonStartedEvent)]
+        assert begun == ["one", "two"]
+
+    await _nothing_is_lost(it, tally, "a disk that is full at a codon's end")
+
+
+async def test_a_rollback_that_meets_a_full_disk_is_finished_when_there_is_room(
+    disk: Path, tmp_path: Path, tally: Tally
+) -> None:
+    """It is told as failed, no codon runs on half a tree, and then it comes to its end."""
+    names = [f"sub/{number}" for number in range(4)]
+    hank = write_hank(
+        tmp_path / "hank",
+        codon("one", *(writes(name, "1" * 300_000) for name in names)),
+        codon("two", {"run": "rm -r sub/*"}),
+    )
+    async with ward(disk, hank, ALL_DONE) as it:
+        sub = it.execution / "agentRoot" / "sub"
+        # Another file system below the work tree: the plan asks the one of the work tree.
+        with _a_small_disk(sub):
+            async with session(it.execution) as client:
+                with pytest.raises(CommandRefused) as refused:
+                    await it.go_back(client)
+
+                assert refused.value.code == ErrorCode.INSUFFICIENT_SPACE
+                await client.until(RollbackFailed, timeout=DEADLINE)
+                with pytest.raises(CommandRefused):
+                    await client.next_codon()
+
+                await anyio.run_process(["mount", "-o", "remount,size=8m", str(sub)])
+                await client.until(RollbackCompleted, timeout=DEADLINE)
+                assert sorted(path.name for path in sub.iterdir()) == ["0", "1", "2", "3"]
+                await client.until(ServerIdle, timeout=DEADLINE)
+                assert not (it.execution / ".hankweave" / "rollback.intent").exists()
+
+            kill(it.server.process)
+            with anyio.fail_after(PATIENCE):
+                await it.server.process.wait()
+
+            kept = {path.name: path.read_bytes() for path in sub.iterdir()}
+
+        for name, content in kept.items():
+            (sub / name).write_bytes(content)
+
+    await _nothing_is_lost(it, tally, "a rollback on a full disk")
+
+
+@contextmanager
+def _a_small_disk(place: Path) -> Iterator[None]:
+    place.mkdir(exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=700k", "tmpfs", place], check=True)
     try:
-        with anyio.fail_after(PATIENCE):
-            async with session(execution) as client:
-                await act(client, told)
-    except Lost:
-        return
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", place], check=True)
 
 
-async def _goes_on_or_has_ended(execution: Path, told: Told, server: Output) -> None:
-    before = len(told.checkpoints)
-    await _told(execution, told, _save)
-    if len(told.checkpoints) > before:
-        return
+async def test_a_server_that_waits_for_room_ends_when_it_is_told_to(
+    disk: Path, tmp_path: Path, tally: Tally
+) -> None:
+    """Within eight seconds, with exit code 74 and a sentence; the next start has the rest."""
+    gate = tmp_path / "gate"
+    hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "1"), waits_for(gate)))
+    async with ward(disk, hank, '"server.ready"') as it:
+        async with session(it.execution, since_seq=0) as client:
+            await started(client, "one")
 
-    with anyio.fail_after(PATIENCE):
-        assert await server.process.wait() == ExitCode.IO_ERROR
+        it.loses_its_reserve()
+        with full(disk):
+            gate.touch()
+            async with session(it.execution) as client:
+                await client.until(ServerDegraded, timeout=DEADLINE)
 
-    assert not any("Traceback" in line for line in server.lines), server.lines
-    assert any("could not be written" in line for line in server.lines), server.lines
+            it.server.process.terminate()
+            begun = anyio.current_time()
+            with anyio.fail_after(DEADLINE):
+                assert await it.server.process.wait() == ExitCode.IO_ERROR
+
+            assert anyio.current_time() - begun < 8 + PATIENCE / 5
+            _ended_with_a_sentence(it)
+
+    await _nothing_is_lost(it, tally, "a server told to end on a full disk", at_rest=False)
 
 
-async def _started_again(execution: Path, told: Told, files: dict[str, bytes]) -> list[str]:
-    begun = (execution / ".hankweave" / "rollback.intent").exists()
-    async with running_server(None, None, execution, "--no-autostart") as server:
-        found = [] if begun else tree_violations(execution, files)
+async def test_a_server_ends_when_its_disk_turns_read_only(
+    disk: Path, tmp_path: Path, tally: Tally
+) -> None:
+    """It acknowledges nothing any more, ends with exit code 74, and says why."""
+    async with ward(disk, a_hank(tmp_path / "hank"), ALL_DONE) as it:
+        await _told(it, it.save)
+        acknowledged = it.told.acknowledgements
+        with read_only(disk):
+            for act in (it.save, it.go_back, it.save):
+                await _told(it, act)
+
+            with anyio.fail_after(PATIENCE):
+                assert await it.server.process.wait() == ExitCode.IO_ERROR
+
+        assert it.told.acknowledgements == acknowledged
+        _ended_with_a_sentence(it)
+
+    await _nothing_is_lost(it, tally, "a disk that is read only")
+
+
+# --- what has to be true then ---------------------------------------------------------------------
+
+
+def _ended_with_a_sentence(it: Ward) -> None:
+    assert not any("Traceback" in line for line in it.server.lines), it.server.lines
+    assert any("could not be" in line for line in it.server.lines), it.server.lines
+
+
+async def _told(it: Ward, act: Callable[[Client], Any]) -> None:
+    with contextlib.suppress(*Lost), anyio.fail_after(PATIENCE):
+        async with session(it.execution) as client:
+            await act(client)
+
+
+async def _nothing_is_lost(it: Ward, tally: Tally, campaign: str, *, at_rest: bool = True) -> None:
+    files = tree(it.execution / "agentRoot")
+    async with running_server(None, None, it.execution, "--no-autostart") as server:
+        found = tree_violations(it.execution, files) if at_rest else []
         async with server.client() as client:
-            await _save(client, told)
+            await it.save(client)
 
         assert await server.stop() == 0
 
-    return [*found, *violations(execution, told)]
+    found += violations(it.execution, it.told)
+    tally.add(campaign, acknowledged=it.told.acknowledgements, violations=found)
+    assert found == []

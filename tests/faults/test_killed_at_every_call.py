@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from support.scenarios import SCENARIOS
+from intruders.tier import IS_LONG
+from support.scenarios import SCENARIOS, SPREAD
 from support.struck import Grounds, Scenario
 from support.tiers import Lay, Tier
 
@@ -21,7 +22,7 @@ SEED = 20250104
 FAST_SECONDS = 2.5
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+@pytest.mark.parametrize("scenario", SCENARIOS if IS_LONG else SPREAD, ids=lambda each: each.name)
 async def test_a_kill_at_any_call_loses_nothing(
     scenario: Scenario, grounds: Lay, tier: Tier
 ) -> None:

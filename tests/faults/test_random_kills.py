@@ -7,17 +7,16 @@ The moments are random, so this finds what nobody thought of; where each call is
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
 
-from hankweave_client.client import Client
-from hankweave_protocol.ids import Sha
-from support.invariants import Told, leftovers, tree_violations, violations
+from support.invariants import leftovers, tree_violations, violations
+from support.person import Person
 from support.running_server import command, running_server, tree
 from support.scripted_hank import codon, write_hank, writes
-from support.struck import Lost, Tally, kill, process_of, session
+from support.struck import Lost, kill, process_of, session
+from support.tally import Tally
 from support.tiers import Tier
 from support.watching import idle
 
@@ -25,72 +24,6 @@ SEED = 20250104
 LONGEST_LIFE = 1.0
 """Seconds from a start's readiness to the kill."""
 LONGEST_START = 1.5
-
-Tree = dict[str, bytes]
-
-
-@dataclass
-class Person:
-    """Edits files, gives commands, and knows what the work tree must be."""
-
-    execution: Path
-    chance: random.Random
-    told: Told = field(default_factory=Told)
-    trees: dict[Sha, Tree] = field(default_factory=dict)
-    """The files at each checkpoint that was acknowledged."""
-    may_be: list[Tree] = field(default_factory=list)
-    """What the files are; several while a journey is under way."""
-
-    async def act(self, client: Client) -> None:
-        """Gives commands until the server is gone."""
-        while True:
-            await self.chance.choice((self.save, self.save, self.go_back, self.collect))(client)
-
-    async def save(self, client: Client) -> None:
-        name = f"{self.chance.randrange(5)}/{self.chance.randrange(9)}.txt"
-        path = self.execution / "agentRoot" / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(self.chance.randbytes(self.chance.randrange(9_000)))
-        self.may_be = [tree(self.execution / "agentRoot")]
-        record = await client.create_checkpoint()
-        self.told.checkpoints.append(record)
-        self.trees[record.sha] = self.may_be[0]
-
-    async def go_back(self, client: Client) -> None:
-        """Rolls back to some checkpoint, and perhaps takes it back."""
-        sha = self.chance.choice(list(self.trees))
-        before = self.may_be[0]
-        self.may_be = [before, self.trees[sha]]
-        self.told.rollbacks.append(await client.roll_back_to_checkpoint(sha))
-        self.may_be = [self.trees[sha]]
-        if self.chance.random() < 0.5:
-            self.may_be.append(before)
-            self.told.rollbacks.append(await client.undo())
-            self.may_be = [before]
-
-    async def collect(self, client: Client) -> None:
-        """Lets all but a few checkpoints go; what is in the list afterwards can be gone back to."""
-        if self.chance.random() < 0.3:
-            await client.collect_garbage(max_count=8)
-
-        page = await client.list_checkpoints()
-        known = {record.sha for record in page.checkpoints}
-        self.trees = {sha: files for sha, files in self.trees.items() if sha in known}
-
-    async def live(self, client: Client) -> None:
-        async with anyio.create_task_group() as group:
-            group.start_soon(self._hear, client)
-            try:
-                await self.act(client)
-            except Lost:
-                group.cancel_scope.cancel()
-
-    async def _hear(self, client: Client) -> None:
-        try:
-            async for event in client.events():
-                self.told.hear(event)
-        except Lost:
-            return
 
 
 async def test_random_kills_lose_nothing(tmp_path: Path, tier: Tier, tally: Tally) -> None:
@@ -110,11 +43,12 @@ async def test_random_kills_lose_nothing(tmp_path: Path, tier: Tier, tally: Tall
         if is_time():
             await _killed(person)
             found = await _started_again(person)
-            tally.rounds["random kills"] += 1
-            tally.violations += [f"random kill {number}: {what}" for what in found]
+            tally.add(
+                "random kills", violations=[f"random kill {number}: {what}" for what in found]
+            )
             assert found == []
 
-    tally.acknowledgements += person.told.acknowledgements
+    tally.add("random kills", rounds=0, acknowledged=person.told.acknowledgements)
 
 
 async def _killed(person: Person) -> None:

@@ -7,33 +7,46 @@ That every hank whose *values* are strange is loaded or told is `tests/server/ha
 from __future__ import annotations
 
 import contextlib
-import json
-from collections.abc import Callable
+import importlib.util
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from hankweave_protocol import codec
-from hankweave_protocol.commands import COMMANDS
 from hankweave_protocol.errors import Refused
-from hankweave_protocol.events import EVENTS, StateTransition
-from hankweave_protocol.hank import Hank
-from hankweave_protocol.records import RollbackIntent, RuntimeLock, TrafficRecord
-from hankweave_protocol.state import State
 from hankweave_protocol.transitions import TRANSITIONS
-from hankweave_server.hanks.load import HankInvalid, load
 from hankweave_server.hanks.prompts import PromptFault, PromptFile, read_prompt_file
 from hankweave_server.ledger.journal import Journal, JournalCorrupt
-from intruders.tier import rounds
+from intruders import guided
+from intruders.readers import (
+    EVENT,
+    FRAMES,
+    READ,
+    WHOLE,
+    hank_text,
+    outcome,
+    read_transition,
+    the_codec_holds,
+    the_journal_holds,
+    the_loader_holds,
+)
+from intruders.tier import IS_LONG, rounds
+from support.running_server import environment
+from support.tally import Tally
 
 often = settings(
     max_examples=rounds(400, 20_000),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
+
+SECONDS = 300
+"""For each reader, under the guided fuzzer."""
 
 NASTY = [
     b"\0", b"\xff", b"\xed\xa0\x80", b"\\ud800", b"\n", b"\r", b"\xe2\x80\xa8", b'"', b"\\", b"{",
@@ -65,87 +78,34 @@ def spoiled(draw: st.DrawFn, originals: list[bytes]) -> bytes:
     return bytes(data)
 
 
-T = TypeVar("T")
-E = TypeVar("E", bound=Exception)
-
-
-def outcome(error: type[E], read: Callable[..., T], *arguments: object, **options: object) -> T | E:
-    """Gives what reading gives, or the one error it may raise; any other one is a bug."""
-    try:
-        return read(*arguments, **options)
-    except error as told:
-        return told
+@pytest.fixture(autouse=True)
+def counted(tally: Tally) -> Iterator[None]:
+    before = READ.total()
+    yield
+    tally.add("fuzzed readers", rounds=READ.total() - before, of="inputs")
 
 
 # --- the codec ------------------------------------------------------------------------------------
-
-COMMAND = (
-    '{"id":"c","type":"%s","data":{"checkpointSha":"abcd","path":"a","paths":["a"],"limit":1}}'
-)
-QUERY = (
-    b'{"id":"q","type":"events.query","data":{"where":{"and":[{"field":"data.x","op":"eq",'
-    b'"value":1},{"not":{"field":"seq","op":"in","value":[1,2]}}]},"since":1,"limit":5,'
-    b'"orderBy":{"field":"seq"},"reduce":{"type":"count","groupBy":["type"]}}}'
-)
-HELLO = b'{"type":"handshake","data":{"mode":"readonly","protocolVersion":1,"sinceSeq":3}}'
-EVENT = (
-    '{"id":"e","seq":1,"timestamp":"2025-01-04T12:00:00.000Z","type":"%s",'
-    '"data":{"message":"m","codonId":"one","transition":{"type":"RunStarted","data":{}}}}'
-)
-FRAMES = [
-    HELLO,
-    QUERY,
-    *((COMMAND % name).encode() for name in COMMANDS.names),
-    *((EVENT % name).encode() for name in EVENTS.names),
-]
-
-
-def _transition(data: bytes) -> object:
-    event = codec.decode_event(data)
-    return codec.decode_transition(event.data) if isinstance(event.data, StateTransition) else None
-
-
-READERS: dict[str, Callable[[bytes], object]] = {
-    "envelope": codec.decode_envelope,
-    "handshake": codec.decode_handshake,
-    "command": codec.decode_command,
-    "event": codec.decode_event,
-    "transition": _transition,
-    **{
-        shape.__name__: lambda data, shape=shape: codec.decode_value(shape, data)  # type: ignore[misc]
-        for shape in (State, RuntimeLock, RollbackIntent, TrafficRecord, Hank)
-    },
-}
 
 
 @often
 @given(data=spoiled(FRAMES) | st.binary(max_size=300))
 def test_the_codec_reads_or_refuses(data: bytes) -> None:
     """Whatever bytes, by whichever reader: a value that can be written again, or `Refused`."""
-    for read in READERS.values():
-        value = outcome(Refused, read, data)
-        if isinstance(value, Refused):
-            assert value.message
-            assert value.path
-        else:
-            codec.encode(value)
+    the_codec_holds(data)
 
 
 @often
 @given(name=st.sampled_from(TRANSITIONS.names), body=spoiled([b'{"codonId":"one","state":{}}']))
 def test_a_transition_is_read_or_refused(name: str, body: bytes) -> None:
     """The part of the journal that becomes state is no exception."""
+    READ["transition"] += 1
     text = (EVENT % "state.transition").encode().replace(b"RunStarted", name.encode())
-    value = outcome(Refused, _transition, text.replace(b'"data":{}', b'"data":' + body))
+    value = outcome(Refused, read_transition, text.replace(b'"data":{}', b'"data":' + body))
     assert not isinstance(value, Refused) or value.path
 
 
 # --- the journal ----------------------------------------------------------------------------------
-
-WHOLE = b"".join(
-    b'{"id":"e%d","seq":%d,"type":"info","data":{"message":"\xc3\xa9 %d"}}\n' % (n, n, n)
-    for n in range(1, 6)
-)
 
 
 @often
@@ -156,27 +116,7 @@ def test_a_journal_is_opened_or_said_to_be_corrupt(
     tmp_path: Path, content: bytes, durable: int | None
 ) -> None:
     """Opened: seqs 1..n, and no byte lost; corrupt: the file is as it was."""
-    path = tmp_path / "events" / "events.jsonl"
-    path.parent.mkdir(exist_ok=True)
-    for old in path.parent.iterdir():
-        old.unlink()
-
-    path.write_bytes(content)
-    opened = outcome(JournalCorrupt, Journal.open, path, known_durable=durable)
-    if isinstance(opened, JournalCorrupt):
-        assert opened.line >= 1
-        assert path.read_bytes() == content
-        assert [each.name for each in path.parent.iterdir()] == [path.name]
-        return
-
-    journal, repair = opened
-    lines = journal.read(0)
-    journal.close()
-    assert [json.loads(line.decode("utf-8", "replace"))["seq"] for line in lines] == list(
-        range(1, len(lines) + 1)
-    )
-    kept = b"" if repair is None else repair.quarantine.read_bytes()
-    assert path.read_bytes() + kept == content
+    the_journal_holds(tmp_path / "events" / "events.jsonl", content, durable)
 
 
 @often
@@ -194,31 +134,6 @@ def test_looking_at_a_journal_changes_nothing(tmp_path: Path, content: bytes) ->
 # --- the hank -------------------------------------------------------------------------------------
 
 
-def _hank(**more: Any) -> bytes:
-    codon = {
-        "id": "one",
-        "name": "One",
-        "model": "m",
-        "continuationMode": "fresh",
-        "promptFile": "prompt.md",
-        "trackedFiles": ["**"],
-        "rigSetup": [{"type": "copy", "copy": {"from": "prompt.md", "to": "b"}}],
-        "budget": {"maxDollars": 1},
-        "env": {"A": "b"},
-    }
-    loop = {
-        "type": "loop",
-        "id": "l",
-        "name": "L",
-        "terminateOn": {"type": "iterationLimit", "limit": 2},
-        "codons": [codon | {"id": "two"}],
-        "budget": {"maxDollars": 1, "allocation": "proportional", "shares": {"two": 0.5}},
-    }
-    return json.dumps(
-        {"hank": [codon, loop], "meta": {"name": "n", "version": "1"}} | more
-    ).encode()
-
-
 @pytest.fixture(scope="module")
 def hank_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("hank")
@@ -227,18 +142,15 @@ def hank_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @often
-@given(content=spoiled([_hank(), _hank(overrides={"budget": {"maxDollars": 1}})]))
-@example(content=_hank().replace(b'"maxDollars": 1}, "env"', b'"maxDollars": %d}, "env"' % 10**400))
-@example(content=_hank().replace(b"0.5", b"1" + b"0" * 400))
+@given(content=spoiled([hank_text(), hank_text(overrides={"budget": {"maxDollars": 1}})]))
+@example(
+    content=hank_text().replace(b'"maxDollars": 1}, "env"', b'"maxDollars": %d}, "env"' % 10**400)
+)
+@example(content=hank_text().replace(b"0.5", b"1" + b"0" * 400))
 @example(content=b"[" * 100_000)
 def test_a_hank_is_loaded_or_its_problems_are_told(hank_folder: Path, content: bytes) -> None:
     """Any bytes for a hank.json: a hank, or HankInvalid with a place and a sentence for each."""
-    file = hank_folder / "hank.json"
-    file.write_bytes(content)
-    found = outcome(HankInvalid, load, file)
-    if isinstance(found, HankInvalid):
-        assert found.problems
-        assert all(problem.message and problem.path for problem in found.problems)
+    the_loader_holds(hank_folder / "hank.json", content)
 
 
 PROMPT = (
@@ -257,7 +169,30 @@ LAUGHS = b"a: &a [x, x]\n" + b"".join(
 @example(content=b"---\nname: &a [*a]\n---\n")
 def test_a_prompt_is_read_or_its_fault_is_told(tmp_path: Path, content: bytes) -> None:
     """Any bytes for a prompt with frontmatter: a prompt, or PromptFault, and at once."""
+    READ["prompt"] += 1
     file = tmp_path / "prompt.md"
     file.write_bytes(content)
     found = outcome(PromptFault, read_prompt_file, file)
     assert isinstance(found, PromptFile) or str(found)
+
+
+# --- guided by what is reached --------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not IS_LONG, reason="the guided fuzzer runs in the long tier")
+@pytest.mark.skipif(
+    importlib.util.find_spec("atheris") is None, reason="atheris is not installed: the extra `fuzz`"
+)
+@pytest.mark.parametrize("reader", guided.READERS)
+def test_a_reader_holds_under_a_guided_fuzzer(reader: str, tmp_path: Path) -> None:
+    """atheris, which mutates what has reached new lines of ours, finds no input that breaks it."""
+    words = (sys.executable, guided.__file__, reader, str(tmp_path), str(SECONDS))
+    path = ":".join(entry for entry in sys.path if entry)
+    done = subprocess.run(
+        words, env=environment(PYTHONPATH=path), capture_output=True, cwd=tmp_path
+    )
+    said = done.stderr.decode(errors="replace")
+    assert done.returncode == 0, said[-4_000:]
+    runs = re.search(r"Done (\d+) (?:runs )?in", said)
+    assert runs is not None, said[-4_000:]
+    READ[reader] += int(runs[1])

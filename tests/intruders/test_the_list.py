@@ -137,6 +137,7 @@ LIST: dict[str, list[tuple[str, str]]] = {
         ("intruders/test_fuzz.py", "test_a_journal_is_opened_or_said_to_be_corrupt"),
         ("intruders/test_fuzz.py", "test_a_hank_is_loaded_or_its_problems_are_told"),
         ("intruders/test_fuzz.py", "test_a_prompt_is_read_or_its_fault_is_told"),
+        ("intruders/test_fuzz.py", "test_a_reader_holds_under_a_guided_fuzzer"),
         (LOAD, "test_any_value_in_any_place_is_loaded_or_told"),
     ],
 }

@@ -15,12 +15,15 @@ from hypothesis import given
 from jsonschema import Draft202012Validator
 
 from hankweave_protocol import codec
+from hankweave_protocol import hank as hank_shapes
 from hankweave_protocol.errors import Refused
 from hankweave_protocol.hank import Codon, Hank, IterationLimit, Loop, RigCommand, RigCopy
-from hankweave_protocol.schema import hank_schema
+from hankweave_protocol.schema import commands_schema, events_schema, hank_schema
+from hankweave_protocol.sentinels import SentinelConfig
 from support.protocol_values import often_enough, values_of
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "earthquakes" / "hank.json"
+TOP = Path(__file__).resolve().parents[2]
+EXAMPLE = TOP / "examples" / "earthquakes" / "hank.json"
 SCHEMA = hank_schema()
 VALIDATOR = Draft202012Validator(SCHEMA)
 
@@ -85,7 +88,16 @@ FULL: dict[str, Any] = {
                         "reportToWebsocket": {"outputs": True},
                     },
                 },
-                {"sentinelConfig": {"id": "inline", "nested": {"any": [1, None]}}},
+                {
+                    "sentinelConfig": {
+                        "id": "inline",
+                        "name": "Inline",
+                        "model": "anthropic/haiku",
+                        "trigger": {"type": "event", "on": ["tool.result"]},
+                        "execution": {"strategy": "count", "threshold": 3},
+                        "userPromptText": "Say what happened.",
+                    }
+                },
             ],
             "archiveOnSuccess": ["src"],
             "onFailure": "retry",
@@ -157,7 +169,7 @@ Path_ = tuple[str | int, ...]
 
 def objects(value: Any, path: Path_ = ()) -> Iterator[Path_]:
     """Finds every object in a value; those that an author fills freely are left out."""
-    free = {"env", "shares", "outputPaths", "reportToWebsocket", "sentinelConfig"}
+    free = {"env", "shares", "sentinelConfig"}
     match value:
         case dict():
             yield path
@@ -362,7 +374,63 @@ def test_a_step_that_does_not_say_what_it_is_is_a_codon() -> None:
 @given(values_of(Hank))
 def test_the_schema_accepts_any_hank_that_can_be_written(hank: Hank) -> None:
     """Schema and shapes cannot drift apart."""
-    VALIDATOR.validate(json.loads(codec.encode(hank)))
+    raw = json.loads(codec.encode(hank))
+    for entry in sentinel_entries(raw):
+        entry["sentinelConfig"] = "sentinels/any.json"  # Its own shape is the next test's.
+
+    VALIDATOR.validate(raw)
+
+
+@often_enough
+@given(values_of(SentinelConfig))
+def test_the_schema_accepts_any_sentinel_that_can_be_written(config: SentinelConfig) -> None:
+    """Editors complete a sentinel inside a hank, by the shapes that sentinels are read by."""
+    entry = {"sentinelConfig": json.loads(codec.encode(config))}
+    VALIDATOR.validate(changed(("hank", 0), sentinels=[entry]))
+
+
+def test_the_schema_knows_what_a_sentinel_may_say() -> None:
+    """A misspelt key of a sentinel is underlined like one of a codon."""
+    wrong = changed(("hank", 0, "sentinels", 1, "sentinelConfig"), modle="x")
+    assert not is_valid(wrong)
+
+
+def test_every_field_is_described_but_those_that_name_their_own_shape() -> None:
+    """An editor says of each field what it means, or shows the description of what it holds."""
+    for name, shape in SCHEMA["$defs"].items():
+        assert not shape.get("properties") or shape["additionalProperties"] is False, name
+
+    codon = SCHEMA["$defs"]["Codon"]["properties"]
+    assert "as in a .gitignore" in codon["trackedFiles"]["description"]
+    assert SCHEMA["$defs"]["Requirements"]["properties"]["tools"]["description"].endswith("names.")
+
+
+def test_the_schema_in_the_repository_is_that_of_the_shapes() -> None:
+    """protocol/hank.schema.json, which editors load, is what `scripts/export-schema` writes."""
+    committed = json.loads((TOP / "protocol" / "hank.schema.json").read_text())
+    assert committed == json.loads(codec.encode(SCHEMA))
+
+
+@pytest.mark.parametrize("schema", [events_schema(), commands_schema()], ids=["events", "commands"])
+def test_the_schemas_of_the_wire_are_schemas(schema: dict[str, Any]) -> None:
+    """Draft 2020-12 accepts what clients in other languages are made from."""
+    Draft202012Validator.check_schema(schema)
+
+
+def test_the_schemas_of_the_wire_accept_what_is_sent() -> None:
+    """An event and a command as they go over the wire fit; a misspelt type does not."""
+    event = {"id": "e", "timestamp": "t", "type": "info", "data": {"message": "m"}}
+    command = {"id": "c", "type": "codon.start", "data": {"codonId": "observe"}}
+    for schema, message in ((events_schema(), event), (commands_schema(), command)):
+        validator = Draft202012Validator(schema)
+        validator.validate(message)
+        assert not validator.is_valid(message | {"type": "none.such"})
+
+
+def sentinel_entries(raw: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for step in raw["hank"]:
+        for codon in step.get("codons", [step]):
+            yield from codon.get("sentinels", ())
 
 
 def test_the_schema_is_printed_by_its_module() -> None:
@@ -372,3 +440,13 @@ def test_the_schema_is_printed_by_its_module() -> None:
     )
     assert json.loads(printed.stdout) == json.loads(codec.encode(SCHEMA))
     assert printed.stderr == b""
+
+
+def test_every_field_of_a_hank_is_in_the_reference() -> None:
+    """protocol/README.md, "hank.json", has a row for each field that the schema knows."""
+    page = (TOP / "protocol" / "README.md").read_text()
+    section = page.partition("\n## hank.json\n")[2].partition("\n## ")[0]
+    own = {name for name in SCHEMA["$defs"] if hasattr(hank_shapes, name)}
+    for name in own:
+        for field in SCHEMA["$defs"][name].get("properties", {}):
+            assert field == "type" or f"| `{field}` |" in section, f"{name}.{field}"

@@ -85,8 +85,9 @@ def test_the_steps_of_recovery_are_those_of_its_module() -> None:
 def test_a_start_does_what_the_map_says_in_its_order() -> None:
     """Lock, sweep, open, say, validate, recover, begin, serve."""
     source = (SERVER / "daemon.py").read_text()
-    opening = ["acquire(", "_sweep(", "_open_engine(", "_open_ledger(", "_live_with("]
-    assert _in_order(_body_of(source, "live"), opening)
+    opening = ["run_sync(acquire", "_sweep(", "_open_engine(", "_open_ledger(", "_live_with("]
+    assert _in_order(_body_of(source, "live"), ["_watch_signals", "_live_in("])
+    assert _in_order(_body_of(source, "_live_in"), opening)
     assert _in_order(_body_of(source, "_live_with"), ["_recover(", "_serve("])
     recovery = ["_say_hello(", "_validate(", "recovery.recover(", "begin_if_new("]
     assert _in_order(_body_of(source, "_recover"), recovery)

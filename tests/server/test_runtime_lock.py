@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
@@ -49,6 +50,9 @@ class MovedClock:
         return self.wall
 
     def monotonic(self) -> float:
+        return self.seconds
+
+    def boottime(self) -> float:
         return self.seconds
 
     def wait(self, seconds: float) -> None:
@@ -583,6 +587,132 @@ async def test_a_failed_beat_is_not_a_loss(layout: Layout) -> None:
         assert written(layout)["pid"] == os.getpid()
 
     lock.release()
+
+
+# --- what the file system refuses -----------------------------------------------------------------
+
+
+def _refusing(number: int) -> Callable[..., None]:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return refuse
+
+
+@pytest.mark.parametrize(("number", "is_told"), [(errno.ENOSPC, False), (errno.EIO, True)])
+def test_a_full_disk_keeps_only_the_news_out_of_the_lock(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch, number: int, is_told: bool
+) -> None:
+    """An update that finds no room is written by a later beat; any other fault is raised."""
+    lock = acquire(layout, SystemClock())
+    with monkeypatch.context() as broken:
+        broken.setattr(files, "replace", _refusing(number))
+        with pytest.raises(OSError, match="Input") if is_told else contextlib.nullcontext():
+            lock.update(port=7)
+
+    lock.update(run_id=RUN)
+    assert (written(layout)["port"], written(layout)["runId"]) == (7, RUN)
+    lock.release()
+
+
+def test_an_abandoned_lock_is_gone_and_the_guard_still_held(layout: Layout) -> None:
+    """A process that ends this moment takes runtime.lock away; nobody owns before its death."""
+    lock = acquire(layout, SystemClock())
+    assert not lock.is_released
+    lock.abandon()
+    assert not layout.runtime_lock.exists()
+    with pytest.raises(LockHeld):
+        acquire(layout, SystemClock())
+
+    lock.release()
+    assert lock.is_released
+    lock.release()
+
+
+def test_who_hangs_in_a_write_does_not_hold_up_an_abandonment(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gate that a stuck beat holds is waited for only so long."""
+    lock = acquire(layout, SystemClock())
+    monkeypatch.setattr("hankweave_server.runtime_lock.held._ABANDON_PATIENCE", 0.01)
+    with lock._gate:
+        lock.abandon()
+
+    assert not layout.runtime_lock.exists()
+    lock.release()
+
+
+async def test_a_released_lock_beats_no_more(layout: Layout) -> None:
+    """A heartbeat that outlives the release ends, and tells no loss."""
+    lock = acquire(layout, SystemClock())
+    lock.release()
+    with anyio.fail_after(10):
+        await lock.heartbeat(BEAT, on_lost=_raise)
+
+    assert not layout.runtime_lock.exists()
+
+
+async def test_a_loss_does_not_wait_for_the_next_beat(layout: Layout) -> None:
+    """However long a heartbeat is, a guard that is gone is noticed within about a second."""
+    lock = acquire(layout, SystemClock())
+    layout.lock_guard.unlink()
+    losses: list[LockLost] = []
+    with anyio.fail_after(20):
+        await lock.heartbeat(timedelta(hours=1), on_lost=losses.append)
+
+    assert len(losses) == 1
+    lock.release()
+
+
+async def test_a_look_writes_nothing(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two beats the lock is only looked at: runtime.lock stays as it was."""
+    monkeypatch.setattr("hankweave_server.runtime_lock.held._LOOK_INTERVAL", BEAT)
+    lock = acquire(layout, SystemClock())
+    before, looks = snapshot(layout.state_directory), threading.Semaphore(0)
+    find_loss = lock._find_loss
+    monkeypatch.setattr(lock, "_find_loss", lambda: (looks.release(), find_loss())[1])
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: lock.heartbeat(timedelta(hours=1), on_lost=_raise))
+        for _ in range(3):
+            assert await anyio.to_thread.run_sync(lambda: looks.acquire(timeout=10))
+
+        tasks.cancel_scope.cancel()
+
+    assert snapshot(layout.state_directory) == before
+    lock.release()
+
+
+def test_a_guard_that_is_no_file_grants_nothing(layout: Layout) -> None:
+    """A FIFO in place of the guard is refused at once, and waited for by nobody."""
+    layout.state_directory.mkdir(parents=True)
+    os.mkfifo(layout.lock_guard)
+    with pytest.raises(OSError, match="not a regular file"):
+        acquire(layout, SystemClock())
+
+
+@pytest.mark.parametrize("call", ["open", "stat"])
+def test_a_fault_of_the_disk_is_no_absence(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """EIO where lock or guard are looked at is raised, and taken for no missing file."""
+    lock = acquire(layout, SystemClock())
+    with monkeypatch.context() as broken:
+        broken.setattr(os, call, _refusing(errno.EIO))
+        with pytest.raises(OSError, match="Input/output"):
+            lock.verify()
+
+    lock.verify()
+    lock.release()
+
+
+def test_a_foreign_lock_whose_start_nobody_can_read_is_respected(layout: Layout) -> None:
+    """While its process lives: what the start time does not tell is held for true."""
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as other:
+        write_foreign(layout, pid=other.pid, startTime="yesterday")
+        with pytest.raises(LockHeld):
+            acquire(layout, SystemClock(), wait=_never_wait)
+
+        other.kill()
 
 
 # --- any story ----------------------------------------------------------------------------------

@@ -62,6 +62,11 @@ class Execution:
         return self.root / "agentRoot"
 
     def run(self, program: str, **environment: str) -> Step:
+        """Runs one program; the report has a rig, which is archived when it is done."""
+        kit = self.agent_root / "kit"
+        if program == "report":
+            shutil.copytree(EXAMPLE / "kit", kit)
+
         completed = subprocess.run(
             [sys.executable, "-B", f"tools/{program}.py"],
             cwd=self.agent_root,
@@ -72,6 +77,7 @@ class Execution:
             timeout=60,
             check=False,
         )
+        shutil.rmtree(kit, ignore_errors=True)
         lines = [json.loads(line) for line in completed.stdout.splitlines()]
         return Step(program, completed.returncode, lines, self.files())
 

@@ -83,6 +83,9 @@ class SteppingClock:
     def monotonic(self) -> float:
         return self.now().timestamp()
 
+    def boottime(self) -> float:
+        return self.monotonic()
+
 
 def sha(number: int) -> Sha:
     return Sha(f"{number:040x}")

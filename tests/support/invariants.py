@@ -23,10 +23,13 @@ from hankweave_protocol.events import (
     CheckpointRollback,
     Event,
     RollbackCompleted,
+    ServerDegraded,
     ServerIdle,
+    ServerRecovered,
     StateTransition,
 )
 from hankweave_protocol.records import CheckpointRecord, RollbackReport
+from hankweave_protocol.replies import BranchMade
 from hankweave_protocol.state import EMPTY_STATE
 from hankweave_protocol.transitions import CheckpointCreated
 from hankweave_server.domain.lifecycle import Impossible
@@ -45,6 +48,7 @@ class Told:
 
     checkpoints: list[CheckpointRecord] = field(default_factory=list)
     rollbacks: list[RollbackReport] = field(default_factory=list)
+    branches: list[BranchMade] = field(default_factory=list)
     events: dict[int, str] = field(default_factory=dict)
     """The id of each event that arrived, by its seq."""
     is_done: bool = False
@@ -53,13 +57,19 @@ class Told:
     """A codon has run, and nothing came after it."""
 
     def hear(self, event: Event) -> None:
-        self.events[event.seq] = event.id
+        if event.seq:  # A notice has none: what the disk had no room for comes later.
+            self.events[event.seq] = event.id
+
+        if isinstance(event.data, ServerDegraded | ServerRecovered):
+            return
+
         idle = event.data if isinstance(event.data, ServerIdle) else None
         self.is_at_rest = idle is not None and idle.reason != "startup"
 
     @property
     def acknowledgements(self) -> int:
-        return len(self.checkpoints) + len(self.rollbacks) + len(self.events)
+        answers = len(self.checkpoints) + len(self.rollbacks) + len(self.branches)
+        return answers + len(self.events)
 
 
 def violations(execution: Path, told: Told) -> list[str]:

@@ -14,6 +14,7 @@ of each group is written to the report file at the end. System call numbers are 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import json
@@ -216,6 +217,11 @@ class Tracer:
             with open(f"/proc/{thread}/mem", "rb", buffering=0) as memory:
                 memory.seek(where)
                 path = memory.read(4096).split(b"\0")[0]
+            # What is held open is named by its descriptor.
+            _, pinned, rest = path.partition(b"/proc/self/fd/")
+            if pinned:
+                descriptor, _, name = rest.partition(b"/")
+                path = os.readlink(b"/proc/%d/fd/%b" % (thread, descriptor)) + b"/" + name
         except OSError:
             return False
 
@@ -262,12 +268,18 @@ def _started(command: list[str]) -> tuple[int, int]:
     return pid, writer
 
 
+def _pass_on(pid: int) -> None:
+    # Whoever asks it to end may not have seen yet that we killed it.
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+
+
 def main() -> int:
     strike = Strike(**json.loads(sys.argv[1]))
     command = sys.argv[3:] if sys.argv[2] == "--" else []
     pid, go = _started(command) if command else (int(sys.argv[2]), -1)
     tracer = Tracer(strike, pid)
-    signal.signal(signal.SIGTERM, lambda *_: os.kill(pid, signal.SIGTERM))
+    signal.signal(signal.SIGTERM, lambda *_: _pass_on(pid))
     tracer.seize()
     if command:
         os.write(go, b"g")
@@ -277,6 +289,8 @@ def main() -> int:
         sys.stdout.flush()
 
     status = tracer.follow()
+    # Python would die of it while it ends, and the server's end would look like another one.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     Path(strike.report).write_text(json.dumps(tracer.counted))
     return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 

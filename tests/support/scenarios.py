@@ -7,15 +7,18 @@ from pathlib import Path
 import anyio
 
 from hankweave_client.client import Client
+from hankweave_protocol.events import ExecutionBranched
 from hankweave_protocol.ids import CodonId
 from hankweave_server.layout import Layout
-from support.invariants import Told
-from support.running_server import running_server
+from support.invariants import Told, tree_violations, violations
+from support.running_server import journal, running_server
 from support.scripted_hank import codon, waits_for, write_hank, writes
-from support.struck import Grounds, Scenario, Tally
+from support.struck import BESIDE, Grounds, Scenario
+from support.tally import Tally
 from support.watching import idle, started
 
 ONE = codon("one", writes("a.txt", "one"), writes("d/b.txt", "one"), writes("gone/c.txt", "one"))
+AFTER_ONE = {"a.txt": b"one", "d/b.txt": b"one", "gone/c.txt": b"one"}
 TWO = codon(
     "two",
     {
@@ -70,6 +73,17 @@ async def travelled(folder: Path) -> None:
         (folder / "execution" / "agentRoot" / "a.txt").write_text("a person's, later")
         await client.create_checkpoint("on a dead end")
         await client.roll_back_to_codon(CodonId("one"), "end")
+        assert await server.stop() == 0
+
+
+async def undone(folder: Path) -> None:
+    """A rollback that was taken back, and can be done again."""
+    await travelled(folder)
+    async with (
+        running_server(None, None, folder / "execution", "--no-autostart") as server,
+        server.client() as client,
+    ):
+        await client.undo()
         assert await server.stop() == 0
 
 
@@ -145,14 +159,53 @@ async def collect(client: Client, told: Told) -> None:
     await client.collect_garbage(max_count=0)
 
 
+async def redo(client: Client, told: Told) -> None:
+    told.rollbacks.append(await client.redo())
+
+
+async def branch(client: Client, told: Told) -> None:
+    place = Path(client.ready.execution_path).with_name(BESIDE) / "branch"
+    page = await client.list_checkpoints(kinds=("completed",))
+    sha = next(each.sha for each in page.checkpoints if each.coordinate.codon_id == "one")
+    told.branches.append(await client.branch(sha, path=str(place)))
+
+
+async def is_whole_or_nothing(execution: Path, told: Told) -> list[str]:
+    """A branch is there if it was told of, can be started then, and has no other name."""
+    found = sorted(path.name for path in (execution.with_name(BESIDE)).iterdir())
+    made = [event for event in journal(execution) if isinstance(event.data, ExecutionBranched)]
+    if found != ["branch"] * len(made):
+        return [f"{len(made)} branches are on record, and there is {found}."]
+
+    if not made:
+        return ["A branch was acknowledged, and is lost."] if told.branches else []
+
+    place = execution.with_name(BESIDE) / "branch"
+    async with running_server(None, None, place, "--no-autostart") as server:
+        differing = tree_violations(place, AFTER_ONE)
+        assert await server.stop() == 0
+
+    return [f"In the branch: {what}" for what in [*differing, *violations(place, Told())]]
+
+
 SCENARIOS = (
-    Scenario("a start", nothing_yet),
+    Scenario("a first start", nothing_yet),
+    Scenario("a start", done),
     Scenario("a codon", begun, run_a_codon),
     Scenario("a checkpoint", done, checkpoint),
     Scenario("a rollback", done, back),
     Scenario("a rollback of paths", done, paths_back),
     Scenario("an undo", travelled, undo),
+    Scenario("a redo", undone, redo),
+    Scenario("a branch", done, branch, is_whole_or_nothing),
     Scenario("a gc", travelled, collect),
     Scenario("the recovery of a rollback", cut_short),
     Scenario("the recovery of a codon", crashed),
 )
+
+SPREAD = tuple(
+    scenario
+    for scenario in SCENARIOS
+    if scenario.name not in ("a start", "a rollback of paths", "a redo")
+)
+"""For the fast tier: of those that are much alike, one."""

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -21,11 +20,17 @@ import anyio.abc
 from hankweave_client.client import Client, connect
 from hankweave_client.discovery import discover
 from hankweave_client.errors import CommandRefused
-from hankweave_protocol.events import CheckpointRollback, Event, RollbackCompleted
+from hankweave_protocol.events import (
+    CheckpointRollback,
+    Event,
+    RollbackCompleted,
+    ServerDegraded,
+)
 from hankweave_server.layout import Layout
 from support.invariants import Told, leftovers, tree_violations, violations
-from support.nth_call import Strike
+from support.nth_call import Deed, Strike
 from support.running_server import command, environment, journal, running_server, tree
+from support.tally import Tally
 
 DEADLINE = 30.0
 
@@ -40,9 +45,18 @@ Killed also by a SIGTERM that comes while it ends of itself, and listens for non
 
 ONE_MORE = "One more."
 
+DEEDS: dict[Deed, str] = {"kill": "killed in", "fail": "a call fails in", "cut": "short writes in"}
+"""How the campaigns are called in the table."""
+
+BESIDE = "beside"
+"""The folder next to an execution in which branches of it lie."""
+
 Tree = dict[str, bytes]
 
 Act = Callable[[Client, Told], Awaitable[None]]
+Aftermath = Callable[[Path, Told], Awaitable[list[str]]]
+"""What is wrong besides, with an execution that has been started again."""
+
 Lost = (ConnectionError, OSError, TimeoutError, CommandRefused)
 """What a client gets from a server that dies or refuses under it."""
 
@@ -56,15 +70,7 @@ class Scenario:
     """Writes the hank, and makes the execution as it is before; no server runs at its end."""
     act: Act | None = None
     """None: what is struck is the whole life of a server, from its start to its stop."""
-
-
-@dataclass
-class Tally:
-    """What a campaign came to."""
-
-    rounds: Counter[str] = field(default_factory=Counter)
-    acknowledgements: int = 0
-    violations: list[str] = field(default_factory=list)
+    aftermath: Aftermath | None = None
 
 
 @dataclass
@@ -167,7 +173,7 @@ class Grounds:
     def strike(self, group: str, at: int, **how: object) -> Strike:
         return Strike(
             group=group,
-            below=str(self.execution),
+            below=str(self.folder),
             report=str(self.folder / "report.json"),
             at=at,
             switch=str(self._armed),
@@ -183,14 +189,18 @@ class Grounds:
         arrives = arrives or self.scenario.act is None or bool(told.rollbacks)
         arrives = arrives or self._has_travelled()
         found = [*self._found, *await self._start_again(told, *self._expected(arrives))]
-        self.tally.rounds[self.scenario.name] += 1
-        self.tally.acknowledgements += told.acknowledgements
         where = f"{self.scenario.name}, {strike}"
-        self.tally.violations += [f"{where}: {what}" for what in found]
+        self.tally.add(
+            f"{DEEDS[strike.deed]} {self.scenario.name}",
+            of="points",
+            acknowledged=told.acknowledgements,
+            violations=[f"{where}: {what}" for what in found],
+        )
         if found:
             kept = Path(tempfile.gettempdir()) / "hankweave-faults" / where.replace(" ", "-")
             shutil.rmtree(kept, ignore_errors=True)
             shutil.copytree(self.folder, kept, symlinks=True)
+            (kept / "found.txt").write_text("\n".join(found))
 
         return strike.was_met
 
@@ -217,6 +227,8 @@ class Grounds:
 
     def _lay_out(self) -> None:
         shutil.rmtree(self.execution, ignore_errors=True)
+        shutil.rmtree(self.folder / BESIDE, ignore_errors=True)
+        (self.folder / BESIDE).mkdir()
         if self._template.exists():
             shutil.copytree(self._template, self.execution, symlinks=True)
 
@@ -261,7 +273,7 @@ class Grounds:
                 async with anyio.create_task_group() as group:
                     group.start_soon(server.to_its_end)
                     await self._listening(told, act)
-                    self._armed.unlink()
+                    self._armed.unlink(missing_ok=True)
                     if strike.deed != "kill":
                         await self._goes_on_or_ends(server, told)
 
@@ -277,12 +289,14 @@ class Grounds:
 
     async def _goes_on_or_ends(self, server: Output, told: Told) -> None:
         """After a fault that has passed the server works, or it has ended; nothing between."""
-        await self._listening(told, _one_more)
-        if told.checkpoints and told.checkpoints[-1].label == ONE_MORE:
-            return
-
         with anyio.move_on_after(PATIENCE):
-            await server.process.wait()
+            while server.process.returncode is None:
+                await self._listening(told, _one_more)
+                if told.checkpoints and told.checkpoints[-1].label == ONE_MORE:
+                    return
+
+                with anyio.move_on_after(0.2):  # A disk that was full is not looked at each moment.
+                    await server.process.wait()
 
         if server.process.returncode is None:
             self._found.append("It lives on after the fault, and takes no checkpoint.")
@@ -303,9 +317,19 @@ class Grounds:
                 session(self.execution, since_seq=0) as client,
                 anyio.create_task_group() as group,
             ):
-                group.start_soon(_hear, client, told)
+                group.start_soon(self._hear, client, told)
                 await _acted(client, told, act)
                 group.cancel_scope.cancel()
+        except Lost:
+            return
+
+    async def _hear(self, client: Client, told: Told) -> None:
+        """Notes what is told; somebody frees some space as soon as the server says it has none."""
+        try:
+            async for event in client.events():
+                told.hear(event)
+                if isinstance(event.data, ServerDegraded):
+                    self._armed.unlink(missing_ok=True)
         except Lost:
             return
 
@@ -325,8 +349,13 @@ class Grounds:
         except (AssertionError, *Lost) as problem:
             return [f"It does not start again: {problem}"]
 
-        stopped = [] if code == 0 else [f"It stopped with exit code {code}."]
-        return [*found, *stopped, *violations(self.execution, told)]
+        if code != 0:
+            found.append(f"It stopped with exit code {code}.")
+
+        if self.scenario.aftermath is not None:
+            found += await self.scenario.aftermath(self.execution, told)
+
+        return [*found, *violations(self.execution, told)]
 
     async def _left_over(self) -> list[str]:
         """What a start has left; a server that has just begun may be saving its state."""
@@ -354,14 +383,6 @@ async def _acted(client: Client, told: Told, act: Act) -> None:
             await act(client, told)
 
         told.is_done = True
-    except Lost:
-        return
-
-
-async def _hear(client: Client, told: Told) -> None:
-    try:
-        async for event in client.events():
-            told.hear(event)
     except Lost:
         return
 

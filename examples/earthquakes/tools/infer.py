@@ -102,6 +102,7 @@ def _describe_positions(arrays: list[list[Any]]) -> Schema:
 
 def main() -> None:
     with Transcript("infer") as transcript:
+        transcript.be_overloaded_once()
         transcript.say(f"I will draw the schema from the first {SAMPLE_ROWS} rows.")
         reading = {"file_path": str(data_file()), "limit": SAMPLE_ROWS}
         sample = transcript.use("Read", reading, lambda: read_rows()[:SAMPLE_ROWS], count)

@@ -16,11 +16,13 @@ from generate import generated_code, read_schema
 from infer import Schema
 from transcript import Transcript
 
+HEADING = "kit/heading.md"  # The codon's rig puts it there, and it is archived when we are done.
 STRONGEST = 5
 
 
 def summary_of(reviews: list[dict[str, Any]], events: list[Any], schema: Schema) -> str:
-    lines = [f"# What {FILE_NAME} holds", "", "## Reviews", ""]
+    heading = Path(HEADING).read_text(encoding="utf-8").format(file=FILE_NAME)
+    lines = [heading, "## Reviews", ""]
     for review in reviews:
         lines.append(
             f"- Iteration {review['iteration']}: {review['failures']:,} of {review['rows']:,} "

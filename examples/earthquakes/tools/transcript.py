@@ -18,6 +18,9 @@ Tokens are estimated at four characters each, and the cost is what that many tok
 $3 (in), $0.30 (read again) and $15 (out) a million. No model is called and nothing is spent; the
 numbers are there so that costs and budgets can be watched without an API key.
 
+With `HANKWEAVE_EXAMPLE_OVERLOAD=1` the first attempt of a codon that is tried again fails as if the
+model had been busy, to show what `"onFailure": "retry"` does.
+
 `HANKWEAVE_EXAMPLE_PACE` is about how many seconds a codon takes (0.3 unless told): a person who
 watches wants it slower, a test wants 0. Hankweave hands a `HANKWEAVE_X` of the server to its agents
 as `X`, so both names are read.
@@ -48,6 +51,10 @@ USAGE = (
     "cache_read_input_tokens",
 )
 PAUSES_PER_CODON = 6  # about as many messages as one of our tools sends
+
+
+class Overloaded(Exception):
+    """What a busy model answers with."""
 
 
 class Transcript:
@@ -84,6 +91,15 @@ class Transcript:
             mcp_servers=[],
         )
         return self
+
+    def be_overloaded_once(self) -> None:
+        """Fails the first attempt, where that is asked for; no checkpoint tracks the mark."""
+        mark = self.agent_root / ".overloaded-once"
+        if mark.exists():
+            mark.unlink()
+        elif _told("EXAMPLE_OVERLOAD"):
+            mark.touch()
+            raise Overloaded("the model is busy, so this is tried again (a demonstration)")
 
     def say(self, text: str) -> None:
         """Says something; the last thing said is also the result."""
@@ -184,10 +200,11 @@ def _named(what: str) -> uuid.UUID:
 
 
 def _seconds_per_codon() -> float:
-    environment = os.environ
-    return float(
-        environment.get("HANKWEAVE_EXAMPLE_PACE") or environment.get("EXAMPLE_PACE") or "0.3"
-    )
+    return float(_told("EXAMPLE_PACE") or "0.3")
+
+
+def _told(name: str) -> str:
+    return os.environ.get(f"HANKWEAVE_{name}") or os.environ.get(name) or ""
 
 
 def _tokens(text: str) -> int:

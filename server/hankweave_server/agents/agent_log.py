@@ -9,7 +9,12 @@ from typing import Literal, Self
 
 import msgspec
 
-from hankweave_server.files import PRIVATE_FILE, make_private_directory, write_all
+from hankweave_server.files import (
+    PRIVATE_FILE,
+    append_whole,
+    is_full,
+    make_private_directory,
+)
 
 
 def wrapped(stream: Literal["stdout", "stderr"], text: str, timestamp: str) -> bytes:
@@ -22,7 +27,8 @@ class AgentLog:
     """Appends lines until the log has its largest size; then one line says so, and no more follow.
 
     Nothing is synced: after a power cut the log may lack its end, and a torn last line is ended
-    before anything is appended to it. Every OSError of the disk is raised.
+    before anything is appended to it. What a full disk does not take is left out, and a line says
+    so when it has room again. Every other OSError of the disk is raised.
     """
 
     def __init__(self, path: Path, *, limit: int) -> None:
@@ -32,6 +38,8 @@ class AgentLog:
         self._size = os.fstat(self._descriptor).st_size
         self._limit = limit
         self._is_full = False
+        self._lost = 0
+        """Lines that the disk had no room for."""
         if self._size and os.pread(self._descriptor, 1, self._size - 1) != b"\n":
             self._write(b"\n")
 
@@ -57,8 +65,23 @@ class AgentLog:
             message = f"The log has reached its limit of {self._limit} bytes; the rest is left out."
             data = msgspec.json.encode({"type": "truncated", "message": message}) + b"\n"
 
-        self._write(data)
+        try:
+            self._write(self._gap() + data)
+        except OSError as error:
+            if not is_full(error):
+                raise
+
+            self._lost += len(lines)
+        else:
+            self._lost = 0
+
+    def _gap(self) -> bytes:
+        if not self._lost:
+            return b""
+
+        message = f"The disk was full: {self._lost} lines are missing here."
+        return msgspec.json.encode({"type": "gap", "message": message}) + b"\n"
 
     def _write(self, data: bytes) -> None:
-        write_all(self._descriptor, data)
+        append_whole(self._descriptor, data)
         self._size += len(data)

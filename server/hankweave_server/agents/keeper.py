@@ -10,7 +10,7 @@ facilities of the kernel close this:
 - The keeper holds the read end of a pipe whose only write end is in the daemon. Orders come through
   it, and its end, which even a daemon killed with SIGKILL brings about, means: end it all.
 - The agent itself dies with the keeper (PR_SET_PDEATHSIG). What it leaves behind then is found by
-  its mark (`leftovers.py`).
+  its control group, where there is one (`control_group.py`), and by its mark (`leftovers.py`).
 
 Signals are sent from here and not from the daemon, for only the parent knows a pid to be valid: it
 stays so until the parent has waited for it. They go to process groups, because that is atomic: a
@@ -47,13 +47,15 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main(arguments: list[str]) -> int:
-    report, orders, *command = arguments
-    Keeper(int(report), int(orders)).keep(command)
+    report, orders, group, *command = arguments
+    Keeper(int(report), int(orders), group).keep(command)
     return 0
 
 
 class Keeper:
-    def __init__(self, report: int, orders: int) -> None:
+    def __init__(self, report: int, orders: int, group: str = "") -> None:
+        """`group` is the folder of the agent's control group, empty if there is none."""
+        self._group = group
         self._report = report
         self._orders = orders
         self._agent: int | None = None
@@ -65,7 +67,7 @@ class Keeper:
         self._alarm = _alarm_at(signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def keep(self, command: list[str]) -> None:
-        self._agent, error = _start(command)
+        self._agent, error = _start(command, self._group)
         if error:
             self._tell(f"failed {error}")
             return
@@ -76,7 +78,14 @@ class Keeper:
             self._reap()
 
         self._end_tree()
+        self._remove_group()
         self._tell("empty")
+
+    def _remove_group(self) -> None:
+        if self._group:
+            # Not empty if the agent has made groups in it: who sweeps knows how.
+            with contextlib.suppress(OSError):
+                os.rmdir(self._group)
 
     def _obey(self) -> bool:
         """Waits for something to happen and carries out orders; False if the daemon has let go."""
@@ -160,13 +169,13 @@ class Keeper:
             os.write(self._report, report.encode() + b"\n")
 
 
-def _start(command: list[str]) -> tuple[int, int]:
+def _start(command: list[str], group: str) -> tuple[int, int]:
     """Starts the agent in a session of its own; returns its pid and, if it failed, the errno."""
     keeper = os.getpid()
     error_read, error_write = os.pipe()  # Closed by a successful exec: then there is no error.
     agent = os.fork()
     if agent == 0:
-        _become(command, keeper, error_write)
+        _become(command, keeper, group, error_write)
 
     os.close(error_write)
     with open(error_read, "rb") as errors:
@@ -175,7 +184,7 @@ def _start(command: list[str]) -> tuple[int, int]:
     return agent, int(error) if error else 0
 
 
-def _become(command: list[str], keeper: int, errors: int) -> None:
+def _become(command: list[str], keeper: int, group: str, errors: int) -> None:
     """Turns the fork into the agent; never returns."""
     try:
         os.setsid()
@@ -183,6 +192,7 @@ def _become(command: list[str], keeper: int, errors: int) -> None:
         if os.getppid() != keeper:
             os._exit(1)
 
+        _join(group)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         _offer_to_oom_killer()
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them; programs do not.
@@ -193,6 +203,13 @@ def _become(command: list[str], keeper: int, errors: int) -> None:
         os.write(errors, str(error.errno).encode())
     finally:
         os._exit(127)
+
+
+def _join(group: str) -> None:
+    if group:
+        # Where the group refuses us, its keeper still holds the agent.
+        with contextlib.suppress(OSError), open(f"{group}/cgroup.procs", "wb") as file:
+            file.write(b"0")
 
 
 def _offer_to_oom_killer() -> None:

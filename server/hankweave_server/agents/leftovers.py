@@ -4,7 +4,8 @@ They are never adopted: their pipes are gone and their output is lost, while the
 change the work tree that recovery is about to judge (DESIGN 10).
 
 A process is one of ours if its pid *and* start time were recorded in this boot, if it carries the
-recorded mark in its environment, or if it shares a session with one of those or descends from one.
+recorded mark in its environment, if it stands in the recorded control group, or if it shares a
+session with one of those or descends from one.
 A pid alone proves nothing. A record needs no fsync: after a power cut none of its processes live.
 """
 
@@ -23,7 +24,7 @@ import msgspec
 
 from hankweave_protocol.ids import CodonId, RunId
 from hankweave_server import files
-from hankweave_server.agents import process_table
+from hankweave_server.agents import control_group, process_table
 from hankweave_server.agents.environment import MARK
 from hankweave_server.agents.process_table import ProcessFacts, ProcessTable
 
@@ -47,6 +48,11 @@ class AgentRecord(msgspec.Struct, frozen=True, rename="camel"):
     keeper_starttime: int
     run_id: RunId
     codon_id: CodonId
+    control_group: str | None = None
+
+    @property
+    def group_folder(self) -> Path | None:
+        return None if self.control_group is None else Path(self.control_group)
 
     def remember(self, folder: Path) -> None:
         files.make_private_directory(folder)
@@ -121,10 +127,14 @@ def kill_members(record: AgentRecord) -> list[KilledLeftover]:
         for facts in members:
             killed.setdefault(facts.pid, _leftover(facts, record))
 
+        if not _holds_us(record):
+            control_group.kill(record.group_folder)
+
         _kill_and_wait(members, min(_BETWEEN_LOOKS, deadline - time.monotonic()))
         if time.monotonic() >= deadline:
             break
 
+    control_group.remove(record.group_folder)
     surviving = {facts.pid for facts in members_of(record, process_table.scan())}
     return [replace(each, survived=each.pid in surviving) for each in killed.values()]
 
@@ -134,7 +144,7 @@ def members_of(record: AgentRecord, table: ProcessTable) -> list[ProcessFacts]:
     if record.boot_id != process_table.boot_id():
         return []
 
-    roots = _recorded(record, table) | _marked(record, table)
+    roots = _recorded(record, table) | _marked(record, table) | _grouped(record, table)
     sessions = {table[pid].session for pid in roots}
     roots |= {facts.pid for facts in table.values() if facts.session in sessions}
     # An agent may have started this very daemon.
@@ -158,6 +168,15 @@ def _marked(record: AgentRecord, table: ProcessTable) -> set[int]:
         if facts.start_ticks >= record.keeper_starttime
         and process_table.carries(facts.pid, MARK, record.mark)
     }
+
+
+def _grouped(record: AgentRecord, table: ProcessTable) -> set[int]:
+    return control_group.members(record.group_folder) & table.keys()
+
+
+def _holds_us(record: AgentRecord) -> bool:
+    """An agent may have started this very daemon, in its own group."""
+    return os.getpid() in control_group.members(record.group_folder)
 
 
 def _leftover(facts: ProcessFacts, record: AgentRecord) -> KilledLeftover:

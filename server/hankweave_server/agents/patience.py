@@ -7,6 +7,9 @@ from datetime import timedelta
 
 from hankweave_server.agents.base import AgentLimits, TimeLimit
 
+PAUSE_TOLERANCE = 5.0
+"""Seconds that we may come late on a busy machine; more, and it was us who did not listen."""
+
 
 @dataclass(frozen=True, slots=True)
 class Remaining:
@@ -47,6 +50,16 @@ class Patience:
         self._holds -= 1
         if self._holds == 0:
             self._held += now - self._held_since
+
+    def excuse(self, late: float, now: float) -> None:
+        """Leaves out the seconds up to now for which we did not run: stopped, frozen, or starved.
+
+        What the agent said meanwhile may still wait to be read.
+        """
+        is_held_already = self._holds > 0 and self._held_since <= now - late
+        if late > PAUSE_TOLERANCE and not is_held_already:
+            self._held += late
+            self._last_heard = min(self._last_heard, self._own_time(now))
 
     def remaining(self, now: float) -> Remaining | None:
         """Returns the limit that will be reached first, or None if there will be none."""

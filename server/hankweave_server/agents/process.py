@@ -20,7 +20,7 @@ import anyio.to_thread
 import msgspec
 
 from hankweave_protocol.ids import CodonId, RunId
-from hankweave_server.agents import keeper, process_table
+from hankweave_server.agents import control_group, keeper, process_table
 from hankweave_server.agents.base import AgentStartFailed, Exited, Killed
 from hankweave_server.agents.leftovers import KILL_DEADLINE, AgentRecord, kill_members
 from hankweave_server.agents.own_program import own_program
@@ -47,7 +47,13 @@ class AgentProcess:
 
     def __init__(self, launch: Launch) -> None:
         """Starts the keeper, which starts the agent. Raises AgentStartFailed."""
-        self._keeper, own_ends = _start_keeper(launch)
+        group = control_group.make(launch.mark)
+        try:
+            self._keeper, own_ends = _start_keeper(launch, group)
+        except AgentStartFailed:
+            control_group.remove(group)
+            raise
+
         self._keeper_pidfd = os.pidfd_open(self._keeper.pid)
         self.stdin = PipeWriter(own_ends.stdin)
         self.stdout = PipeReader(own_ends.stdout)
@@ -64,7 +70,7 @@ class AgentProcess:
         self.ending: Exited | Killed = Killed(signal.SIGKILL)
         """How the agent ended; without the keeper's word it went down together with the keeper."""
 
-        self.record = _record_of(launch, self._keeper.pid)
+        self.record = _record_of(launch, self._keeper.pid, group)
 
     async def started(self) -> None:
         """Returns when the program runs. Raises AgentStartFailed if the kernel refused it."""
@@ -129,6 +135,8 @@ class AgentProcess:
                 if not self._is_tree_empty:
                     survivors = await self._hunt()
 
+                control_group.remove(self.record.group_folder)
+
         return survivors
 
     def close(self) -> None:
@@ -188,7 +196,7 @@ class _OwnEnds:
     orders: int
 
 
-def _start_keeper(launch: Launch) -> tuple[subprocess.Popen[bytes], _OwnEnds]:
+def _start_keeper(launch: Launch, group: Path | None) -> tuple[subprocess.Popen[bytes], _OwnEnds]:
     with contextlib.ExitStack() as kept, contextlib.ExitStack() as handed_over:
         stdin, own_stdin = _pipe(handed_over, kept)
         own_stdout, stdout = _pipe(kept, handed_over)
@@ -197,7 +205,13 @@ def _start_keeper(launch: Launch) -> tuple[subprocess.Popen[bytes], _OwnEnds]:
         orders, own_orders = _pipe(handed_over, kept)
         try:
             process = subprocess.Popen(
-                [*own_program(keeper.__name__), str(report), str(orders), *launch.command],
+                [
+                    *own_program(keeper.__name__),
+                    str(report),
+                    str(orders),
+                    str(group or ""),
+                    *launch.command,
+                ],
                 stdin=stdin,
                 stdout=stdout,
                 stderr=stderr,
@@ -220,7 +234,7 @@ def _pipe(read_owner: contextlib.ExitStack, write_owner: contextlib.ExitStack) -
     return read_end, write_end
 
 
-def _record_of(launch: Launch, keeper_pid: int) -> AgentRecord:
+def _record_of(launch: Launch, keeper_pid: int, group: Path | None) -> AgentRecord:
     """Writes down what is known before the agent runs; no process has the pid 0."""
     return AgentRecord(
         mark=launch.mark,
@@ -232,6 +246,7 @@ def _record_of(launch: Launch, keeper_pid: int) -> AgentRecord:
         keeper_starttime=_start_ticks(keeper_pid),
         run_id=launch.run_id,
         codon_id=launch.codon_id,
+        control_group=None if group is None else str(group),
     )
 
 

@@ -34,7 +34,7 @@ from hankweave_server.agents.patience import Patience
 from hankweave_server.agents.pipes import Line, LineSplitter, PipeReader
 from hankweave_server.agents.process import AgentProcess
 from hankweave_server.clock import Clock
-from hankweave_server.files import append_private
+from hankweave_server.files import append_private, is_full
 
 PROMPT_DEADLINE = 10.0
 """Seconds; an agent that has not read its prompt by then does not want the rest of it."""
@@ -43,6 +43,7 @@ ANSWER_DEADLINE = 10.0
 """Seconds; one that does not read its answer waits until a time limit ends it."""
 
 _SHORTEST_NAP = 0.05  # Seconds; while the clock is held, a limit can stay about to be reached.
+_LONGEST_NAP = 1.0  # Seconds; so that a pause of ours is noticed before a limit that it hides.
 
 _Understood: TypeAlias = tuple[list[AgentSignal], bytes]
 """What a line says, and how it stands in the log."""
@@ -125,7 +126,12 @@ class Session:
 
     async def leave_word(self, operation_id: str, text: str) -> None:
         line = msgspec.json.encode({"operationId": operation_id, "text": text}) + b"\n"
-        await anyio.to_thread.run_sync(append_private, self._task.notices_path, line)
+        try:
+            await anyio.to_thread.run_sync(append_private, self._task.notices_path, line)
+        except OSError as error:
+            # Until one agent has acknowledged the word, the next one is told as well.
+            if not is_full(error):
+                raise
 
     async def answer(self, asked: PermissionAsked) -> None:
         async with self._stdin:
@@ -219,7 +225,11 @@ class Session:
                 await self._stop()
                 return
 
-            await anyio.sleep(max(left.seconds, _SHORTEST_NAP))
+            nap = min(max(left.seconds, _SHORTEST_NAP), _LONGEST_NAP)
+            due = anyio.current_time() + nap
+            await anyio.sleep(nap)
+            now = anyio.current_time()
+            self._patience.excuse(now - due, now)
 
     async def _presume_session(self) -> None:
         await anyio.sleep(self._quiet_start.total_seconds())

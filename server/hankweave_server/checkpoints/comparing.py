@@ -12,7 +12,7 @@ from hankweave_server.checkpoints.model import FileChange, FileDiff
 from hankweave_server.checkpoints.objects import HashOnly, pieces
 from hankweave_server.checkpoints.recording import kind_of_change
 from hankweave_server.checkpoints.shadow_repo import ShadowRepo
-from hankweave_server.checkpoints.trees import Entry, differences, entry_at, files_below
+from hankweave_server.checkpoints.trees import Entry, Lookup, differences, files_below
 from hankweave_server.workspace.names import is_within
 from hankweave_server.workspace.table import TrackedFile
 
@@ -39,6 +39,7 @@ class Comparing:
         self, pending: Iterable[TrackedFile], last_checkpoint: bytes | None
     ) -> Iterator[FileChange]:
         """Gives what changed since the last checkpoint and was not given before."""
+        recorded_in = Lookup(self._repo.read_tree)
         suspects = {file.path for file in pending} | self._memory.table.gone
         for path in sorted(suspects | self._reported.keys()):
             seen = self._memory.observer.at(path)
@@ -46,7 +47,7 @@ class Comparing:
                 continue
 
             now = Entry(seen.git_mode, seen.digest) if isinstance(seen, Captured) else None
-            recorded = entry_at(self._repo.read_tree, last_checkpoint, path)
+            recorded = recorded_in.entry(last_checkpoint, path)
             before = self._reported.get(path, recorded)
             if now != before:
                 size = seen.size if isinstance(seen, Captured) else 0
@@ -86,10 +87,11 @@ class Comparing:
     def towards(self, target: bytes, paths: Iterable[bytes]) -> tuple[FileDiff, ...]:
         """Compares files as they are with those of a tree: what going there would do to them."""
         found: list[FileDiff] = []
+        wanted_in = Lookup(self._repo.read_tree)
         for path in sorted(paths):
             seen = self._memory.observer.at(path)
             now = Entry(seen.git_mode, seen.digest) if isinstance(seen, Captured) else None
-            then = entry_at(self._repo.read_tree, target, path)
+            then = wanted_in.entry(target, path)
             content = self._content_now(path) if now is not None else {}
             found.append(self._described((path, now, then), content, patch=True))
 

@@ -56,6 +56,7 @@ from hankweave_server.checkpoints.snapshot import Snapshot
 from hankweave_server.checkpoints.spare import folder_for_spares
 from hankweave_server.files import sync_directory, sync_filesystem
 from hankweave_server.layout import Layout
+from hankweave_server.workspace.outline import Outline, outline
 
 SPACE_RESERVE = 8 << 20
 """Bytes that stay free whatever is restored: the journal must still be able to say so."""
@@ -114,12 +115,14 @@ class CheckpointEngine:
 
     def close(self) -> None:
         """Saves the scan cache, if the disk takes it, and lets go of the work tree."""
-        # Without the cache the next checkpoint is merely slower: a full disk must not hide, behind
-        # an error of ours, the one that is being told.
+        self._save_cache()
+        self._let_go()
+
+    def _save_cache(self) -> None:
+        # Without the cache a checkpoint is merely slower: a full disk must neither make one fail
+        # that is made already, nor hide, behind an error of ours, the one that is being told.
         with contextlib.suppress(OSError):
             self._memory.save(self._layout.scan_cache)
-
-        self._let_go()
 
     def _let_go(self) -> None:
         self._ranges.close()
@@ -140,7 +143,7 @@ class CheckpointEngine:
             made = self._recording.record(request, parent)
             self._comparing.forget_reported()
             if len(made.changed) > SAVE_CACHE_AFTER:
-                self._memory.save(self._layout.scan_cache)
+                self._save_cache()
 
         return made
 
@@ -151,6 +154,10 @@ class CheckpointEngine:
             head = self.head()
             tree = None if head is None else self._tree_of(head)
             return tuple(self._comparing.news(pending, tree))
+
+    def outline(self, most: int) -> Outline:
+        """Draws the tracked files as the last look has found them."""
+        return outline(self._memory.table.top, most)
 
     # Branches
 

@@ -11,7 +11,7 @@ from hankweave_server.checkpoints.capture import Captured, Observation, Refused,
 from hankweave_server.checkpoints.model import WITHOUT_CONTENT, PathEntry, RestorePlan, Skipped
 from hankweave_server.checkpoints.observe import Observer
 from hankweave_server.checkpoints.snapshot import Snapshot
-from hankweave_server.checkpoints.trees import FOLDER, LINK, Entry, entry_at, parsed
+from hankweave_server.checkpoints.trees import FOLDER, LINK, Entry, Lookup, parsed
 from hankweave_server.workspace.descent import GONE, Descent
 from hankweave_server.workspace.names import (
     is_never_captured,
@@ -62,6 +62,7 @@ class Planning:
         self._selection = selection
         self._doubted = doubted
         self._head = head
+        self._recorded = Lookup(target.repo.read_tree)
         self._doubted_folders = {folder for path in doubted for folder in (*parents_of(path), b"")}
         self._draft = _Draft()
         self._clear_above: set[bytes] = set()
@@ -210,7 +211,7 @@ class Planning:
         """Observes a path, and notes it if no checkpoint on the way to HEAD has it so."""
         seen = self._observer.at(path)
         if isinstance(seen, Captured) and (path in self._doubted or path not in self._table.files):
-            recorded = entry_at(self._target.repo.read_tree, self._head, path)
+            recorded = self._recorded.entry(self._head, path)
             if recorded != Entry(seen.git_mode, seen.digest):
                 self._draft.unsaved.add(path)
         elif isinstance(seen, Vanished) and path in self._table.gone:

@@ -16,7 +16,7 @@ import pygit2
 from pygit2.enums import ConfigLevel, ObjectType, RepositoryOpenFlag, SortMode
 
 from hankweave_protocol.ids import RunId, Sha, branch_of
-from hankweave_server.checkpoints.errors import ShadowRepositoryError
+from hankweave_server.checkpoints.errors import ShadowRepositoryError, named_by_libgit2
 from hankweave_server.checkpoints.pack_reader import PackReader
 from hankweave_server.checkpoints.refs import attach_head, move_ref
 from hankweave_server.files import PRIVATE_FILE, sync_directory
@@ -360,4 +360,4 @@ def _libgit2_errors() -> Iterator[None]:
     try:
         yield
     except (pygit2.GitError, OSError, ValueError) as problem:
-        raise ShadowRepositoryError(str(problem)) from problem
+        raise named_by_libgit2(problem) from problem

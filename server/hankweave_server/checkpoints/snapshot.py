@@ -16,8 +16,8 @@ from hankweave_server.checkpoints.trees import (
     FOLDER,
     LINK,
     Entry,
+    Lookup,
     files_below,
-    folder_at,
     parsed,
 )
 from hankweave_server.workspace.names import is_within, joined, parents_of
@@ -117,7 +117,7 @@ class Snapshot:
         if any(is_within(empty, frozenset({path})) for empty in self.manifest.empty_folders):
             return True
 
-        return folder_at(self.repo.read_tree, self.tree, path) is not None
+        return Lookup(self.repo.read_tree).folder(self.tree, path) is not None
 
     @cached_property
     def folders(self) -> frozenset[bytes]:

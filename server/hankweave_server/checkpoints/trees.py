@@ -153,24 +153,46 @@ def files_below(read: ReadTree, tree: bytes, folder: bytes = b"") -> Iterator[tu
                 yield path, entry
 
 
-def entry_at(read: ReadTree, tree: bytes | None, path: bytes) -> Entry | None:
-    """Looks one path up in a tree; None when no file or link of that name is in it."""
-    folder, _, name = path.rpartition(b"/")
-    entry = _named(read, folder_at(read, tree, folder), name)
-    return None if entry is None or entry.mode == FOLDER else entry
+FOLDERS_AT_HAND = 32
 
 
-def folder_at(read: ReadTree, tree: bytes | None, path: bytes) -> bytes | None:
-    """Gives the tree of a folder; None when there is no folder of that name."""
-    for name in filter(None, path.split(b"/")):
-        found = _named(read, tree, name)
-        tree = found.digest if found is not None and found.mode == FOLDER else None
+class Lookup:
+    """Looks paths up in trees; of paths that come in order each folder is read once.
 
-    return tree
+    For one pass: it holds what the newest folders say, which may be much.
+    """
 
+    def __init__(self, read: ReadTree) -> None:
+        self._read = read
+        self._at_hand: dict[bytes, dict[bytes, Entry]] = {}
 
-def _named(read: ReadTree, tree: bytes | None, name: bytes) -> Entry | None:
-    return dict(parsed(read(tree))).get(name) if tree else None
+    def entry(self, tree: bytes | None, path: bytes) -> Entry | None:
+        """Gives what a tree has at a path; None when no file or link of that name is in it."""
+        folder, _, name = path.rpartition(b"/")
+        entry = self._named(self.folder(tree, folder), name)
+        return None if entry is None or entry.mode == FOLDER else entry
+
+    def folder(self, tree: bytes | None, path: bytes) -> bytes | None:
+        """Gives the tree of a folder; None when there is no folder of that name."""
+        for name in filter(None, path.split(b"/")):
+            found = self._named(tree, name)
+            tree = found.digest if found is not None and found.mode == FOLDER else None
+
+        return tree
+
+    def _named(self, tree: bytes | None, name: bytes) -> Entry | None:
+        if not tree:
+            return None
+
+        entries = self._at_hand.pop(tree, None)
+        if entries is None:
+            entries = dict(parsed(self._read(tree)))
+
+        self._at_hand[tree] = entries
+        if len(self._at_hand) > FOLDERS_AT_HAND:
+            del self._at_hand[next(iter(self._at_hand))]
+
+        return entries.get(name)
 
 
 def differences(

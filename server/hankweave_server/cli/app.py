@@ -8,7 +8,17 @@ from collections.abc import Sequence
 import click
 
 from hankweave_server import __version__
-from hankweave_server.cli import branching, events, looking, remote, running, storing, travelling
+from hankweave_server.cli import (
+    beginning,
+    branching,
+    events,
+    looking,
+    remote,
+    running,
+    storing,
+    travelling,
+    validating,
+)
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hanks.load import HankInvalid
 
@@ -20,7 +30,8 @@ def cli() -> None:
 
 
 cli.add_command(running.run)
-cli.add_command(running.validate)
+cli.add_command(validating.validate)
+cli.add_command(beginning.init)
 cli.add_command(events.events)
 for command in (
     *remote.COMMANDS,
@@ -41,8 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(stop.exit_code)
     except HankInvalid as invalid:
         for problem in invalid.problems:
-            place = problem.path if problem.line is None else f"line {problem.line}, {problem.path}"
-            _complain(f"{place}: {problem.message}", problem.suggestion)
+            _complain(problem.located(invalid.file), problem.suggestion)
 
         sys.exit(ExitCode.USAGE)
     except click.ClickException as error:

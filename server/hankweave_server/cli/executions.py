@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
 from hankweave_protocol import instants
+from hankweave_protocol.events import DataChanged
 from hankweave_protocol.records import ExecutionMeta
 from hankweave_server import files
 from hankweave_server.cli import workspaces
 from hankweave_server.clock import Clock
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hanks.load import LoadedHank
-from hankweave_server.layout import STATE_DIRECTORY, Layout
+from hankweave_server.layout import REMOVED_STATE, STATE_DIRECTORY, Layout
 from hankweave_server.settings import DEFAULT_ROOT, RunSettings
 from hankweave_server.workspace import data
 
 META_VERSION = "1.0.0"
+
+_BACKUP = re.compile(r".+\.backup-\d{13}")
 
 
 def executions_root() -> Path:
@@ -36,6 +39,18 @@ class Chosen:
     layout: Layout
     data_hash: str | None
     source: Path | None
+    set_aside: tuple[str, ...] = ()
+    """The names that the former execution there has now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """What is not as it was when the execution was used last."""
+
+    hank_hash: str | None = None
+    """The former one, where the hank is another now."""
+    data: DataChanged | None = None
+    set_aside: tuple[str, ...] = ()
 
 
 def choose(settings: RunSettings, clock: Clock) -> Chosen:
@@ -46,9 +61,7 @@ def choose(settings: RunSettings, clock: Clock) -> Chosen:
         return Chosen(workspaces.layout_in(settings.workspace), data_hash, source)
 
     if settings.execution is not None:
-        root = settings.execution.expanduser().absolute()
-        _refuse_foreign(root)
-        return Chosen(data.layout_of(root), data_hash, source)
+        return _chosen_by_name(settings, settings.execution, data_hash, source)
 
     found = None
     if data_hash is not None and not settings.new:
@@ -56,6 +69,41 @@ def choose(settings: RunSettings, clock: Clock) -> Chosen:
 
     name = data.managed_name(instants.epoch_ms(clock.now()), data_hash)
     return Chosen(Layout.of_execution(found or settings.executions_root / name), data_hash, source)
+
+
+def _chosen_by_name(
+    settings: RunSettings, execution: Path, data_hash: str | None, source: Path | None
+) -> Chosen:
+    root = execution.expanduser().absolute()
+    _refuse_foreign(root)
+    layout = data.layout_of(root)
+    former = data.read_meta(layout)
+    if not settings.new or not layout.state_directory.is_dir():
+        return Chosen(layout, data_hash, source)
+
+    _require_force(layout, settings)
+    if source is None and former is not None and former.read_only_source_resolved_data_path:
+        source = _existing(Path(former.read_only_source_resolved_data_path))
+        assert source is not None
+        data_hash = data.data_hash(source)
+
+    return Chosen(layout, data_hash, source)
+
+
+def _require_force(layout: Layout, settings: RunSettings) -> None:
+    if layout.is_in_place:
+        raise Stop(
+            f"{layout.root} is a project: its files are not an execution's to set aside.",
+            ExitCode.USAGE,
+            hint=f"Serve it with `hankweave run --workspace {layout.root}`.",
+        )
+
+    if not settings.force:
+        raise Stop(
+            f"There is an execution in {layout.root}.",
+            ExitCode.USAGE,
+            hint="Without --new it goes on; with --new --force it is set aside, and kept.",
+        )
 
 
 def _existing(path: Path | None) -> Path | None:
@@ -74,7 +122,14 @@ def _refuse_foreign(root: Path) -> None:
     if not root.exists() or (root / STATE_DIRECTORY).is_dir():
         return
 
-    if not root.is_dir() or any(root.iterdir()):
+    if (root / REMOVED_STATE).is_dir():
+        raise Stop(
+            f"{root} is being removed: a cleanup was cut short there.",
+            ExitCode.USAGE,
+            hint=f"`hankweave cleanup --execution {root}` goes on with it.",
+        )
+
+    if not root.is_dir() or not all(_BACKUP.fullmatch(path.name) for path in root.iterdir()):
         raise Stop(
             f"{root} is not empty and is no execution directory.",
             ExitCode.USAGE,
@@ -82,10 +137,11 @@ def _refuse_foreign(root: Path) -> None:
         )
 
 
-def prepare(chosen: Chosen, hank: LoadedHank, settings: RunSettings, clock: Clock) -> str | None:
-    """Makes what is missing of the directory; returns the former hank hash if it has changed.
+def prepare(chosen: Chosen, hank: LoadedHank, settings: RunSettings, clock: Clock) -> Differences:
+    """Makes what is missing of the directory; returns what is not as it was.
 
-    Called by the owner of the lock. Raises Stop where the data is not that of this execution.
+    Called by the owner of the lock. Raises Stop where the data is not that of this execution, and
+    nobody forces it. Another hank is told, and stands in the metadata only after `take_hank`.
     """
     layout = chosen.layout
     layout.work_tree.mkdir(exist_ok=True)
@@ -95,63 +151,119 @@ def prepare(chosen: Chosen, hank: LoadedHank, settings: RunSettings, clock: Cloc
 
     former = data.read_meta(layout)
     now = instants.to_text(clock.now())
-    if former is not None:
-        _same_data(former, chosen, layout)
-        data.write_meta(layout, _used(former, hank, settings, now))
-        changed = former.hank_hash != (hank.hank_hash or None)
-        return former.hank_hash if changed else None
+    if former is None:
+        if chosen.source is not None:
+            data.link_data(layout, chosen.source, copy=settings.copy)
 
-    if chosen.source is not None:
-        data.link_data(layout, chosen.source, copy=settings.copy)
+        data.write_meta(layout, _founded(chosen, hank, settings, now))
+        return Differences(set_aside=chosen.set_aside)
 
-    data.write_meta(
-        layout,
-        ExecutionMeta(
-            version=META_VERSION,
-            read_only_source_data_path=None if settings.data is None else str(settings.data),
-            read_only_source_resolved_data_path=(
-                None if chosen.source is None else str(chosen.source.resolve())
-            ),
-            data_hash=chosen.data_hash,
-            hank_hash=hank.hank_hash or None,
-            hank_path=_path_of(settings),
-            link_type=_link_type(chosen, settings),
-            created_at=now,
-            last_used=now,
-            in_place=layout.is_in_place,
-        ),
+    meta = _with_data(former, chosen, layout, settings, now)
+    if not is_other_hank(former, hank):
+        meta = _with_hank(meta, hank, settings)
+
+    data.write_meta(layout, msgspec.structs.replace(meta, last_used=now))
+    return Differences(
+        hank_hash=former.hank_hash if is_other_hank(former, hank) else None,
+        data=_changed_data(former, meta),
+        set_aside=chosen.set_aside,
     )
-    return None
+
+
+def is_other_hank(former: ExecutionMeta, hank: LoadedHank) -> bool:
+    """Tells whether an execution that had a hank is given another one (seed 001, hankHash)."""
+    return former.hank_hash not in (None, hank.hank_hash or None)
+
+
+def take_hank(layout: Layout, hank: LoadedHank, settings: RunSettings) -> None:
+    """Notes that the plan follows this hank from now on."""
+    former = data.read_meta(layout)
+    if former is not None and is_other_hank(former, hank):
+        data.write_meta(layout, _with_hank(former, hank, settings))
+
+
+def _founded(
+    chosen: Chosen, hank: LoadedHank, settings: RunSettings, now: str
+) -> ExecutionMeta:
+    founded = ExecutionMeta(
+        version=META_VERSION,
+        read_only_source_data_path=None,
+        read_only_source_resolved_data_path=None,
+        data_hash=None,
+        hank_hash=hank.hank_hash or None,
+        hank_path=_path_of(settings),
+        link_type="none",
+        created_at=now,
+        last_used=now,
+        in_place=chosen.layout.is_in_place,
+    )
+    if chosen.source is None:
+        return founded
+
+    return _linked_to(founded, chosen, settings, copy=settings.copy)
+
+
+def _linked_to(
+    meta: ExecutionMeta, chosen: Chosen, settings: RunSettings, *, copy: bool
+) -> ExecutionMeta:
+    assert chosen.source is not None
+    return msgspec.structs.replace(
+        meta,
+        read_only_source_data_path=str(settings.data or chosen.source),
+        read_only_source_resolved_data_path=str(chosen.source.resolve()),
+        data_hash=chosen.data_hash,
+        link_type="copy" if copy else "symlink",
+    )
+
+
+def _with_hank(meta: ExecutionMeta, hank: LoadedHank, settings: RunSettings) -> ExecutionMeta:
+    return msgspec.structs.replace(
+        meta,
+        hank_hash=hank.hank_hash or None,
+        hank_path=_path_of(settings) or meta.hank_path,
+    )
 
 
 def _path_of(settings: RunSettings) -> str | None:
     return None if settings.hank is None else str(settings.hank.absolute())
 
 
-def _link_type(chosen: Chosen, settings: RunSettings) -> Literal["symlink", "copy", "none"]:
-    if chosen.source is None:
-        return "none"
-
-    return "copy" if settings.copy else "symlink"
-
-
-def _same_data(former: ExecutionMeta, chosen: Chosen, layout: Layout) -> None:
-    if chosen.data_hash is not None and former.data_hash != chosen.data_hash:
+def _with_data(
+    former: ExecutionMeta, chosen: Chosen, layout: Layout, settings: RunSettings, now: str
+) -> ExecutionMeta:
+    """Links to other data if that is forced, and makes a copy where there was a link."""
+    is_other = chosen.data_hash not in (None, former.data_hash)
+    if is_other and not settings.force:
         raise Stop(
             f"{layout.root} was made for other data: {former.read_only_source_data_path}.",
             ExitCode.USAGE,
-            hint="Name another --execution directory for this data, or start with --new.",
+            hint="--force gives it this data from now on; --new, or another --execution "
+            "directory, leaves it alone.",
         )
 
+    if chosen.source is None or not (is_other or (settings.copy and former.link_type != "copy")):
+        return former
 
-def _used(
-    former: ExecutionMeta, hank: LoadedHank, settings: RunSettings, now: str
-) -> ExecutionMeta:
-    return msgspec.structs.replace(
-        former,
-        hank_hash=hank.hank_hash or None,
-        hank_path=_path_of(settings) or former.hank_path,
-        last_used=now,
+    copy = settings.copy or former.link_type == "copy"
+    if former.link_type == "copy" and layout.data_source.exists():
+        # What it was copied from may be gone.
+        stamp = instants.epoch_ms(instants.from_text(now))
+        kept = layout.data_source.with_name(f"{layout.data_source.name}.backup-{stamp}")
+        layout.data_source.rename(kept)
+
+    data.link_data(layout, chosen.source, copy=copy)
+    return _linked_to(former, chosen, settings, copy=copy)
+
+
+def _changed_data(former: ExecutionMeta, meta: ExecutionMeta) -> DataChanged | None:
+    if former.data_hash == meta.data_hash:
+        return None
+
+    return DataChanged(
+        previous_hash=former.data_hash,
+        current_hash=meta.data_hash or "",
+        previous_path=former.read_only_source_data_path,
+        current_path=meta.read_only_source_data_path or "",
     )
 
 

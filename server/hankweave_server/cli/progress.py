@@ -16,7 +16,9 @@ from hankweave_protocol.events import (
     RigSetupFailed,
     RollbackCompleted,
     RollbackStarted,
+    ServerDegraded,
     ServerIdle,
+    ServerRecovered,
     ServerStarted,
     StateRecovered,
 )
@@ -62,6 +64,10 @@ def _text_of(event: Event) -> str | None:
             return "warning: hank.json has changed since this execution began"
         case StateRecovered(source=source):
             return f"state.json was recovered from: {source}"
+        case ServerDegraded(message=message):
+            return f"degraded: {message}"
+        case ServerRecovered(message=message):
+            return message
         case ErrorEvent(message=message):
             return f"error: {message}"
         case ServerIdle(message=message):

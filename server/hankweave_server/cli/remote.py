@@ -99,12 +99,16 @@ def status(execution: Path | None, as_json: bool) -> None:
     doing = answer.active_codon_id or ("rolling back" if answer.is_rolling_back else "idle")
     click.echo(f"{answer.execution_path}")
     click.echo(f"  server      pid {answer.pid}, up {answer.uptime_ms / 1000:.0f} s")
+    for problem in answer.problems:
+        click.echo(f"  degraded    {problem.message} ({problem.code}, since {problem.since})")
+
     click.echo(f"  run         {answer.current_run_id or 'none'}")
     click.echo(f"  now         {doing}; next: {answer.next_codon_id or 'nothing'}")
     packed = f"{answer.store_packs} packs, {answer.store_loose_objects} loose objects"
     click.echo(f"  checkpoints {answer.checkpoints}")
     click.echo(f"  store       {size_text(answer.store_bytes)} on disk: {packed}")
     click.echo(f"  cost        ${answer.total_cost:.4f}")
+    click.echo(f"  agents      held by {answer.containment}")
     click.echo(f"  heartbeat   {answer.lock.last_heartbeat}, event {answer.last_event_seq}")
 
 

@@ -1,7 +1,9 @@
-"""`hankweave run` and `hankweave validate`."""
+"""`hankweave run`."""
 
 from __future__ import annotations
 
+import math
+import os
 import sys
 from pathlib import Path
 
@@ -10,18 +12,17 @@ import click
 
 from hankweave_protocol import codec
 from hankweave_protocol.events import ServerReady
-from hankweave_server.cli import executions
+from hankweave_server.cli import executions, hanks
 from hankweave_server.cli.progress import line_of
 from hankweave_server.cli.voice import Voice
 from hankweave_server.clock import SystemClock
 from hankweave_server.daemon import Daemon
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.hanks.load import load, no_hank
+from hankweave_server.hanks.load import no_hank
+from hankweave_server.hanks.price_files import load_prices, usual_place
 from hankweave_server.layout import Layout
 from hankweave_server.ledger.ledger import Published
 from hankweave_server.settings import RunSettings, SafePoint, safe_points_named
-
-HANK_FILE = "hank.json"
 
 
 @click.command()
@@ -46,6 +47,25 @@ HANK_FILE = "hank.json"
     callback=lambda _context, _option, text: _safe_points(text),
     help="Checkpoints taken unasked: rig-setup, before-tool, tool, turn; or all, or none.",
 )
+@click.option(
+    "--max-cost",
+    type=click.FloatRange(0),
+    callback=lambda _context, _option, limit: _finite(limit),
+    help="Dollars that the execution may cost.",
+)
+@click.option(
+    "--max-time",
+    type=click.FloatRange(0, min_open=True),
+    callback=lambda _context, _option, limit: _finite(limit),
+    help="Seconds that its codons may take together.",
+)
+@click.option("--prices", type=click.Path(path_type=Path), help="A price list of your own.")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False, resolve_path=True),
+    envvar="HANKWEAVE_RUNTIME_OUTPUT_DIRECTORY",
+    help="Copy the output files of codons to this directory.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the events, one JSON line each.")
 def run(
     hank: Path | None,
@@ -60,6 +80,10 @@ def run(
     agent: str | None,
     no_token: bool,
     safe_points: frozenset[SafePoint],
+    max_cost: float | None,
+    max_time: float | None,
+    prices: Path | None,
+    output: Path | None,
     as_json: bool,
 ) -> None:
     """Serve HANK (a hank.json or its directory) on DATA.
@@ -75,7 +99,7 @@ def run(
     """
     _check_usage(hank, execution, workspace, new=new)
     settings = RunSettings(
-        hank=None if hank is None else _hank_file(hank),
+        hank=None if hank is None else hanks.file_of(hank),
         data=data,
         execution=execution,
         workspace=workspace,
@@ -88,6 +112,10 @@ def run(
         agent=agent,
         no_token=no_token,
         safe_points=safe_points,
+        max_cost=max_cost,
+        max_time=max_time,
+        prices=prices,
+        output=output,
         json_output=as_json,
     )
     sys.exit(serve(settings))
@@ -100,6 +128,13 @@ def _safe_points(text: str) -> frozenset[SafePoint]:
         raise click.BadParameter(str(problem)) from None
 
 
+def _finite(limit: float | None) -> float | None:
+    if limit is not None and not math.isfinite(limit):
+        raise click.BadParameter("That is no amount.")
+
+    return limit
+
+
 def _check_usage(
     hank: Path | None, execution: Path | None, workspace: Path | None, *, new: bool
 ) -> None:
@@ -110,30 +145,21 @@ def _check_usage(
         raise click.UsageError("--workspace excludes --execution and --new.")
 
 
-def _hank_file(path: Path) -> Path:
-    file = path / HANK_FILE if path.is_dir() else path
-    if not file.exists():
-        raise Stop(
-            f"There is no hank at {file}.",
-            ExitCode.NO_INPUT,
-            hint="Name a hank.json, or a directory that holds one.",
-        )
-
-    return file
-
-
 def serve(settings: RunSettings) -> ExitCode:
     """Loads the hank, chooses the directory, and lives the server's life."""
     clock = SystemClock()
     chosen = executions.choose(settings, clock)
     hank = executions.hank_of(settings, chosen)
-    loaded = no_hank(chosen.layout.work_tree) if hank is None else load(_hank_file(hank))
+    loaded = no_hank(chosen.layout.work_tree) if hank is None else hanks.read(hank)
+    hanks.require(loaded)
+    prices = load_prices(settings.prices, usual_place(os.environ.get("XDG_CONFIG_HOME")))
     voice = Voice()
     daemon = Daemon(
         settings,
         chosen,
         loaded,
         clock,
+        prices=prices,
         tell_ready=lambda ready: voice.open(_greeting(ready, settings, chosen.layout)),
         tell_event=lambda published: _tell(published, settings, voice),
     )
@@ -182,12 +208,3 @@ def _leaves(error: BaseException) -> list[BaseException]:
         return [leaf for part in error.exceptions for leaf in _leaves(part)]
 
     return [error]
-
-
-@click.command()
-@click.argument("hank", type=click.Path(path_type=Path))
-def validate(hank: Path) -> None:
-    """Check HANK and print all its errors at once; nothing is run or created."""
-    loaded = load(_hank_file(hank))
-    codons = len(loaded.hank.hank)
-    click.echo(f"{hank} is a valid hank with {codons} entries.")

@@ -63,6 +63,7 @@ class Control:
             patterns=self._around.patterns(),
             label=command.label,
             causes=causes,
+            waits_for_room=False,
         )
 
     def shut_down(self, reason: str) -> None:

@@ -30,6 +30,7 @@ from hankweave_protocol.commands import (
     Ping,
     PingBroadcast,
     ReplayView,
+    RollbackCommand,
     RollbackPreview,
     RollbackRedo,
     RollbackToCheckpoint,
@@ -44,6 +45,7 @@ from hankweave_protocol.commands import (
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import EventData, Pong
 from hankweave_protocol.ids import ClientId, CommandId, RunId
+from hankweave_server.checkpoints.errors import is_for_want_of_room
 from hankweave_server.commands.branching import Branches
 from hankweave_server.commands.control import Control
 from hankweave_server.commands.inspect import Inspect, listed
@@ -52,6 +54,20 @@ from hankweave_server.commands.query import Queries
 from hankweave_server.commands.rollback import Rollbacks
 from hankweave_server.commands.store import Store
 from hankweave_server.execution.surroundings import Surroundings
+from hankweave_server.ledger.space import Space
+
+_NEED_ROOM = (
+    CheckpointCreate,
+    CheckpointPin,
+    CodonNext,
+    CodonRedo,
+    CodonStart,
+    ExecutionBranch,
+    RollbackCommand,
+    RollbackRedo,
+    RollbackUndo,
+)
+"""What is refused while the disk is full. Who stops something, or lets go (gc), is heard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +104,12 @@ class Dispatch:
         looks: Looks,
         store: Store,
         branches: Branches,
+        space: Space,
         is_rolling_back: Callable[[], bool],
         broadcast: Callable[[EventData], None],
     ) -> None:
         self._around = around
+        self._space = space
         self._control = control
         self._rollbacks = rollbacks
         self._inspect = inspect
@@ -112,7 +130,17 @@ class Dispatch:
             )
 
         self._expect_run(getattr(command, "expected_run_id", None))
-        return await self._do(command, command_id, sender)
+        if self._space.is_short and isinstance(command, _NEED_ROOM):
+            raise _no_room()
+
+        try:
+            return await self._do(command, command_id, sender)
+        except Exception as error:
+            if isinstance(error, Refused) or not is_for_want_of_room(error):
+                raise
+
+            self._space.note(error)
+            raise _no_room() from error
 
     def _expect_run(self, expected: RunId | None) -> None:
         """Refuses a command that was meant for a run which is not the current one any more."""
@@ -186,10 +214,19 @@ class Dispatch:
 
     async def _list_checkpoints(self, command: ListCheckpoints, sender: Sender) -> Done:
         """Hankweave's clients get the list as an event: to all, but for a viewer to it alone."""
-        tell_all = not sender.wants_replies and sender.may_change
+        may_tell = sender.may_change and not self._space.is_short
+        tell_all = not sender.wants_replies and may_tell
         page = await self._inspect.checkpoints(command, tell_all=tell_all)
         is_told = sender.wants_replies or tell_all
         return Done(page, events=() if is_told else (listed(command, page),))
 
     def _pong(self, client_id: ClientId | None) -> Pong:
         return Pong(message="pong", timestamp=self._around.now_text(), client_id=client_id)
+
+
+def _no_room() -> Refused:
+    return Refused(
+        ErrorCode.INSUFFICIENT_SPACE,
+        "The disk has no room.",
+        hint="Free some space: server.recovered tells when to send the command again.",
+    )

@@ -16,7 +16,7 @@ from hankweave_protocol.records import Direction, RollbackReport, Travel
 from hankweave_server.checkpoints.errors import CheckpointDamaged, RestoreIncomplete
 from hankweave_server.domain import targets, travels
 from hankweave_server.domain.targets import RollbackTarget
-from hankweave_server.execution.rollback import Journey, Rollback
+from hankweave_server.execution.rollback import CutShort, Journey, Rollback
 from hankweave_server.execution.surroundings import Surroundings
 from hankweave_server.workspace.names import is_out_of_bounds, meanings, meant_by
 
@@ -71,6 +71,13 @@ class Rollbacks:
     async def _performed(self, journey: Journey, causes: tuple[int | str, ...]) -> RollbackReport:
         try:
             return await self._rollback.perform(journey, causes)
+        except CutShort as error:
+            raise Refused(
+                ErrorCode.INSUFFICIENT_SPACE,
+                f"The rollback was cut short: {error}.",
+                hint="Free some space: it is finished then, or by the next start; "
+                "rollback.completed says so.",
+            ) from None
         except RestoreIncomplete as error:
             raise Refused(
                 ErrorCode.INTERNAL_ERROR,

@@ -14,7 +14,7 @@ from hankweave_protocol.replies import FsckReport, GcReport
 from hankweave_server.checkpoints.errors import InsufficientSpace, ShadowRepositoryError
 from hankweave_server.checkpoints.retention import RetentionPolicy
 from hankweave_server.domain import targets
-from hankweave_server.execution.checking import check_store, recorded_checkpoints
+from hankweave_server.execution.checking import GivenUp, check_store, recorded_checkpoints
 from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.housekeeper import Causes, Housekeeper
 from hankweave_server.execution.packing import Packing
@@ -76,13 +76,19 @@ class Store:
 
         def check() -> FsckReport:
             recorded = recorded_checkpoints(self._ledger)
-            return check_store(self._layout, recorded, should_stop=is_given_up.is_set)
+            return check_store(
+                self._layout,
+                recorded,
+                should_stop=lambda: is_given_up.is_set() or self._packing.is_stopping,
+            )
 
         async with self._packing.alone:
             try:
                 return await anyio.to_thread.run_sync(check, abandon_on_cancel=True)
             except ShadowRepositoryError as error:
                 raise _unusable(error) from None
+            except GivenUp:
+                raise Refused(ErrorCode.SHUTTING_DOWN, "The server is stopping.") from None
             finally:
                 is_given_up.set()
 

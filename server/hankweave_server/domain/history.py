@@ -160,6 +160,26 @@ def end_state(codon: CodonExecution) -> bool:
     return isinstance(codon, CompletedCodon | FailedCodon | SkippedCodon)
 
 
+def attempts_made(state: State, codon_id: CodonId) -> int:
+    """How often the thread's newest codon was tried without success, if it is the one named.
+
+    Counted over runs that went on from each other for a retry, so that no restart forgets it.
+    """
+    made = 0
+    for run in line_of(state):
+        for codon in reversed(run.codons):
+            if codon.codon_id != codon_id or isinstance(codon, CompletedCodon | SkippedCodon):
+                return made
+
+            made += 1
+
+        conditions = run.starting_conditions
+        if not isinstance(conditions, Continuation) or conditions.reason != "retry":
+            return made
+
+    return made
+
+
 def previous_session(state: State, codon_id: CodonId) -> str | None:
     """The agent session that `continue-previous` resumes: the newest one before this codon.
 

@@ -41,14 +41,18 @@ def thread_needs(state: State, known: Checkpoints) -> frozenset[Sha]:
 
 def journeys_need(state: State, known: Checkpoints) -> frozenset[Sha]:
     """Gives what the next undo and the next redo go to, and the newest safety in any case."""
-    # By time, not by order: commits of one second come out of git in any.
+    # Not by order: commits of one second come out of git in any. Nor by time first: clocks are set.
     safeties = [record for record in reversed(list(known.values())) if record.kind == "safety"]
-    newest = max(safeties, key=lambda record: record.timestamp, default=None)
+    newest = max(safeties, key=_age, default=None)
     travels = (*state.undo[-1:], *state.redo[-1:])
     sources = (travel.source for travel in travels if travel.source is not None)
     places = (source.checkpoint_sha for source in sources)
     last = () if newest is None else (newest.sha,)
     return frozenset((*last, *(travel.safety for travel in travels), *places))
+
+
+def _age(record: CheckpointRecord) -> tuple[int, str]:
+    return record.coordinate.event_seq, record.timestamp
 
 
 def reasons(

@@ -21,6 +21,7 @@ from hankweave_protocol.state import (
     NO_TOKENS,
     ActiveCodon,
     ActiveStatus,
+    BudgetExceeded,
     CodonExecution,
     CodonStatus,
     CompletedCodon,
@@ -230,6 +231,8 @@ def complete(
     exit_code: int,
     result_received: bool,
     checkpoint: Sha,
+    context_exceeded: bool = False,
+    budget_exceeded: BudgetExceeded | None = None,
 ) -> CompletedCodon:
     return CompletedCodon(
         codon_id=codon.codon_id,
@@ -248,6 +251,8 @@ def complete(
         rig_setup_checkpoint=codon.rig_setup_checkpoint,
         extension_count=codon.extension_count,
         assistant_message_count=codon.assistant_message_count,
+        context_exceeded=context_exceeded,
+        budget_exceeded=budget_exceeded,
     )
 
 
@@ -258,6 +263,7 @@ def fail(
     exit_code: int,
     reason: FailureReason,
     checkpoint: Sha | None,
+    budget_exceeded: BudgetExceeded | None = None,
 ) -> FailedCodon:
     known = _Known(codon)
     return FailedCodon(
@@ -279,10 +285,17 @@ def fail(
         error_checkpoint=checkpoint,
         extension_count=known.extensions,
         assistant_message_count=known.messages,
+        budget_exceeded=budget_exceeded,
     )
 
 
-def skip(codon: ActiveCodon, *, end_time: str, checkpoint: Sha | None) -> SkippedCodon:
+def skip(
+    codon: ActiveCodon,
+    *,
+    end_time: str,
+    checkpoint: Sha | None,
+    budget_exceeded: BudgetExceeded | None = None,
+) -> SkippedCodon:
     known = _Known(codon)
     return SkippedCodon(
         codon_id=codon.codon_id,
@@ -300,6 +313,7 @@ def skip(codon: ActiveCodon, *, end_time: str, checkpoint: Sha | None) -> Skippe
         claude_log_path=known.log_path,
         rig_setup_checkpoint=known.rig,
         skip_checkpoint=checkpoint,
+        budget_exceeded=budget_exceeded,
     )
 
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import takewhile
+from typing import Literal
 
-from hankweave_protocol.hank import Codon, Hank, IterationLimit, Loop
+from hankweave_protocol.hank import Codon, ContextExceededEnd, Hank, Loop
 from hankweave_protocol.ids import CodonId, iteration_id
 from hankweave_protocol.instants import from_text, milliseconds_between
 from hankweave_protocol.state import (
+    NO_TOKENS,
     CodonExecution,
     CompletedCodon,
     FailedCodon,
@@ -21,8 +23,10 @@ from hankweave_protocol.state import (
     PlanEntry,
     SkippedCodon,
     State,
+    Tokens,
 )
 from hankweave_server.domain.history import thread
+from hankweave_server.domain.lifecycle import cost_of, tokens_of
 
 Plan = tuple[PlanEntry, ...]
 
@@ -58,6 +62,17 @@ def next_iteration(plan: Plan, loop: Loop, entry: PlanEntry) -> Plan:
     # After the whole iteration: what stands behind it there is the rest of the hank.
     end = max(i for i, key in enumerate(iterations) if key == (loop.id, number - 1)) + 1
     return (*plan[:end], *_iteration(loop, number), *plan[end:])
+
+
+def without_rest(plan: Plan, entry: PlanEntry) -> Plan:
+    """Takes out what would still come of an entry's loop, because the loop has ended early."""
+    context = entry.loop_context
+    if context is None:
+        return plan
+
+    at = next(i for i, each in enumerate(plan) if each.codon_id == entry.codon_id)
+    rest = (each for each in plan[at + 1 :] if not _is_in(each, context.loop_id))
+    return (*plan[: at + 1], *rest)
 
 
 def prune_after(plan: Plan, codon_id: CodonId) -> Plan:
@@ -126,25 +141,61 @@ def ends_iteration(loop: Loop, entry: PlanEntry) -> bool:
     return context is not None and context.codon_index_in_loop == len(loop.codons) - 1
 
 
-def is_loop_finished(loop: Loop, entry: PlanEntry, *, context_exceeded: bool = False) -> bool:
-    """Tells whether the loop ends with an entry that has ended.
+def is_loop_finished(loop: Loop, entry: PlanEntry, ended: CodonExecution) -> bool:
+    """Tells whether the loop ends with an execution that has ended.
 
-    By its limit once the last codon of the last iteration is done; by a full context at once,
-    where the loop waits for that.
+    By its limit once the last codon of the last iteration is done; at once by a spent budget, and
+    by a full context where the loop waits for that.
     """
-    if isinstance(loop.terminate_on, IterationLimit):
-        context = entry.loop_context
-        iterations = 0 if context is None else context.iteration + 1
-        return ends_iteration(loop, entry) and iterations >= loop.terminate_on.limit
+    if ends_loop_early(loop, ended):
+        return True
 
-    return context_exceeded
+    if isinstance(loop.terminate_on, ContextExceededEnd):
+        return False
+
+    context = entry.loop_context
+    iterations = 0 if context is None else context.iteration + 1
+    return ends_iteration(loop, entry) and iterations >= loop.terminate_on.limit
+
+
+def awaits_full_context(hank: Hank, entry: PlanEntry) -> bool:
+    """Tells whether a full context is a good end: of an exhausted codon, or one of such a loop."""
+    loop = loop_of(hank, entry)
+    exhausts = entry.codon.exhaust_with_prompt is not None
+    return exhausts or (loop is not None and isinstance(loop.terminate_on, ContextExceededEnd))
+
+
+def ends_loop_early(loop: Loop, ended: CodonExecution) -> bool:
+    """Tells whether an execution ends its loop in mid-iteration."""
+    if _is_over_budget(ended):
+        return True
+
+    awaited = isinstance(loop.terminate_on, ContextExceededEnd)
+    return awaited and isinstance(ended, CompletedCodon) and ended.context_exceeded
+
+
+def why_loop_ends(
+    loop: Loop, ended: CodonExecution
+) -> Literal["iteration_limit", "context_exceeded", "budget_exceeded"]:
+    """Names what ended a loop that has ended with an execution."""
+    if _is_over_budget(ended):
+        return "budget_exceeded"
+
+    return "context_exceeded" if ends_loop_early(loop, ended) else "iteration_limit"
+
+
+def iteration_cost(state: State, entry: PlanEntry) -> float:
+    """Adds up in USD what an iteration's codons cost, failed attempts included."""
+    return sum(cost_of(codon) for codon in _iteration_codons(state, entry))
+
+
+def iteration_tokens(state: State, entry: PlanEntry) -> Tokens:
+    return sum((tokens_of(codon) for codon in _iteration_codons(state, entry)), NO_TOKENS)
 
 
 def iteration_duration_ms(state: State, entry: PlanEntry) -> int:
     """Measures an iteration from its first codon's newest start to the end of the given one."""
-    context = entry.loop_context
-    executions = [item.codon for item in thread(state)]
-    own = [codon for codon in executions if _is_of(codon, context)]
+    own = _iteration_codons(state, entry)
     ended = [codon for codon in own if codon.codon_id == entry.codon_id]
     if not ended:
         return 0
@@ -158,8 +209,24 @@ def iteration_duration_ms(state: State, entry: PlanEntry) -> int:
             return 0
 
 
+def _is_over_budget(ended: CodonExecution) -> bool:
+    return (
+        isinstance(ended, CompletedCodon | FailedCodon | SkippedCodon)
+        and ended.budget_exceeded is not None
+    )
+
+
+def _iteration_codons(state: State, entry: PlanEntry) -> list[CodonExecution]:
+    executions = (item.codon for item in thread(state))
+    return [codon for codon in executions if _is_of(codon, entry.loop_context)]
+
+
 def _is_of(codon: CodonExecution, context: LoopContext | None) -> bool:
     return codon.loop_context is not None and _key(codon.loop_context) == _key(context)
+
+
+def _is_in(entry: PlanEntry, loop_id: str) -> bool:
+    return entry.loop_context is not None and entry.loop_context.loop_id == loop_id
 
 
 def _is_within(entry: PlanEntry, newest: Mapping[str, int]) -> bool:
@@ -176,7 +243,12 @@ def _iteration(loop: Loop, number: int) -> list[PlanEntry]:
         PlanEntry(
             codon=codon,
             codon_id=iteration_id(codon.id, number),
-            loop_context=LoopContext(loop_id=loop.id, iteration=number, codon_index_in_loop=index),
+            loop_context=LoopContext(
+                loop_id=loop.id,
+                iteration=number,
+                codon_index_in_loop=index,
+                loop_budget=loop.budget,
+            ),
         )
         for index, codon in enumerate(loop.codons)
     ]

@@ -23,6 +23,8 @@ from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.state import (
     EMPTY_STATE,
     CodonExecution,
+    CompletedCodon,
+    ExecutedSentinels,
     FailedCodon,
     PreparingCodon,
     Run,
@@ -53,12 +55,11 @@ from hankweave_protocol.transitions import (
     Transition,
 )
 from hankweave_server.domain import travels
+from hankweave_server.domain.costs import run_cost, total_cost
 from hankweave_server.domain.lifecycle import (
     Impossible,
     advance,
-    cost_of,
     is_active,
-    sentinel_cost_of,
     status_of,
 )
 from hankweave_server.domain.validation import codon_faults, plan_faults, run_faults
@@ -128,15 +129,6 @@ def resulting_state(state: State) -> ResultingState:
     )
 
 
-def total_cost(state: State) -> float:
-    """What the execution has cost in USD: every codon of every run, sentinels included."""
-    return sum(run_cost(run) for run in state.runs)
-
-
-def run_cost(run: Run) -> float:
-    return sum(cost_of(codon) + sentinel_cost_of(codon) for codon in run.codons)
-
-
 def as_known(transition: Transition) -> AnyTransition:
     """Narrows a transition to the closed union that `match` can exhaust."""
     assert isinstance(transition, AnyTransition), f"{transition.TYPE} is not in AnyTransition"
@@ -157,14 +149,14 @@ def _changed(state: State, transition: AnyTransition) -> State:
             return _with_run(state, run_id, lambda run: _with_new_codon(run, codon))
         case CodonTransitioned():
             return _with_codon_moved(state, transition)
-        case (
-            CostsIncremented() | CostsUpdated() | SentinelStatesUpdated() | ExtensionCountUpdated()
-        ):
+        case SentinelStatesUpdated():
+            return _with_sentinels(state, transition)
+        case CostsIncremented() | CostsUpdated() | ExtensionCountUpdated():
             return _with_active(
                 state,
                 transition.run_id,
                 transition.codon_id,
-                lambda codon: _counted(codon, transition, transition.run_id),
+                lambda codon: _counted(codon, transition),
             )
         case CheckpointCreated(checkpoint=checkpoint):
             return _with_checkpoint(state, checkpoint)
@@ -274,18 +266,30 @@ def _require_faultless(who: str, faults: Iterable[str]) -> None:
         raise Impossible(f"{who}: {'; '.join(found)}.")
 
 
+def _with_sentinels(state: State, told: SentinelStatesUpdated) -> State:
+    """Notes what sentinels did, also where the codon has ended: they hear of its end last."""
+
+    def in_run(run: Run) -> Run:
+        index = _newest(run, told.codon_id, lambda codon: True)
+        codon = None if index is None else run.codons[index]
+        if index is None or codon is None or isinstance(codon, PreparingCodon):
+            raise NoActiveCodon(told.run_id, told.codon_id)
+
+        if isinstance(codon, CompletedCodon | FailedCodon | SkippedCodon):
+            final = told.sentinels
+            executed = ExecutedSentinels(executed=final.loaded, total_cost=final.total_cost)
+            return _with_codon(run, index, replace(codon, sentinels=executed))
+
+        return _with_codon(run, index, replace(codon, sentinels=told.sentinels))
+
+    return _with_run(state, told.run_id, in_run)
+
+
 def _counted(
     codon: CodonExecution,
-    transition: CostsIncremented | CostsUpdated | SentinelStatesUpdated | ExtensionCountUpdated,
-    run_id: RunId,
+    transition: CostsIncremented | CostsUpdated | ExtensionCountUpdated,
 ) -> CodonExecution:
-    """Counts what has no state of its own: costs, tokens, messages, sentinels, extensions."""
-    if isinstance(transition, SentinelStatesUpdated):
-        if isinstance(codon, PreparingCodon) or not is_active(codon):
-            raise NoActiveCodon(run_id, codon.codon_id)
-
-        return replace(codon, sentinels=transition.sentinels)
-
+    """Counts what has no state of its own: costs, tokens, messages, extensions."""
     if not isinstance(codon, WorkingCodon):
         raise Impossible(
             f"Codon {codon.codon_id} is {status_of(codon)}: it has no costs or extensions yet."
@@ -301,8 +305,9 @@ def _counted(
             )
         case CostsUpdated(cost=cost, tokens=tokens):
             return replace(codon, current_cost=cost, current_tokens=tokens)
-        case ExtensionCountUpdated(extension_count=count):
-            return replace(codon, extension_count=count)
+        case ExtensionCountUpdated(extension_count=count, session_id=session):
+            named = session or codon.claude_session_id
+            return replace(codon, extension_count=count, claude_session_id=named)
         case other:
             assert_never(other)
 

@@ -159,6 +159,42 @@ def target_of(state: State, known: Checkpoints, sha: Sha) -> RollbackTarget:
     return RollbackTarget(record, _newest_of(entries[:keeps]), tuple(reversed(passed)))
 
 
+ATTEMPT_START = "before attempt"
+"""What the label of a checkpoint begins with that the next attempt of its codon goes back to."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptStart:
+    """Where a failed attempt of a codon began."""
+
+    checkpoint: CheckpointRecord
+    rig: Sha | None
+    """The same, where the attempt's rig had been set up by then."""
+
+
+def attempt_start(state: State, known: Checkpoints, codon_id: CodonId) -> AttemptStart | None:
+    """Finds what the next attempt of the thread's newest codon begins with.
+
+    None where it has not failed, or nothing of it was kept.
+    """
+    entries = thread(state)
+    if not entries or entries[-1].codon.codon_id != codon_id:
+        return None
+
+    rig = rig_checkpoint(entries[-1].codon)
+    if rig is not None and rig in known:
+        return AttemptStart(known[rig], rig)
+
+    begun = (record for record in known.values() if _begins_attempt(record, codon_id))
+    newest = max(begun, key=lambda record: record.coordinate.event_seq, default=None)
+    return None if newest is None else AttemptStart(newest, None)
+
+
+def _begins_attempt(record: CheckpointRecord, codon_id: CodonId) -> bool:
+    label = record.label or ""
+    return record.coordinate.codon_id == codon_id and label.startswith(ATTEMPT_START)
+
+
 def of_travel(state: State, known: Checkpoints, travel: Travel) -> RollbackTarget:
     """Where the undo of a journey goes: its safety checkpoint, and the place it left."""
     safety = known.get(travel.safety)

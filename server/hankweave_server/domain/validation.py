@@ -30,6 +30,7 @@ from hankweave_protocol.state import (
     SkippedCodon,
     State,
 )
+from hankweave_server.domain.costs import sentinels_of
 from hankweave_server.domain.lifecycle import cost_of, sentinel_cost_of, tokens_of
 
 COST_TOLERANCE = 1e-6
@@ -213,20 +214,13 @@ def _sentinel_mismatches(state: State) -> Iterator[ValidationWarning]:
     """The sentinels' cached total against the sum of theirs."""
     for run in state.runs:
         for codon in run.codons:
-            if isinstance(codon, PreparingCodon):
-                continue
-
-            match codon:
-                case CompletedCodon() | FailedCodon() | SkippedCodon():
-                    each = codon.sentinels.executed
-                case _:
-                    each = codon.sentinels.loaded
-
+            each = sentinels_of(codon)
             total = sum(sentinel.total_cost for sentinel in each)
-            if each and _differ(total, codon.sentinels.total_cost):
+            stated = sentinel_cost_of(codon)
+            if each and _differ(total, stated):
                 yield _mismatch(
                     f"The sentinels of codon {codon.codon_id} in run {run.run_id}",
-                    codon.sentinels.total_cost,
+                    stated,
                     total,
                 )
 

@@ -2,25 +2,17 @@
 
 Success needs both: a clean exit and, from an agent that reports results, a result without an
 error. A billing error that an agent reports as a "success" is a failure (Hankweave, completion).
+A full context is an end like any other where the hank waits for it, and a failure elsewhere.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeAlias
 
 from hankweave_protocol.state import FailureReason
-
-_RATE_LIMIT = re.compile(r"rate.?limit|too many requests|\b429\b", re.IGNORECASE)
-_PERMANENT = re.compile(
-    r"credit|billing|insufficient|quota|balance|usage limit|unauthori[sz]ed|authentication"
-    r"|invalid api key|permission denied|\b40[0134]\b",
-    re.IGNORECASE,
-)
-_TIMEOUT = re.compile(r"tim(ed|e).?out", re.IGNORECASE)
-_TRANSIENT = re.compile(
-    r"overloaded|\b5\d\d\b|connection|network|econn|unavailable|reset by peer", re.IGNORECASE
-)
+from hankweave_server.domain.classification import classify
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +29,10 @@ class Ending:
     """The agent's own verdict; None where it gave none."""
     text: str
     """The result's text, or the last words on stderr."""
+    context_exceeded: bool = False
+    """The model took no more."""
+    compacted: bool = False
+    """The agent's context was full, and was made smaller so that it could go on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +41,21 @@ class Success:
 
 
 @dataclass(frozen=True, slots=True)
+class ContextFull:
+    """The agent could not go on, and the hank has waited for that."""
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
     reason: FailureReason
 
 
-def judge(ending: Ending) -> Success | Failure:
+Verdict: TypeAlias = Success | ContextFull | Failure
+
+
+def judge(
+    ending: Ending, *, awaits_full_context: bool = False, now: datetime | None = None
+) -> Verdict:
     if ending.timed_out is not None:
         message = f"The agent exceeded its {ending.timed_out} time limit and was stopped."
         return Failure(FailureReason(type="timeout", retriable=True, message=message))
@@ -58,7 +64,14 @@ def judge(ending: Ending) -> Success | Failure:
         return Failure(FailureReason(type="timeout", retriable=True, message=ending.text))
 
     if ending.exit_code == 0 and ending.result_success:
-        return Success()
+        return ContextFull() if ending.compacted and awaits_full_context else Success()
+
+    if ending.context_exceeded and awaits_full_context:
+        return ContextFull()
+
+    if ending.context_exceeded:
+        message = f"The agent's context was exceeded: {ending.text.strip() or 'no more is known'}"
+        return Failure(FailureReason(type="api-error", retriable=False, message=message))
 
     if ending.exit_code == 0 and ending.result_success is None:
         message = "The agent ended without reporting a result."
@@ -66,23 +79,5 @@ def judge(ending: Ending) -> Success | Failure:
 
     # Words of success explain no failure: the exit code has to.
     text = "" if ending.result_success else ending.text
-    return Failure(classify(text, ending.exit_code, had_session=ending.had_session))
-
-
-def classify(text: str, exit_code: int, *, had_session: bool) -> FailureReason:
-    """Reads the kind of a failure from what was said; text nobody knows is retriable only where
-    the agent had got as far as a session."""
-    message = text.strip() or f"The agent exited with code {exit_code}."
-    if _RATE_LIMIT.search(text):
-        return FailureReason(type="rate-limit", retriable=True, message=message)
-
-    if _PERMANENT.search(text):
-        return FailureReason(type="api-error", retriable=False, message=message)
-
-    if _TIMEOUT.search(text):
-        return FailureReason(type="timeout", retriable=True, message=message)
-
-    if _TRANSIENT.search(text):
-        return FailureReason(type="api-error", retriable=True, message=message)
-
-    return FailureReason(type="unknown", retriable=had_session, message=message)
+    had_session = ending.had_session
+    return Failure(classify(text, ending.exit_code, had_session=had_session, now=now))

@@ -16,6 +16,8 @@ from hankweave_server.checkpoints.model import Damage
 from hankweave_server.checkpoints.notes import Notes
 from hankweave_server.checkpoints.shadow_repo import ShadowRepo
 from hankweave_server.domain.on_record import OnRecord, on_record
+from hankweave_server.domain.recounting import recounted_costs
+from hankweave_server.domain.validation import CodonKey
 from hankweave_server.layout import Layout
 from hankweave_server.ledger.ledger import Ledger
 
@@ -26,6 +28,11 @@ PAGE = 5_000
 def recorded_checkpoints(ledger: Ledger) -> OnRecord:
     """The checkpoints that the journal names."""
     return on_record(_lines(ledger))
+
+
+def reported_costs(ledger: Ledger) -> dict[CodonKey, float]:
+    """What the journal says that each codon cost."""
+    return recounted_costs(_lines(ledger))
 
 
 def _lines(ledger: Ledger) -> Iterator[bytes]:

@@ -27,6 +27,7 @@ from hankweave_protocol.records import CheckpointKind, CheckpointRecord, Coordin
 from hankweave_protocol.state import CodonExecution
 from hankweave_protocol.transitions import CheckpointCreated
 from hankweave_server.checkpoints.engine import CheckpointEngine
+from hankweave_server.checkpoints.errors import ShadowRepositoryError, is_for_want_of_room
 from hankweave_server.checkpoints.model import (
     REASONS_THAT_LOSE_CONTENT,
     CheckpointMade,
@@ -38,6 +39,7 @@ from hankweave_server.checkpoints.model import (
 )
 from hankweave_server.checkpoints.pruning import Pruned
 from hankweave_server.clock import Clock
+from hankweave_server.files import is_broken
 from hankweave_server.ledger.ledger import Ledger
 
 T = TypeVar("T")
@@ -105,8 +107,12 @@ class Checkpointer:
         before: RestorePlan | None = None,
         duration_ms: int | None = None,
         causes: tuple[int | str, ...] = (),
+        waits_for_room: bool = True,
     ) -> CheckpointRecord:
-        """Captures the work tree, and returns when commit and journal line are durable."""
+        """Captures the work tree, and returns when commit and journal line are durable.
+
+        Where the disk is full it is made when there is room, or raises InsufficientSpace.
+        """
         request = CheckpointRequest(
             kind=kind,
             codon_id=None if codon is None else codon.codon_id,
@@ -123,7 +129,10 @@ class Checkpointer:
             before=before,
             codon_state=_STATE_OF_KIND.get(kind, _status_of(codon)),
         )
-        request, made = await self.run(self._commit, request)
+        commit = functools.partial(self.run, self._commit, request)
+        space = self._ledger.space
+        made_so = space.insist(commit, is_short=is_for_want_of_room) if waits_for_room else commit()
+        request, made = await made_so
         record = _record_made(request, made)
         self.known[record.sha] = record
         entries: list[CheckpointCreated | CheckpointPartial] = [
@@ -191,8 +200,14 @@ class Checkpointer:
 
     async def _blocking(self, work: Callable[[], T]) -> T:
         # A cancelled caller must not leave the engine half way: the call is awaited to its end.
-        with anyio.CancelScope(shield=True):
-            result = await anyio.to_thread.run_sync(work)
+        try:
+            with anyio.CancelScope(shield=True):
+                result = await anyio.to_thread.run_sync(work)
+        except ShadowRepositoryError as error:
+            if error.is_of_a_broken_disk or is_broken(error):
+                self._ledger.distrust(error)
+
+            raise
 
         return result
 

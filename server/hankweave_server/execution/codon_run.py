@@ -9,44 +9,30 @@ terminal state.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import Literal, TypeAlias, TypeVar, assert_never
+from typing import Literal, TypeAlias, assert_never
 
 import anyio
 
-from hankweave_protocol import instants
-from hankweave_protocol.errors import ErrorCode, Refused
-from hankweave_protocol.events import (
-    CodonCompletedEvent,
-    CodonStartedEvent,
-    ExitStatus,
-    FileSource,
-    PromptMetadata,
-)
+from hankweave_protocol.events import CodonExtended, CodonStartedEvent, ExitStatus, FileSource
 from hankweave_protocol.ids import RunId, Sha
 from hankweave_protocol.records import CheckpointKind, Notice
 from hankweave_protocol.state import (
-    CodonExecution,
-    CompletedCodon,
-    CompletingSentinelsCodon,
-    FailedCodon,
+    BudgetExceeded,
     FailureReason,
     InitializingCodon,
     PlanEntry,
     PreparingCodon,
-    RunningCodon,
-    SkippedCodon,
     StartingCodon,
     TerminalCodon,
 )
-from hankweave_protocol.transitions import CodonStarted, CodonTransitioned
+from hankweave_protocol.transitions import ExtensionCountUpdated
 from hankweave_server.agents.base import (
     AgentError,
-    AgentLimits,
     AgentOutcome,
     AgentSession,
+    AgentSignal,
     AgentTask,
     Exited,
     Killed,
@@ -56,14 +42,19 @@ from hankweave_server.agents.base import (
     WordReceived,
 )
 from hankweave_server.domain import lifecycle
-from hankweave_server.domain.history import previous_session, run_named
-from hankweave_server.domain.verdict import Ending, Failure, Success, judge
+from hankweave_server.domain.budget import Overrun
+from hankweave_server.domain.plan import awaits_full_context
+from hankweave_server.domain.targets import ATTEMPT_START
+from hankweave_server.domain.verdict import ContextFull, Ending, Failure, Success, judge
+from hankweave_server.execution.assignment import assignment, extension, prompt_of
+from hankweave_server.execution.budgeting import BudgetWatch
+from hankweave_server.execution.codon_record import CodonRecord
+from hankweave_server.execution.companions import alongside
 from hankweave_server.execution.file_news import PERSON, FileNews
 from hankweave_server.execution.narrator import Narrator
-from hankweave_server.execution.notices import text_of, told, with_notice
+from hankweave_server.execution.notices import text_of, told
 from hankweave_server.execution.rig_setup import RigFailed, set_up_rig
 from hankweave_server.execution.surroundings import Surroundings
-from hankweave_server.hanks.prompts import ResolvedPrompt, render
 from hankweave_server.settings import SafePoint
 
 
@@ -82,11 +73,6 @@ class Halt:
 
 Interruption: TypeAlias = Skip | Halt
 
-_Kind = TypeVar("_Kind", bound=CodonExecution)
-
-KILL_GRACE = timedelta(seconds=1.5)
-"""Between INT and TERM, and between TERM and KILL: an orderly end has eight seconds in all."""
-
 NO_PROCESS = -1
 """The exit code of a codon whose agent never ran, or was ended by a time limit."""
 
@@ -104,7 +90,6 @@ class CodonRun:
         skip_rig: bool = False,
     ) -> None:
         self._around = around
-        self._run_id = run_id
         self._entry = entry
         self._restored_rig = restored_rig
         self._skip_rig = skip_rig
@@ -113,11 +98,24 @@ class CodonRun:
         self._rig_scope = anyio.CancelScope()
         self._notice: Notice | None = None
         """What the agent is told at its start."""
-        self._narrator = Narrator(around, run_id, entry.codon_id, self._safe_point)
+        self._record = CodonRecord(around, run_id, entry)
+        self._budget = BudgetWatch(around, self._record)
+        self._narrator = Narrator(
+            around,
+            run_id,
+            entry.codon_id,
+            on_safe_point=self._safe_point,
+            on_turn=self._budget.after_turn,
+        )
+        self._awaits_full_context = awaits_full_context(around.hank.hank, entry)
 
     @property
     def entry(self) -> PlanEntry:
         return self._entry
+
+    @property
+    def first_seq(self) -> int:
+        return self._record.first_seq
 
     @property
     def was_halted(self) -> bool:
@@ -134,13 +132,8 @@ class CodonRun:
 
     def refuse_unless_pausable(self) -> None:
         """Refuses to freeze a codon whose agent does not work yet."""
-        if self._session is None or not isinstance(self._current, RunningCodon):
-            raise Refused(
-                ErrorCode.CODON_RUNNING,
-                f"Codon {self._entry.codon_id} is only beginning and cannot be frozen.",
-                path="$.data.onRunning",
-                hint="Wait for codon.started, or end it with onRunning: stop.",
-            )
+        if self._session is None or not self._record.is_running:
+            self._record.refuse_to_freeze()
 
     @asynccontextmanager
     async def frozen(self) -> AsyncIterator[None]:
@@ -167,6 +160,9 @@ class CodonRun:
     async def run(self) -> TerminalCodon:
         """Runs the codon to its end and returns its terminal record."""
         await self._begin()
+        if (overrun := self._budget.open()) is not None:
+            return await self._end_over_budget(overrun, NO_PROCESS)
+
         try:
             await self._set_up()
             if self._interruption is None:
@@ -182,25 +178,15 @@ class CodonRun:
 
         return await self._end_interrupted(NO_PROCESS)
 
-    # --- steps ---------------------------------------------------------------------------------
+    # --- before the agent ----------------------------------------------------------------------
 
     async def _begin(self) -> None:
         # Before the codon's own patterns count: what these find anew is not a person's edit.
-        await FileNews(self._around).tell(PERSON, self._run_id, None)
-        run = run_named(self._around.state, self._run_id)
-        before = () if run is None else run.codons
-        attempts = sum(codon.codon_id == self._entry.codon_id for codon in before)
-        record = PreparingCodon(
-            codon_id=self._entry.codon_id,
-            start_time=self._around.now_text(),
-            loop_context=self._entry.loop_context,
-            attempt=attempts + 1,
-        )
-        await self._around.ledger.record(
-            CodonStarted(run_id=self._run_id, codon=record),
-            run_id=self._run_id,
-            codon_id=self._entry.codon_id,
-        )
+        await FileNews(self._around).tell(PERSON, self._record.run_id, None)
+        await self._record.begin()
+        if self._entry.codon.on_failure == "retry":
+            attempt = self._record.current.attempt
+            await self._record.take("safety", f"{ATTEMPT_START} {attempt}")
 
     async def _set_up(self) -> None:
         """Runs the rig unless the work tree was just restored to the state after it."""
@@ -208,13 +194,12 @@ class CodonRun:
         rig_wanted = bool(codon.rig_setup) and not self._skip_rig and self._restored_rig is None
         if rig_wanted:
             with self._rig_scope:
-                await set_up_rig(self._around, self._run_id, self._entry)
+                await set_up_rig(self._around, self._record.run_id, self._entry)
 
         if self._interruption is not None:
             return
 
-        starting = lifecycle.start_agent(_expect(self._current, PreparingCodon))
-        await self._move(starting)
+        await self._record.move(lifecycle.start_agent(self._record.expect(PreparingCodon)))
         if rig_wanted:
             await self._narrator.announce_files(FileSource(kind="rig"))
             if "rig-setup" in self._around.safe_points:
@@ -226,43 +211,65 @@ class CodonRun:
         await self._narrator.announce_files(FileSource(kind="codon-start"))
 
     async def _note_restored_rig(self, sha: Sha) -> None:
-        await self._around.ledger.record(
-            self._around.checkpointer.reattached(sha, self._run_id, self._entry.codon_id),
-            run_id=self._run_id,
-            codon_id=self._entry.codon_id,
-        )
+        record, checkpointer = self._record, self._around.checkpointer
+        await record.tell(checkpointer.reattached(sha, record.run_id, self._entry.codon_id))
+
+    # --- the agent -----------------------------------------------------------------------------
 
     async def _drive_agent(self) -> Ending:
-        task = self._task()
+        """Lets the agent work, and sends it on while the hank asks for that."""
+        self._notice = self._around.state.notice
+        task = assignment(self._around, self._record.run_id, self._entry)
+        ending = await self._converse(task)
+        while (prompt := self._further_prompt(ending)) is not None:
+            session_id = await self._extend(prompt)
+            ending = await self._converse(extension(self._around, task, session_id, prompt))
+
+        return ending
+
+    async def _converse(self, task: AgentTask) -> Ending:
+        """Starts the agent with one prompt and listens until it has ended."""
+        self._narrator.begin_conversation()
         agent = self._around.agent_for(self._entry.codon)
-        async with agent.start(task) as session:
+        async with AsyncExitStack() as stack:
+            # Log and record of the agent are made before it works: they may wait for room.
+            session = await self._around.ledger.space.insist(
+                lambda: stack.enter_async_context(agent.start(task))
+            )
             self._session = session
             await self._await_session(session, task)
             if self._interruption is not None:
                 await session.stop()
 
-            async for signal in session.signals():
-                match signal:
-                    case SessionStarted():
-                        await self._session_started(signal)
-                    case WordReceived(operation_id=operation_id):
-                        await self._told(operation_id, live=True)
-                    case _:
-                        pass
+            async with alongside(lambda: self._budget.guard(session.stop)):
+                async for signal in session.signals():
+                    await self._heed(signal, session)
 
-                await self._narrator.tell(signal)
-                if isinstance(signal, PermissionAsked):
-                    await session.answer(signal)
-
-            outcome = await session.wait()
+                outcome = await session.wait()
 
         return self._ending(outcome)
 
+    async def _heed(self, signal: AgentSignal, session: AgentSession) -> None:
+        match signal:
+            case SessionStarted():
+                await self._session_started(signal)
+            case WordReceived(operation_id=operation_id):
+                await self._told(operation_id, live=True)
+            case _:
+                pass
+
+        await self._narrator.tell(signal)
+        if isinstance(signal, PermissionAsked):
+            await session.answer(signal)
+
     async def _await_session(self, session: AgentSession, task: AgentTask) -> None:
+        if self._record.is_running:
+            return  # An extension: it goes on in a session that has begun.
+
         log = session.log_path.relative_to(self._around.layout.root)
-        await self._move(
+        await self._record.move(
             lifecycle.await_session(
-                _expect(self._current, StartingCodon),
+                self._record.expect(StartingCodon),
                 pid=session.pid,
                 log_path=str(log),
                 previous_session_id=task.resume_session,
@@ -270,12 +277,12 @@ class CodonRun:
         )
 
     async def _session_started(self, signal: SessionStarted) -> None:
-        current = self._current
+        current = self._record.current
         if not isinstance(current, InitializingCodon):
             return
 
-        await self._move(lifecycle.begin(current, session_id=signal.session_id))
-        await self._around.ledger.record(
+        await self._record.move(lifecycle.begin(current, session_id=signal.session_id))
+        await self._record.tell(
             CodonStartedEvent(
                 codon_id=self._entry.codon_id,
                 codon_name=self._entry.codon.name,
@@ -283,10 +290,8 @@ class CodonRun:
                 session_id=signal.session_id,
                 previous_session_id=current.previous_session_id,
                 start_time=current.start_time,
-                prompt_metadata=self._prompt_metadata(),
-            ),
-            run_id=self._run_id,
-            codon_id=self._entry.codon_id,
+                prompt_metadata=prompt_of(self._around, self._entry).metadata,
+            )
         )
         if self._notice is not None:
             await self._told(self._notice.operation_id, live=False)
@@ -294,60 +299,147 @@ class CodonRun:
     async def _told(self, operation_id: str, *, live: bool) -> None:
         notice = self._around.state.notice
         if notice is not None and notice.operation_id == operation_id:
-            await self._around.ledger.record(
-                *told(notice, self._entry.codon_id, live=live),
-                run_id=self._run_id,
+            await self._record.tell(*told(notice, self._entry.codon_id, live=live))
+
+    def _ending(self, outcome: AgentOutcome) -> Ending:
+        narrator = self._narrator
+        exit_code, timed_out = _exit_of(outcome)
+        return Ending(
+            exit_code=exit_code,
+            timed_out=timed_out,
+            request_timed_out=narrator.request_timed_out,
+            had_session=self._record.is_running,
+            result_success=None if narrator.result is None else narrator.result.success,
+            text=narrator.last_words,
+            context_exceeded=narrator.context_exceeded,
+            compacted=narrator.compacted and not self._entry.codon.auto_compact,
+        )
+
+    # --- extensions ----------------------------------------------------------------------------
+
+    def _further_prompt(self, ending: Ending) -> str | None:
+        """The prompt that sends the agent on after a clean end; None where it is to end."""
+        codon = self._entry.codon
+        is_over = self._interruption is not None or self._budget.overrun is not None
+        if codon.exhaust_with_prompt is None or is_over:
+            return None
+
+        ended_well = isinstance(self._judged(ending), Success)
+        may_go_on = self._record.working().extension_count < codon.max_extensions
+        return codon.exhaust_with_prompt if ended_well and may_go_on else None
+
+    async def _extend(self, prompt: str) -> str:
+        """Records one more extension; gives the session that goes on."""
+        working = self._record.working()
+        tokens, number = working.current_tokens, working.extension_count + 1
+        session_id = self._narrator.session_id or working.claude_session_id
+        await self._record.tell(
+            ExtensionCountUpdated(
+                run_id=self._record.run_id,
                 codon_id=self._entry.codon_id,
-            )
+                extension_count=number,
+                session_id=session_id,
+            ),
+            CodonExtended(
+                codon_id=self._entry.codon_id,
+                codon_name=self._entry.codon.name,
+                extension_number=number,
+                exhaust_with_prompt=prompt,
+                cumulative_tokens=tokens.input_tokens + tokens.output_tokens,
+                cumulative_cost=working.current_cost,
+            ),
+        )
+        return session_id
+
+    # --- ends ----------------------------------------------------------------------------------
+
+    def _judged(self, ending: Ending) -> Success | ContextFull | Failure:
+        now = self._around.clock.now()
+        return judge(ending, awaits_full_context=self._awaits_full_context, now=now)
 
     async def _conclude(self, ending: Ending) -> TerminalCodon:
         await self._narrator.announce_files(FileSource(kind="codon-end"))
         if self._interruption is not None:
             return await self._end_interrupted(ending.exit_code)
 
-        match judge(ending):
+        if self._budget.overrun is not None:
+            return await self._end_over_budget(self._budget.overrun, ending.exit_code)
+
+        match self._judged(ending):
             case Success():
-                return await self._complete(ending)
+                return await self._complete(ending.exit_code)
+            case ContextFull():
+                return await self._complete(ending.exit_code, context_exceeded=True)
             case Failure(reason=reason):
                 return await self._fail(reason, ending.exit_code)
             case other:
                 assert_never(other)
 
-    # --- ends ----------------------------------------------------------------------------------
-
-    async def _complete(self, ending: Ending) -> TerminalCodon:
+    async def _complete(
+        self,
+        exit_code: int,
+        *,
+        context_exceeded: bool = False,
+        budget_exceeded: BudgetExceeded | None = None,
+    ) -> TerminalCodon:
         sha = await self._checkpoint("completed")
-        current = _expect_working(self._current)
         done = lifecycle.complete(
-            current,
+            self._record.working(),
             end_time=self._around.now_text(),
-            exit_code=ending.exit_code,
+            exit_code=exit_code,
             result_received=self._narrator.result is not None,
             checkpoint=sha,
+            context_exceeded=context_exceeded,
+            budget_exceeded=budget_exceeded,
         )
-        return await self._end(done, ExitStatus(type="success"))
+        return await self._record.end(done, ExitStatus(type="success"))
 
     async def _fail(
-        self, reason: FailureReason, exit_code: int, kind: CheckpointKind = "error"
+        self,
+        reason: FailureReason,
+        exit_code: int,
+        kind: CheckpointKind = "error",
+        *,
+        budget_exceeded: BudgetExceeded | None = None,
     ) -> TerminalCodon:
         sha = await self._checkpoint(kind)
         failed = lifecycle.fail(
-            self._active,
+            self._record.active,
             end_time=self._around.now_text(),
             exit_code=exit_code,
             reason=reason,
             checkpoint=sha,
+            budget_exceeded=budget_exceeded,
         )
-        return await self._end(failed, ExitStatus(type="error", code=exit_code))
+        return await self._record.end(failed, ExitStatus(type="error", code=exit_code))
+
+    async def _skip(
+        self, exit_code: int, budget_exceeded: BudgetExceeded | None = None
+    ) -> TerminalCodon:
+        sha = await self._checkpoint("skipped")
+        skipped = lifecycle.skip(
+            self._record.active,
+            end_time=self._around.now_text(),
+            checkpoint=sha,
+            budget_exceeded=budget_exceeded,
+        )
+        return await self._record.end(skipped, ExitStatus(type="error", code=exit_code))
+
+    async def _end_over_budget(self, overrun: Overrun, exit_code: int) -> TerminalCodon:
+        """Ends a codon at its limit; one that had not begun to work by then is passed over."""
+        exceeded = overrun.exceeded
+        if overrun.fails:
+            return await self._fail(overrun.reason, exit_code, budget_exceeded=exceeded)
+
+        if self._record.is_running:
+            return await self._complete(exit_code, budget_exceeded=exceeded)
+
+        return await self._skip(exit_code, exceeded)
 
     async def _end_interrupted(self, exit_code: int) -> TerminalCodon:
         match self._interruption:
             case Skip():
-                sha = await self._checkpoint("skipped")
-                skipped = lifecycle.skip(
-                    self._active, end_time=self._around.now_text(), checkpoint=sha
-                )
-                return await self._end(skipped, ExitStatus(type="error", code=exit_code))
+                return await self._skip(exit_code)
             case Halt(reason=text, checkpoint_kind=kind):
                 reason = FailureReason(type="unknown", retriable=True, message=text)
                 return await self._fail(reason, exit_code, kind)
@@ -356,52 +448,7 @@ class CodonRun:
             case other:
                 assert_never(other)
 
-    async def _end(self, terminal: TerminalCodon, status: ExitStatus) -> TerminalCodon:
-        """Records the terminal state and the event that tells of it in one batch."""
-        start = instants.from_text(terminal.start_time)
-        end = instants.from_text(terminal.end_time)
-        event = CodonCompletedEvent(
-            codon_id=terminal.codon_id,
-            success=isinstance(terminal, CompletedCodon),
-            cost=lifecycle.cost_of(terminal),
-            duration=max(0, instants.milliseconds_between(start, end)),
-            exit_status=status,
-            failure_reason=(terminal.failure_reason if isinstance(terminal, FailedCodon) else None),
-            failure_ignored=(
-                True
-                if isinstance(terminal, FailedCodon) and self._entry.codon.on_failure == "ignore"
-                else None
-            ),
-            skipped=True if isinstance(terminal, SkippedCodon) else None,
-        )
-        await self._around.ledger.record(
-            self._transition(terminal), event, run_id=self._run_id, codon_id=terminal.codon_id
-        )
-        return terminal
-
-    # --- small things --------------------------------------------------------------------------
-
-    @property
-    def _current(self) -> CodonExecution:
-        run = run_named(self._around.state, self._run_id)
-        assert run is not None, "a codon runs inside a run"
-        return run.codons[-1]
-
-    @property
-    def _active(self) -> lifecycle.Active:
-        current = self._current
-        assert not isinstance(current, CompletedCodon | FailedCodon | SkippedCodon)
-        return current
-
-    def _transition(self, to: CodonExecution) -> CodonTransitioned:
-        return CodonTransitioned(
-            run_id=self._run_id, from_status=lifecycle.status_of(self._current), codon=to
-        )
-
-    async def _move(self, to: CodonExecution) -> None:
-        await self._around.ledger.record(
-            self._transition(to), run_id=self._run_id, codon_id=to.codon_id
-        )
+    # --- checkpoints ---------------------------------------------------------------------------
 
     async def _safe_point(self, point: SafePoint, label: str | None) -> None:
         await self._checkpoint("tool" if point == "before-tool" else point, label)
@@ -411,87 +458,9 @@ class CodonRun:
             return await self._take(kind, label)
 
     async def _take(self, kind: CheckpointKind, label: str | None = None) -> Sha:
-        current = self._current
-        started = instants.from_text(current.start_time)
-        elapsed = instants.milliseconds_between(started, self._around.clock.now())
-        record = await self._around.checkpointer.take(
-            kind,
-            run_id=self._run_id,
-            codon=current,
-            codon_name=self._entry.codon.name,
-            patterns=self._around.patterns(),
-            duration_ms=max(0, elapsed),
-            label=label,
-        )
+        sha = await self._record.take(kind, label)
         self._narrator.has_saved()
-        return record.sha
-
-    def _task(self) -> AgentTask:
-        around, codon = self._around, self._entry.codon
-        prompt = self._prompt()
-        system_prompt = self._rendered(prompt.system_prompt) if prompt.system_prompt else None
-        self._notice = around.state.notice
-        limits = AgentLimits(idle=around.idle_timeout, kill_grace=KILL_GRACE)
-        if codon.shim_idle_timeout is not None:
-            idle = timedelta(seconds=codon.shim_idle_timeout)
-            limits = AgentLimits(idle=idle, kill_grace=KILL_GRACE)
-
-        return AgentTask(
-            prompt=self._rendered(prompt.text),
-            system_prompt=with_notice(system_prompt, self._notice),
-            model=codon.model,
-            work_tree=around.layout.work_tree,
-            data_dir=around.layout.data_source,
-            log_path=around.layout.agent_log(self._run_id, self._entry.codon_id),
-            resume_session=self._session_to_resume(),
-            environment=codon.env,
-            run_id=self._run_id,
-            codon_id=self._entry.codon_id,
-            processes_dir=around.layout.agent_processes,
-            limits=limits,
-        )
-
-    def _rendered(self, text: str) -> str:
-        layout = self._around.layout
-        return render(text, agent_root=layout.work_tree, data_dir=layout.data_source)
-
-    def _session_to_resume(self) -> str | None:
-        if self._entry.codon.continuation_mode == "fresh":
-            return None
-
-        session = previous_session(self._around.state, self._entry.codon_id)
-        if session is None:
-            raise AgentError(
-                f"Codon {self._entry.codon_id} continues the previous session, but there is none.",
-                hint="Run the codon before it first, or set continuationMode to fresh.",
-            )
-
-        return session
-
-    def _prompt(self) -> ResolvedPrompt:
-        prompt = self._around.hank.prompts.get(self._entry.codon.id)
-        if prompt is None:
-            raise AgentError(
-                f"Codon {self._entry.codon.id} is in the execution plan, but not in hank.json.",
-                hint="Put it back, or begin anew with --new.",
-            )
-
-        return prompt
-
-    def _prompt_metadata(self) -> PromptMetadata | None:
-        return self._prompt().metadata
-
-    def _ending(self, outcome: AgentOutcome) -> Ending:
-        exit_code, timed_out = _exit_of(outcome)
-        result = self._narrator.result
-        return Ending(
-            exit_code=exit_code,
-            timed_out=timed_out,
-            request_timed_out=self._narrator.request_timed_out,
-            had_session=isinstance(self._current, RunningCodon),
-            result_success=None if result is None else result.success,
-            text=self._narrator.last_words,
-        )
+        return sha
 
 
 def _exit_of(outcome: AgentOutcome) -> tuple[int, str | None]:
@@ -504,13 +473,3 @@ def _exit_of(outcome: AgentOutcome) -> tuple[int, str | None]:
             return NO_PROCESS, which
         case _:
             assert_never(outcome)
-
-
-def _expect(codon: CodonExecution, kind: type[_Kind]) -> _Kind:
-    assert isinstance(codon, kind), f"codon {codon.codon_id} is {type(codon).__name__}"
-    return codon
-
-
-def _expect_working(codon: CodonExecution) -> RunningCodon | CompletingSentinelsCodon:
-    assert isinstance(codon, RunningCodon | CompletingSentinelsCodon)
-    return codon

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 
 import anyio.to_thread
 
@@ -17,6 +18,18 @@ from hankweave_server.workspace.descent import Descent
 PERSON = FileSource(kind="person")
 
 
+@dataclass(frozen=True, slots=True)
+class News:
+    """What a look at the tracked files has found."""
+
+    any: bool
+    moved: bool
+    """Files came or went, so that the tree looks different."""
+
+
+NO_NEWS = News(any=False, moved=False)
+
+
 class FileNews:
     """Looks at the tracked files and tells what changed since the last look."""
 
@@ -25,12 +38,12 @@ class FileNews:
 
     async def tell(
         self, source: FileSource, run_id: RunId | None, codon_id: CodonId | None
-    ) -> bool:
-        """Posts `file.updated` for each change, and whose edits they are; tells whether any was."""
+    ) -> News:
+        """Posts `file.updated` for each change, and whose edits they are; says what was new."""
         around = self._around
         changes = await around.checkpointer.changes(around.patterns())
         if not changes:
-            return False
+            return NO_NEWS
 
         updates = await anyio.to_thread.run_sync(self._described, changes, source, codon_id)
         entries: tuple[Entry, ...] = updates
@@ -40,7 +53,31 @@ class FileNews:
             entries += edits.by_agents(around.state, (update.path for update in updates))
 
         await around.ledger.post(*entries, run_id=run_id, codon_id=codon_id)
-        return True
+        return News(any=True, moved=any(change.kind != "modified" for change in changes))
+
+    async def tell_of_archive(
+        self, moved: frozenset[bytes], run_id: RunId, codon_id: CodonId
+    ) -> bool:
+        """Posts what left the work tree for the archive; what changed besides, a person did.
+
+        Tells whether a tracked file left.
+        """
+        around = self._around
+        changes = await around.checkpointer.changes(around.patterns())
+        gone = tuple(each for each in changes if each.path in moved and each.kind == "deleted")
+        others = tuple(each for each in changes if each not in gone)
+        updates = self._described(gone, FileSource(kind="archive"), codon_id)
+        edited = await anyio.to_thread.run_sync(self._described, others, PERSON, None)
+        entries: tuple[Entry, ...] = (
+            *updates,
+            *edits.by_agents(around.state, (update.path for update in updates)),
+            *edited,
+            *edits.by_people({update.path: update.sha256 for update in edited}),
+        )
+        if entries:
+            await around.ledger.post(*entries, run_id=run_id, codon_id=codon_id)
+
+        return bool(gone)
 
     def _described(
         self, changes: tuple[FileChange, ...], source: FileSource, codon_id: CodonId | None

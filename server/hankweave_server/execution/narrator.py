@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import assert_never
@@ -38,6 +39,7 @@ from hankweave_server.agents.base import (
 )
 from hankweave_server.execution import effects
 from hankweave_server.execution.file_news import FileNews
+from hankweave_server.execution.file_tree import picture
 from hankweave_server.execution.surroundings import Surroundings
 from hankweave_server.ledger.batch import Entry
 from hankweave_server.settings import SafePoint
@@ -47,6 +49,9 @@ READ_ONLY_TOOLS = frozenset({"Read", "Glob", "Grep", "LS", "WebFetch", "WebSearc
 
 DEEPEST_INPUT = codec.MAX_DEPTH // 2
 """Levels of a tool's input that go into an event as they are: frames may nest twice as deep."""
+
+TREE_INTERVAL = 5.0
+"""Seconds between two pictures of the file tree while an agent works; each takes kilobytes."""
 
 LAST_WORDS = 20
 """Lines of stderr kept to say why an agent failed."""
@@ -60,12 +65,16 @@ class Narrator:
         around: Surroundings,
         run_id: RunId,
         codon_id: CodonId,
+        *,
         on_safe_point: Callable[[SafePoint, str | None], Awaitable[None]],
+        on_turn: Callable[[Tokens], None],
     ) -> None:
         self.files = anyio.Lock()
         """Held while the work tree is looked at, and by whoever needs it to stand still."""
         self._around = around
         self._on_safe_point = on_safe_point
+        self._on_turn = on_turn
+        """Called with what a message has used so far, when that is counted."""
         self._news = FileNews(around)
         self._run_id = run_id
         self._codon_id = codon_id
@@ -73,12 +82,28 @@ class Narrator:
         self._counts = False
         """Costs belong to a running codon: what an agent reports before its session is not one."""
         self._message = ("", NO_TOKENS)
+        self._before: tuple[float, Tokens] = (0.0, NO_TOKENS)
+        """What conversations of this codon cost that have ended."""
+        self._spent: tuple[float, Tokens] = (0.0, NO_TOKENS)
         self._called_at: dict[str, float] = {}
         self._last_words: deque[str] = deque(maxlen=LAST_WORDS)
         self._is_unsaved = False
         """Files changed since the last checkpoint of this codon."""
+        self._is_tree_told = False
+        self._tree_told_at = -math.inf
         self.result: ResultReported | None = None
         self.request_timed_out = False
+        self.context_exceeded = False
+        self.compacted = False
+        self.session_id: str | None = None
+
+    def begin_conversation(self) -> None:
+        """Forgets how the last one ended; what it cost stays counted."""
+        self._before = self._spent
+        self._message = ("", NO_TOKENS)
+        self._last_words.clear()
+        self.result = None
+        self.request_timed_out = self.context_exceeded = self.compacted = False
 
     @property
     def last_words(self) -> str:
@@ -90,7 +115,8 @@ class Narrator:
     async def tell(self, signal: AgentSignal) -> None:
         """Posts the events of one signal; a session's start is for the caller, not for here."""
         match signal:
-            case SessionStarted(model=model):
+            case SessionStarted(session_id=session_id, model=model):
+                self.session_id = session_id
                 self._model = model
                 self._counts = True
             case Said(text=text):
@@ -111,8 +137,13 @@ class Narrator:
             case Stderr(line=line):
                 self._last_words.append(line)
                 await self._post(AgentOutput(codon_id=self._codon_id, stream="stderr", line=line))
-            case ContextExceeded(reason=reason) | RequestTimedOut(reason=reason):
-                self.request_timed_out |= isinstance(signal, RequestTimedOut)
+            case ContextExceeded(reason="compact_boundary"):
+                self.compacted = True
+            case ContextExceeded(reason=reason):
+                self.context_exceeded = True
+                self._last_words.append(reason)
+            case RequestTimedOut(reason=reason):
+                self.request_timed_out = True
                 self._last_words.append(reason)
             case PermissionAsked(name=name):
                 await self._tool_asked(name)
@@ -121,13 +152,18 @@ class Narrator:
             case _:
                 assert_never(signal)
 
-    async def announce_files(self, source: FileSource) -> bool:
-        """Tells what changed in the tracked files since the last look; False if nothing did."""
+    async def announce_files(self, source: FileSource) -> None:
+        """Tells what changed in the tracked files since the last look, and how they lie now."""
         async with self.files:
-            has_news = await self._news.tell(source, self._run_id, self._codon_id)
+            news = await self._news.tell(source, self._run_id, self._codon_id)
 
-        self._is_unsaved |= has_news
-        return has_news
+        self._is_unsaved |= news.any
+        self._is_tree_told &= not news.moved
+        now = self._around.clock.monotonic()
+        is_late = now - self._tree_told_at >= TREE_INTERVAL or source.kind != "tool_use"
+        if not self._is_tree_told and is_late:
+            self._is_tree_told, self._tree_told_at = True, now
+            await self._post(await picture(self._around))
 
     def has_saved(self) -> None:
         """Notes that a checkpoint holds all that was told until now."""
@@ -210,24 +246,29 @@ class Narrator:
         total = _tokens(usage.tokens)
         delta = _difference(total, before) if same else total
         self._message = (usage.message_id, total)
+        cost = self._cost_of(usage.model, total) - (
+            self._cost_of(usage.model, before) if same else 0
+        )
+        self._spent = (self._spent[0] + cost, self._spent[1] + delta)
         await self._post(
             CostsIncremented(
                 run_id=self._run_id,
                 codon_id=self._codon_id,
-                cost=0.0,
+                cost=cost,
                 tokens=delta,
                 messages=0 if same else 1,
             ),
-            _usage_event(self._codon_id, delta, 0.0, usage.model),
+            _usage_event(self._codon_id, delta, cost, usage.model),
         )
+        self._on_turn(total)
 
     async def _conclude(self, result: ResultReported) -> None:
         self.result = result
         if not self._counts or (result.cost_usd is None and result.tokens is None):
             return
 
-        tokens = NO_TOKENS if result.tokens is None else _tokens(result.tokens)
-        cost = result.cost_usd or 0.0
+        cost, tokens = self._total(result)
+        self._spent = (cost, tokens)
         await self._post(
             CostsUpdated(run_id=self._run_id, codon_id=self._codon_id, cost=cost, tokens=tokens),
             TokenUsage(
@@ -242,6 +283,30 @@ class Narrator:
                 final=True,
             ),
         )
+
+    def _total(self, result: ResultReported) -> tuple[float, Tokens]:
+        """The codon's cost and tokens by what the agent says of this conversation.
+
+        What it does not say is reckoned: a cost from the tokens, tokens as the sum of messages.
+        """
+        earlier_cost, earlier_tokens = self._before
+        reckoned, tokens = self._spent
+        if result.tokens is not None:
+            tokens = earlier_tokens + _tokens(result.tokens)
+
+        if result.cost_usd is not None:
+            return earlier_cost + result.cost_usd, tokens
+
+        if (
+            reckoned == earlier_cost
+        ):  # No message had a price: an agent that reports only at its end.
+            return earlier_cost + self._cost_of(self._model, tokens), tokens
+
+        return reckoned, tokens
+
+    def _cost_of(self, model: str, tokens: Tokens) -> float:
+        """USD, by the list of prices; 0 for a model that it does not know."""
+        return self._around.price(model or self._model, tokens) or 0.0
 
     async def _post(self, *entries: Entry) -> None:
         await self._around.ledger.post(*entries, run_id=self._run_id, codon_id=self._codon_id)

@@ -33,6 +33,7 @@ from hankweave_server.domain import plan as plans
 from hankweave_server.domain.history import end_state, next_codon, plan_entry, thread
 from hankweave_server.domain.inheritance import NO_SERVER
 from hankweave_server.domain.targets import last_success
+from hankweave_server.execution.archiving import Archives
 from hankweave_server.execution.codon_run import NO_PROCESS
 from hankweave_server.execution.reentry import grown
 from hankweave_server.execution.rollback import Journey, Rollback
@@ -66,6 +67,7 @@ class Recovery:
         adopted = await self._around.checkpointer.adopt(self._recorded)
         crashed_run, crashed_codon = await self._mark_crashed()
         finished = await self._rollback.finish_interrupted()
+        await Archives(self._around).finish_interrupted()
         rolled_back = await self._undo_broken_work()  # A finished one may have moved files alone.
         return Recovered(
             crashed_run=crashed_run,
@@ -79,7 +81,7 @@ class Recovery:
         """Lays out the plan of a new execution, takes its `initial` checkpoint, opens its run.
 
         Each part is done only if it is missing, so a crash between them is made good here; so is
-        one that kept the plan from growing.
+        one that kept the plan from growing, and one after the last codon's success.
         """
         around = self._around
         plan = around.state.execution_plan or plans.initial_plan(around.hank.hank)
@@ -96,6 +98,9 @@ class Recovery:
             fresh = FreshStart(initial_checkpoint_sha=around.state.initial_checkpoint)
             opened = msgspec.structs.replace(run, starting_conditions=fresh)
             await around.ledger.record(RunStarted(run=opened), run_id=run.run_id)
+
+        if next_codon(around.state) is None:
+            await self._runner.settle_past()
 
     async def _initial_checkpoint(self, run_id: RunId) -> Sha:
         known = self._around.checkpointer.known.values()

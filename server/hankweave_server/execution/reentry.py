@@ -26,7 +26,9 @@ def grown(plan: Plan, hank: Hank, entries: Iterable[ThreadEntry]) -> Plan:
         if planned is None or loop is None or not is_done(entry.codon, plan):
             continue
 
-        if plans.ends_iteration(loop, planned) and not plans.is_loop_finished(loop, planned):
+        if plans.is_loop_finished(loop, planned, entry.codon):
+            plan = plans.without_rest(plan, planned)
+        elif plans.ends_iteration(loop, planned):
             plan = plans.next_iteration(plan, loop, planned)
 
     return plan

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Literal
 
+import anyio.from_thread
 import anyio.to_thread
 
 from hankweave_protocol.events import Info, RigOutput, RigSetupCompleted, RigSetupFailed
 from hankweave_protocol.hank import RigCommand, RigCopy, RigItem
 from hankweave_protocol.ids import RunId
 from hankweave_protocol.state import FailureReason, PlanEntry
+from hankweave_server.agents.base import AgentError, AgentStartFailed
+from hankweave_server.agents.errand import Errands
 from hankweave_server.execution.surroundings import Surroundings
 from hankweave_server.ledger.batch import Entry
-from hankweave_server.workspace.rigs import CommandFailed, RigError, copy_rig, run_rig_command
+from hankweave_server.workspace.rigs import (
+    CommandFailed,
+    RigError,
+    RunningCommand,
+    Start,
+    copy_rig,
+    run_rig_command,
+)
 
 
 class RigFailed(Exception):
@@ -35,6 +47,7 @@ class _Rig:
         self._around = around
         self._run_id = run_id
         self._entry = entry
+        self._errands = Errands(run_id, entry.codon_id, around.layout.agent_processes)
         self._last_copied: Path | None = None
 
     async def set_up(self) -> None:
@@ -64,14 +77,16 @@ class _Rig:
         match item:
             case RigCopy(copy=spec):
                 source = self._around.hank.directory / spec.source
+                # A codon that is ended meanwhile ends the copy too, and nothing of it stays.
                 self._last_copied = await anyio.to_thread.run_sync(
-                    copy_rig, source, work_tree, spec.to
+                    copy_rig, source, work_tree, spec.to, anyio.from_thread.check_cancelled
                 )
             case RigCommand(command=spec):
                 copied = self._last_copied
                 in_copied = spec.working_directory == "lastCopied" and copied is not None
                 await run_rig_command(
                     spec.run,
+                    start=below_a_keeper(self._errands),
                     cwd=copied if in_copied and copied is not None else work_tree,
                     env=self._entry.codon.env,
                     timeout_seconds=spec.timeout_seconds,
@@ -107,3 +122,21 @@ class _Rig:
 
     async def _post(self, *entries: Entry) -> None:
         await self._around.ledger.post(*entries, run_id=self._run_id, codon_id=self._entry.codon_id)
+
+
+def below_a_keeper(errands: Errands) -> Start:
+    """Starts commands as agents are: not even our own death lets one of them go on."""
+
+    @asynccontextmanager
+    async def start(
+        command: Sequence[str], folder: Path, environment: Mapping[str, str]
+    ) -> AsyncIterator[RunningCommand]:
+        try:
+            async with errands.start(command, folder, environment) as errand:
+                yield errand
+        except AgentStartFailed as error:
+            raise RigError(f"The command could not be started: {error}") from error
+        except AgentError as error:
+            raise RigError(f"The command cannot be ended: {error}") from error
+
+    return start

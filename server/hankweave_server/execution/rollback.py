@@ -30,12 +30,12 @@ from hankweave_protocol import codec
 from hankweave_protocol.commands import OnRunning
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import RollbackFailed
-from hankweave_protocol.ids import RunId, Sha
+from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_protocol.records import (
     CheckpointRecord,
     Coordinate,
-    Direction,
     ForeseenDiff,
+    Movement,
     RollbackIntent,
     RollbackReport,
 )
@@ -45,9 +45,10 @@ from hankweave_server.checkpoints.errors import (
     CheckpointNotFound,
     InsufficientSpace,
     RestoreIncomplete,
+    is_for_want_of_room,
 )
 from hankweave_server.checkpoints.model import RestorePlan, RestoreReport, Skipped
-from hankweave_server.domain import travels
+from hankweave_server.domain import targets, travels
 from hankweave_server.domain.history import (
     newest_run,
     run_named,
@@ -56,6 +57,7 @@ from hankweave_server.domain.history import (
 from hankweave_server.domain.standing import now_coordinate, restored_checkpoint
 from hankweave_server.domain.targets import RollbackTarget
 from hankweave_server.execution import edits, effects
+from hankweave_server.execution.archiving import Archives
 from hankweave_server.execution.codon_run import Halt
 from hankweave_server.execution.file_news import PERSON, FileNews
 from hankweave_server.execution.memories import Memories
@@ -68,7 +70,13 @@ from hankweave_server.execution.rollback_story import (
 )
 from hankweave_server.execution.runner import Runner
 from hankweave_server.execution.surroundings import Surroundings
+from hankweave_server.logs import logger
 from hankweave_server.workspace.names import meant_by, shown
+
+log = logger(__name__)
+
+LONGEST_PAUSE = 60.0
+"""Seconds between two tries to finish: each takes a safety checkpoint and tells how it ended."""
 
 TOLD_WITHIN = 500
 """How far back in the journal the end of a rollback is looked for: its batch is far smaller."""
@@ -79,7 +87,7 @@ class Journey:
     """A rollback as it was asked for."""
 
     target: RollbackTarget
-    direction: Direction = "back"
+    direction: Movement = "back"
     paths: frozenset[bytes] | None = None
     """Files and folders; None means the whole work tree."""
     on_running: OnRunning = "refuse"
@@ -95,6 +103,11 @@ class Journey:
         return self.target.checkpoint.sha
 
     @property
+    def moves_files_only(self) -> bool:
+        """No run ends, and HEAD stays."""
+        return self.paths is not None or self.direction == "retry" or self.target.is_in_place
+
+    @property
     def rewinds(self) -> bool:
         """Memory goes along: the safety checkpoint of a journey has what that journey took away."""
         undone = self.target.undone
@@ -105,6 +118,10 @@ class Journey:
         return None if self.paths is None else tuple(sorted(map(shown, self.paths)))
 
 
+class CutShort(InsufficientSpace):
+    """The disk was full in mid-way; the intent stands, and `finish_when_there_is_room` goes on."""
+
+
 class Rollback:
     """Performs rollbacks of one execution, one at a time."""
 
@@ -113,6 +130,7 @@ class Rollback:
         self._runner = runner
         self._story = RollbackStory(around)
         self._memories = Memories(around)
+        self._archives = Archives(around)
 
     async def preview(self, journey: Journey, *, patch: bool = False) -> RollbackReport:
         """Says what `perform` would do now; touches nothing."""
@@ -135,7 +153,10 @@ class Rollback:
         )
 
     async def perform(self, journey: Journey, causes: tuple[int | str, ...] = ()) -> RollbackReport:
-        """Rolls back; raises Refused, with nothing touched, or RestoreIncomplete."""
+        """Rolls back; raises Refused, with nothing touched.
+
+        Raises RestoreIncomplete or CutShort, with the intent kept and `rollback.failed` told.
+        """
         _refuse_half_a_rewind(journey)
         with self._runner.rolling_back():
             self._refuse_if_running(journey)
@@ -152,15 +173,69 @@ class Rollback:
 
         return report
 
-    async def finish_interrupted(self) -> RollbackReport | None:
-        """Finishes at a start the rollback that a crash cut short; None where there was none."""
-        path = self._around.layout.rollback_intent
+    async def take_back(self, codon_id: CodonId) -> Sha | None:
+        """Takes the files back to where a codon's failed attempt began, before the next one.
+
+        Gives the rig that stands there then. What people changed meanwhile stays. Asked by the
+        runner, between two codons. Raises Refused and RestoreIncomplete as `perform`.
+        """
+        state, known = self._around.state, self._around.checkpointer.known
+        start = targets.attempt_start(state, known, codon_id)
+        if start is None:
+            return None
+
+        target = RollbackTarget(start.checkpoint, after_codon=None, passed=())
+        reason = f"Codon {codon_id} is tried again."
+        journey = Journey(target, direction="retry", keep_edits=True, reason=reason)
+        with self._runner.rolling_back():
+            await self._note_edits()
+            plan = await self._plan(journey.sha, None)
+            if plan.touched:
+                intent = await self._prepare(journey, plan)
+                await self._restore_and_tell(intent, plan, (), recovered=False)
+
+        return start.rig
+
+    async def finish_when_there_is_room(self) -> None:
+        """Finishes, each time the disk has room again, what it cut short; until cancelled.
+
+        What cannot be finished waits for the next time, or the next start.
+        """
+        while True:
+            await self._around.ledger.space.relief()
+            if not self._runner.blocked or self._runner.is_busy:
+                continue
+
+            try:
+                intent = self._intended()
+                await self._around.ledger.space.insist(
+                    self.finish_interrupted,
+                    is_short=is_for_want_of_room,
+                    longest_pause=LONGEST_PAUSE,
+                )
+            except (Refused, RestoreIncomplete) as error:
+                log.warning("The rollback that was cut short cannot be finished yet: %s", error)
+            else:
+                self._runner.blocked = False
+                if intent is not None and intent.to_run is not None:
+                    await self._around.ledger.record(self._runner.snapshot())
+                    await self._continue(intent)
+
+    def _intended(self) -> RollbackIntent | None:
         try:
-            data = path.read_bytes()
+            data = self._around.layout.rollback_intent.read_bytes()
         except FileNotFoundError:
             return None
 
-        intent = codec.decode_value(RollbackIntent, data)
+        return codec.decode_value(RollbackIntent, data)
+
+    async def finish_interrupted(self) -> RollbackReport | None:
+        """Finishes the rollback that was cut short; None where there is none to finish."""
+        path = self._around.layout.rollback_intent
+        intent = self._intended()
+        if intent is None:
+            return None
+
         if self._has_happened(intent):
             await self._tell_the_rest(intent)
             await anyio.to_thread.run_sync(files.remove_durably, path)
@@ -197,11 +272,13 @@ class Rollback:
         record = target.checkpoint
         entries = thread(self._around.state)
         newest = entries[-1] if entries else None
+        active = self._runner.active
         return (
             newest is not None
+            and active is not None
             and record.coordinate.run_id == newest.run_id
             and (target.is_in_place or record.coordinate.codon_id == newest.codon.codon_id)
-            and record.timestamp >= newest.codon.start_time
+            and record.coordinate.event_seq >= active.first_seq
         )
 
     def _plan_standing(self, sha: Sha, paths: frozenset[bytes] | None) -> RestorePlan:
@@ -267,7 +344,7 @@ class Rollback:
         source = self._now()
         found = edits.conflicts(around.state, plan, agents_rested=not journey.after_crash)
         safety = await self._save(plan, run.run_id, edited=len(found))
-        moves_files_only = journey.paths is not None or self._runner.active is not None
+        moves_files_only = journey.moves_files_only or self._runner.active is not None
         undone = target.undone
         intent = RollbackIntent(
             operation_id=uuid.uuid4().hex,
@@ -275,7 +352,7 @@ class Rollback:
             safety=safety,
             source=source,
             from_run=run.run_id,
-            to_run=None if moves_files_only or target.is_in_place else around.new_run_id(),
+            to_run=None if moves_files_only else around.new_run_id(),
             after_codon=target.after_codon,
             checkpoint_type=target.checkpoint.kind,
             codons_to_process=tuple(entry.codon.codon_id for entry in target.passed),
@@ -289,6 +366,7 @@ class Rollback:
             restored_edits={} if undone is None else undone.edits,
             reason=journey.reason,
             rewind_memory=journey.rewinds,
+            undone=None if undone is None else undone.operation_id,
         )
         await anyio.to_thread.run_sync(
             files.replace_durably, around.layout.rollback_intent, codec.encode(intent)
@@ -306,6 +384,7 @@ class Rollback:
             patterns=self._around.patterns(),
             label=f"{label}; holds {edited} edits by people" if edited else label,
             before=plan,
+            waits_for_room=False,
         )
 
     async def _settle(self, intent: RollbackIntent) -> None:
@@ -320,6 +399,7 @@ class Rollback:
             codon_name="After a rollback of files",
             patterns=self._around.patterns(),
             label=f"after rollback to {intent.target.sha[:12]}",
+            waits_for_room=False,
         )
 
     async def _announce(
@@ -342,15 +422,26 @@ class Rollback:
         recovered: bool,
         present: Sha | None = None,
     ) -> RollbackReport:
-        checkpointer = self._around.checkpointer
         outside = await self._effects_since(intent.place or intent.target.coordinate)
-        restored = await self._restore(intent, present or intent.safety.sha, causes)
-        forgotten = await self._rewind_memory(intent)
-        if intent.to_run is None:
-            await self._settle(intent)
-        else:
-            await checkpointer.detach(intent.target.sha)
+        try:
+            restored = await self._restore(intent, present or intent.safety.sha)
+            archived = await self._archives.go_along(intent)
+            forgotten = await self._rewind_memory(intent)
+            if intent.to_run is None:
+                await self._settle(intent)
+            else:
+                await self._around.checkpointer.detach(intent.target.sha)
+        except Exception as error:
+            if not isinstance(error, RestoreIncomplete) and not is_for_want_of_room(error):
+                raise
 
+            await self._tell_failure(intent, error, causes)
+            if isinstance(error, InsufficientSpace):
+                raise CutShort(error.need, error.free) from error
+
+            raise
+
+        self._runner.blocked = False
         report = report_of(
             intent,
             restored,
@@ -360,35 +451,36 @@ class Rollback:
             recovered=recovered,
         )
         await self._around.ledger.record(
-            *self._story.whole(intent, report),
+            *self._story.whole(intent, report, archived),
             run_id=intent.to_run or intent.from_run,
             causes=(*causes, *_moments_of(intent)),
         )
         await anyio.to_thread.run_sync(files.remove_durably, self._around.layout.rollback_intent)
         return report
 
-    async def _restore(
-        self, intent: RollbackIntent, safety: Sha, causes: tuple[int | str, ...]
-    ) -> RestoreReport:
+    async def _restore(self, intent: RollbackIntent, safety: Sha) -> RestoreReport:
         checkpointer = self._around.checkpointer
-        try:
-            restored = await checkpointer.run(
-                checkpointer.engine.restore,
-                intent.target.sha,
-                safety,
-                _paths_of(intent),
-                frozenset(intent.keep),
-            )
-        except RestoreIncomplete as error:
-            self._runner.blocked = True
-            await self._around.ledger.record(
-                RollbackFailed(target=intent.target.coordinate, message=_unfinished(error)),
-                causes=causes,
-            )
-            raise
+        return await checkpointer.run(
+            checkpointer.engine.restore,
+            intent.target.sha,
+            safety,
+            _paths_of(intent),
+            frozenset(intent.keep),
+        )
 
-        self._runner.blocked = False
-        return restored
+    async def _tell_failure(
+        self, intent: RollbackIntent, error: Exception, causes: tuple[int | str, ...]
+    ) -> None:
+        """Lets no codon run on files that are half restored, and says so."""
+        self._runner.blocked = True
+        if is_for_want_of_room(error):
+            self._around.ledger.space.note(error)
+
+        message = _unfinished(error) if isinstance(error, RestoreIncomplete) else _cut_short(error)
+        self._around.ledger.leave(
+            RollbackFailed(target=intent.target.coordinate, message=message), causes=causes
+        )
+        await self._around.ledger.settle()
 
     async def _rewind_memory(self, intent: RollbackIntent) -> tuple[Skipped, ...]:
         """Puts back what agents and sentinels remembered; gives what could not be."""
@@ -399,23 +491,28 @@ class Rollback:
 
     def _has_happened(self, intent: RollbackIntent) -> bool:
         state = self._around.state
-        return travels.is_told(state, intent.operation_id) or (
-            intent.to_run is not None and run_named(state, intent.to_run) is not None
+        return (
+            travels.is_told(state, intent.operation_id)
+            or (intent.to_run is not None and run_named(state, intent.to_run) is not None)
+            or (intent.direction == "retry" and self._is_in_journal(intent))
         )
 
     async def _tell_the_rest(self, intent: RollbackIntent) -> None:
         """Tells the end of a batch of which a power cut kept only the beginning."""
-        ending = f'"operationId":"{intent.operation_id}"'.encode()
-        done = (b'"rollback.completed"', b'"checkpoint.rollback"')
-        for line in self._around.ledger.tail(TOLD_WITHIN):
-            if ending in line and any(name in line for name in done):
-                return
+        if self._is_in_journal(intent):
+            return
 
         nothing = RestoreReport(added=(), updated=(), removed=(), kept=(), skipped=())
         report = report_of(intent, nothing, recovered=True)
         await self._around.ledger.record(
             *self._story.rest(intent, report), run_id=intent.to_run or intent.from_run
         )
+
+    def _is_in_journal(self, intent: RollbackIntent) -> bool:
+        ending = f'"operationId":"{intent.operation_id}"'.encode()
+        done = (b'"rollback.completed"', b'"checkpoint.rollback"')
+        lines = self._around.ledger.tail(TOLD_WITHIN)
+        return any(ending in line and any(name in line for name in done) for line in lines)
 
     def _sha_again(self, intent: RollbackIntent) -> Sha:
         sha = intent.target.sha
@@ -482,6 +579,10 @@ def _moments_of(intent: RollbackIntent) -> tuple[int, ...]:
 
 def _paths_of(intent: RollbackIntent) -> frozenset[bytes] | None:
     return None if intent.paths is None else meant_by(intent.paths)
+
+
+def _cut_short(error: Exception) -> str:
+    return f"The rollback was cut short: {error}. It is finished when the disk has room again."
 
 
 def _unfinished(error: RestoreIncomplete) -> str:

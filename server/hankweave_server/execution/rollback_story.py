@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from typing import Literal
 
 import msgspec
 
 from hankweave_protocol.events import (
+    ArchiveCompleted,
     CheckpointRollback,
     FailedDirectory,
+    FailedPath,
+    RollbackArchiveRestore,
     RollbackCodonCheckpoint,
     RollbackCompleted,
     RollbackProgress,
@@ -23,8 +27,10 @@ from hankweave_protocol.events import (
 from hankweave_protocol.hank import RigCopy
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.records import (
+    ArchiveTravel,
     CheckpointRecord,
     Coordinate,
+    Direction,
     ForeseenDiff,
     KeptFile,
     Notice,
@@ -79,10 +85,16 @@ class RollbackStory:
             recovered=recovered,
         )
 
-    def whole(self, intent: RollbackIntent, report: RollbackReport) -> Iterator[Entry]:
+    def whole(
+        self,
+        intent: RollbackIntent,
+        report: RollbackReport,
+        archived: ArchiveTravel | None = None,
+    ) -> Iterator[Entry]:
         """Everything from the first step passed to the last word, as one batch."""
         if intent.to_run is not None:
             yield from self._passed(intent, report)
+            yield from _of_archives(intent, archived)
             yield _codon_checkpoint(intent)
             yield from self._new_run(intent)
 
@@ -100,16 +112,17 @@ class RollbackStory:
 
     def ending(self, intent: RollbackIntent, report: RollbackReport) -> Iterator[Entry]:
         """What a client waits for: after these the rollback has happened."""
-        if not travels.is_told(self._around.state, intent.operation_id):
-            yield self._journey(intent)
+        direction = intent.direction
+        if direction != "retry" and not travels.is_told(self._around.state, intent.operation_id):
+            yield self._journey(intent, direction)
 
         yield _completed(intent, report)
         paths = (*report.added, *report.updated, *report.removed)
         yield WorkspaceInvalidated(paths=tuple(file.path for file in paths), reason="rollback")
 
-    def _journey(self, intent: RollbackIntent) -> TimeTravelled:
+    def _journey(self, intent: RollbackIntent, direction: Direction) -> TimeTravelled:
         return TimeTravelled(
-            direction=intent.direction,
+            direction=direction,
             travel=Travel(
                 operation_id=intent.operation_id,
                 safety=intent.safety.sha,
@@ -122,7 +135,7 @@ class RollbackStory:
             restored_edits=intent.restored_edits,
             notice=Notice(
                 operation_id=intent.operation_id,
-                direction=intent.direction,
+                direction=direction,
                 target=place_of(intent),
                 timestamp=self._around.now_text(),
                 paths=intent.paths,
@@ -304,6 +317,35 @@ def _completed(
         direction=intent.direction,
         reason=intent.reason,
     )
+
+
+def _of_archives(intent: RollbackIntent, moved: ArchiveTravel | None) -> Iterator[Entry]:
+    """Tells what came back from the rig archive, and what an undo has put there again."""
+    if moved is None:
+        return
+
+    if moved.restored or moved.failed:
+        yield RollbackArchiveRestore(
+            codon_id=intent.target.sha,
+            restored_paths=tuple(entry.source_path for entry in moved.restored),
+            status=_status_of(moved),
+            failed_paths=tuple(
+                FailedPath(path=path, error=moved.failed[path]) for path in sorted(moved.failed)
+            )
+            or None,
+        )
+
+    for name in dict.fromkeys(entry.codon_id for entry in moved.archived):
+        again = (entry for entry in moved.archived if entry.codon_id == name)
+        paths = tuple(entry.source_path for entry in again)
+        yield ArchiveCompleted(codon_id=CodonId(name), archived_paths=paths)
+
+
+def _status_of(moved: ArchiveTravel) -> Literal["completed", "partial", "failed"]:
+    if not moved.failed:
+        return "completed"
+
+    return "partial" if moved.restored else "failed"
 
 
 def _codon_checkpoint(intent: RollbackIntent) -> RollbackCodonCheckpoint:

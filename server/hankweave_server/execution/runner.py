@@ -8,31 +8,45 @@ when the plan or the patience ends.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Literal
+from functools import partial
+from typing import Literal, assert_never
 
 import anyio
 
 from hankweave_protocol.errors import ErrorCode, Refused
-from hankweave_protocol.events import LoopIterationCompleted, ServerIdle, StateSnapshot
+from hankweave_protocol.events import (
+    CodonRetrying,
+    ErrorEvent,
+    LoopIterationCompleted,
+    ServerIdle,
+    StateSnapshot,
+)
+from hankweave_protocol.hank import Loop
 from hankweave_protocol.ids import CodonId, RunId, Sha, branch_of
 from hankweave_protocol.state import (
+    CompletedCodon,
     Continuation,
     FailedCodon,
+    LoopContext,
     PlanEntry,
     Run,
     StartingConditions,
     TerminalCodon,
 )
 from hankweave_protocol.transitions import PlanSet, RunCompleted, RunFailed, RunStarted
-from hankweave_server.domain import lifecycle
+from hankweave_server.checkpoints.errors import RestoreIncomplete, is_for_want_of_room
 from hankweave_server.domain import plan as plans
+from hankweave_server.domain.budget_report import is_budgeted, summary
 from hankweave_server.domain.history import (
+    attempts_made,
     end_state,
     is_done,
+    newest_run,
     next_codon,
     plan_entry,
     rig_checkpoint,
@@ -40,9 +54,13 @@ from hankweave_server.domain.history import (
     starting_conditions,
     thread,
 )
+from hankweave_server.domain.retrying import GiveUp, Ignore, Retry, decide
+from hankweave_server.execution.aftermath import Aftermath, AftermathFailed
 from hankweave_server.execution.codon_run import CodonRun, Halt, Skip
 from hankweave_server.execution.snapshot import snapshot_of
 from hankweave_server.execution.surroundings import Surroundings
+from hankweave_server.ledger.batch import Entry
+from hankweave_server.ledger.space import RETRY_SECONDS
 
 IdleReason = Literal[
     "startup",
@@ -66,6 +84,16 @@ class Outcome(Enum):
 class Wish:
     codon_id: CodonId
     skip_rig: bool = False
+    is_retry: bool = False
+    """The codon failed and its policy is to try again, from the files that it began with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """The time that is let pass before a failed codon is tried again."""
+
+    codon_id: CodonId
+    seconds: float
 
 
 class Runner:
@@ -75,18 +103,24 @@ class Runner:
         self._around = around
         self._autostart = autostart
         self._wish: Wish | None = None
+        self._pause: Pause | None = None
+        self._aftermath = Aftermath(around)
         self._wake = anyio.Event()
         self._at_rest = anyio.Event()
         self._at_rest.set()
         self._closing = False
         self._rolling_back = False
         self._rolled_back = anyio.Event()
+        self._iteration: tuple[LoopContext, float] | None = None
+        """The iteration that began last, and when by the monotonic clock."""
         self.blocked = False
         """True after a rollback that could not finish, until one does."""
         self.active: CodonRun | None = None
         self.outcome = Outcome.WAITING
         self.on_rest: Callable[[Outcome], None] = lambda outcome: None
         """Called when the plan has ended or failed and nothing is wished for."""
+        self.take_back: Callable[[CodonId], Awaitable[Sha | None]] = _nothing_to_take_back
+        """Takes the files back to where a failed attempt began; gives the rig that stands then."""
 
     @property
     def is_busy(self) -> bool:
@@ -141,7 +175,10 @@ class Runner:
                 hint=f"The plan has: {known}.",
             )
 
-        self._wish = Wish(codon_id, skip_rig)
+        self._want(Wish(codon_id, skip_rig))
+
+    def _want(self, wish: Wish) -> None:
+        self._wish, self._pause = wish, None
         self._at_rest = anyio.Event()
         self._wake.set()
 
@@ -157,6 +194,9 @@ class Runner:
             )
 
         self.start(codon_id)
+        if self._is_to_be_retried(codon_id):
+            self._want(Wish(codon_id, is_retry=True))
+
         return codon_id
 
     async def start_next_if_any(self) -> None:
@@ -184,23 +224,35 @@ class Runner:
         await self._running().interrupt(Skip())
 
     async def force_stop(self, reason: str | None) -> None:
+        """Ends the running codon, or the wait for its next attempt."""
+        if self.active is None and self._pause is not None:
+            codon_id, self._pause = self._pause.codon_id, None
+            await self.close_run()
+            await self.idle("stopped", f"Codon {codon_id} will not be tried again.")
+            return
+
         await self._running().interrupt(Halt(reason or "Stopped by a client."))
 
     async def quiesce(self, halt: Halt) -> None:
         """Ends what is running and returns when its record is terminal and nothing moves."""
-        self._wish = None
+        self._wish = self._pause = None
         if self.active is not None:
             await self.active.interrupt(halt)
 
+        self._aftermath.interrupt()
         await self._at_rest.wait()
 
     async def close(self, halt: Halt) -> None:
-        """Quiesces for good, lets a rollback end, and closes the run."""
+        """Lets a rollback end, quiesces for good, and closes the run.
+
+        The rollback comes first: an agent that it holds frozen would be woken to be stopped, and
+        write into what is being restored.
+        """
         self._closing = True
-        await self.quiesce(halt)
         if self._rolling_back:
             await self._rolled_back.wait()
 
+        await self.quiesce(halt)
         await self.close_run()
 
     def refuse_while_running(self) -> None:
@@ -223,19 +275,59 @@ class Runner:
     async def run(self) -> None:
         """Serves wishes until cancelled."""
         while True:
-            await self._wake.wait()
-            self._wake = anyio.Event()
+            await self._next_wish()
             while (wish := self._wish) is not None:
-                await self._serve(wish)
+                if await self._has_room():
+                    await self._serve(wish)
 
             self._at_rest.set()
             if not self._closing:
                 self.on_rest(self.outcome)
 
+    async def _has_room(self) -> bool:
+        """Lets no codon start on a full disk; waits a moment, for the wish may be taken back."""
+        space = self._around.ledger.space
+        if space.is_short:
+            with anyio.move_on_after(RETRY_SECONDS):
+                await space.relief()
+
+        return not space.is_short
+
+    async def _next_wish(self) -> None:
+        """Waits until somebody wishes for a codon, or the time for another attempt has come."""
+        pause = self._pause
+        with anyio.move_on_after(math.inf if pause is None else pause.seconds):
+            await self._wake.wait()
+
+        self._wake = anyio.Event()
+        if pause is not None and self._pause is pause and not self._rolling_back:
+            self._want(Wish(pause.codon_id, is_retry=True))
+
     async def _serve(self, wish: Wish) -> None:
         entry = plan_entry(self._around.state.execution_plan, wish.codon_id)
         assert entry is not None, "a wish names an entry of the plan"
-        run_id = await self._open_run(wish.codon_id)
+        standing_rig = None
+        if wish.is_retry:
+            try:
+                take_back = partial(self.take_back, wish.codon_id)
+                space = self._around.ledger.space
+                standing_rig = await space.insist(take_back, is_short=is_for_want_of_room)
+            except (Refused, RestoreIncomplete) as fault:
+                await self._cannot_be_retried(wish, fault)
+                return
+
+        due = await self._aftermath.due(wish.codon_id)
+        run_id = await self._open_run(wish)
+        try:
+            if due is not None:
+                await self._aftermath.catch_up(run_id, due)
+
+            await self._aftermath.expect(run_id, entry)
+        except AftermathFailed as fault:
+            self._wish = None
+            await self._break_off(fault)
+            return
+
         if self._wish is not wish:
             return  # Taken back by a rollback or the server's end while the run was opened.
 
@@ -243,36 +335,137 @@ class Runner:
             self._around,
             run_id,
             entry,
-            restored_rig=self._restored_rig(run_id, wish.codon_id),
+            restored_rig=standing_rig or self._restored_rig(run_id, wish.codon_id),
             skip_rig=wish.skip_rig,
         )
         self._wish = None
         self.outcome = Outcome.WAITING
+        self._note_iteration(entry)
         try:
             terminal = await self.active.run()
-            await self._settle(entry, terminal)
+            failed = await self._settle(run_id, entry, terminal)
             halted = self.active.was_halted
         finally:
             self.active = None
 
+        if failed is not None:
+            await self._break_off(failed)
+            return
+
         await self._after(entry, terminal, halted=halted)
 
-    async def _settle(self, entry: PlanEntry, terminal: TerminalCodon) -> None:
-        """Tells of a codon's end, and grows the plan before anybody may ask what comes next."""
+    async def _settle(
+        self, run_id: RunId, entry: PlanEntry, terminal: TerminalCodon
+    ) -> AftermathFailed | None:
+        """Tells of a codon's end, and grows the plan before anybody may ask what comes next.
+
+        Gives what kept its files from being handed out or archived.
+        """
+        fault, aftermath = None, self._aftermath
         await self._around.ledger.post(self.snapshot())
+        try:
+            if isinstance(terminal, CompletedCodon):
+                await aftermath.after_codon(run_id, entry, terminal)
+        except AftermathFailed as failed:
+            fault = failed
+
+        ended = None
         if is_done(terminal, self._around.state.execution_plan):
-            await self._expand_loop(entry, terminal)
+            ended = await self._advance_loop(entry, terminal)
+
+        try:
+            if ended is not None and fault is None:
+                await aftermath.after_loop(run_id, ended, entry, terminal)
+        except AftermathFailed as failed:
+            fault = failed
+
+        if fault is None:
+            await aftermath.done()
+
+        return fault
+
+    async def settle_past(self) -> None:
+        """Does what the last codon's success still asks for, where no codon is left to run."""
+        due = await self._aftermath.due(None)
+        run = newest_run(self._around.state)
+        if due is None or run is None:
+            return
+
+        try:
+            await self._aftermath.catch_up(run.run_id, due)
+        except AftermathFailed as fault:
+            await self._break_off(fault)
+
+    async def _break_off(self, fault: AftermathFailed) -> None:
+        """Fails the run although its codon has succeeded; the next start tries once more."""
+        error = ErrorEvent(message=str(fault), fatal=True, severity="fatal")
+        await self._around.ledger.record(error)
+        await self.close_run(failed=True)
+        self.outcome = Outcome.FAILED
+        await self.idle("codon-failed", str(fault))
 
     async def _after(self, entry: PlanEntry, terminal: TerminalCodon, *, halted: bool) -> None:
         """Decides what follows a codon's end."""
         if halted:
+            # Without clients nobody is left who could start it again.
+            self.outcome = Outcome.WAITING if self._rolling_back else Outcome.FAILED
             await self.idle("stopped", f"Codon {entry.codon_id} was stopped.")
         elif is_done(terminal, self._around.state.execution_plan):
             await self._go_on(entry)
-        else:
-            await self.close_run()
-            self.outcome = Outcome.FAILED
-            await self.idle("codon-failed", _failure_sentence(terminal))
+        elif isinstance(terminal, FailedCodon):
+            await self._fail_or_retry(entry, terminal)
+
+    async def _fail_or_retry(self, entry: PlanEntry, failed: FailedCodon) -> None:
+        """Applies the failure policy; what comes next is already known to whoever asks."""
+        codon, reason = entry.codon, failed.failure_reason
+        made = attempts_made(self._around.state, entry.codon_id)
+        match decide(codon.on_failure, codon.retry_config, reason, attempts=made, headless=False):
+            case Retry() as retry if not self._closing:
+                await self._pause_before(retry, entry, failed)
+            case Retry() | GiveUp() | Ignore():
+                await self._give_up(_failure_sentence(failed))
+            case other:
+                assert_never(other)
+
+    async def _pause_before(self, retry: Retry, entry: PlanEntry, failed: FailedCodon) -> None:
+        if self._wish is not None:
+            return  # A client was quicker.
+
+        self._pause = Pause(entry.codon_id, retry.after_ms / 1000)
+        await self._around.ledger.record(
+            CodonRetrying(
+                codon_id=entry.codon_id,
+                attempt=retry.attempt,
+                max_attempts=retry.max_attempts,
+                delay_ms=retry.after_ms,
+                failure_reason=failed.failure_reason,
+            ),
+            codon_id=entry.codon_id,
+        )
+
+    async def _give_up(self, sentence: str) -> None:
+        await self.close_run()
+        self.outcome = Outcome.FAILED
+        await self.idle("codon-failed", sentence)
+
+    async def _cannot_be_retried(self, wish: Wish, fault: Exception) -> None:
+        if self._wish is not wish:
+            return  # A rollback was quicker: it is what the fault says.
+
+        self._wish = None
+        await self._give_up(f"Codon {wish.codon_id} cannot be tried again: {fault}")
+
+    def _is_to_be_retried(self, codon_id: CodonId) -> bool:
+        """Tells of a codon that failed, and whose policy says that files go back first."""
+        entries = thread(self._around.state)
+        entry = plan_entry(self._around.state.execution_plan, codon_id)
+        return (
+            entry is not None
+            and entry.codon.on_failure == "retry"
+            and bool(entries)
+            and entries[-1].codon.codon_id == codon_id
+            and isinstance(entries[-1].codon, FailedCodon)
+        )
 
     async def _go_on(self, entry: PlanEntry) -> None:
         following = next_codon(self._around.state)
@@ -287,40 +480,65 @@ class Runner:
         else:
             await self.idle("codon-completed", f"Codon {entry.codon_id} completed.")
 
-    async def _expand_loop(self, entry: PlanEntry, terminal: TerminalCodon) -> None:
-        """Adds a loop's next iteration when one ends and the loop does not (seed 002)."""
-        loop = plans.loop_of(self._around.hank.hank, entry)
-        if loop is None or not plans.ends_iteration(loop, entry):
-            return
+    async def _advance_loop(self, entry: PlanEntry, terminal: TerminalCodon) -> Loop | None:
+        """Adds a loop's next iteration when one ends and the loop does not (seed 002).
 
-        final = plans.is_loop_finished(loop, entry)
-        assert entry.loop_context is not None
-        tokens = lifecycle.tokens_of(terminal)
+        Gives the loop if it has ended.
+        """
+        loop = plans.loop_of(self._around.hank.hank, entry)
+        if loop is None or entry.loop_context is None:
+            return None
+
+        final = plans.is_loop_finished(loop, entry, terminal)
+        if not final and not plans.ends_iteration(loop, entry):
+            return None
+
+        state = self._around.state
+        tokens = plans.iteration_tokens(state, entry)
         event = LoopIterationCompleted(
             loop_id=loop.id,
             iteration=entry.loop_context.iteration,
-            duration_ms=plans.iteration_duration_ms(self._around.state, entry),
-            cost_usd=lifecycle.cost_of(terminal),
+            duration_ms=self._iteration_ms(entry),
+            cost_usd=plans.iteration_cost(state, entry),
             tokens_used=tokens.input_tokens + tokens.output_tokens,
             is_final=final,
-            termination_reason="iteration_limit" if final else None,
+            termination_reason=plans.why_loop_ends(loop, terminal) if final else None,
         )
-        if final:
-            await self._around.ledger.record(event)
-            return
+        plan = state.execution_plan
+        onward = plans.without_rest(plan, entry)
+        if not final:
+            onward = plans.next_iteration(plan, loop, entry)
 
-        grown = plans.next_iteration(self._around.state.execution_plan, loop, entry)
-        await self._around.ledger.record(event, PlanSet(execution_plan=grown))
+        changed = () if onward == plan else (PlanSet(execution_plan=onward),)
+        await self._around.ledger.record(event, *changed)
+        return loop if final else None
+
+    def _note_iteration(self, entry: PlanEntry) -> None:
+        context = entry.loop_context
+        if context is not None and context.codon_index_in_loop == 0:
+            self._iteration = context, self._around.clock.monotonic()
+
+    def _iteration_ms(self, entry: PlanEntry) -> int:
+        """By the monotonic clock; by the record where it began in an earlier server."""
+        context, noted = entry.loop_context, self._iteration
+        if context is None or noted is None:
+            return plans.iteration_duration_ms(self._around.state, entry)
+
+        first, begun = noted
+        if (first.loop_id, first.iteration) != (context.loop_id, context.iteration):
+            return plans.iteration_duration_ms(self._around.state, entry)
+
+        return round((self._around.clock.monotonic() - begun) * 1000)
 
     # --- runs ----------------------------------------------------------------------------------
 
-    async def _open_run(self, codon_id: CodonId) -> RunId:
-        """The current run, or a new one; a codon done again gets a run of its own."""
-        state = self._around.state
+    async def _open_run(self, wish: Wish) -> RunId:
+        """The current run, or a new one; a codon that a person has done again gets its own."""
+        state, codon_id = self._around.state, wish.codon_id
         current = run_named(state, state.current_run_id)
         entries = thread(state)
         again = bool(entries) and entries[-1].codon.codon_id == codon_id
-        if current is not None and not (again and current.codons):
+        if current is not None and (wish.is_retry or not (again and current.codons)):
             return current.run_id
 
         conditions = starting_conditions(state, codon_id, "retry" if again else "continue")
@@ -335,15 +553,23 @@ class Runner:
         self.outcome = Outcome.WAITING
         return run.run_id
 
-    async def close_run(self) -> None:
+    async def close_run(self, *, failed: bool = False) -> None:
         """Closes the current run: failed if its newest codon failed for good, else completed."""
         state = self._around.state
         run = run_named(state, state.current_run_id)
-        if run is not None:
-            await self._around.ledger.record(
-                closing(run, self._around.now_text(), self._around.state.execution_plan),
-                run_id=run.run_id,
-            )
+        if run is None:
+            return
+
+        around = self._around
+        end = closing(run, around.now_text(), state.execution_plan)
+        if failed:
+            end = RunFailed(run_id=run.run_id, end_time=around.now_text())
+
+        entries: list[Entry] = [end]
+        if is_budgeted(around.hank.hank, around.ceilings):
+            entries.insert(0, summary(around.hank.hank, state, around.ceilings))
+
+        await around.ledger.record(*entries, run_id=run.run_id)
 
     def _restored_rig(self, run_id: RunId, codon_id: CodonId) -> Sha | None:
         """The rig checkpoint that the work tree was restored to for this very codon, if any."""
@@ -370,6 +596,10 @@ class Runner:
 
     async def idle(self, reason: IdleReason, message: str) -> None:
         await self._around.ledger.record(ServerIdle(reason=reason, message=message))
+
+
+async def _nothing_to_take_back(codon_id: CodonId) -> Sha | None:
+    return None
 
 
 def new_run(around: Surroundings, conditions: StartingConditions) -> Run:

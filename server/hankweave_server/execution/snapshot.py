@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hankweave_protocol.events import StateSnapshot
 from hankweave_protocol.state import State
+from hankweave_server.domain.costs import total_cost
 from hankweave_server.domain.history import active_codon, end_state, next_codon, thread
-from hankweave_server.domain.replay import total_cost
 
 
 def snapshot_of(state: State, *, uptime_ms: int, is_rolling_back: bool) -> StateSnapshot:

@@ -6,13 +6,15 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 
 from hankweave_protocol import instants
 from hankweave_protocol.hank import Codon
 from hankweave_protocol.ids import RunId
-from hankweave_protocol.state import State
+from hankweave_protocol.state import State, Tokens
 from hankweave_server.agents.base import Agent
 from hankweave_server.clock import Clock
+from hankweave_server.domain.budget import NO_CEILINGS, Ceilings
 from hankweave_server.domain.history import thread
 from hankweave_server.domain.plan import tracked_patterns
 from hankweave_server.execution.checkpointer import Checkpointer
@@ -35,11 +37,16 @@ class Surroundings:
     hank: LoadedHank
     agent_for: Callable[[Codon], Agent]
     started_monotonic: float
+    price: Callable[[str, Tokens], float | None] = lambda _model, _tokens: None
+    """USD for tokens of a model; None where its price is not known."""
+    ceilings: Ceilings = NO_CEILINGS
     tool_result_limit: int = 2500
     """Characters of a tool's result that an event carries (Hankweave's default)."""
     idle_timeout: timedelta | None = timedelta(minutes=10)
     safe_points: frozenset[SafePoint] = ALL_SAFE_POINTS
     """When checkpoints are taken unasked, besides at a codon's end."""
+    output_directory: Path | None = None
+    """Where output files are copied; None: nowhere."""
 
     @property
     def state(self) -> State:

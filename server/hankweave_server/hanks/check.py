@@ -1,120 +1,97 @@
-"""What must hold in a hank beyond its shape: names, exclusive fields, references, budgets.
+"""What must hold in a hank beyond its shape: names, exclusive fields, references.
 
 The rules read the raw JSON and pass over what has the wrong type: that is reported by the shape
-already, and a hank with a misspelt key still deserves to hear of its missing prompt.
+already, and a hank with a misspelt key still deserves to hear of its missing prompt. Each rule
+belongs to a field and is asked only where the field is there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
-from hankweave_server.hanks import references
-from hankweave_server.hanks.problems import Finding, JsonPath, path_text
-from hankweave_server.hanks.prompts import PromptFault, read_prompt_file
-from hankweave_server.hanks.shape import is_finite
+from hankweave_server.hanks import check_budgets, check_prompts, references
+from hankweave_server.hanks.check_sentinels import of_sentinels
+from hankweave_server.hanks.nodes import (
+    Node,
+    codons_of,
+    is_blank,
+    is_loop,
+    object_at,
+    objects,
+    steps_of,
+    texts,
+)
+from hankweave_server.hanks.problems import Finding, path_text
+from hankweave_server.hanks.rules import Rule, Surroundings, by_rules, faults
 
-Raw = dict[str, Any]
+ID_BYTES = 200
+"""An id is a part of file names, which end at 255 bytes."""
 
 
-class Node(NamedTuple):
-    """An object of the file and where it stands."""
-
-    raw: Raw
-    path: JsonPath
-
-
-def findings(raw: Any, directory: Path) -> Iterator[Finding]:
-    """Finds all that cannot be right in a hank whose files lie in that directory."""
+def findings(raw: Any, around: Surroundings) -> Iterator[Finding]:
+    """Finds all that cannot be right in a hank with these surroundings."""
     if not isinstance(raw, dict):
         return
 
     root = Node(raw, ())
-    steps = list(_objects(root, "hank"))
-    yield from _of_global_prompt(root, directory)
+    steps = steps_of(root)
+    yield from by_rules(root, _OF_ROOT, around)
     yield from _of_names(steps)
     yield from _of_first(steps)
-    yield from _of_budgets(root, steps)
+    yield from check_budgets.findings(root, steps)
     for step in steps:
-        if _is_loop(step):
-            yield from _of_archives(step)
+        if is_loop(step):
+            yield from by_rules(step, _OF_LOOP, around)
 
-        for codon in _codons(step):
-            yield from _of_codon(codon, directory)
-
-
-def _of_codon(codon: Node, directory: Path) -> Iterator[Finding]:
-    yield from _of_prompts(codon, directory)
-    yield from _of_failure_policy(codon)
-    yield from _of_rig(codon, directory)
-    yield from _of_outputs(codon)
-    yield from _of_files(codon, directory)
-    yield from _of_archives(codon)
-
-
-# --- prompts ------------------------------------------------------------------------------------
-def _of_global_prompt(root: Node, directory: Path) -> Iterator[Finding]:
-    yield from _exclusive(root, "globalSystemPromptFile", "globalSystemPromptText")
-    yield from _of_prompt_files(root, "globalSystemPromptFile", directory)
-
-
-def _of_prompts(codon: Node, directory: Path) -> Iterator[Finding]:
-    if not _is_said(codon, "promptFile") and not _is_said(codon, "promptText"):
-        message = "The codon has no prompt: give a promptFile or a promptText."
-        yield Finding((*codon.path, "promptFile"), message)
-
-    yield from _exclusive(codon, "appendSystemPromptFile", "appendSystemPromptText")
-    yield from _of_prompt_files(codon, "promptFile", directory)
-    yield from _of_prompt_files(codon, "appendSystemPromptFile", directory)
-
-
-def _of_prompt_files(owner: Node, key: str, directory: Path) -> Iterator[Finding]:
-    for reference, path in _texts(owner, key):
-        fault = references.fault_of_file(directory, reference)
-        if fault is not None:
-            yield Finding(path, fault)
-            continue
-
-        try:
-            read_prompt_file(directory / reference)
-        except PromptFault as problem:
-            yield Finding(path, str(problem))
-
-
-def _is_said(owner: Node, key: str) -> bool:
-    """Tells whether a field says anything; a wrong type is the shape's fault, not this rule's."""
-    value = owner.raw.get(key)
-    return bool(value.strip()) if isinstance(value, str) else value not in (None, [])
-
-
-def _exclusive(owner: Node, file: str, text: str) -> Iterator[Finding]:
-    if owner.raw.get(file) is not None and owner.raw.get(text) is not None:
-        yield Finding((*owner.path, text), f"{file!r} and {text!r} exclude each other.")
+        for codon in codons_of(step):
+            yield from by_rules(codon, _OF_CODON, around)
+            if codon.raw.keys().isdisjoint(check_prompts.PROMPTS):
+                yield check_prompts.without_prompt(codon)
 
 
 # --- names and order ----------------------------------------------------------------------------
 def _of_names(steps: list[Node]) -> Iterator[Finding]:
     """Ids name files, plan entries and coordinates: no codon of a hank shares one with another."""
-    yield from _duplicates([codon for step in steps for codon in _codons(step)], "codon")
-    yield from _duplicates([step for step in steps if _is_loop(step)], "loop")
+    yield from _duplicates((codon for step in steps for codon in codons_of(step)), "codon")
+    yield from _duplicates(filter(is_loop, steps), "loop")
 
 
-def _duplicates(nodes: list[Node], what: str) -> Iterator[Finding]:
-    first: dict[str, JsonPath] = {}
+def _duplicates(nodes: Iterator[Node], what: str) -> Iterator[Finding]:
+    first: dict[str, Node] = {}
     for node in nodes:
         name = node.raw.get("id")
         if not isinstance(name, str):
             continue
 
-        known = first.setdefault(name, node.path)
-        if known != node.path:
-            message = f"The id {name!r} belongs to another {what} already: {path_text(known)}."
-            yield Finding((*node.path, "id"), message)
+        known = first.setdefault(name, node)
+        if known is not node:
+            message = f"The id {name!r} belongs to another {what} already: {path_text(known.path)}."
+            yield Finding((*node.path, "id"), message, "Give each its own.")
+
+
+def _of_id(step: Node, _: Surroundings) -> Iterator[Finding]:
+    name = step.raw["id"]
+    if not isinstance(name, str):
+        return
+
+    if len(name.encode(errors="replace")) > ID_BYTES:
+        yield Finding((*step.path, "id"), f"An id has at most {ID_BYTES} bytes.")
+
+    if any(character < " " or character == "\x7f" for character in name if not character.isspace()):
+        yield Finding((*step.path, "id"), "An id has no control characters.")
+
+
+def _not_blank(key: str) -> Rule:
+    def rule(owner: Node, _: Surroundings) -> Iterator[Finding]:
+        if is_blank(owner.raw[key]):
+            yield Finding((*owner.path, key), "The text must not be empty.")
+
+    return rule
 
 
 def _of_first(steps: list[Node]) -> Iterator[Finding]:
-    first = next((codon for step in steps for codon in _codons(step)), None)
+    first = next((codon for step in steps for codon in codons_of(step)), None)
     if first is not None and first.raw.get("continuationMode") == "continue-previous":
         yield Finding(
             (*first.path, "continuationMode"),
@@ -124,120 +101,121 @@ def _of_first(steps: list[Node]) -> Iterator[Finding]:
 
 
 # --- failure policy, rigs, files ----------------------------------------------------------------
-def _of_failure_policy(codon: Node) -> Iterator[Finding]:
-    if codon.raw.get("retryConfig") is not None and codon.raw.get("onFailure") != "retry":
-        path = (*codon.path, "retryConfig")
-        yield Finding(path, "'retryConfig' has no effect without 'onFailure': 'retry'.")
+def _of_retry(codon: Node, _: Surroundings) -> Iterator[Finding]:
+    if codon.raw["retryConfig"] is not None and codon.raw.get("onFailure") != "retry":
+        yield Finding(
+            (*codon.path, "retryConfig"),
+            "'retryConfig' has no effect without 'onFailure': 'retry'.",
+            "Say 'onFailure': 'retry', or take it out.",
+        )
 
 
-def _of_rig(codon: Node, directory: Path) -> Iterator[Finding]:
-    for item in _objects(codon, "rigSetup"):
-        copy = _object(item, "copy")
-        if copy is None:
-            continue
+def _of_rig(codon: Node, around: Surroundings) -> Iterator[Finding]:
+    for item in objects(codon, "rigSetup"):
+        copy = object_at(item, "copy")
+        if copy is not None:
+            yield from faults(copy, "from", around.files.fault_of_rig, around.files.nearest)
+            yield from faults(copy, "to", references.fault_of_target)
 
-        yield from _faults(copy, "from", lambda text: references.fault_of_rig(directory, text))
-        yield from _faults(copy, "to", references.fault_of_target)
+        yield from _of_command(item)
 
 
-def _of_outputs(codon: Node) -> Iterator[Finding]:
-    for output in _objects(codon, "outputFiles"):
-        yield from _faults(output, "copy", references.fault_of_relative)
-        for item in _objects(output, "beforeCopy"):
-            command = _object(item, "command")
+def _of_command(item: Node) -> Iterator[Finding]:
+    command = object_at(item, "command")
+    if command is not None and (fault := _fault_of_shell(command.raw.get("run"))) is not None:
+        yield Finding((*command.path, "run"), fault)
+
+
+def _fault_of_shell(text: Any) -> str | None:
+    if is_blank(text):
+        return "The command is empty."
+
+    if isinstance(text, str) and "\0" in text:
+        return "The command holds a NUL."
+
+    return None
+
+
+def _of_outputs(codon: Node, _: Surroundings) -> Iterator[Finding]:
+    for output in objects(codon, "outputFiles"):
+        yield from faults(output, "copy", references.fault_of_relative)
+        for item in objects(output, "beforeCopy"):
+            yield from _of_command(item)
+            command = object_at(item, "command")
             if command is not None and command.raw.get("workingDirectory") == "lastCopied":
                 path = (*command.path, "workingDirectory")
                 yield Finding(path, "A command before copying runs in 'project' only.")
 
 
-def _of_files(codon: Node, directory: Path) -> Iterator[Finding]:
-    def fault_of_file(text: str) -> str | None:
-        return references.fault_of_file(directory, text)
-
-    for sentinel in _objects(codon, "sentinels"):
-        yield from _faults(sentinel, "sentinelConfig", fault_of_file)
-
-    agent = _object(codon, "agent")
-    if agent is not None:
-        yield from _faults(agent, "script", fault_of_file)
-
-
-def _of_archives(step: Node) -> Iterator[Finding]:
-    yield from _faults(step, "archiveOnSuccess", references.fault_of_target)
-
-
-# --- budgets ------------------------------------------------------------------------------------
-def _of_budgets(root: Node, steps: list[Node]) -> Iterator[Finding]:
-    overrides = _object(root, "overrides")
-    whole = None if overrides is None else _object(overrides, "budget")
-    if whole is not None:
-        yield from _of_shares(whole, steps)
-
-    for loop in filter(_is_loop, steps):
-        budget = _object(loop, "budget")
-        if budget is not None:
-            yield from _of_shares(budget, list(_codons(loop)))
-
-
-def _of_shares(budget: Node, members: list[Node]) -> Iterator[Finding]:
-    """Checks the shares of a budget (Hankweave, container budgets)."""
-    shares = _object(budget, "shares")
-    if shares is None:
+def _of_agent(codon: Node, around: Surroundings) -> Iterator[Finding]:
+    agent = object_at(codon, "agent")
+    if agent is None:
         return
 
-    if budget.raw.get("allocation", "shared") == "shared":
-        yield Finding(shares.path, "Shares need an 'allocation' that is proportional.")
-
-    if budget.raw.get("maxDollars") is None:
-        yield Finding(shares.path, "Shares need a 'maxDollars' to be shares of.")
-
-    known = {str(member.raw.get("id")) for member in members}
-    for name in shares.raw:
-        if name not in known:
-            yield Finding((*shares.path, name), f"There is no {name!r} to have a share.")
-
-    numbers = (share for share in shares.raw.values() if isinstance(share, int | float))
-    total = sum(filter(is_finite, numbers))
-    if total > 1 + 1e-9:
-        yield Finding(shares.path, f"The shares add up to {total:g}, which is more than 1.")
+    yield from faults(agent, "script", around.files.fault_of_file, around.files.nearest)
+    for index, (word, path) in enumerate(texts(agent, "command")):
+        if "\0" in word or (index == 0 and not word.strip()):
+            yield Finding(path, "The program's name is empty." if index == 0 else "A NUL is here.")
 
 
-# --- looking into raw JSON ----------------------------------------------------------------------
-def _codons(step: Node) -> Iterator[Node]:
-    if _is_loop(step):
-        yield from _objects(step, "codons")
-    else:
-        yield step
+def _of_archives(step: Node, _: Surroundings) -> Iterator[Finding]:
+    yield from faults(step, "archiveOnSuccess", references.fault_of_target)
 
 
-def _is_loop(step: Node) -> bool:
-    return step.raw.get("type") == "loop"
+def _patterns(key: str) -> Rule:
+    def rule(codon: Node, around: Surroundings) -> Iterator[Finding]:
+        for text, path in texts(codon, key):
+            fault = references.fault_of_pattern(text) or around.fault_of_pattern(text)
+            if fault is not None:
+                yield Finding(path, fault)
+
+    return rule
 
 
-def _object(owner: Node, key: str) -> Node | None:
-    value = owner.raw.get(key)
-    return Node(value, (*owner.path, key)) if isinstance(value, dict) else None
+def _of_env(codon: Node, _: Surroundings) -> Iterator[Finding]:
+    env = object_at(codon, "env")
+    for name, value in ({} if env is None else env.raw).items():
+        path = (*codon.path, "env", name)
+        if (fault := references.fault_of_variable(name)) is not None:
+            yield Finding(path, fault, "Use letters, digits and '_', and no digit first.")
+        elif isinstance(value, str) and "\0" in value:
+            yield Finding(path, "The value holds a NUL.")
 
 
-def _objects(owner: Node, key: str) -> Iterator[Node]:
-    value = owner.raw.get(key)
-    for index, item in enumerate(value if isinstance(value, list) else ()):
-        if isinstance(item, dict):
-            yield Node(item, (*owner.path, key, index))
+def _of_requirements(root: Node, _: Surroundings) -> Iterator[Finding]:
+    requirements = object_at(root, "requirements")
+    if requirements is not None:
+        yield from faults(requirements, "env", references.fault_of_variable)
+        yield from faults(requirements, "tools", references.fault_of_tool)
 
 
-def _texts(owner: Node, key: str) -> Iterator[tuple[str, JsonPath]]:
-    value = owner.raw.get(key)
-    if isinstance(value, str):
-        yield value, (*owner.path, key)
-
-    for index, item in enumerate(value if isinstance(value, list) else ()):
-        if isinstance(item, str):
-            yield item, (*owner.path, key, index)
+def _of_overrides(root: Node, _: Surroundings) -> Iterator[Finding]:
+    overrides = object_at(root, "overrides")
+    if overrides is not None and is_blank(overrides.raw.get("model")):
+        yield Finding((*overrides.path, "model"), "The text must not be empty.")
 
 
-def _faults(owner: Node, key: str, fault_of: Callable[[str], str | None]) -> Iterator[Finding]:
-    for text, path in _texts(owner, key):
-        fault = fault_of(text)
-        if fault is not None:
-            yield Finding(path, fault)
+_OF_ROOT: dict[str, Rule] = {
+    "requirements": _of_requirements,
+    "overrides": _of_overrides,
+    **check_prompts.system_prompt("globalSystemPromptFile", "globalSystemPromptText"),
+}
+
+_OF_LOOP: dict[str, Rule] = {"id": _of_id, "archiveOnSuccess": _of_archives}
+
+_OF_CODON: dict[str, Rule] = {
+    "id": _of_id,
+    "model": _not_blank("model"),
+    "promptFile": check_prompts.of_prompt_file,
+    "promptText": check_prompts.of_prompt_text,
+    **check_prompts.system_prompt("appendSystemPromptFile", "appendSystemPromptText"),
+    "rigSetup": _of_rig,
+    "checkpointedFiles": _patterns("checkpointedFiles"),
+    "trackedFiles": _patterns("trackedFiles"),
+    "env": _of_env,
+    "outputFiles": _of_outputs,
+    "sentinels": of_sentinels,
+    "archiveOnSuccess": _of_archives,
+    "retryConfig": _of_retry,
+    "agent": _of_agent,
+}

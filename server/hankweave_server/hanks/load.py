@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,17 +14,19 @@ from typing import Any
 import msgspec
 
 from hankweave_protocol.hank import Codon, Hank, Loop
-from hankweave_server.hanks import check, shape
+from hankweave_server.hanks import check, overrides, shape
+from hankweave_server.hanks.hank_files import HankFiles
 from hankweave_server.hanks.problems import (
     Finding,
     HankInvalid,
-    JsonPath,
     Problem,
     did_you_mean,
     path_text,
 )
 from hankweave_server.hanks.prompts import PromptFault, ResolvedPrompt, resolve
-from hankweave_server.hanks.source import NotJson, Source, parse
+from hankweave_server.hanks.rules import FaultOf, Surroundings
+from hankweave_server.hanks.source import Lines, Places, Source, parse
+from hankweave_server.hanks.syntax import NotJson
 
 __all__ = ["HankInvalid", "LoadedHank", "Problem", "ResolvedPrompt", "load", "no_hank"]
 
@@ -34,6 +38,7 @@ class LoadedHank:
     """A checked hank with its prompts; nothing of it is read again while it runs."""
 
     hank: Hank
+    """With its `overrides` put into the codons."""
     directory: Path
     """Absolute; what the hank refers to lies below it."""
     hank_hash: str
@@ -50,19 +55,47 @@ def no_hank(directory: Path) -> LoadedHank:
     return LoadedHank(Hank(hank=()), directory, hank_hash="", prompts={})
 
 
-def load(path: Path) -> LoadedHank:
-    """Loads and checks a hank.json; raises HankInvalid with all its problems at once."""
+def load(path: Path, fault_of_pattern: FaultOf = lambda _pattern: None) -> LoadedHank:
+    """Loads and checks a hank.json; raises HankInvalid with all its problems at once.
+
+    `fault_of_pattern` says why a pattern of tracked files cannot be used, None where it can.
+    """
+    with _without_collecting():
+        return _load(path, fault_of_pattern)
+
+
+def _load(path: Path, fault_of_pattern: FaultOf) -> LoadedHank:
     source = _parsed(path)
-    directory = path.absolute().parent.resolve()
+    files = HankFiles(path.absolute().parent.resolve())
+    hank = _converted(source)
     findings = [
         *source.findings,
-        *shape.findings(source.value, _HANK),
-        *check.findings(source.value, directory),
+        *check.findings(source.value, Surroundings(files, fault_of_pattern)),
     ]
-    if findings:
-        raise HankInvalid(path, _problems(findings, source))
+    if hank is None:
+        findings += shape.findings(source.value, _HANK)
 
-    return _loaded(path, source, directory)
+    if findings or not source.is_plain:
+        _raise_problems(path, source, findings)
+
+    if hank is None:
+        # The shapes know a rule that `shape` does not tell of.
+        raise HankInvalid(path, [Problem("$", None, None, _complaint(source))])
+
+    return _loaded(path, source, overrides.applied(hank), files)
+
+
+@contextmanager
+def _without_collecting() -> Iterator[None]:
+    """Nothing that loading makes is garbage before it ends: to look for some takes a third of the
+    time that a hank of ten thousand codons needs."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def hash_of(raw: Any) -> str:
@@ -73,51 +106,84 @@ def hash_of(raw: Any) -> str:
 
 
 def _parsed(path: Path) -> Source:
+    suggestion = None
     try:
-        return parse(path.read_bytes().decode("utf-8-sig"))
+        text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
-        suggestion = None
         if isinstance(error, FileNotFoundError) and path.parent.is_dir():
             suggestion = did_you_mean(path.name, (item.name for item in path.parent.iterdir()))
 
-        problem = Problem("$", None, f"The file cannot be read: {error.strerror}.", suggestion)
-    except UnicodeDecodeError:
-        problem = Problem("$", None, "The file is not UTF-8 text.")
-    except NotJson as error:
-        problem = Problem("$", error.line, error.message)
+        message = f"The file cannot be read: {error.strerror}."
+    except UnicodeDecodeError as error:
+        message = f"The file is not UTF-8 text: byte {error.start + 1} is none of it."
+    else:
+        try:
+            return parse(text)
+        except NotJson as error:
+            raise HankInvalid(path, _told(error.findings, Lines(text), None)) from None
 
-    raise HankInvalid(path, [problem])
+    raise HankInvalid(path, [Problem("$", None, None, message, suggestion)])
 
 
-def _loaded(path: Path, source: Source, directory: Path) -> LoadedHank:
+def _converted(source: Source) -> Hank | None:
+    """Gives the hank if its shape is right: the fast way, which tells no more than that."""
     try:
-        hank = msgspec.convert(_typed(source.value), Hank)
-        codons = [codon for step in hank.hank for codon in _codons(step)]
-        prompts = {codon.id: resolve(hank, codon, directory) for codon in codons}
-    except (msgspec.ValidationError, PromptFault) as error:
-        # A file changed under our eyes, or the shapes know a rule that `shape` does not.
-        raise HankInvalid(path, [Problem("$", None, str(error))]) from None
+        return msgspec.convert(_typed(source.value), Hank)
+    except (msgspec.ValidationError, OverflowError):
+        return None
 
-    return LoadedHank(hank, directory, hash_of(source.value), prompts)
+
+def _complaint(source: Source) -> str:
+    try:
+        msgspec.convert(_typed(source.value), Hank)
+    except (msgspec.ValidationError, OverflowError) as error:
+        return str(error)
+
+    return "The hank cannot be read."
+
+
+def _typed(raw: Any) -> Any:
+    """Says of each step what it is: one without a type is a codon."""
+    if not isinstance(raw, dict) or not isinstance(raw.get("hank"), list):
+        return raw
+
+    steps = [
+        {"type": shape.DEFAULT_TAG} | step if isinstance(step, dict) else step
+        for step in raw["hank"]
+    ]
+    return raw | {"hank": steps}
+
+
+def _loaded(path: Path, source: Source, hank: Hank, files: HankFiles) -> LoadedHank:
+    codons = (codon for step in hank.hank for codon in _codons(step))
+    try:
+        prompts = {codon.id: resolve(hank, codon, files.prompt) for codon in codons}
+    except PromptFault as error:
+        raise HankInvalid(path, [Problem("$", None, None, str(error))]) from None
+
+    return LoadedHank(hank, files.directory, hash_of(source.value), prompts)
 
 
 def _codons(step: Codon | Loop) -> tuple[Codon, ...]:
     return step.codons if isinstance(step, Loop) else (step,)
 
 
-def _typed(raw: dict[str, Any]) -> dict[str, Any]:
-    """Says of each step what it is: one without a type is a codon."""
-    return raw | {"hank": [{"type": shape.DEFAULT_TAG} | step for step in raw["hank"]]}
+def _raise_problems(path: Path, source: Source, findings: Iterable[Finding]) -> None:
+    """Raises HankInvalid if there are any, together with what only the text itself shows."""
+    places = Places(source.text)
+    told = {found.path for found in places.findings}
+    known = [*places.findings, *(found for found in findings if found.path not in told)]
+    if known:
+        raise HankInvalid(path, _told(known, Lines(source.text), places))
 
 
-def _problems(findings: Iterable[Finding], source: Source) -> list[Problem]:
-    """Looks up the lines and sorts by them; what was found twice is told once."""
+def _told(findings: Iterable[Finding], lines: Lines, places: Places | None) -> list[Problem]:
+    """Looks up where they stand and sorts by it; what was found twice is told once."""
+    problems: dict[Problem, None] = {}
+    for found in findings:
+        offset = found.offset if places is None else places.offset_of(found)
+        line, column = (None, None) if offset is None else lines.place(offset)
+        path = path_text(found.path)
+        problems[Problem(path, line, column, found.message, found.suggestion)] = None
 
-    def line_of(path: JsonPath) -> int | None:
-        return source.line_of(path) if path else None
-
-    problems = dict.fromkeys(
-        Problem(path_text(found.path), line_of(found.path), found.message, found.suggestion)
-        for found in findings
-    )
-    return sorted(problems, key=lambda problem: problem.line or 0)
+    return sorted(problems, key=lambda problem: (problem.line or 0, problem.column or 0))

@@ -16,11 +16,13 @@ _PLAIN_KEY = re.compile(r"[A-Za-z_$][\w$-]*")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A fault and where it lies in the JSON; the line is looked up when all are known."""
+    """A fault and where it lies in the JSON; line and column are looked up when all are known."""
 
     path: JsonPath
     message: str
     suggestion: str | None = None
+    offset: int | None = None
+    """Where it stands in the text, for what lies between values, such as a comment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +33,15 @@ class Problem:
     """JSON path, `$` being the whole file."""
     line: int | None
     """Counted from 1; null where the file as a whole is meant."""
+    column: int | None
+    """Counted from 1, in characters; null where the line is."""
     message: str
     suggestion: str | None = None
 
-    def __str__(self) -> str:
-        place = self.path if self.line is None else f"line {self.line}, {self.path}"
-        hint = "" if self.suggestion is None else f" {self.suggestion}"
-        return f"{place}: {self.message}{hint}"
+    def located(self, file: Path) -> str:
+        """Tells it with its place as compilers do, so that editors find the way there."""
+        place = "" if self.line is None else f":{self.line}:{self.column}"
+        return f"{file}{place}: {self.path}: {self.message}"
 
 
 class HankInvalid(Exception):
@@ -46,7 +50,11 @@ class HankInvalid(Exception):
     def __init__(self, file: Path, problems: Iterable[Problem]) -> None:
         self.file = file
         self.problems = tuple(problems)
-        super().__init__("\n".join([f"{file} cannot be run:", *map(str, self.problems)]))
+        lines = [
+            problem.located(file) + ("" if problem.suggestion is None else f" {problem.suggestion}")
+            for problem in self.problems
+        ]
+        super().__init__("\n".join([f"{file} cannot be run:", *lines]))
 
 
 def path_text(path: JsonPath) -> str:

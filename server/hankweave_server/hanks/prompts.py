@@ -7,10 +7,10 @@ execution are known.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import yaml
 
@@ -20,7 +20,12 @@ from hankweave_protocol.hank import Codon, Hank
 _FRONTMATTER = re.compile(r"\A---[ \t]*\r?\n(?P<yaml>.*?)^---[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.M)
 _COMMENT = re.compile(r"<!--.*?-->(?:\r?\n)?", re.DOTALL)
 _VARIABLE = re.compile(r"<%\s*(AGENT_ROOT|PROJECT_DIR|EXECUTION_DIR|DATA_DIR)\s*%>")
+_ANY_VARIABLE = re.compile(r"<%[^%\n]*%>")
 _LARGEST = 8 * 1024 * 1024  # No model reads as much; a mistaken reference often has more.
+
+
+Read: TypeAlias = "Callable[[str], PromptFile]"
+"""Reads the prompt file that a reference of the hank names."""
 
 
 class PromptFault(Exception):
@@ -45,16 +50,16 @@ class ResolvedPrompt:
     """The frontmatter of the first file."""
 
 
-def resolve(hank: Hank, codon: Codon, directory: Path) -> ResolvedPrompt:
+def resolve(hank: Hank, codon: Codon, read: Read) -> ResolvedPrompt:
     """Joins what the hank and the codon say; raises PromptFault where a file cannot be used.
 
     Where a codon has both a file and a text the file wins, as in Hankweave.
     """
-    files = _read_all(directory, codon.prompt_file)
-    text = _joined([file.text for file in files]) if files else _cleaned(codon.prompt_text or "")
+    files = [read(name) for name in _names(codon.prompt_file)]
+    text = _joined([file.text for file in files]) if files else cleaned(codon.prompt_text or "")
     system = [
-        *_parts(directory, hank.global_system_prompt_file, hank.global_system_prompt_text),
-        *_parts(directory, codon.append_system_prompt_file, codon.append_system_prompt_text),
+        *_parts(read, hank.global_system_prompt_file, hank.global_system_prompt_text),
+        *_parts(read, codon.append_system_prompt_file, codon.append_system_prompt_text),
     ]
     return ResolvedPrompt(
         text=text,
@@ -76,7 +81,7 @@ def read_prompt_file(path: Path) -> PromptFile:
         raise PromptFault(f"{path.name!r} is not UTF-8 text.") from None
 
     metadata, body = _without_frontmatter(text, path.name)
-    return PromptFile(_cleaned(body), metadata)
+    return PromptFile(cleaned(body), metadata)
 
 
 def render(text: str, agent_root: Path, data_dir: Path) -> str:
@@ -89,21 +94,26 @@ def render(text: str, agent_root: Path, data_dir: Path) -> str:
     return _VARIABLE.sub(value, text)
 
 
-def _read_all(directory: Path, references: str | Sequence[str] | None) -> list[PromptFile]:
-    names = [references] if isinstance(references, str) else list(references or ())
-    return [read_prompt_file(directory / name) for name in names]
+def unknown_variables(text: str) -> tuple[str, ...]:
+    """Lists what looks like a variable and is none: it goes to the agent as it stands."""
+    found = _ANY_VARIABLE.findall(text)
+    return tuple(dict.fromkeys(word for word in found if not _VARIABLE.fullmatch(word)))
 
 
-def _parts(directory: Path, files: str | Sequence[str] | None, text: str | None) -> list[str]:
-    read = [file.text for file in _read_all(directory, files)]
-    return read or ([_cleaned(text)] if text else [])
+def _names(references: str | Sequence[str] | None) -> Sequence[str]:
+    return [references] if isinstance(references, str) else references or ()
+
+
+def _parts(read: Read, files: str | Sequence[str] | None, text: str | None) -> list[str]:
+    return [read(name).text for name in _names(files)] or ([cleaned(text)] if text else [])
 
 
 def _joined(parts: Sequence[str]) -> str:
     return "\n\n".join(parts)
 
 
-def _cleaned(text: str) -> str:
+def cleaned(text: str) -> str:
+    """Takes the HTML comments out, each with the line end behind it."""
     return _COMMENT.sub("", text)
 
 

@@ -1,15 +1,13 @@
-"""What a hank refers to outside of its JSON: its own files, and places in the work tree."""
+"""What a hank refers to, as far as the text of the reference tells."""
 
 from __future__ import annotations
 
-import os
 import re
-import stat
-from pathlib import Path
 
 from hankweave_server.layout import DATA_SOURCE, RIG_ARCHIVE, STATE_DIRECTORY
 
 _DRIVE = re.compile(r"[A-Za-z]:")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def fault_of_relative(reference: str) -> str | None:
@@ -36,7 +34,7 @@ def fault_of_relative(reference: str) -> str | None:
 
 
 def fault_of_target(reference: str) -> str | None:
-    """Says what is wrong with a place in the work tree that is going to be replaced."""
+    """Says what is wrong with a place in the work tree that is going to be replaced or moved."""
     fault = fault_of_relative(reference)
     if fault is not None:
         return fault
@@ -51,68 +49,44 @@ def fault_of_target(reference: str) -> str | None:
     if steps[0] in (DATA_SOURCE, RIG_ARCHIVE):
         return f"{steps[0]!r} is a protected name."
 
-    protected = next(filter(_is_protected, steps), None)
+    protected = next(filter(is_protected, steps), None)
     return None if protected is None else f"{protected!r} is a protected name."
 
 
-def fault_of_file(directory: Path, reference: str) -> str | None:
-    """Says what is wrong with a reference that must name a regular file of the hank."""
-    fault = _fault_of_way(directory, reference)
-    if fault is None and not (directory / reference).is_file():
-        return f"{reference!r} is not a file."
+def fault_of_pattern(pattern: str) -> str | None:
+    """Says what is wrong with a pattern of tracked files that could never fit a file."""
+    if not pattern.strip():
+        return "The pattern is empty."
 
-    return fault
+    if "\0" in pattern or "\n" in pattern:
+        return "The pattern holds a character that no file name of a pattern can have."
 
+    if pattern.startswith("#"):
+        return f"{pattern!r} is a comment, as in a .gitignore; write '\\#' for the character."
 
-def fault_of_rig(directory: Path, reference: str) -> str | None:
-    """Says what is wrong with a file or tree of the hank that a rig copies."""
-    fault = _fault_of_way(directory, reference)
-    if fault is not None:
-        return fault
-
-    source = directory / reference
-    if os.path.normpath(source) == os.path.normpath(directory):
-        return "The hank's own directory cannot be copied; name something in it."
-
-    return _fault_of_tree(source, reference)
-
-
-def _fault_of_way(directory: Path, reference: str) -> str | None:
-    fault = fault_of_relative(reference)
-    if fault is not None:
-        return fault
-
-    reached = directory
-    for step in reference.split("/"):
-        reached = reached / step
-        if not os.path.lexists(reached):
-            return f"There is no {reference!r} in the hank's directory."
-
-        if reached.is_symlink():
-            return f"{reference!r} goes through a symbolic link."
+    if ".." in pattern.removeprefix("!").split("/"):
+        return f"{pattern!r} leads out of the work tree, where nothing is tracked."
 
     return None
 
 
-def _fault_of_tree(source: Path, reference: str) -> str | None:
-    mode = source.lstat().st_mode
-    if stat.S_ISREG(mode):
+def fault_of_variable(name: str) -> str | None:
+    """Says what is wrong with the name of an environment variable."""
+    if _VARIABLE.fullmatch(name):
         return None
 
-    if not stat.S_ISDIR(mode):
-        kind = "symbolic link" if stat.S_ISLNK(mode) else "special file"
-        return f"{reference!r} holds a {kind}: {source.name}."
+    return f"{name!r} is no name of an environment variable."
 
-    for item in sorted(source.iterdir()):
-        if _is_protected(item.name):
-            return f"{reference!r} holds {item.name!r}, which is a protected name."
 
-        fault = _fault_of_tree(item, reference)
-        if fault is not None:
-            return fault
+def fault_of_tool(name: str) -> str | None:
+    """Says what is wrong with the name of a program that must be on the PATH."""
+    if not name or name in (".", "..") or re.search(r"[\s/\\\0]", name):
+        return f"{name!r} is no bare name of a program."
 
     return None
 
 
-def _is_protected(name: str) -> bool:
-    return name.lower() == ".git" or name.lower().startswith(STATE_DIRECTORY)
+def is_protected(name: str) -> bool:
+    """Tells whether a name is git's or ours, on whatever disk it comes to lie."""
+    plain = name.lower().rstrip(". ")
+    return plain in (".git", "git~1") or plain.startswith(STATE_DIRECTORY)

@@ -13,8 +13,10 @@ from typing import Any
 
 from msgspec import inspect
 
+from hankweave_server.hanks import belonging
 from hankweave_server.hanks.problems import Finding, JsonPath, did_you_mean
 
+LOOP_TAG = "loop"
 DEFAULT_TAG = "codon"
 """A step of a hank that does not say its type is a codon (Hankweave, hank.json)."""
 
@@ -53,22 +55,31 @@ def _of_struct(raw: Any, kind: inspect.StructType, path: JsonPath) -> Iterator[F
         yield _mismatch(raw, kind, path)
         return
 
+    tag = None if kind.tag_field is None else raw.get(kind.tag_field, kind.tag)
+    if kind.tag_field is not None and tag != kind.tag:
+        yield _of_another_kind(tag, kind, (*path, kind.tag_field))
+        return
+
     fields = {field.encode_name: field for field in kind.fields}
     for name, value in raw.items():
         if name in fields:
             yield from findings(value, fields[name].type, (*path, name))
         elif name != kind.tag_field:
-            yield Finding(
-                (*path, name),
-                f"There is no field {name!r} here.",
-                did_you_mean(name, fields) or f"Known fields: {', '.join(fields)}.",
-            )
-        elif value != kind.tag:
-            yield Finding((*path, name), f"Expected {kind.tag!r}; found {_shown(value)}.")
+            suggestion = belonging.hint(name, kind.cls, fields)
+            yield Finding((*path, name), f"There is no field {name!r} here.", suggestion)
 
     for name, field in fields.items():
         if field.required and name not in raw:
             yield Finding((*path, name), f"The field {name!r} is missing.")
+
+
+def _of_another_kind(tag: Any, kind: inspect.StructType, path: JsonPath) -> Finding:
+    """Tells of an object that says it is something else: what it holds is not worth a word."""
+    if kind.tag == DEFAULT_TAG and tag == LOOP_TAG:
+        message = "A loop stands in a loop; a loop holds codons only."
+        return Finding(path, message, "Put it beside the other one in 'hank'.")
+
+    return Finding(path, f"Expected {kind.tag!r}; found {_shown(tag)}.")
 
 
 def _of_union(raw: Any, kind: inspect.UnionType, path: JsonPath) -> Iterator[Finding]:
@@ -96,6 +107,11 @@ def _of_tagged(
 ) -> Iterator[Finding]:
     tag_field = next(iter(tagged.values())).tag_field or ""
     tag = raw.get(tag_field, DEFAULT_TAG if DEFAULT_TAG in tagged else None)
+    if LOOP_TAG in tagged and tag_field not in raw and "codons" in raw:
+        message = "The field 'type' is missing: a step that holds codons is a loop."
+        yield Finding((*path, tag_field), message, "Say 'type': 'loop'.")
+        tag = LOOP_TAG
+
     if isinstance(tag, str) and tag in tagged:
         yield from findings(raw, tagged[tag], path)
         return
@@ -114,7 +130,7 @@ def _of_list(raw: Any, kind: inspect.VarTupleType, path: JsonPath) -> Iterator[F
         return
 
     if kind.min_length is not None and len(raw) < kind.min_length:
-        yield Finding(path, f"At least {kind.min_length} must be there; found {len(raw)}.")
+        yield Finding(path, "The list must not be empty.")
 
     for index, item in enumerate(raw):
         yield from findings(item, kind.item_type, (*path, index))
@@ -137,8 +153,8 @@ def _of_text(raw: Any, kind: inspect.StrType, path: JsonPath) -> Iterator[Findin
     elif kind.pattern is not None and re.search(kind.pattern, raw) is None:
         yield Finding(
             path,
-            f"{raw!r} cannot be a name here.",
-            "A name has no blanks, slashes, backslashes or '#', and is neither '.' nor '..'.",
+            f"{_shown(raw)} cannot be an id.",
+            "It has no blanks, slashes, backslashes or '#', and is neither '.' nor '..'.",
         )
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from hankweave_protocol import codec
 from hankweave_protocol.errors import Refused
-from hankweave_protocol.hank import Codon
+from hankweave_protocol.hank import Codon, ContainerBudget
 from hankweave_protocol.state import NO_TOKENS, CodonStatus, State
 
 Json = dict[str, Any]
@@ -48,6 +48,7 @@ _ABSENT: dict[str, Json] = {
     },
 }
 _CODON_KEYS = frozenset(field.encode_name for field in msgspec.structs.fields(Codon))
+_BUDGET_KEYS = frozenset(field.encode_name for field in msgspec.structs.fields(ContainerBudget))
 
 
 def decode_state(content: bytes) -> State:
@@ -92,7 +93,7 @@ def _codon_execution(codon: Json) -> Json:
         return codon
 
     present = {key: value for key, value in codon.items() if value is not None}
-    return _ABSENT.get(status, {}) | present
+    return _ABSENT.get(status, {}) | _in_known_loop(present)
 
 
 def _plan_entry(entry: Json) -> Json:
@@ -101,4 +102,16 @@ def _plan_entry(entry: Json) -> Json:
     if isinstance(model, dict):
         codon["model"] = model.get("modelId") or model["id"]
 
-    return entry | {"codon": {"continuationMode": "fresh"} | codon | {"type": "codon"}}
+    codon = {"continuationMode": "fresh"} | codon | {"type": "codon"}
+    return _in_known_loop(entry) | {"codon": codon}
+
+
+def _in_known_loop(owner: Json) -> Json:
+    """Leaves out what we do not know of a loop's budget, which is as strict as a hank."""
+    context = owner.get("loopContext")
+    budget = context.get("loopBudget") if isinstance(context, dict) else None
+    if not isinstance(context, dict) or not isinstance(budget, dict):
+        return owner
+
+    known = {key: budget[key] for key in _BUDGET_KEYS & budget.keys() if budget[key] is not None}
+    return owner | {"loopContext": context | {"loopBudget": known}}

@@ -49,6 +49,14 @@ class JournalWriteFailed(Exception):
     """
 
 
+class JournalFull(JournalWriteFailed):
+    """There was no room for an append, and nothing of it was left: it may be tried again.
+
+    Even where only the flush found that out: all lines before it had been flushed, so that what the
+    kernel may have forgotten was taken back and is written anew.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class JournalRepair:
     """A torn tail that was cut off, and where its bytes are kept."""
@@ -60,7 +68,7 @@ class JournalRepair:
 class Journal:
     """An open journal: appends at the end, reads anywhere.
 
-    One thread may append or sync while another reads: a reader sees whole lines only, because the
+    One thread may append while another reads: a reader sees whole lines only, because the
     table of line ends grows after the write.
     """
 
@@ -130,8 +138,10 @@ class Journal:
 
         return _pread_all(self._descriptor, end - begin, begin).split(b"\n")[:-1]
 
-    def append(self, lines: Sequence[bytes], *, durable: bool) -> None:
-        """Writes lines, given without newlines, by one call; raises JournalWriteFailed.
+    def append(self, lines: Sequence[bytes]) -> None:
+        """Writes lines, given without newlines, by one call, and makes them durable.
+
+        Raises JournalFull, and JournalWriteFailed.
 
         On a failure the file is truncated to where it ended before anything else happens, so that
         the next line can never fuse with a fragment of this one.
@@ -140,19 +150,11 @@ class Journal:
         written = array("Q", accumulate((len(line) + 1 for line in lines), initial=self._ends[-1]))
         try:
             files.write_all(self._descriptor, b"".join(line + b"\n" for line in lines))
-            if durable:
-                os.fdatasync(self._descriptor)
+            os.fdatasync(self._descriptor)
         except OSError as error:
             raise self._taken_back(error) from error
 
         self._ends.extend(written[1:])
-
-    def sync(self) -> None:
-        """Makes all that was appended durable; raises JournalWriteFailed."""
-        try:
-            os.fdatasync(self._descriptor)
-        except OSError as error:
-            raise JournalWriteFailed(f"Cannot sync the journal: {error}") from error
 
     def close(self) -> None:
         """Closes the file; a second call does nothing."""
@@ -161,13 +163,15 @@ class Journal:
             self._descriptor = -1
 
     def _taken_back(self, error: OSError) -> JournalWriteFailed:
-        failure = JournalWriteFailed(f"Cannot append to the journal: {error}")
+        text = f"Cannot append to the journal: {error}"
         try:
             os.ftruncate(self._descriptor, self._ends[-1])
         except OSError as second:
+            failure = JournalWriteFailed(text)
             failure.add_note(f"The fragment could not be truncated: {second}")
+            return failure
 
-        return failure
+        return JournalFull(text) if files.is_full(error) else JournalWriteFailed(text)
 
     def _require_untouched(self) -> None:
         size = os.fstat(self._descriptor).st_size

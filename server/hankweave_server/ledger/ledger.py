@@ -2,17 +2,18 @@
 
 `record` and `post` decide at once: seqs are given and the state is changed before the caller's next
 statement, so two callers can never decide on the same state. What was decided waits in one queue;
-the writer takes all that waits, appends it by one write, syncs it where somebody asked for that,
-saves state.json where it must not lag, and then tells everybody, in the journal's order. Writing
-happens in a worker thread, so the loop never waits for a disk; telling happens in the loop, in one
-stretch without an await, so whoever subscribes and reads the history in one such stretch misses
-nothing and gets nothing twice.
+the writer takes all that waits, appends it by one write, syncs it, saves state.json where it must
+not lag, and then tells everybody, in the journal's order. Writing happens in a worker thread, so
+the loop never waits for a disk; telling happens in the loop, in one stretch without an await, so
+whoever subscribes and reads the history in one such stretch misses nothing and gets nothing twice.
 
-What survives: what `record` returned (unless `durable=False`) survives a power cut. What was posted
-survives one that comes `SETTLE_SECONDS` later.
+What survives a power cut: all that anybody was told, and so all that `record` returned. What was
+posted survives once it is told; nobody can have heard an event that a start then knows nothing of.
 
-After a write that failed nobody knows what the disk holds, so nothing is written, saved or told any
-more: every caller gets `LedgerFailed`, and the next start reads what is really there.
+A disk without room is waited for (`space`): the write in hand is taken back and tried again, order
+is kept, nobody is told, and whoever records waits; reading goes on. After any other write that
+failed nobody knows what the disk holds, so nothing is written, saved or told any more: every caller
+gets `LedgerFailed`, and the next start reads what is really there.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import anyio.to_thread
 from hankweave_protocol.ids import CodonId, RunId
 from hankweave_protocol.state import State
 from hankweave_server.clock import Clock
+from hankweave_server.files import is_full
 from hankweave_server.layout import Layout
 from hankweave_server.ledger.batch import (
     About,
@@ -38,13 +40,16 @@ from hankweave_server.ledger.batch import (
     asks_for_save,
     compose,
 )
+from hankweave_server.ledger.journal import JournalFull, JournalWriteFailed
 from hankweave_server.ledger.moments import Moment, Moments
 from hankweave_server.ledger.opening import Opened, Rebuild, open_ledger
+from hankweave_server.ledger.reserve import Reserve
+from hankweave_server.ledger.space import Pause, Space
 
-__all__ = ["Entry", "Ledger", "LedgerFailed", "Published"]
+__all__ = ["Entry", "Ledger", "LedgerFailed", "OutOfTime", "Published"]
 
 SETTLE_SECONDS = 0.2
-"""How long posted events may be unsynced and state.json may lag behind costs (DESIGN 5: 250 ms)."""
+"""How long state.json may lag behind costs (DESIGN 5: 250 ms)."""
 
 PENDING_LIMIT = 2_000
 """Events that may wait for the disk before `post` makes its callers wait as well."""
@@ -55,6 +60,18 @@ Listener = Callable[[Published], None]
 class LedgerFailed(Exception):
     """The ledger writes no more; `__cause__` is what the disk said, None where it was closed."""
 
+    def __init__(self, message: str, *, unsaved: int = 0) -> None:
+        super().__init__(message)
+        self.unsaved = unsaved
+        """Events that were decided and are not in the journal; nobody was told of them."""
+
+
+class OutOfTime(Exception):
+    """The server ended while the ledger waited for room."""
+
+    def __init__(self) -> None:
+        super().__init__("the server ended before the disk had room again")
+
 
 @dataclass(slots=True, eq=False)
 class _Batch:
@@ -62,7 +79,6 @@ class _Batch:
 
     published: tuple[Published, ...]
     state: State
-    is_durable: bool
     asks_for_save: bool
     is_written: bool = False
     done: anyio.Event | None = None
@@ -73,10 +89,18 @@ class _Batch:
             self.done.set()
 
 
+@dataclass(slots=True)
+class _Writing:
+    """What is being written; what is done of it is not done again when the rest is tried again."""
+
+    lines: list[bytes]
+    state: State | None
+
+
 class Ledger:
     """State, journal and subscribers of one execution. To be used in one event loop's thread."""
 
-    def __init__(self, opened: Opened, clock: Clock, new_id: NewId) -> None:
+    def __init__(self, opened: Opened, clock: Clock, new_id: NewId, space: Space) -> None:
         self._journal = opened.journal
         self._moments = Moments(opened.journal)
         self._store = opened.store
@@ -91,14 +115,16 @@ class Ledger:
         self.durable_state = opened.state
         """The state as told: the one to show."""
         self.failed = anyio.Event()
+        self.space = space
+        """Whether the disk has room."""
 
         self._pending: list[_Batch] = []
         self._pending_events = 0
         self._listeners: list[Listener] = []
         self._saved = opened.state
-        self._has_unsynced = False
         self._unsettled_since: float | None = None
         self._failure: Exception | None = None
+        self._unsaved = 0
         self._wake = anyio.Event()
         self._written = anyio.Event()
         self._ended = anyio.Event()
@@ -114,14 +140,17 @@ class Ledger:
         *,
         rebuild: Rebuild | None = None,
         new_id: NewId = lambda: str(uuid.uuid4()),
+        pause: Pause = anyio.sleep,
     ) -> Ledger:
         """Opens the ledger of an execution; `run` must be started before anything is awaited.
 
-        `rebuild` is called, in a worker thread, where neither journal nor state files are left.
+        `rebuild` is called, in a worker thread, where neither journal nor state files are left;
+        `pause` is how time passes for who waits for room on the disk.
         Raises JournalCorrupt, NewerState and OSError.
         """
         work = functools.partial(open_ledger, layout, clock, rebuild=rebuild, new_id=new_id)
-        return cls(await anyio.to_thread.run_sync(work), clock, new_id)
+        opened = await anyio.to_thread.run_sync(work)
+        return cls(opened, clock, new_id, Space(Reserve(layout.reserve), pause=pause))
 
     # --- deciding ---------------------------------------------------------------------------------
 
@@ -131,7 +160,6 @@ class Ledger:
         run_id: RunId | None = None,
         codon_id: CodonId | None = None,
         causes: tuple[int | str, ...] = (),
-        durable: bool = True,
     ) -> tuple[Published, ...]:
         """Writes entries as one batch, and returns when they are on the disk and told.
 
@@ -140,7 +168,7 @@ class Ledger:
         while it waits cannot take back what it recorded.
         """
         about = About(run_id, codon_id, causes)
-        batch = self._decide(entries, about, durable=durable)
+        batch = self._decide(entries, about)
         await self._wait_for(batch)
         return batch.published
 
@@ -153,10 +181,20 @@ class Ledger:
     ) -> None:
         """Hands over chatty entries in the same order, and waits only where too much is waiting.
 
-        They are durable after `SETTLE_SECONDS`, or with the next durable batch. Raises as `record`.
+        They are durable when they are told. Raises as `record`.
         """
-        self._decide(entries, About(run_id, codon_id, causes), durable=False)
+        self.leave(*entries, run_id=run_id, codon_id=codon_id, causes=causes)
         await self.settle()
+
+    def leave(
+        self,
+        *entries: Entry,
+        run_id: RunId | None = None,
+        codon_id: CodonId | None = None,
+        causes: tuple[int | str, ...] = (),
+    ) -> None:
+        """Posts, and does not even wait where too much is waiting: for what is rare."""
+        self._decide(entries, About(run_id, codon_id, causes))
 
     async def settle(self) -> None:
         """Waits until the queue has room; raises LedgerFailed."""
@@ -169,21 +207,19 @@ class Ledger:
     async def flush(self) -> None:
         """Waits until all that was decided is durable, saved and told; raises LedgerFailed."""
         self._require_working()
-        await self._wait_for(self._queue((), self.state, durable=True, saves=True))
+        await self._wait_for(self._queue((), self.state, saves=True))
 
-    def _decide(self, entries: tuple[Entry, ...], about: About, *, durable: bool) -> _Batch:
+    def _decide(self, entries: tuple[Entry, ...], about: About) -> _Batch:
         self._require_working()
         published, state = compose(
             self.state, entries, about, clock=self._clock, new_id=self._new_id
         )
         self.state = state
         saves = any(map(asks_for_save, entries))
-        return self._queue(published, state, durable=durable or saves, saves=saves)
+        return self._queue(published, state, saves=saves)
 
-    def _queue(
-        self, published: tuple[Published, ...], state: State, *, durable: bool, saves: bool
-    ) -> _Batch:
-        batch = _Batch(published, state, is_durable=durable, asks_for_save=saves)
+    def _queue(self, published: tuple[Published, ...], state: State, *, saves: bool) -> _Batch:
+        batch = _Batch(published, state, asks_for_save=saves)
         self._pending.append(batch)
         self._pending_events += len(published)
         self._wake.set()
@@ -203,7 +239,8 @@ class Ledger:
         if self._failure is None:
             return LedgerFailed("The ledger is closed.")
 
-        return LedgerFailed(f"The ledger cannot be written: {self._failure}")
+        message = f"The ledger cannot be written: {self._failure}"
+        return LedgerFailed(message, unsaved=self._unsaved)
 
     # --- writing ----------------------------------------------------------------------------------
 
@@ -215,9 +252,16 @@ class Ledger:
         self._is_running = True
         try:
             while await self._has_work():
+                self._require_trusted()
                 await self._write(settle=self._is_due())
         finally:
             await self._end()
+
+    def distrust(self, error: Exception) -> None:
+        """Writes and saves nothing any more: the disk is broken, and somebody else has met it."""
+        if self._failure is None:
+            self._fail(error, [], unsaved=0)
+            self._wake.set()
 
     async def aclose(self) -> None:
         """Takes nothing more, writes what was decided, saves the state and closes the journal."""
@@ -256,34 +300,44 @@ class Ledger:
         state = batches[-1].state if batches else self.durable_state
         saves = any(each.asks_for_save for each in batches) and state is not self._saved
         saves = saves or (settle and self._lags(state))
-        syncs = saves or settle or any(batch.is_durable for batch in batches)
         lines = [each.frame for batch in batches for each in batch.published]
-        work = functools.partial(self._write_down, lines, syncs, state if saves else None)
+        work = _Writing(lines, state if saves else None)
         try:
-            with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(work, limiter=self._thread)
+            await self.space.insist(
+                functools.partial(self._try, work), is_short=_is_for_want_of_room, is_vital=True
+            )
         except Exception as error:
-            self._fail(error, batches)
+            self._fail(error, batches, unsaved=len(work.lines))
             raise self._refusal() from error
+        except BaseException:  # Cancelled while it waited for room: there is no time left.
+            self._fail(OutOfTime(), batches, unsaved=len(work.lines))
+            raise
 
-        self._has_unsynced = not syncs and (self._has_unsynced or bool(lines))
+        if self._failure is not None:  # The disk was found broken meanwhile.
+            for batch in batches:
+                batch.end()
+
+        self._require_trusted()
         self._saved = state if saves else self._saved
         self._note_unsettled(state)
         self._tell(batches)
 
-    def _write_down(self, lines: list[bytes], syncs: bool, state: State | None) -> None:
-        """The part that blocks: runs in the worker thread, one call at a time."""
-        if lines:
-            self._journal.append(lines, durable=syncs)
-        elif syncs:
-            self._journal.sync()
+    async def _try(self, work: _Writing) -> None:
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(self._write_down, work, limiter=self._thread)
 
-        if state is not None:
-            self._store.save(state)
+    def _write_down(self, work: _Writing) -> None:
+        """The part that blocks: runs in the worker thread, one call at a time."""
+        if work.lines:
+            self._journal.append(work.lines)
+            work.lines = []
+
+        if work.state is not None:
+            self._store.save(work.state)
 
     def _note_unsettled(self, state: State) -> None:
         """Starts the clock where something is not yet as durable as it must become."""
-        if not self._has_unsynced and not self._lags(state):
+        if not self._lags(state):
             self._unsettled_since = None
         elif self._unsettled_since is None:
             self._unsettled_since = anyio.current_time()
@@ -306,9 +360,15 @@ class Ledger:
                 for listener in tuple(self._listeners):
                     listener(each)
 
-    def _fail(self, error: Exception, batches: list[_Batch]) -> None:
+    def _require_trusted(self) -> None:
+        """Raises LedgerFailed where the disk was found broken meanwhile."""
+        if self._failure is not None:
+            raise self._refusal() from self._failure
+
+    def _fail(self, error: Exception, batches: list[_Batch], *, unsaved: int) -> None:
         """Gives up: what waits is told that it was not written, and nothing comes after it."""
         self._failure = error
+        self._unsaved = unsaved + self._pending_events
         for batch in (*batches, *self._pending):
             batch.end()
 
@@ -324,7 +384,7 @@ class Ledger:
         self._is_closing = self._is_ending = True
         try:
             if self._failure is None:
-                self._queue((), self.state, durable=True, saves=True)
+                self._queue((), self.state, saves=True)
                 await self._write(settle=True)
         finally:
             self._journal.close()
@@ -374,3 +434,10 @@ class Ledger:
             return known
 
         return await anyio.to_thread.run_sync(self._moments.at, until)
+
+
+def _is_for_want_of_room(error: Exception) -> bool:
+    """Tells whether a write can be tried again: a journal that could not be taken back cannot."""
+    return isinstance(error, JournalFull) or (
+        is_full(error) and not isinstance(error, JournalWriteFailed)
+    )

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,12 +88,19 @@ class StateStore:
     """The two state files of one execution. One thread at a time may use it."""
 
     def __init__(self, layout: Layout, clock: Clock) -> None:
-        self._primary = layout.state
-        self._backup = layout.state_backup
-        self._temporary = layout.state.with_name(layout.state.name + ".tmp")
-        self._backup_temporary = layout.state_backup.with_name(layout.state_backup.name + ".tmp")
+        folder = self._held_open(layout.state_directory)
+        self._primary = folder / layout.state.name
+        self._backup = folder / layout.state_backup.name
+        self._temporary = folder / f"{layout.state.name}.tmp"
+        self._backup_temporary = folder / f"{layout.state_backup.name}.tmp"
         self._clock = clock
         self._primary_is_good = False
+
+    def _held_open(self, folder: Path) -> Path:
+        """The folder as it is now: if another one takes its path, nothing is written there."""
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, descriptor)
+        return Path(f"/proc/self/fd/{descriptor}")
 
     def save(self, state: State) -> None:
         """Makes the state durable; raises OSError, with state.json as it was."""

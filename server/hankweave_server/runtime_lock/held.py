@@ -36,6 +36,11 @@ from hankweave_server.runtime_lock.record import read_record
 
 HEARTBEAT_INTERVAL = timedelta(seconds=30)  # Seed 001: `lastHeartbeat`, "every 30 seconds".
 
+_LOOK_INTERVAL = timedelta(seconds=1)
+"""Between two looks whether the directory is still ours: a loss must not last a whole heartbeat."""
+
+_ABANDON_PATIENCE = 0.1  # Seconds.
+
 
 def acquire(
     layout: Layout,
@@ -104,6 +109,10 @@ class HeldLock:
     def record(self) -> RuntimeLock:
         return self._record
 
+    @property
+    def is_released(self) -> bool:
+        return self._is_released
+
     def update(self, *, run_id: RunId | None = None, port: int | None = None) -> None:
         """Writes the current run or the port into runtime.lock; what is None stays as it was."""
         with self._gate:
@@ -113,7 +122,12 @@ class HeldLock:
                 run_id=self._record.run_id if run_id is None else run_id,
                 port=self._record.port if port is None else port,
             )
-            self._write()
+            try:
+                self._write()
+            except OSError as error:
+                # On a full disk the next beat writes it: what informs must not end what works.
+                if not files.is_full(error):
+                    raise
 
     def verify(self) -> None:
         """Raises LockLost unless the directory is still ours; a loss is final."""
@@ -128,8 +142,8 @@ class HeldLock:
     ) -> None:
         """Refreshes runtime.lock until cancelled, released or lost; a loss is told to `on_lost`.
 
-        Beats in a thread of its own, so that neither a blocked event loop nor busy worker threads
-        delay it.
+        Looks for a loss at least once a second. Beats in a thread of its own, so that neither a
+        blocked event loop nor busy worker threads delay it.
         """
         stopped = threading.Event()
         try:
@@ -164,24 +178,42 @@ class HeldLock:
 
             self._loss = self._loss or "it was given up"
 
+    def abandon(self) -> None:
+        """Takes runtime.lock away and keeps the guard, for a process that ends this very moment.
+
+        Waits for nobody for long: who is about to write runtime.lock may hang with the disk.
+        """
+        is_ours = self._gate.acquire(timeout=_ABANDON_PATIENCE)
+        try:
+            with contextlib.suppress(LockLost, OSError):
+                self._verify()
+                self._lock_file.unlink(missing_ok=True)
+        finally:
+            if is_ours:
+                self._gate.release()
+
     def _beat_until(self, stopped: threading.Event, interval: timedelta) -> LockLost | None:
-        while not stopped.wait(interval.total_seconds()):
+        due = time.monotonic() + interval.total_seconds()
+        while not stopped.wait(min(interval, _LOOK_INTERVAL).total_seconds()):
+            is_due = time.monotonic() >= due
+            due += interval.total_seconds() if is_due else 0
             with self._gate:
                 if self._is_released:
                     return None
 
                 try:
-                    self._beat()
+                    self._look(beats=is_due)
                 except LockLost as loss:
                     return loss
 
         return None
 
-    def _beat(self) -> None:
+    def _look(self, *, beats: bool) -> None:
         # A full disk is no reason to end the agents: the stamp that stands still shows it.
         with contextlib.suppress(OSError):
             self._verify()
-            self._write()
+            if beats:
+                self._write()
 
     def _verify(self) -> None:
         self._loss = self._loss or self._find_loss()

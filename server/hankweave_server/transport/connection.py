@@ -24,6 +24,7 @@ from hankweave_protocol.codec import (
 )
 from hankweave_protocol.commands import Command
 from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.events import ServerDegraded
 from hankweave_protocol.ids import ClientId, CommandId
 from hankweave_protocol.replies import HandshakeData, HandshakeResponse, HandshakeResponseData
 from hankweave_protocol.shapes import Value
@@ -222,6 +223,12 @@ class Connection:
         self._outlet.send(event_frame(self._doors.ready(), self._clock))
         if caller.wants_replies:
             self._outlet.send(event_frame(self._doors.snapshot(), self._clock))
+
+        for problem in self._doors.health().problems:
+            degraded = ServerDegraded(
+                code=problem.code, message=problem.message, since=problem.since
+            )
+            self._outlet.send(event_frame(degraded, self._clock))
 
     async def _catch_up(self, since: int) -> None:
         """Sends what the client lacks from the journal, then hands it over to the live stream."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from hankweave_protocol.commands import Command
 from hankweave_protocol.events import EventData, ServerReady, StateSnapshot
 from hankweave_protocol.ids import ClientId
+from hankweave_protocol.records import Problem, ProblemCode
 from hankweave_protocol.replies import Mode
 
 
@@ -39,8 +40,11 @@ class Health:
 
     alive: bool
     ready: bool
-    """True where commands are taken: recovered, and not shutting down."""
+    """True where all commands are taken: recovered, not degraded, and not shutting down."""
     detail: str = ""
+    """Why it is not ready, for people."""
+    problems: tuple[Problem, ...] = ()
+    """What makes it degraded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +63,7 @@ class Doors:
     health: Callable[[], Health]
     metrics: Callable[[], bytes]
     """Prometheus text format."""
+    report: Callable[[ProblemCode, str], None] = lambda code, message: None
+    """Takes down what is wrong with the port, and tells of it."""
+    withdraw: Callable[[ProblemCode], None] = lambda code: None
+    """Tells that it is over."""

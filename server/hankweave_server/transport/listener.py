@@ -11,7 +11,7 @@ import errno
 import logging
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import anyio
 from anyio.abc import TaskGroup
@@ -37,6 +37,7 @@ from hankweave_server.transport.door_settings import ListenerSettings, refuse_op
 from hankweave_server.transport.doors import Doors
 from hankweave_server.transport.http import Addresses, FrontDoor
 from hankweave_server.transport.hub import Hub
+from hankweave_server.transport.port import Port
 from hankweave_server.transport.sockets import Socket
 from hankweave_server.transport.traffic_log import TrafficLog
 
@@ -46,6 +47,14 @@ GOING_AWAY = 1001
 # A frame that is too large is refused and the socket stays open; one that is larger than this is
 # not even read, and the socket closes with 1009.
 HARD_FRAME_LIMIT = 4 * MAX_FRAME
+
+OUT_OF_DESCRIPTORS: Final = "OUT_OF_DESCRIPTORS"
+_CROWDED = (
+    "There are hardly any file descriptors left: new connections are turned away. "
+    "Close some, or raise the limit (ulimit -n)."
+)
+_BETWEEN_LOOKS = 1.0
+"""Seconds between two looks whether there is room again."""
 
 _log = logging.getLogger("hankweave.transport")
 # websockets logs request lines when debugging, and a request line may hold `?token=`.
@@ -103,9 +112,12 @@ class Listener:
         self._settings = settings
         self._gate = gate
         self._group = group
+        self._grace_seconds = settings.grace_seconds
         self._sockets: set[Socket] = set()
         self._front_door: FrontDoor | None = None
         self._server: Server | None = None
+        self._port: Port | None = None
+        self._is_crowded = False
         self.port = settings.port
         self.hub = Hub(doors.last_seq, lambda frame: traffic.record("out", frame), clock)
         """Where the ledger publishes."""
@@ -145,10 +157,15 @@ class Listener:
         """Binds the port; raises Stop where that is not possible."""
         settings = self._settings
         try:
+            self._port = port = Port.bound(settings.host, settings.port)
+        except OSError as error:
+            raise _cannot_listen(settings, error) from error
+
+        port.on_crowded = self._crowded
+        try:
             server = await serve_websockets(
                 self._attend,
-                settings.host,
-                settings.port,
+                sock=port,
                 process_request=self._judge,
                 create_connection=cast("type[ServerConnection]", self._new_socket),
                 compression=None,
@@ -164,6 +181,7 @@ class Listener:
                 backlog=settings.max_connections,
             )
         except OSError as error:
+            port.close()
             raise _cannot_listen(settings, error) from error
 
         self._server = server
@@ -178,6 +196,10 @@ class Listener:
         self._front_door = FrontDoor(addresses, self._gate, self._doors)
         await server.start_serving()
 
+    def hurry(self, seconds: float) -> None:
+        """Leaves clients at most so long to say goodbye."""
+        self._grace_seconds = min(self._grace_seconds, seconds)
+
     async def aclose(self) -> None:
         """Stops listening and ends all conversations, in the grace time and little more."""
         server, self._server = self._server, None
@@ -187,7 +209,7 @@ class Listener:
         server.close(close_connections=False)
         self._conversations.say_goodbye(GOING_AWAY, "server is shutting down")
 
-        with anyio.move_on_after(self._settings.grace_seconds):
+        with anyio.move_on_after(self._grace_seconds):
             await server.wait_closed()
             return
 
@@ -196,6 +218,23 @@ class Listener:
             socket.transport.abort()
 
         await server.wait_closed()
+
+    # --- too many of them ---------------------------------------------------------------------
+
+    def _crowded(self) -> None:
+        """Tells once that people are turned away, and looks for when that is over."""
+        if not self._is_crowded:
+            self._is_crowded = True
+            self._doors.report(OUT_OF_DESCRIPTORS, _CROWDED)
+            self._group.start_soon(self._await_room)
+
+    async def _await_room(self) -> None:
+        while self._server is not None and self._port is not None:
+            await anyio.sleep(_BETWEEN_LOOKS)
+            if self._port.has_room:
+                self._is_crowded = False
+                self._doors.withdraw(OUT_OF_DESCRIPTORS)
+                return
 
     # --- one conversation -----------------------------------------------------------------------
 

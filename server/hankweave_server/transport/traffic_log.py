@@ -22,7 +22,7 @@ from hankweave_protocol.codec import encode
 from hankweave_protocol.instants import to_text
 from hankweave_protocol.records import TrafficMetadata, TrafficRecord
 from hankweave_server.clock import Clock
-from hankweave_server.files import PRIVATE_FILE, make_private_directory, write_all
+from hankweave_server.files import PRIVATE_FILE, append_whole, make_private_directory
 from hankweave_server.transport.redaction import redact
 
 ROTATE_AT = 64 * 1024 * 1024
@@ -63,6 +63,8 @@ class TrafficLog:
         self._pending: list[_Pending] = []
         self._pending_bytes = 0
         self._left_out = 0
+        self._is_failing = False
+        """The last batch could not be written; said once, not for each."""
         self._wake = anyio.Event()
 
     def record(self, direction: Direction, frame: bytes, *, error: str | None = None) -> None:
@@ -93,9 +95,10 @@ class TrafficLog:
         left_out, self._left_out = self._left_out, 0
         self._pending_bytes = 0
         if batch:
-            await to_thread.run_sync(self._write, batch, left_out)
+            self._left_out += await to_thread.run_sync(self._write, batch, left_out)
 
-    def _write(self, batch: list[_Pending], left_out: int) -> None:
+    def _write(self, batch: list[_Pending], left_out: int) -> int:
+        """Writes what it can; gives how many frames are left out still untold."""
         lines = [self._line(pending) for pending in batch]
         if left_out:
             lines.append(_left_out_line(batch[-1].logged_at, left_out))
@@ -103,7 +106,14 @@ class TrafficLog:
         try:
             self._append(b"".join(lines))
         except OSError as error:
-            self._report(error)
+            if not self._is_failing:
+                self._report(error)
+
+            self._is_failing = True
+            return left_out + len(batch)
+
+        self._is_failing = False
+        return 0
 
     def _line(self, pending: _Pending) -> bytes:
         message, error = _as_json(redact(pending.frame, self._secrets))
@@ -120,7 +130,7 @@ class TrafficLog:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         descriptor = os.open(self._path, flags, PRIVATE_FILE)
         try:
-            write_all(descriptor, data)
+            append_whole(descriptor, data)
             size = os.fstat(descriptor).st_size
         finally:
             os.close(descriptor)
@@ -158,6 +168,8 @@ def _left_out_line(logged_at: str, count: int) -> bytes:
         logged_at=logged_at,
         direction="out",
         message=msgspec.Raw(b"null"),
-        metadata=TrafficMetadata(size=0, error=f"{count} frames were not logged: disk too slow"),
+        metadata=TrafficMetadata(
+            size=0, error=f"{count} frames were not logged: the disk was full or too slow"
+        ),
     )
     return encode(record) + b"\n"

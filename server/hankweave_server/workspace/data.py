@@ -221,7 +221,7 @@ def size_of_copy(layout: Layout) -> int:
 def inherit(original: Layout, layout: Layout) -> None:
     """Gives a new execution the data of another, by the same link or a copy of the copy.
 
-    Rigs that were archived come along: what is in there belongs to codons of the past.
+    What was archived comes along, with its manifest: it belongs to codons of the past.
     """
     if original.data_source.is_symlink():
         layout.data_source.symlink_to(original.data_source.readlink())
@@ -232,6 +232,10 @@ def inherit(original: Layout, layout: Layout) -> None:
         _copy(original.rig_archive, layout.rig_archive)
     else:
         layout.rig_archive.mkdir()
+
+    if original.archive_manifest.is_file() and original.is_in_place == layout.is_in_place:
+        files.make_private_directory(layout.state_directory)
+        files.replace_durably(layout.archive_manifest, original.archive_manifest.read_bytes())
 
 
 # --- execution-meta.json --------------------------------------------------------------------------

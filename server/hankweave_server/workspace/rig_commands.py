@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
-import subprocess
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import IO, Literal
+from typing import Literal, Protocol
 
 import anyio
 import anyio.lowlevel
@@ -17,11 +16,8 @@ FailureType = Literal["command_failed", "timeout", "other"]
 Stream = Literal["stdout", "stderr"]
 OnLine = Callable[[Stream, str], Awaitable[None]]
 
-_CHUNK = 64 * 1024
 _LONGEST_LINE = 64 * 1024
 _GRACE_SECONDS = 2.0  # Between SIGTERM and SIGKILL.
-_BETWEEN_LOOKS_SECONDS = 0.005
-_LOOKS = 400  # Two seconds: who is not dead by then hangs in the kernel.
 _DRAIN_SECONDS = 10.0  # For what the command wrote last, however slowly the lines are taken.
 
 # A server that was started in a shell set up for the shadow repository (seed 000's stock commands)
@@ -54,156 +50,111 @@ class CommandTimedOut(RigError):
     failure_type: FailureType = "timeout"
 
 
+class Pipe(Protocol):
+    """What a command says on one of its two pipes."""
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """Gives what is said, to the pipe's end."""
+
+    def abandon(self) -> None:
+        """Ends `chunks` as soon as nothing more is in the pipe, whoever still holds it open."""
+
+
+class RunningCommand(Protocol):
+    """A command that runs, with all that it has started."""
+
+    @property
+    def stdout(self) -> Pipe: ...
+
+    @property
+    def stderr(self) -> Pipe: ...
+
+    @property
+    def exit_code(self) -> int:
+        """Minus the signal, where one ended it."""
+
+    async def ended(self) -> None:
+        """Returns when it has ended and nothing of it lives."""
+
+    async def terminate(self) -> None:
+        """Asks all its processes to end."""
+
+
+Start = Callable[
+    [Sequence[str], Path, Mapping[str, str]], AbstractAsyncContextManager[RunningCommand]
+]
+"""Starts words in a folder, in an environment; leaving the context ends every process of it.
+
+Raises RigError.
+"""
+
+
 async def run_rig_command(
     command: str,
     *,
+    start: Start,
     cwd: Path,
     env: Mapping[str, str],
     timeout_seconds: float | None,
     on_line: OnLine,
 ) -> None:
-    """Runs a shell command in a session of its own and hands over its output line by line.
+    """Runs a shell command and hands over its output line by line.
 
     `env` comes on top of the server's environment (Hankweave, rigs). When the command ends, fails,
-    takes too long or is cancelled, every process left in its session's group is killed: nothing
-    writes into the work tree behind the checkpoint's back. Raises CommandFailed, CommandTimedOut,
-    or RigError where the command could not be started.
+    takes too long or is cancelled, every process that it started is killed: nothing writes into
+    the work tree behind the checkpoint's back. Raises CommandFailed, CommandTimedOut, or RigError
+    where the command could not be started.
     """
-    process = _started(command, cwd, env)
-    with process:
-        ended = os.pidfd_open(process.pid)
+    inherited = {name: value for name, value in os.environ.items() if name not in _GIT_PLACES}
+    async with start(("/bin/sh", "-c", command), cwd, {**inherited, **env}) as running:
+        has_ended = False
         try:
             with anyio.move_on_after(timeout_seconds) as patience:
-                await _until_ended(process, ended, on_line)
+                await _until_ended(running, on_line)
+                has_ended = True
         finally:
-            with anyio.CancelScope(shield=True):
-                await _end_group(process, ended)
-
-            os.close(ended)
+            if not has_ended:
+                await _ask_to_end(running)
 
     if patience.cancelled_caught:
         raise CommandTimedOut(
             f"The command took more than {timeout_seconds:g} s: {_short(command)}"
         )
 
-    _judge(command, process.returncode)
+    _judge(command, running.exit_code)
 
 
-def _started(command: str, cwd: Path, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    inherited = {name: value for name, value in os.environ.items() if name not in _GIT_PLACES}
-    try:
-        return subprocess.Popen(
-            command,
-            shell=True,
-            cwd=cwd,
-            env={**inherited, **env},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-    except (OSError, ValueError) as error:
-        raise RigError(f"The command could not be started: {error}") from error
+async def _ask_to_end(running: RunningCommand) -> None:
+    with anyio.move_on_after(_GRACE_SECONDS, shield=True):
+        await running.terminate()
+        await running.ended()
 
 
-async def _until_ended(process: subprocess.Popen[bytes], ended: int, on_line: OnLine) -> None:
-    assert process.stdout is not None
-    assert process.stderr is not None
-    out = _Pipe(process.stdout, "stdout", on_line)
-    err = _Pipe(process.stderr, "stderr", on_line)
+async def _until_ended(running: RunningCommand, on_line: OnLine) -> None:
     async with anyio.create_task_group() as reading:
-        reading.start_soon(out.read_lines)
-        reading.start_soon(err.read_lines)
-        await anyio.wait_readable(ended)
-        _signal_group(process, signal.SIGKILL)  # What it left in the background talks no more.
-        # A process that fled into another session may hold the pipes open for ever.
-        out.abandon()
-        err.abandon()
+        reading.start_soon(_read_lines, running.stdout, "stdout", on_line)
+        reading.start_soon(_read_lines, running.stderr, "stderr", on_line)
+        await running.ended()
+        running.stdout.abandon()
+        running.stderr.abandon()
         reading.cancel_scope.deadline = anyio.current_time() + _DRAIN_SECONDS
 
 
-class _Pipe:
-    """Reads a pipe to its end, or, once abandoned, to where nothing more is in it."""
-
-    def __init__(self, pipe: IO[bytes], stream: Stream, on_line: OnLine) -> None:
-        os.set_blocking(pipe.fileno(), False)
-        self._descriptor = pipe.fileno()
-        self._stream: Stream = stream
-        self._on_line = on_line
-        self._waiting = anyio.CancelScope()
-        self._is_abandoned = False
-
-    def abandon(self) -> None:
-        self._is_abandoned = True
-        self._waiting.cancel()
-
-    async def read_lines(self) -> None:
-        held = b""
-        while chunk := await self._read():
-            *lines, held = (held + chunk).split(b"\n")
-            held = held[:_LONGEST_LINE]
-            for line in lines:
-                await self._tell(line)
-
-        if held:
-            await self._tell(held)
-
-    async def _tell(self, line: bytes) -> None:
-        text = line[:_LONGEST_LINE].removesuffix(b"\r").decode(errors="replace")
-        await self._on_line(self._stream, text)
-
-    async def _read(self) -> bytes:
+async def _read_lines(pipe: Pipe, stream: Stream, on_line: OnLine) -> None:
+    held = b""
+    async for chunk in pipe.chunks():
         await anyio.lowlevel.checkpoint()  # Endless output must not keep others from their turn.
-        while True:
-            try:
-                return os.read(self._descriptor, _CHUNK)
-            except BlockingIOError:
-                if self._is_abandoned:
-                    return b""
+        *lines, held = (held + chunk).split(b"\n")
+        held = held[:_LONGEST_LINE]
+        for line in lines:
+            await on_line(stream, _text(line))
 
-            with anyio.CancelScope() as self._waiting:
-                await anyio.wait_readable(self._descriptor)
+    if held:
+        await on_line(stream, _text(held))
 
 
-async def _end_group(process: subprocess.Popen[bytes], ended: int) -> None:
-    """Ends whatever still runs, gently first; while the leader is not reaped its id is safe."""
-    if not _is_ended(process):
-        _signal_group(process, signal.SIGTERM)
-        with anyio.move_on_after(_GRACE_SECONDS):
-            await anyio.wait_readable(ended)
-
-    _signal_group(process, signal.SIGKILL)
-    await anyio.wait_readable(ended)
-    process.wait()
-    for _ in range(_LOOKS):
-        # A signal is only on its way when kill(2) returns.
-        if not _is_running(process.pid):
-            return
-
-        await anyio.sleep(_BETWEEN_LOOKS_SECONDS)
-
-
-def _is_running(group: int) -> bool:
-    """Tells whether a process of the group lives; one that is dead and not reaped does not."""
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            # The name stands in parentheses and may hold any byte; all that follows it is plain.
-            state, _parent, its_group, *_ = stat.read_bytes().rpartition(b")")[2].split()
-            if int(its_group) == group and state not in b"ZX":
-                return True
-
-    return False
-
-
-def _is_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Looks without waiting for it: until somebody has, no other group can get its id."""
-    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-
-
-def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    # Gone already, or run under another user by sudo: out of our reach.
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)
+def _text(line: bytes) -> str:
+    return line[:_LONGEST_LINE].removesuffix(b"\r").decode(errors="replace")
 
 
 def _judge(command: str, code: int) -> None:

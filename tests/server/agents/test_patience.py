@@ -55,3 +55,29 @@ def test_held_time_does_not_count() -> None:
     assert limits.remaining(180.0) == Remaining("total", 8.0)
     limits.release(200.0)
     assert limits.remaining(201.0) == Remaining("total", 7.0)
+
+
+def test_a_pause_of_ours_is_not_the_agents() -> None:
+    """What passes while the server itself stands still uses up no limit, and renews none."""
+    limits = patience(None, 10, 20)
+    limits.heard(104.0)
+    limits.heard(165.0)  # What it said in between was read before we knew.
+    limits.excuse(60.0, 165.0)
+    assert limits.remaining(165.0) == Remaining("idle", 10.0)
+    assert limits.remaining(171.0) == Remaining("idle", 4.0)
+
+
+def test_a_pause_while_the_clock_is_held_counts_once() -> None:
+    """An agent that was frozen all the while gets no more time than one that was not."""
+    limits = patience(None, 10, None)
+    limits.hold(101.0)
+    limits.excuse(60.0, 165.0)
+    limits.release(166.0)
+    assert limits.remaining(166.0) == Remaining("idle", 9.0)
+
+
+def test_a_late_look_is_no_pause() -> None:
+    """On a busy machine some seconds pass, and they are the agent's own."""
+    limits = patience(None, 10, None)
+    limits.excuse(4.0, 104.0)
+    assert limits.remaining(104.0) == Remaining("idle", 6.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -10,6 +11,7 @@ import pytest
 
 from hankweave_protocol.commands import (
     COMMANDS,
+    CheckpointCreate,
     CheckpointDiff,
     CheckpointPin,
     CheckpointReadFile,
@@ -26,11 +28,29 @@ from hankweave_protocol.commands import (
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import EventData, HistoryBatch, Pong
 from hankweave_protocol.ids import ClientId, CodonId, CommandId, RunId
+from hankweave_protocol.replies import CheckpointPage
 from hankweave_protocol.state import State
 from hankweave_server.commands.dispatch import Dispatch, Done, Sender
+from hankweave_server.ledger.space import Space
 from support.histories import MOMENT, a_run
 from support.timelines import a_state
 
+FULL = OSError(errno.ENOSPC, "No space left on device")
+NEED_ROOM = frozenset(
+    {
+        "checkpoint.create",
+        "checkpoint.pin",
+        "codon.next",
+        "codon.redo",
+        "codon.start",
+        "execution.branch",
+        "rollback.redo",
+        "rollback.toCheckpoint",
+        "rollback.toCodon",
+        "rollback.toLastSuccess",
+        "rollback.undo",
+    }
+)
 CURRENT = RunId("1736000000000-abc123-def456")
 SENDER = Sender(client_id=ClientId("client-1"), wants_replies=True)
 
@@ -49,6 +69,8 @@ class Rooms:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
+        self.fault: OSError | None = None
+        self.page: object = "a page"
 
     def start(self, command: CommandData) -> None:
         self.asked.append("start")
@@ -69,6 +91,9 @@ class Rooms:
 
     async def checkpoint(self, command: CommandData, causes: tuple[Any, ...]) -> str:
         self.asked.append(f"checkpoint for {causes}")
+        if self.fault is not None:
+            raise self.fault
+
         return "a record"
 
     async def perform(self, command: CommandData, causes: tuple[Any, ...]) -> str:
@@ -95,9 +120,9 @@ class Rooms:
         self.asked.append("fsck")
         return "a report"
 
-    async def checkpoints(self, command: CommandData, *, tell_all: bool) -> str:
+    async def checkpoints(self, command: CommandData, *, tell_all: bool) -> object:
         self.asked.append(f"checkpoints, to all: {tell_all}")
-        return "a page"
+        return self.page
 
     async def diff(self, command: CommandData) -> str:
         self.asked.append("diff")
@@ -141,10 +166,14 @@ class Rooms:
 class Desk:
     """A dispatch among such rooms."""
 
-    def __init__(self, *, rolling_back: bool = False) -> None:
+    def __init__(self, *, rolling_back: bool = False, full: bool = False) -> None:
         self.rooms = Rooms()
         self.broadcast: list[EventData] = []
         room = cast("Any", self.rooms)
+        space = Space(cast("Any", None))  # Without a reserve: nothing here waits for one.
+        if full:
+            space.note(FULL)
+
         self._dispatch = Dispatch(
             cast("Any", Surroundings()),
             control=room,
@@ -154,6 +183,7 @@ class Desk:
             looks=room,
             store=room,
             branches=room,
+            space=space,
             is_rolling_back=lambda: rolling_back,
             broadcast=self.broadcast.append,
         )
@@ -226,6 +256,46 @@ def test_what_is_done_during_a_rollback_is_hankweaves_list_and_our_own_looks() -
         "state.get",
         "server.status",
     }
+
+
+@pytest.mark.parametrize("command", EXAMPLES, ids=lambda command: command.TYPE)
+async def test_on_a_full_disk_what_begins_something_is_refused(command: CommandData) -> None:
+    """INSUFFICIENT_SPACE, with nothing touched; who looks, stops or lets go is heard."""
+    desk = Desk(full=True)
+    if command.TYPE not in NEED_ROOM:
+        await desk.take(command)
+        assert desk.rooms.asked or desk.broadcast or isinstance(command, Ping)
+        return
+
+    with pytest.raises(Refused) as refused:
+        await desk.take(command)
+
+    assert refused.value.code is ErrorCode.INSUFFICIENT_SPACE
+    assert refused.value.hint
+    assert not desk.rooms.asked
+
+
+async def test_a_list_that_a_full_disk_cannot_take_goes_to_its_sender_alone() -> None:
+    """Hankweave's client gets its checkpoints without an event of the journal."""
+    desk = Desk(full=True)
+    desk.rooms.page = CheckpointPage(checkpoints=(), current_branch=None)
+    sender = Sender(client_id=ClientId("client-1"), wants_replies=False)
+    done = await desk.take(ListCheckpoints(), sender)
+    assert [event.TYPE for event in done.events] == ["checkpoint.list"]
+    assert desk.rooms.asked == ["checkpoints, to all: False"]
+
+
+async def test_a_command_that_meets_a_full_disk_is_refused_and_the_next_ones_with_it() -> None:
+    """Whatever it was that had no room: the client hears INSUFFICIENT_SPACE, not a failure."""
+    desk = Desk()
+    desk.rooms.fault = FULL
+    for _ in range(2):
+        with pytest.raises(Refused) as refused:
+            await desk.take(CheckpointCreate())
+
+        assert refused.value.code is ErrorCode.INSUFFICIENT_SPACE
+
+    assert len(desk.rooms.asked) == 1
 
 
 GUARDED = [each for each in EXAMPLES if hasattr(each, "expected_run_id")]

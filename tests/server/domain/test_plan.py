@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +19,7 @@ from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_protocol.state import (
     EMPTY_STATE,
     NO_TOKENS,
+    BudgetExceeded,
     CompletedCodon,
     ExecutedSentinels,
     FreshStart,
@@ -50,6 +53,24 @@ def entry_of(plan: plans.Plan, name: str) -> PlanEntry:
     found = plans.entry(plan, CodonId(name))
     assert found is not None
     return found
+
+
+def ended(name: str, minute: int = 0, **facts: Any) -> CompletedCodon:
+    """A completed execution that began at that minute and took half of one."""
+    return CompletedCodon(
+        codon_id=CodonId(name),
+        start_time=f"2025-01-04T12:{minute:02}:00.000Z",
+        end_time=f"2025-01-04T12:{minute:02}:30.000Z",
+        claude_session_id="s",
+        claude_log_path="l",
+        exit_code=0,
+        final_cost=0,
+        final_tokens=NO_TOKENS,
+        result_message_received=True,
+        completion_checkpoint=Sha("0" * 40),
+        sentinels=ExecutedSentinels(executed=(), total_cost=0),
+        **facts,
+    )
 
 
 def grown(*after: str) -> plans.Plan:
@@ -170,7 +191,9 @@ def test_a_loop_ends_at_its_limit() -> None:
     """With a limit of 3 the last codon of iteration 2 ends the loop, and nothing before it."""
     plan = grown("mend#0", "mend#1")
     finished = [
-        name for name in names(plan)[1:-1] if plans.is_loop_finished(REVIEW, entry_of(plan, name))
+        name
+        for name in names(plan)[1:-1]
+        if plans.is_loop_finished(REVIEW, entry_of(plan, name), ended(name))
     ]
     assert finished == ["mend#2"]
 
@@ -180,8 +203,29 @@ def test_a_loop_until_the_context_is_full_ends_with_it() -> None:
     endless = a_loop("endless", a_codon("a"), a_codon("b"), limit=None)
     plan = plans.initial_plan(Hank(hank=(endless,)))
     for item in plan:
-        assert not plans.is_loop_finished(endless, item)
-        assert plans.is_loop_finished(endless, item, context_exceeded=True)
+        assert not plans.is_loop_finished(endless, item, ended(item.codon_id))
+        full = ended(item.codon_id, context_exceeded=True)
+        assert plans.is_loop_finished(endless, item, full)
+        assert plans.why_loop_ends(endless, full) == "context_exceeded"
+
+
+def test_a_full_context_is_no_end_of_a_loop_with_a_limit() -> None:
+    """An exhausted codon of such a loop is complete, and the next iteration comes."""
+    plan = grown()
+    full = ended("mend#0", context_exceeded=True)
+    assert not plans.is_loop_finished(REVIEW, entry_of(plan, "mend#0"), full)
+
+
+def test_a_spent_budget_ends_a_loop_in_mid_iteration() -> None:
+    """What was still to come of the loop leaves the plan; what stands behind the loop stays."""
+    plan = grown("mend#0")
+    spent = BudgetExceeded(currency="cost", limit=1.0, used=1.5)
+    over = ended("review#0", budget_exceeded=spent)
+    assert plans.is_loop_finished(REVIEW, entry_of(plan, "review#0"), over)
+    assert plans.why_loop_ends(REVIEW, over) == "budget_exceeded"
+    shorter = plans.without_rest(plan, entry_of(plan, "review#0"))
+    assert names(shorter) == ["observe", "review#0", "report"]
+    assert plans.without_rest(shorter, entry_of(plan, "report")) == shorter
 
 
 def test_a_loop_is_found_by_its_entries() -> None:
@@ -248,20 +292,7 @@ def _in_order(hank: Hank, plan: plans.Plan) -> plans.Plan:
 
 def _state_after(plan: plans.Plan, done: list[str]) -> State:
     codons = tuple(
-        CompletedCodon(
-            codon_id=CodonId(name),
-            start_time=f"2025-01-04T12:{minute:02}:00.000Z",
-            loop_context=entry_of(plan, name).loop_context,
-            end_time=f"2025-01-04T12:{minute:02}:30.000Z",
-            claude_session_id="s",
-            claude_log_path="l",
-            exit_code=0,
-            final_cost=0,
-            final_tokens=NO_TOKENS,
-            result_message_received=True,
-            completion_checkpoint=Sha("0" * 40),
-            sentinels=ExecutedSentinels(executed=(), total_cost=0),
-        )
+        ended(name, minute, loop_context=entry_of(plan, name).loop_context)
         for minute, name in enumerate(done)
     )
     run = Run(

@@ -14,6 +14,7 @@ from hankweave_protocol.ids import CodonId, EventSeq, RunId
 from hankweave_protocol.state import (
     EMPTY_STATE,
     CodonExecution,
+    ExecutedSentinels,
     LoadedSentinels,
     Run,
     State,
@@ -35,6 +36,7 @@ from hankweave_protocol.transitions import (
     SentinelStatesUpdated,
     Transition,
 )
+from hankweave_server.domain.costs import total_cost
 from hankweave_server.domain.lifecycle import IllegalTransition, Impossible
 from hankweave_server.domain.replay import (
     NoActiveCodon,
@@ -43,7 +45,6 @@ from hankweave_server.domain.replay import (
     fold,
     founding,
     resulting_state,
-    total_cost,
 )
 from hankweave_server.domain.validation import errors_in
 from support.histories import (
@@ -233,6 +234,18 @@ def test_a_preparing_codon_has_nothing_to_count(transition: Transition):
     """Costs before there is an agent are refused, not dropped."""
     with pytest.raises(Impossible):
         after(transition, start=state_with(preparing()))
+
+
+@pytest.mark.parametrize("ended", [completed(), failed(), skipped()], ids=type)
+def test_the_record_of_an_ended_codon_takes_its_sentinels_last_counts(ended: CodonExecution):
+    """They hear of the codon's end when it has ended; what that costs is on record too."""
+    told = LoadedSentinels(loaded=(a_sentinel(),), total_cost=0.0012)
+    state = after(
+        SentinelStatesUpdated(run_id=RUN, codon_id=OBSERVE, sentinels=told),
+        start=state_with(ended),
+    )
+    final = ExecutedSentinels(executed=told.loaded, total_cost=told.total_cost)
+    assert newest(state) == replace(ended, sentinels=final)
 
 
 def test_a_state_that_could_not_be_loaded_is_never_made():

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from hankweave_server.domain.verdict import Ending, Failure, Success, classify, judge
+from hankweave_server.domain.classification import classify
+from hankweave_server.domain.verdict import ContextFull, Ending, Failure, Success, judge
 
 
 def an_ending(**facts: Any) -> Ending:
@@ -59,6 +60,27 @@ def test_a_bad_exit_after_a_successful_result_is_explained_by_its_code() -> None
     assert isinstance(verdict, Failure)
     assert verdict.reason.type == "unknown"
     assert verdict.reason.message == "The agent exited with code 3."
+
+
+OVERFLOW = {"exit_code": 1, "result_success": False, "text": "Prompt is too long"}
+
+
+def test_a_full_context_is_a_good_end_where_the_hank_waits_for_it() -> None:
+    """Elsewhere it is a failure that no second try can mend."""
+    overflown = an_ending(context_exceeded=True, **OVERFLOW)
+    assert judge(overflown, awaits_full_context=True) == ContextFull()
+    verdict = judge(overflown)
+    assert isinstance(verdict, Failure)
+    assert (verdict.reason.type, verdict.reason.retriable) == ("api-error", False)
+
+
+def test_a_context_that_was_made_smaller_ends_only_who_waits_for_a_full_one() -> None:
+    """An agent that compacts its context and succeeds has succeeded."""
+    compacted = an_ending(compacted=True)
+    assert judge(compacted) == Success()
+    assert judge(compacted, awaits_full_context=True) == ContextFull()
+    broken = an_ending(compacted=True, result_success=False, text="Overloaded")
+    assert isinstance(judge(broken), Failure)
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,16 @@ def a_loop(*codons: Raw, **fields: Any) -> Raw:
     return {"type": "loop", "id": "l", "name": "L", "terminateOn": end, "codons": codons} | fields
 
 
+A_SENTINEL = {
+    "id": "s",
+    "name": "S",
+    "model": "anthropic/haiku",
+    "trigger": {"type": "event", "on": ["*"]},
+    "execution": {"strategy": "immediate"},
+    "userPromptText": "Say it.",
+}
+
+
 class Author:
     """Writes a hank and its files into one directory."""
 
@@ -91,7 +101,7 @@ def test_a_step_without_a_type_is_a_codon(author: Author) -> None:
 
 def test_every_field_of_hankweave_loads(author: Author) -> None:
     """A hank that uses all that Hankweave documents has no problem."""
-    author.write("sentinels/s.json", "{}")
+    author.write("sentinels/s.json", json.dumps(A_SENTINEL))
     command = {"type": "command", "command": {"run": "true", "workingDirectory": "lastCopied"}}
     copy = {"type": "copy", "copy": {"from": "./templates", "to": "src"}, "archiveOnSuccess": True}
     codon = a_codon(
@@ -107,7 +117,7 @@ def test_every_field_of_hankweave_loads(author: Author) -> None:
         ],
         sentinels=[
             {"sentinelConfig": "sentinels/s.json", "settings": {"failCodonIfNotLoaded": True}},
-            {"sentinelConfig": {"id": "x", "nested": [1, None]}},
+            {"sentinelConfig": A_SENTINEL | {"id": "x"}},
         ],
         archiveOnSuccess=["src"],
         onFailure="retry",
@@ -169,8 +179,8 @@ def test_a_byte_order_mark_is_no_problem(author: Author) -> None:
 def test_a_syntax_error_is_told_with_line_and_column(author: Author) -> None:
     """JSON that breaks off names where it does."""
     [problem] = author.problems_of_text('{\n  "hank": [\n    {"id": }\n  ]\n}')
-    assert problem.line == 3
-    assert "column 12" in problem.message
+    assert (problem.line, problem.column) == (3, 12)
+    assert problem.message == "This is not JSON: a value is missing here; found '}'."
 
 
 @pytest.mark.parametrize(
@@ -209,7 +219,7 @@ def test_a_key_that_is_there_twice_is_a_problem(author: Author) -> None:
     text = '{"hank": [{"id": "a",\n "name": "n", "model": "m", "id": "b",\n'
     text += '"continuationMode": "fresh", "promptText": "p"}]}'
     [problem] = author.problems_of_text(text)
-    assert (problem.path, problem.line) == ("$.hank[0].id", 1)
+    assert (problem.path, problem.line, problem.column) == ("$.hank[0].id", 2, 29)
 
 
 def test_half_a_surrogate_pair_is_a_problem(author: Author) -> None:
@@ -247,15 +257,15 @@ def test_an_unknown_key_is_told_with_the_nearest_known_one(author: Author) -> No
         ({"budget": {"maxTimeSeconds": 0}}, "budget.maxTimeSeconds", "Must be more than 0; fo"),
         ({"budget": {"maxDollars": 1e999}}, "budget.maxDollars", "This is not JSON"),
         ({"onFailure": "explode"}, "onFailure", "Expected one of abort, ignore, retry; found"),
-        ({"id": "a b"}, "id", "'a b' cannot be a name here."),
-        ({"id": ".."}, "id", "'..' cannot be a name here."),
-        ({"id": "a\n"}, "id", "'a\\n' cannot be a name here."),
+        ({"id": "a b"}, "id", "'a b' cannot be an id."),
+        ({"id": ".."}, "id", "'..' cannot be an id."),
+        ({"id": "a\n"}, "id", "'a\\n' cannot be an id."),
         ({"id": ""}, "id", "The text must not be empty."),
         ({"rigSetup": [{"copy": {}}]}, "rigSetup[0].type", "The field 'type' is missing: one of"),
         ({"rigSetup": [{"type": "cpoy"}]}, "rigSetup[0].type", "Expected one of copy, command;"),
         ({"rigSetup": [{"type": ["copy"]}]}, "rigSetup[0].type", "Expected one of copy, command;"),
         ({"rigSetup": ["copy"]}, "rigSetup[0]", "Expected an object; found 'copy'."),
-        ({"outputFiles": [{"copy": []}]}, "outputFiles[0].copy", "At least 1 must be there"),
+        ({"outputFiles": [{"copy": []}]}, "outputFiles[0].copy", "The list must not be empty."),
         ({"agent": {"type": "claude", "model": "x"}}, "agent.model", "There is no field 'model'"),
         ({"type": "codno"}, "type", "Expected one of codon, loop; found 'codno'."),
     ],
@@ -337,7 +347,7 @@ def test_a_reference_stays_in_the_hanks_directory_and_names_a_file(
         ("none", "There is no"),
         (".", "cannot be copied"),
         ("templates/..", "cannot be copied"),
-        ("with-link", "holds a symbolic link: link"),
+        ("with-link", "holds a symbolic link: deep/link"),
         ("with-pipe", "holds a special file: pipe"),
         ("with-git", "holds '.git'"),
         ("..", "leads out"),
@@ -390,13 +400,26 @@ def test_a_prompt_that_cannot_be_used_is_told_at_its_reference(
 # --- rules --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fields", [{}, {"promptText": " \n"}, {"promptFile": []}])
-def test_a_codon_needs_a_prompt(author: Author, fields: Raw) -> None:
-    """Neither a file nor a text, or an empty one, is no prompt."""
+@pytest.mark.parametrize(
+    ("fields", "place"),
+    [
+        ({}, "promptFile"),
+        ({"promptText": " \n"}, "promptText"),
+        ({"promptText": "<!-- later -->\n"}, "promptText"),
+        ({"promptText": None}, "promptFile"),
+        ({"promptFile": []}, "promptFile"),
+        ({"promptFile": None}, "promptFile"),
+        ({"promptFile": None, "promptText": None}, "promptFile"),
+        ({"promptFile": "empty.md"}, "promptFile"),
+    ],
+)
+def test_a_codon_needs_a_prompt(author: Author, fields: Raw, place: str) -> None:
+    """Neither a file nor a text, or one that says nothing to the agent, is no prompt."""
+    author.write("empty.md", "---\nname: x\n---\n<!-- to do -->\n")
     codon = a_codon()
     del codon["promptText"]
     [problem] = author.problems(codon | fields)
-    assert problem.path == "$.hank[0].promptFile"
+    assert problem.path == f"$.hank[0].{place}"
 
 
 def test_exclusive_fields_exclude_each_other(author: Author) -> None:

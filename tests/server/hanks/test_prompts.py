@@ -8,6 +8,7 @@ import pytest
 
 from hankweave_protocol.events import PromptMetadata
 from hankweave_protocol.hank import Codon, Hank
+from hankweave_server.hanks.hank_files import HankFiles
 from hankweave_server.hanks.prompts import PromptFault, read_prompt_file, render, resolve
 
 
@@ -25,7 +26,7 @@ def directory(tmp_path: Path) -> Path:
 def test_files_are_joined_with_a_blank_line_and_the_first_ones_metadata(directory: Path) -> None:
     """Frontmatter is stripped from every file; the first file's is kept (Hankweave, prompts)."""
     codon = a_codon(prompt_file=("one.md", "two.md"))
-    prompt = resolve(Hank(hank=(codon,)), codon, directory)
+    prompt = resolve(Hank(hank=(codon,)), codon, HankFiles(directory).prompt)
     assert prompt.text == "First.\n\n\nSecond.\n"
     assert prompt.metadata == PromptMetadata(name="One", tags=("a", "2"), version="1.0")
 
@@ -33,13 +34,13 @@ def test_files_are_joined_with_a_blank_line_and_the_first_ones_metadata(director
 def test_the_file_wins_over_the_text(directory: Path) -> None:
     """A codon with both is told what the file says."""
     codon = a_codon(prompt_file="two.md", prompt_text="Not this.")
-    assert resolve(Hank(hank=(codon,)), codon, directory).text == "Second.\n"
+    assert resolve(Hank(hank=(codon,)), codon, HankFiles(directory).prompt).text == "Second.\n"
 
 
 def test_a_text_is_a_prompt_without_metadata(directory: Path) -> None:
     """`promptText` is taken as it is, without comments."""
     codon = a_codon(prompt_text="Do<!-- not --> it.")
-    prompt = resolve(Hank(hank=(codon,)), codon, directory)
+    prompt = resolve(Hank(hank=(codon,)), codon, HankFiles(directory).prompt)
     assert (prompt.text, prompt.metadata, prompt.system_prompt) == ("Do it.", None, None)
 
 
@@ -47,7 +48,10 @@ def test_the_global_system_prompt_comes_before_the_codons(directory: Path) -> No
     """Global prompt, blank line, codon prompt."""
     codon = a_codon(prompt_text="p", append_system_prompt_file="two.md")
     hank = Hank(hank=(codon,), global_system_prompt_text="Everywhere.")
-    assert resolve(hank, codon, directory).system_prompt == "Everywhere.\n\nSecond.\n"
+    assert (
+        resolve(hank, codon, HankFiles(directory).prompt).system_prompt
+        == "Everywhere.\n\nSecond.\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -50,8 +50,8 @@ def test_a_new_journal_is_empty_and_private(path: Path):
 def test_what_was_appended_is_read_again_after_opening(path: Path):
     """Lines come back byte for byte, in order."""
     journal, _ = Journal.open(path)
-    journal.append(lines(3), durable=True)
-    journal.append([line(4)], durable=False)
+    journal.append(lines(3))
+    journal.append([line(4)])
     journal.close()
     again, repair = Journal.open(path)
     assert (again.read(0), again.last_seq, repair) == (lines(4), 4, None)
@@ -73,7 +73,7 @@ def test_what_was_appended_is_read_again_after_opening(path: Path):
 def test_reading_starts_after_a_seq_and_stops_at_a_limit(path: Path, since, limit, seqs):
     """Any stretch of the journal can be had, and one beyond its end is empty."""
     journal, _ = Journal.open(path)
-    journal.append(lines(5), durable=False)
+    journal.append(lines(5))
     assert journal.read(since, limit) == [line(seq) for seq in seqs]
 
 
@@ -97,7 +97,7 @@ def test_a_tail_torn_at_any_byte_is_cut_and_kept(path: Path):
         else:
             assert repair is None
 
-        journal.append([line(complete + 1, "after")], durable=True)
+        journal.append([line(complete + 1, "after")])
         journal.close()
         expected = text_of(*lines(complete), line(complete + 1, "after"))
         assert path.read_bytes() == expected
@@ -188,16 +188,16 @@ class FullDisk:
 def test_an_append_that_fails_leaves_no_fragment(path: Path, monkeypatch, room: int):
     """The file is as it was, so the next line fuses with nothing."""
     journal, _ = Journal.open(path)
-    journal.append([line(1)], durable=True)
+    journal.append([line(1)])
     disk = FullDisk(room)
     with monkeypatch.context() as patch:
         patch.setattr(files, "write_all", lambda fd, data: _write_with(disk, fd, data))
         with pytest.raises(JournalWriteFailed, match="No space left"):
-            journal.append([line(2), line(3)], durable=True)
+            journal.append([line(2), line(3)])
 
     assert path.read_bytes() == text_of(line(1))
     assert journal.last_seq == 1
-    journal.append([line(2, "again")], durable=True)
+    journal.append([line(2, "again")])
     assert journal.read(0) == [line(1), line(2, "again")]
 
 
@@ -210,14 +210,11 @@ def _write_with(disk: FullDisk, descriptor: int, data: bytes) -> None:
 def test_a_sync_that_fails_takes_the_append_back(path: Path, monkeypatch):
     """Nobody may be told of lines that may not be on the disk."""
     journal, _ = Journal.open(path)
-    journal.append([line(1)], durable=True)
+    journal.append([line(1)])
     with monkeypatch.context() as patch:
         patch.setattr(journal_module.os, "fdatasync", _fails_with(errno.EIO))
         with pytest.raises(JournalWriteFailed, match="Input/output error"):
-            journal.append([line(2)], durable=True)
-
-        with pytest.raises(JournalWriteFailed):
-            journal.sync()
+            journal.append([line(2)])
 
     assert path.read_bytes() == text_of(line(1))
 
@@ -232,15 +229,15 @@ def _fails_with(number: int):
 def test_nothing_is_appended_after_a_fragment_that_could_not_be_taken_back(path, monkeypatch):
     """Where even truncating fails, further appends are refused, and the next open cuts."""
     journal, _ = Journal.open(path)
-    journal.append([line(1)], durable=True)
+    journal.append([line(1)])
     with monkeypatch.context() as patch:
         patch.setattr(files, "write_all", lambda fd, data: _write_with(FullDisk(9), fd, data))
         patch.setattr(journal_module.os, "ftruncate", _fails_with(errno.EIO))
         with pytest.raises(JournalWriteFailed):
-            journal.append([line(2)], durable=True)
+            journal.append([line(2)])
 
     with pytest.raises(JournalWriteFailed, match="could not be taken back"):
-        journal.append([line(2)], durable=True)
+        journal.append([line(2)])
 
     journal.close()
     again, repair = Journal.open(path)
@@ -256,7 +253,7 @@ def test_a_second_writer_is_noticed(path: Path):
         other.write(b"hello\n")
 
     with pytest.raises(JournalWriteFailed, match="another program"):
-        journal.append([line(1)], durable=True)
+        journal.append([line(1)])
 
 
 def test_a_long_journal_is_numbered_to_its_end(path: Path):

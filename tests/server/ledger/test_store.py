@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from hankweave_protocol.hank import ContainerBudget
 from hankweave_protocol.records import ValidationError
 from hankweave_protocol.state import EMPTY_STATE, State
 from hankweave_server.layout import Layout
@@ -387,7 +388,17 @@ HANKWEAVE_STATE = {
                 "somethingNew": {"a": 1},
             },
             "codonId": "research",
-        }
+        },
+        {
+            "codon": {"id": "review", "name": "Review", "model": "m", "promptText": "Go."},
+            "codonId": "review#0",
+            "loopContext": {
+                "loopId": "loop",
+                "iteration": 0,
+                "codonIndexInLoop": 0,
+                "loopBudget": {"maxDollars": 2, "allocation": "shared", "shares": None, "new": 1},
+            },
+        },
     ],
 }
 
@@ -402,6 +413,9 @@ def test_a_state_that_hankweave_wrote_is_read(layout: Layout):
     failed, active = loaded.state.runs[0].codons
     assert failed.sentinels.executed == ()  # type: ignore[union-attr]
     assert active.current_cost == 0.0234  # type: ignore[union-attr]
+    context = loaded.state.execution_plan[1].loop_context
+    assert context is not None
+    assert context.loop_budget == ContainerBudget(max_dollars=2)
 
 
 def test_a_gap_in_our_own_file_is_not_filled(layout: Layout):

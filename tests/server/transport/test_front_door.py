@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from itertools import product
 from pathlib import Path
 
 import pytest
 
+from hankweave_protocol.records import Problem
 from support.small_server import SmallServer, small_server
 
 HOSTS = {
@@ -162,3 +164,36 @@ async def test_metrics_come_as_they_were_given(tmp_path: Path) -> None:
         _, answer = await ask(server, f"GET /metrics HTTP/1.1\n{host}\n")
         assert answer.endswith(b"hankweave_clients 1\n")
         assert b"text/plain; version=0.0.4" in answer
+
+
+FULL = Problem(code="INSUFFICIENT_SPACE", message="Full.", since="2025-01-04T12:00:00.000Z")
+
+
+async def test_a_degraded_server_says_why_it_is_not_ready(tmp_path: Path) -> None:
+    """`/readyz` is 503 with code, sentence and moment; `/healthz` stays 200: it lives."""
+    async with small_server(tmp_path) as server:
+        server.rest.health = type(server.rest.health)(
+            alive=True, ready=False, detail="Full.", problems=(FULL,)
+        )
+        host = f"Host: localhost:{server.listener.port}"
+        for path, expected in (("/readyz", 503), ("/healthz", 200)):
+            status, answer = await ask(server, f"GET {path} HTTP/1.1\n{host}\n")
+            assert status == expected
+            page = json.loads(answer.partition(b"\r\n\r\n")[2])
+            assert page["detail"] == "Full."
+            assert page["problems"] == [
+                {"code": FULL.code, "message": FULL.message, "since": FULL.since}
+            ]
+
+
+async def test_who_connects_to_a_degraded_server_is_told_at_once(tmp_path: Path) -> None:
+    """A notice without a seq, right after the greeting: the journal may not have it yet."""
+    async with small_server(tmp_path) as server:
+        server.rest.health = type(server.rest.health)(
+            alive=True, ready=False, detail="Full.", problems=(FULL,)
+        )
+        async with server.raw(mode="readonly") as client:
+            told = await client.hear()
+
+    assert (told["type"], "seq" in told) == ("server.degraded", False)
+    assert told["data"]["code"] == "INSUFFICIENT_SPACE"

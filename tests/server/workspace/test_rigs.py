@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import stat
 from pathlib import Path
 
 import anyio
 import pytest
 
+from hankweave_protocol.ids import CodonId, RunId
+from hankweave_server.agents import leftovers
+from hankweave_server.agents.errand import Errands
+from hankweave_server.execution.rig_setup import below_a_keeper
 from hankweave_server.workspace.rigs import (
     CommandFailed,
     CommandTimedOut,
     RigError,
+    Start,
     copy_rig,
     run_rig_command,
 )
@@ -151,7 +155,29 @@ def test_a_source_that_is_missing_is_a_rig_error(work_tree: Path, template: Path
         copy_rig(template / "none", work_tree, "src")
 
 
+def test_a_copy_that_is_given_up_leaves_nothing(work_tree: Path, template: Path) -> None:
+    """Ended in the midst of it, the copy is as if it had never begun; the old one stays."""
+    copy_rig(template / "run.sh", work_tree, "src")
+    steps = iter(range(3))
+
+    def proceed() -> None:
+        if next(steps, None) is None:
+            raise InterruptedError("The server stops.")
+
+    with pytest.raises(RigError, match="The server stops"):
+        copy_rig(template, work_tree, "src", proceed)
+
+    assert [path.name for path in work_tree.iterdir()] == ["src"]
+    assert (work_tree / "src").is_file()
+
+
 # --- commands -----------------------------------------------------------------------------------
+
+
+def start_in(work_tree: Path) -> Start:
+    """Starts commands the way the server does; their records lie beside the work tree."""
+    processes = work_tree.parent / "processes"
+    return below_a_keeper(Errands(RunId("run"), CodonId("one"), processes))
 
 
 class Output:
@@ -168,7 +194,12 @@ async def ran(command: str, cwd: Path, timeout_seconds: float | None = 20, **env
     output = Output()
     with anyio.fail_after(20):
         await run_rig_command(
-            command, cwd=cwd, env=env, timeout_seconds=timeout_seconds, on_line=output.take
+            command,
+            start=start_in(cwd),
+            cwd=cwd,
+            env=env,
+            timeout_seconds=timeout_seconds,
+            on_line=output.take,
         )
 
     return output
@@ -215,7 +246,12 @@ async def test_a_command_that_takes_too_long_is_ended_with_all_its_processes(
     output = Output()
     with pytest.raises(CommandTimedOut) as failure, anyio.fail_after(20):
         await run_rig_command(
-            command, cwd=work_tree, env={}, timeout_seconds=0.3, on_line=output.take
+            command,
+            start=start_in(work_tree),
+            cwd=work_tree,
+            env={},
+            timeout_seconds=1,
+            on_line=output.take,
         )
 
     assert failure.value.failure_type == "timeout"
@@ -229,6 +265,7 @@ async def test_a_cancelled_command_is_ended(work_tree: Path) -> None:
         tasks.start_soon(
             lambda: run_rig_command(
                 "echo $$; sleep 60",
+                start=start_in(work_tree),
                 cwd=work_tree,
                 env={},
                 timeout_seconds=None,
@@ -255,10 +292,22 @@ async def test_what_a_command_leaves_talking_is_silenced(work_tree: Path) -> Non
         await ran("yes & sleep 0.05", work_tree)
 
 
-async def test_a_process_that_fled_does_not_hold_the_command_up(work_tree: Path) -> None:
-    """One in a session of its own keeps the pipes open; the command ends all the same."""
+async def test_a_process_that_fled_into_a_session_of_its_own_is_ended_too(
+    work_tree: Path,
+) -> None:
+    """One that left the command's group neither holds the command up nor outlives it."""
     output = await ran("setsid sh -c 'echo $$; exec sleep 60' & sleep 0.2", work_tree)
-    os.kill(int(output.lines[0][1]), signal.SIGKILL)
+    _assert_dead(int(output.lines[0][1]))
+
+
+async def test_a_command_is_on_record_while_it_runs_and_no_longer(work_tree: Path) -> None:
+    """A server that is killed finds at its next start what a rig of it left running."""
+    processes = work_tree.parent / "processes"
+    record = f"{processes}/*.json"
+    output = await ran(f"until cat {record} 2>/dev/null; do sleep 0.05; done", work_tree)
+    assert '"codonId":"one"' in output.lines[0][1]
+    assert list(processes.iterdir()) == []
+    assert await leftovers.sweep(processes) == ()
 
 
 async def test_much_output_and_long_lines_are_read_to_the_end(work_tree: Path) -> None:

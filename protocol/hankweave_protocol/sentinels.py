@@ -1,0 +1,167 @@
+"""The shapes of a sentinel's configuration: a file that a hank names, or an object inside it.
+
+Field names, ranges and defaults are Hankweave's, so that its sentinels load unchanged; `jsonSchema`
+and `jsonSchemaFile` are ours. Strict: an unknown key is an error. What must hold beyond the shape
+(event types, paths of conditions, fields that exclude each other) is for the loader.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from hankweave_protocol.hank import HankValue, PositiveInt, SentinelReports, Texts
+
+Text = Annotated[str, Meta(min_length=1)]
+Operator = Literal[
+    "equals",
+    "notEquals",
+    "in",
+    "notIn",
+    "contains",
+    "matches",
+    "greaterThan",
+    "lessThan",
+]
+
+LONGEST_DEBOUNCE_MS = 300_000
+LONGEST_WINDOW_MS = 3_600_000
+
+
+class Condition(HankValue):
+    """Something that must hold of an event's data."""
+
+    operator: Operator
+    path: Text
+    """Field names of the event's `data` with dots between; a number is an index."""
+    value: object
+
+
+class EventTrigger(HankValue, tag_field="type", tag="event"):
+    """Fires at every event of these types of which all conditions hold."""
+
+    on: Annotated[tuple[str, ...], Meta(min_length=1)]
+    """Types of events, or `*`."""
+    conditions: tuple[Condition, ...] = ()
+
+
+class InterestFilter(HankValue):
+    on: Annotated[tuple[str, ...], Meta(min_length=1)]
+
+
+class PatternStep(HankValue):
+    type: str
+    conditions: tuple[Condition, ...] = ()
+
+
+class SequenceOptions(HankValue):
+    consecutive: bool = True
+    """False lets other events of the filter stand between the steps."""
+
+
+class SequenceTrigger(HankValue, tag_field="type", tag="sequence"):
+    """Fires when events have come in the order of the pattern."""
+
+    interest_filter: InterestFilter
+    pattern: Annotated[tuple[PatternStep, ...], Meta(min_length=1)]
+    options: SequenceOptions | None = None
+
+
+class ImmediateExecution(HankValue, tag_field="strategy", tag="immediate"):
+    """One call for each firing."""
+
+
+class DebounceExecution(HankValue, tag_field="strategy", tag="debounce"):
+    """One call when nothing has fired for so long."""
+
+    milliseconds: Annotated[int, Meta(ge=1, le=LONGEST_DEBOUNCE_MS)]
+
+
+class CountExecution(HankValue, tag_field="strategy", tag="count"):
+    """One call for each so many firings."""
+
+    threshold: Annotated[int, Meta(ge=1, le=1000)]
+
+
+class TimeWindowExecution(HankValue, tag_field="strategy", tag="timeWindow"):
+    """One call at each end of a window in which something fired."""
+
+    milliseconds: Annotated[int, Meta(ge=1, le=LONGEST_WINDOW_MS)]
+
+
+class MaxTurns(HankValue, tag_field="type", tag="maxTurns"):
+    """Keeps the newest exchanges: a question and its answer are one turn."""
+
+    max_turns: Annotated[int, Meta(ge=1, le=100)]
+
+
+class MaxTokens(HankValue, tag_field="type", tag="maxTokens"):
+    max_tokens: Annotated[int, Meta(ge=1, le=100_000)]
+
+
+class Conversational(HankValue):
+    """The sentinel remembers what was said."""
+
+    trimming_strategy: MaxTurns | MaxTokens
+    continue_on_error: bool = False
+    """False: a call that failed ends the conversation, and the sentinel with it."""
+
+
+class ErrorHandling(HankValue):
+    max_consecutive_failures: PositiveInt = 3
+    unload_on_fatal_error: bool = True
+
+
+class LlmParams(HankValue):
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    """Sent only where it is given: there are models that refuse it."""
+    max_output_tokens: PositiveInt = 8192
+    max_retries: Annotated[int, Meta(ge=0, le=10)] = 2
+
+
+class StructuredOutput(HankValue):
+    """An answer that is JSON: of one of the four schemas, or one of `enumValues`."""
+
+    output: Literal["object", "array", "enum"]
+    schema_str: str | None = None
+    """Zod's text; it is read, never executed."""
+    schema_file: str | None = None
+    json_schema: dict[str, object] | None = None
+    """Ours: of the object, or of one element of the array."""
+    json_schema_file: str | None = None
+    enum_values: tuple[str, ...] | None = None
+    schema_name: str | None = None
+    schema_description: str | None = None
+
+
+class SentinelOutputPlace(HankValue):
+    format: Literal["text", "jsonl"] | None = None
+    file: str | None = None
+    """A name in the sentinel's own folder; with a slash, a path in the work tree."""
+    last_value_file: str | None = None
+
+
+class SentinelConfig(HankValue):
+    """A whole sentinel."""
+
+    id: Text
+    name: Text
+    model: Text
+    trigger: EventTrigger | SequenceTrigger
+    execution: ImmediateExecution | DebounceExecution | CountExecution | TimeWindowExecution
+    schema: str | None = msgspec.field(name="$schema", default=None)
+    description: str | None = None
+    system_prompt_file: Texts | None = None
+    system_prompt_text: str | None = None
+    user_prompt_file: Texts | None = None
+    user_prompt_text: str | None = None
+    conversational: Conversational | None = None
+    error_handling: ErrorHandling = ErrorHandling()
+    llm_params: LlmParams = LlmParams()
+    structured_output: StructuredOutput | None = None
+    join_string: str | None = None
+    """Stands before each text in the log; `\\n`, `\\t`, `\\r` and `\\\\` mean what they say."""
+    report_to_websocket: SentinelReports | None = None
+    output: SentinelOutputPlace | None = None

@@ -1,0 +1,217 @@
+"""What a hank would do, worked out without running or making anything: `hankweave validate`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Literal
+
+from hankweave_protocol.hank import (
+    ClaudeAgentSpec,
+    Codon,
+    CommandAgentSpec,
+    Hank,
+    IterationLimit,
+    Loop,
+    RetryConfig,
+    RigCopy,
+    ScriptedAgentSpec,
+    SentinelEntry,
+)
+from hankweave_protocol.state import PlanEntry
+from hankweave_server.cli.outlook import (
+    BudgetOutlook,
+    CodonOutlook,
+    LoopOutlook,
+    Outlook,
+    ProblemTold,
+    RequirementOutlook,
+    TrackedFiles,
+)
+from hankweave_server.domain.budget_report import planned_budgets
+from hankweave_server.domain.budget_warnings import warnings as budget_warnings
+from hankweave_server.domain.plan import initial_plan, tracked_patterns
+from hankweave_server.domain.prices import Prices
+from hankweave_server.hanks.advice import advice
+from hankweave_server.hanks.hank_files import HankFiles
+from hankweave_server.hanks.load import LoadedHank, Problem
+from hankweave_server.hanks.requirements import requirements_of
+from hankweave_server.sentinels.config import SentinelInvalid, load_config, reference_of
+from hankweave_server.workspace.above import rules_above
+from hankweave_server.workspace.descent import Descent
+from hankweave_server.workspace.names import AT_THE_TOP
+from hankweave_server.workspace.resolver import UnifiedFileResolver
+from hankweave_server.workspace.scan import WorkTreeScan
+from hankweave_server.workspace.table import Table
+
+FIRST_WORDS = 8
+EVERYTHING = ("**",)
+
+
+def of_problems(file: Path, problems: tuple[Problem, ...]) -> Outlook:
+    told = (
+        ProblemTold(
+            path=each.path,
+            line=each.line,
+            column=each.column,
+            message=each.message,
+            suggestion=each.suggestion,
+        )
+        for each in problems
+    )
+    return Outlook(file=str(file), valid=False, problems=tuple(told))
+
+
+def of_hank(
+    file: Path,
+    loaded: LoadedHank,
+    environment: Mapping[str, str],
+    prices: Prices,
+    workspace: Path | None,
+    data: Path | None,
+) -> Outlook:
+    """Works out what a hank would do; looks at the folders, which must be there."""
+    hank = loaded.hank
+    plan = initial_plan(hank)
+    patterns = tracked_patterns(plan, plan[-1].codon_id)
+    folders = [
+        *([_tracked_in(workspace, "workspace", patterns)] if workspace else ()),
+        *([_tracked_in(data, "data", patterns)] if data else ()),
+    ]
+    return Outlook(
+        file=str(file),
+        valid=True,
+        name=None if hank.meta is None else hank.meta.name,
+        hank_hash=loaded.hank_hash,
+        plan=tuple(_codon(entry, loaded) for entry in plan),
+        loops=tuple(_loops(hank)),
+        budgets=tuple(_budgets(hank)),
+        requirements=tuple(
+            RequirementOutlook(kind=each.kind, name=each.name, is_met=each.is_met)
+            for each in requirements_of(hank, environment)
+        ),
+        patterns=patterns,
+        folders=tuple(folders),
+        warnings=(*advice(loaded), *_of_sentinels(loaded), *_of_budgets(hank, prices)),
+    )
+
+
+def _codon(entry: PlanEntry, loaded: LoadedHank) -> CodonOutlook:
+    codon = entry.codon
+    words = loaded.prompts[codon.id].text.split()
+    more = " …" if len(words) > FIRST_WORDS else ""
+    return CodonOutlook(
+        codon_id=entry.codon_id,
+        name=codon.name,
+        loop_id=None if entry.loop_context is None else entry.loop_context.loop_id,
+        agent=_agent(codon),
+        model=codon.model,
+        continuation_mode=codon.continuation_mode,
+        prompt=" ".join(words[:FIRST_WORDS]) + more,
+        prompt_words=len(words),
+        rig=tuple(_rig(codon)),
+        on_failure=_policy(codon),
+        tracks=codon.patterns,
+        sentinels=tuple(map(_sentinel, codon.sentinels)),
+    )
+
+
+def _agent(codon: Codon) -> str:
+    match codon.agent:
+        case ScriptedAgentSpec():
+            return "scripted"
+        case CommandAgentSpec(command=command):
+            return f"command {command[0]}"
+        case ClaudeAgentSpec() | None:
+            return "claude"
+
+
+def _rig(codon: Codon) -> Iterator[str]:
+    for item in codon.rig_setup:
+        if isinstance(item, RigCopy):
+            yield f"copy {item.copy.source} to {item.copy.to}"
+        else:
+            yield f"run {item.command.run}"
+
+
+def _policy(codon: Codon) -> str:
+    if codon.on_failure != "retry":
+        return codon.on_failure
+
+    retry = codon.retry_config or RetryConfig()
+    return f"retry, {retry.max_attempts} attempts, {retry.delay_ms / 1000:g} s apart at first"
+
+
+def _sentinel(entry: SentinelEntry) -> str:
+    config = entry.sentinel_config
+    return config if isinstance(config, str) else str(config.get("id"))
+
+
+def _loops(hank: Hank) -> Iterator[LoopOutlook]:
+    for step in hank.hank:
+        if isinstance(step, Loop):
+            end = step.terminate_on
+            limit = f"after {end.limit} iterations" if isinstance(end, IterationLimit) else None
+            ends = limit or "when a context is full"
+            yield LoopOutlook(loop_id=step.id, name=step.name, ends=ends)
+
+
+def _of_sentinels(loaded: LoadedHank) -> Iterator[str]:
+    """What those who run sentinels find in them: a codon runs without such a one."""
+    files = HankFiles(loaded.directory)
+    for step in loaded.hank.hank:
+        for codon in step.codons if isinstance(step, Loop) else (step,):
+            for index, entry in enumerate(codon.sentinels):
+                try:
+                    load_config(entry, files)
+                except SentinelInvalid as invalid:
+                    name = reference_of(entry, index)
+                    needed = entry.settings is not None and entry.settings.fail_codon_if_not_loaded
+                    end = "the codon will fail" if needed else "the codon will run without it"
+                    for problem in invalid.problems:
+                        yield f"{codon.id}: sentinel {name}, {end}: {problem}"
+
+
+def _of_budgets(hank: Hank, prices: Prices) -> Iterator[str]:
+    return (f"{each.path}: {each.message}" for each in budget_warnings(hank, prices))
+
+
+def _budgets(hank: Hank) -> Iterator[BudgetOutlook]:
+    for row in planned_budgets(hank):
+        if row.is_limited:
+            yield BudgetOutlook(
+                codon_id=row.codon_id,
+                max_dollars=row.max_dollars,
+                max_time_seconds=row.max_time_seconds,
+                max_output_tokens=row.max_output_tokens,
+                max_context_tokens=row.max_context_tokens,
+                on_exceeded=row.on_exceeded,
+            )
+
+
+def _tracked_in(
+    folder: Path, role: Literal["workspace", "data"], patterns: tuple[str, ...]
+) -> TrackedFiles:
+    """Counts as a checkpoint would: ignore rules, reserved names and all."""
+    everything = _sizes(folder, EVERYTHING)
+    wanted = _sizes(folder, patterns or EVERYTHING)
+    return TrackedFiles(
+        folder=str(folder),
+        role=role,
+        files=len(everything),
+        tracked=len(wanted),
+        bytes_tracked=sum(wanted),
+    )
+
+
+def _sizes(folder: Path, patterns: tuple[str, ...]) -> list[int]:
+    if not folder.is_dir():
+        return [folder.stat().st_size]
+
+    with closing(Descent(folder, at_the_top=frozenset(AT_THE_TOP))) as descent:
+        table = Table()
+        scan = WorkTreeScan(descent, table, above=rules_above(folder))
+        scan.refresh(UnifiedFileResolver(patterns))
+        statuses = (descent.status(path) for path in table.files)
+        return [status.st_size for status in statuses if status is not None]

@@ -1,0 +1,116 @@
+"""What executions of codons have used: money, time, tokens.
+
+What the machine repeats by itself counts each time, or a budget would be worth nothing to whom it
+is to protect: a failed attempt, also one of a crashed server, stays counted. What a person takes
+back by a rollback counts no more, because it is to be done again (Hankweave counts prior runs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from hankweave_protocol.instants import from_text, milliseconds_between
+from hankweave_protocol.state import (
+    CodonExecution,
+    CompletedCodon,
+    FailedCodon,
+    Run,
+    SkippedCodon,
+    State,
+    TerminalCodon,
+    Tokens,
+)
+from hankweave_server.domain.history import thread
+from hankweave_server.domain.lifecycle import cost_of, sentinel_cost_of, tokens_of
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Amounts that only grow; they add up, but for the context, of which the fullest counts."""
+
+    dollars: float = 0.0
+    """With what sentinels cost."""
+    seconds: float = 0.0
+    output_tokens: int = 0
+    context_tokens: int = 0
+    """The most that one turn held, prompt and answer together."""
+
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(
+            dollars=self.dollars + other.dollars,
+            seconds=self.seconds + other.seconds,
+            output_tokens=self.output_tokens + other.output_tokens,
+            context_tokens=max(self.context_tokens, other.context_tokens),
+        )
+
+    def after_turn(self, tokens: Tokens) -> Spent:
+        """Raises the high-water mark of the context, if this turn held more."""
+        return replace(self, context_tokens=max(self.context_tokens, context_of(tokens)))
+
+
+NOTHING = Spent()
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """A codon's execution that has ended, and the run it belongs to."""
+
+    run: Run
+    codon: TerminalCodon
+
+    @property
+    def spent(self) -> Spent:
+        return spent_by(self.codon, seconds=_seconds_of(self))
+
+
+def context_of(tokens: Tokens) -> int:
+    """What one turn takes of a model's context: what was cached is in it as well."""
+    prompt = tokens.input_tokens + tokens.cache_creation_tokens + tokens.cache_read_tokens
+    return prompt + tokens.output_tokens
+
+
+def spent_by(codon: CodonExecution, *, seconds: float, context_tokens: int = 0) -> Spent:
+    """What an execution has used by now; its time and its fullest turn are the caller's to know."""
+    return Spent(
+        dollars=cost_of(codon) + sentinel_cost_of(codon),
+        seconds=seconds,
+        output_tokens=tokens_of(codon).output_tokens,
+        context_tokens=context_tokens,
+    )
+
+
+def counted(state: State) -> tuple[Execution, ...]:
+    """Every ended execution that budgets count, oldest run first.
+
+    Those of the thread, and beside it every one that failed.
+    """
+    on_thread = {id(entry.codon) for entry in thread(state)}
+    return tuple(
+        each
+        for each in _ended(state)
+        if id(each.codon) in on_thread or isinstance(each.codon, FailedCodon)
+    )
+
+
+def total(executions: Iterable[Execution]) -> Spent:
+    return sum((each.spent for each in executions), NOTHING)
+
+
+def _ended(state: State) -> Iterator[Execution]:
+    for run in reversed(state.runs):
+        for codon in run.codons:
+            if isinstance(codon, CompletedCodon | FailedCodon | SkippedCodon):
+                yield Execution(run, codon)
+
+
+def _seconds_of(execution: Execution) -> float:
+    """Time from start to end; none is known of a codon that died with its server, whose end is
+    only when somebody came to look."""
+    codon = execution.codon
+    died = isinstance(codon, FailedCodon) and codon.error_checkpoint is None
+    if died and execution.run.status == "crashed":
+        return 0.0
+
+    start, end = from_text(codon.start_time), from_text(codon.end_time)
+    return max(0, milliseconds_between(start, end)) / 1000

@@ -1,0 +1,74 @@
+"""What an agent is asked in a codon: prompt, limits and the session it goes on from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from hankweave_protocol.ids import RunId
+from hankweave_protocol.state import PlanEntry
+from hankweave_server.agents.base import AgentError, AgentLimits, AgentTask
+from hankweave_server.domain.history import previous_session
+from hankweave_server.execution.notices import with_notice
+from hankweave_server.execution.surroundings import Surroundings
+from hankweave_server.hanks.prompts import ResolvedPrompt, render
+
+KILL_GRACE = timedelta(seconds=1.5)
+"""Between INT and TERM, and between TERM and KILL: an orderly end has eight seconds in all."""
+
+
+def assignment(around: Surroundings, run_id: RunId, entry: PlanEntry) -> AgentTask:
+    """Gives the codon's own task; raises AgentError where the hank or the thread lack a part."""
+    codon, prompt = entry.codon, prompt_of(around, entry)
+    system_prompt = _rendered(around, prompt.system_prompt) if prompt.system_prompt else None
+    seconds = codon.shim_idle_timeout
+    idle = around.idle_timeout if seconds is None else timedelta(seconds=seconds)
+    return AgentTask(
+        prompt=_rendered(around, prompt.text),
+        system_prompt=with_notice(system_prompt, around.state.notice),
+        model=codon.model,
+        work_tree=around.layout.work_tree,
+        data_dir=around.layout.data_source,
+        log_path=around.layout.agent_log(run_id, entry.codon_id),
+        resume_session=_session_to_resume(around, entry),
+        environment=codon.env,
+        run_id=run_id,
+        codon_id=entry.codon_id,
+        processes_dir=around.layout.agent_processes,
+        limits=AgentLimits(idle=idle, kill_grace=KILL_GRACE),
+    )
+
+
+def extension(around: Surroundings, task: AgentTask, session_id: str, prompt: str) -> AgentTask:
+    """Gives the task that sends an agent on in its own session (`exhaustWithPrompt`)."""
+    return replace(task, prompt=_rendered(around, prompt), resume_session=session_id)
+
+
+def prompt_of(around: Surroundings, entry: PlanEntry) -> ResolvedPrompt:
+    prompt = around.hank.prompts.get(entry.codon.id)
+    if prompt is None:
+        raise AgentError(
+            f"Codon {entry.codon.id} is in the execution plan, but not in hank.json.",
+            hint="Put it back, or begin anew with --new.",
+        )
+
+    return prompt
+
+
+def _rendered(around: Surroundings, text: str) -> str:
+    layout = around.layout
+    return render(text, agent_root=layout.work_tree, data_dir=layout.data_source)
+
+
+def _session_to_resume(around: Surroundings, entry: PlanEntry) -> str | None:
+    if entry.codon.continuation_mode == "fresh":
+        return None
+
+    session = previous_session(around.state, entry.codon_id)
+    if session is None:
+        raise AgentError(
+            f"Codon {entry.codon_id} continues the previous session, but there is none.",
+            hint="Run the codon before it first, or set continuationMode to fresh.",
+        )
+
+    return session

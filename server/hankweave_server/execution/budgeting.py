@@ -1,0 +1,60 @@
+"""Watching what a codon uses while its agent works, and ending it when that is enough."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+
+import anyio
+
+from hankweave_protocol.state import Tokens
+from hankweave_server.domain.budget import Allowance, Overrun, allowance
+from hankweave_server.domain.spending import NOTHING, Spent, context_of, spent_by
+from hankweave_server.execution.codon_record import CodonRecord
+from hankweave_server.execution.surroundings import Surroundings
+
+
+class BudgetWatch:
+    """Compares one execution with its allowance, at each turn of its agent and when time is up."""
+
+    def __init__(self, around: Surroundings, record: CodonRecord) -> None:
+        self._around = around
+        self._record = record
+        self._allowance = Allowance()
+        self._fullest_turn = 0
+        self._turned = anyio.Event()
+        self.overrun: Overrun | None = None
+
+    def open(self) -> Overrun | None:
+        """Reckons the allowance of the codon that begins; tells if there is nothing left of it."""
+        around, entry = self._around, self._record.entry
+        self._allowance = allowance(around.hank.hank, entry, around.state, around.ceilings)
+        self.overrun = self._allowance.exceeded_by(NOTHING)
+        return self.overrun
+
+    def after_turn(self, tokens: Tokens) -> None:
+        """Looks again: a message of the agent was counted."""
+        self._fullest_turn = max(self._fullest_turn, context_of(tokens))
+        self._turned.set()
+
+    async def guard(self, stop: Callable[[], Awaitable[None]]) -> None:
+        """Stops the agent once a limit is reached; runs until then."""
+        while self.overrun is None:
+            with anyio.move_on_after(self._seconds_left()):
+                await self._turned.wait()
+
+            self._turned = anyio.Event()
+            self.overrun = self._allowance.exceeded_by(self._spent())
+
+        await stop()
+
+    def _seconds_left(self) -> float:
+        seconds = self._allowance.seconds
+        return math.inf if seconds is None else max(0.0, seconds - self._record.elapsed_ms / 1000)
+
+    def _spent(self) -> Spent:
+        return spent_by(
+            self._record.current,
+            seconds=self._record.elapsed_ms / 1000,
+            context_tokens=self._fullest_turn,
+        )

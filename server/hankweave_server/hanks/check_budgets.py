@@ -1,0 +1,54 @@
+"""What must hold in the budgets of a hank beyond their shape (Hankweave, container budgets)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hankweave_server.hanks.nodes import Node, codons_of, is_loop, object_at
+from hankweave_server.hanks.problems import Finding, did_you_mean
+from hankweave_server.hanks.shape import is_finite
+
+
+def findings(root: Node, steps: list[Node]) -> Iterator[Finding]:
+    overrides = object_at(root, "overrides")
+    whole = None if overrides is None else object_at(overrides, "budget")
+    if whole is not None:
+        yield from _of_shares(whole, steps)
+
+    for loop in filter(is_loop, steps):
+        budget = object_at(loop, "budget")
+        if budget is not None:
+            yield from _of_shares(budget, list(codons_of(loop)))
+
+
+def _of_shares(budget: Node, members: list[Node]) -> Iterator[Finding]:
+    shares = object_at(budget, "shares")
+    if shares is None:
+        return
+
+    if budget.raw.get("allocation", "shared") == "shared":
+        yield Finding(
+            shares.path,
+            "Shares need an 'allocation' that is proportional.",
+            "Say 'allocation': 'proportional' or 'proportional-strict'.",
+        )
+
+    if budget.raw.get("maxDollars") is None:
+        yield Finding(shares.path, "Shares need a 'maxDollars' to be shares of.")
+
+    yield from _of_members(shares, members)
+    numbers = (share for share in shares.raw.values() if isinstance(share, int | float))
+    total = sum(share for share in numbers if is_finite(share) and share <= 1)
+    if total > 1 + 1e-9:
+        yield Finding(shares.path, f"The shares add up to {total:g}, which is more than 1.")
+
+
+def _of_members(shares: Node, members: list[Node]) -> Iterator[Finding]:
+    known = [str(member.raw.get("id")) for member in members]
+    for name in shares.raw:
+        path = (*shares.path, name)
+        if name not in known:
+            message = f"There is no {name!r} to have a share."
+            yield Finding(path, message, did_you_mean(name, known))
+        elif known.count(name) > 1:
+            yield Finding(path, f"Both a codon and a loop are called {name!r}: whose share is it?")

@@ -1,0 +1,49 @@
+"""The price lists on disk: ours, which comes with the program, and a person's own over it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from hankweave_server.domain.prices import PriceFile, Prices, parse, price_list
+from hankweave_server.errors import ExitCode, Stop
+
+PACKAGED = Path(__file__).parent.parent / "prices.json"
+
+_HINT = (
+    'A list looks like this: {"models": {"provider/model": {"input": 3, "output": 15, '
+    '"cacheWrite": 3.75, "cacheRead": 0.3}}}, in USD for a million tokens.'
+)
+
+
+def load_prices(chosen: Path | None, usual: Path) -> Prices:
+    """Reads the packaged prices and lays a person's own over them.
+
+    The chosen file must be there; the usual one is read if it is, where none was chosen. Raises
+    Stop for a file that cannot be read, with the place of the fault: a budget must not be kept
+    with other prices than were asked for.
+    """
+    own = usual if chosen is None and usual.exists() else chosen
+    files = [PACKAGED] if own is None else [PACKAGED, own.expanduser()]
+    return price_list(map(_read, files))
+
+
+def usual_place(config_home: str | None) -> Path:
+    """Where a person's own prices lie; `config_home` is XDG_CONFIG_HOME, if it is set."""
+    return Path(config_home or "~/.config").expanduser() / "hankweave" / "prices.json"
+
+
+def _read(path: Path) -> PriceFile:
+    try:
+        return parse(path.read_bytes())
+    except OSError as error:
+        raise Stop(
+            f"The prices in {path} cannot be read: {error.strerror}.",
+            ExitCode.NO_INPUT,
+            hint="Name a JSON file with --prices.",
+        ) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
+        raise Stop(
+            f"The prices in {path} are wrong: {fault}.", ExitCode.CONFIGURATION, hint=_HINT
+        ) from None

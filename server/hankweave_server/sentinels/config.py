@@ -1,0 +1,232 @@
+"""From an entry of a codon to a sentinel that can be started, or to all that is wrong with it.
+
+An entry holds a sentinel, or names its file. What a sentinel's file refers to lies relative to that
+file, and below the hank's directory like everything else. Reading blocks.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from hankweave_protocol.hank import SentinelEntry, SentinelSettings
+from hankweave_protocol.sentinels import SentinelConfig, StructuredOutput
+from hankweave_server.hanks import shape
+from hankweave_server.hanks.hank_files import HankFiles
+from hankweave_server.hanks.problems import Finding, JsonPath, path_text
+from hankweave_server.hanks.prompts import PromptFault
+from hankweave_server.hanks.source import parse
+from hankweave_server.hanks.syntax import NotJson
+from hankweave_server.sentinels import rules, zod
+from hankweave_server.sentinels.javascript import NotUnderstood
+from hankweave_server.sentinels.structured import BadSchema, Form, Schema, form_of
+from hankweave_server.sentinels.templates import BadTemplate, Template
+
+_SHAPE = msgspec.inspect.type_info(SentinelConfig)
+
+
+class SentinelInvalid(Exception):
+    """A sentinel that cannot be started; `problems` has every fault of it."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__(" ".join(problems))
+        self.problems = tuple(problems)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedConfig:
+    """A checked sentinel; nothing of it is read again."""
+
+    config: SentinelConfig
+    settings: SentinelSettings
+    source: Literal["file", "inline"]
+    source_path: str | None
+    user_prompt: Template
+    system_prompt: Template | None
+    form: Form | None
+
+
+def reference_of(entry: SentinelEntry, index: int) -> str:
+    """What an entry is called where it may not even have an id."""
+    if isinstance(entry.sentinel_config, str):
+        return entry.sentinel_config
+
+    name = entry.sentinel_config.get("id")
+    return name if isinstance(name, str) and name else f"sentinels[{index}]"
+
+
+def load_config(entry: SentinelEntry, files: HankFiles) -> LoadedConfig:
+    """Loads one entry; raises SentinelInvalid with all its problems at once."""
+    return _Loading(entry, files).loaded()
+
+
+class _Loading:
+    def __init__(self, entry: SentinelEntry, files: HankFiles) -> None:
+        self._files = files
+        self._settings = entry.settings or SentinelSettings()
+        self._reference = entry.sentinel_config if isinstance(entry.sentinel_config, str) else None
+        self._folder = posixpath.dirname(self._reference or "")
+        self._found: list[Finding] = []
+        self._raw = self._read(entry.sentinel_config)
+
+    def loaded(self) -> LoadedConfig:
+        raw = self._raw
+        self._found += shape.findings(raw, _SHAPE)
+        if isinstance(raw, dict):
+            self._found += rules.findings(raw)
+            self._found += rules.of_settings(self._settings, raw)
+
+        user = self._template("userPromptFile", "userPromptText")
+        system = self._template("systemPromptFile", "systemPromptText")
+        form = self._form()
+        self._refuse_faulty()
+        config = msgspec.convert(raw, SentinelConfig)
+        assert user is not None, "a sentinel without a prompt is refused"
+        return LoadedConfig(
+            config=config,
+            settings=self._settings,
+            source="inline" if self._reference is None else "file",
+            source_path=self._reference,
+            user_prompt=user,
+            system_prompt=system,
+            form=form,
+        )
+
+    def _refuse_faulty(self) -> None:
+        if self._found:
+            raise SentinelInvalid(list(dict.fromkeys(map(self._told, self._found))))
+
+    def _told(self, found: Finding) -> str:
+        hint = "" if found.suggestion is None else f" {found.suggestion}"
+        place = path_text(found.path)
+        whose = "" if self._reference is None else f"{self._reference}: "
+        return f"{whose}{place}: {found.message}{hint}"
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def _read(self, config: str | dict[str, object]) -> Any:
+        if isinstance(config, dict):
+            return config
+
+        fault = self._files.fault_of_file(config)
+        if fault is not None:
+            raise SentinelInvalid([fault])
+
+        try:
+            source = parse(self._files.text(config))
+        except NotJson as error:
+            self._found += error.findings
+        except (OSError, UnicodeDecodeError) as error:
+            raise SentinelInvalid([f"{config!r} cannot be read: {error}."]) from None
+        else:
+            self._found += source.findings
+            return source.value
+
+        self._refuse_faulty()
+        raise SentinelInvalid([f"{config!r} is not JSON."])
+
+    def _text_of(self, reference: str, path: JsonPath) -> str | None:
+        place = self._place(reference, path)
+        if place is None:
+            return None
+
+        try:
+            return self._files.text(place)
+        except (OSError, UnicodeDecodeError):
+            self._fault(path, f"{reference!r} cannot be read as text.")
+            return None
+
+    def _place(self, reference: str, path: JsonPath) -> str | None:
+        """Where a reference leads, below the hank's directory."""
+        place = reference if reference[:1] == "/" else posixpath.join(self._folder, reference)
+        fault = self._files.fault_of_file(place)
+        if fault is None:
+            return place
+
+        self._fault(path, fault)
+        return None
+
+    def _fault(self, path: JsonPath, message: str) -> None:
+        self._found.append(Finding(path, message))
+
+    # --- prompts ------------------------------------------------------------------------------
+
+    def _template(self, file_key: str, text_key: str) -> Template | None:
+        """Joins the files and then the text by blank lines, and reads it as one template."""
+        parts = list(self._prompt_files(file_key))
+        text = self._raw.get(text_key) if isinstance(self._raw, dict) else None
+        if isinstance(text, str) and text:
+            parts.append(text)
+
+        if not parts:
+            return None
+
+        try:
+            return Template("\n\n".join(parts))
+        except BadTemplate as error:
+            self._fault((text_key if text else file_key,), str(error))
+            return None
+
+    def _prompt_files(self, key: str) -> Iterator[str]:
+        names = self._raw.get(key) if isinstance(self._raw, dict) else None
+        for name in [names] if isinstance(names, str) else names or ():
+            place = self._place(name, (key,)) if isinstance(name, str) else None
+            if place is None:
+                continue
+
+            try:
+                yield self._files.prompt(place).text
+            except PromptFault as fault:
+                self._fault((key,), str(fault))
+
+    # --- schemas ------------------------------------------------------------------------------
+
+    def _form(self) -> Form | None:
+        raw = self._raw.get("structuredOutput") if isinstance(self._raw, dict) else None
+        if raw is None:
+            return None
+
+        try:
+            structured = msgspec.convert(raw, StructuredOutput)
+            schema = self._schema(structured)
+            return None if self._found else form_of(structured, schema)
+        except msgspec.ValidationError:
+            return None  # Of the wrong shape, which is told already.
+        except (NotUnderstood, BadSchema) as error:
+            self._fault(("structuredOutput",), str(error))
+            return None
+
+    def _schema(self, structured: StructuredOutput) -> Schema | None:
+        path = ("structuredOutput",)
+        if structured.json_schema is not None:
+            return structured.json_schema
+
+        if structured.schema_str is not None:
+            return zod.to_json_schema(structured.schema_str)
+
+        if structured.schema_file is not None:
+            text = self._text_of(structured.schema_file, (*path, "schemaFile"))
+            return None if text is None else zod.to_json_schema(text)
+
+        if structured.json_schema_file is not None:
+            text = self._text_of(structured.json_schema_file, (*path, "jsonSchemaFile"))
+            return None if text is None else _schema_in(text)
+
+        return None
+
+
+def _schema_in(text: str) -> Schema:
+    try:
+        schema = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadSchema(f"The schema's file is not JSON: {error}.") from None
+
+    if not isinstance(schema, dict):
+        raise BadSchema("The schema's file holds no object.")
+
+    return schema

@@ -1,0 +1,32 @@
+"""How a trigger can come to nothing, and why a sentinel ends."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from hankweave_server.sentinels.model import FatalKind
+
+UnloadReason: TypeAlias = Literal[
+    "codon-complete", "fatal-error", "consecutive-failures", "shutdown"
+]
+ErrorType: TypeAlias = Literal[
+    "llm-call-failed",
+    "template-render-failed",
+    "file-write-failed",
+    "triggers-dropped",
+    "history-damaged",
+    "trigger-failed",
+]
+
+
+class Failure(Exception):
+    """A trigger that came to nothing."""
+
+    def __init__(
+        self, type: ErrorType, message: str, *, retriable: bool, fatal: FatalKind | None = None
+    ) -> None:
+        super().__init__(message)
+        self.type = type
+        self.message = message
+        self.retriable = retriable
+        self.fatal = fatal

@@ -1,0 +1,150 @@
+"""Answers that are JSON: what a model is asked to fill, and whether it did.
+
+Models fill objects. An array is asked for as `elements` of an object, one word of a list as its
+`result`; what a sentinel's files and events get is the array or the word itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import jsonschema
+import msgspec
+import regex
+from jsonschema import Draft202012Validator, validators
+from referencing import Registry
+
+from hankweave_protocol import codec
+from hankweave_protocol.sentinels import StructuredOutput
+from hankweave_server.sentinels.conditions import SLOWEST_MATCH
+
+Schema: TypeAlias = Mapping[str, Any]
+
+_WRAPPERS = {"array": "elements", "enum": "result"}
+DEEPEST_ANSWER = codec.MAX_DEPTH // 2
+"""Levels of an answer: it goes into an event as it is, and frames may nest twice as deep."""
+
+
+class BadSchema(Exception):
+    """A schema that is none, or that reaches outside itself."""
+
+
+class BadAnswer(Exception):
+    """A model's answer that is not of the form it was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a model is to fill."""
+
+    name: str
+    description: str
+    schema: Schema
+    """Of the object that the model fills."""
+    wrapper: str | None
+    """The object's one field that is meant; None where it is the object itself."""
+
+    def content_of(self, text: str) -> Any:
+        """Reads and checks an answer; raises BadAnswer."""
+        value = _plain(text)
+
+        try:
+            found = next(_validator(self.schema).iter_errors(value), None)
+        except TimeoutError:
+            raise BadAnswer("A pattern of the schema takes too long on the answer.") from None
+        except RecursionError:
+            raise BadAnswer("The answer or its schema nests too deeply.") from None
+
+        if found is not None:
+            raise BadAnswer(f"At {found.json_path} of the answer: {found.message[:300]}.")
+
+        return value if self.wrapper is None else value[self.wrapper]
+
+
+def _plain(text: str) -> Any:
+    """Reads JSON that an event can carry: no endless numbers, no endless nesting."""
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise BadAnswer(f"The answer is not JSON: {error}.") from None
+
+    if _depth(value) > DEEPEST_ANSWER:
+        raise BadAnswer(f"The answer nests deeper than {DEEPEST_ANSWER} levels.")
+
+    return value
+
+
+def _depth(value: Any) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + max(map(_depth, inner), default=0)
+
+
+def form_of(config: StructuredOutput, schema: Schema | None) -> Form:
+    """Makes the form of a sound configuration and the schema it names; raises BadSchema."""
+    if schema is not None:
+        _refuse_unsound(schema)
+
+    wrapper = _WRAPPERS.get(config.output)
+    match config.output:
+        case "object":
+            whole = schema or {}
+        case "array":
+            whole = _wrapped("elements", {"type": "array", "items": schema or {}})
+        case "enum":
+            whole = _wrapped("result", {"enum": list(config.enum_values or ())})
+
+    if config.output == "object" and whole.get("type", "object") != "object":
+        raise BadSchema("With 'output': 'object' the schema must be of an object.")
+
+    return Form(
+        name=_NOT_IN_NAMES.sub("_", config.schema_name or "answer")[:64],
+        description=config.schema_description or "The answer.",
+        schema={"type": "object", **whole},
+        wrapper=wrapper,
+    )
+
+
+_NOT_IN_NAMES = regex.compile(r"[^A-Za-z0-9_-]")
+
+
+def _wrapped(name: str, schema: Schema) -> Schema:
+    return {"properties": {name: schema}, "required": [name], "additionalProperties": False}
+
+
+def _refuse_unsound(schema: Schema) -> None:
+    try:
+        Draft202012Validator.check_schema(schema)
+    except jsonschema.SchemaError as error:
+        raise BadSchema(f"This is no JSON Schema: {error.message[:300]}.") from None
+    except RecursionError:
+        raise BadSchema("The schema nests too deeply.") from None
+
+    for key, value in _pairs(schema):
+        if key in ("$ref", "$dynamicRef") and isinstance(value, str) and value[:1] != "#":
+            raise BadSchema(f"The schema refers to {value!r}; it may refer to itself alone (#…).")
+
+
+def _pairs(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        yield from value.items()
+
+    for each in value.values() if isinstance(value, dict) else value:
+        if isinstance(each, dict | list):
+            yield from _pairs(each)
+
+
+def _validator(schema: Schema) -> Any:
+    # The registry is empty: nothing is ever fetched for a schema.
+    return _Validator(schema, registry=Registry())
+
+
+def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[Any]:
+    if isinstance(instance, str) and not regex.search(pattern, instance, timeout=SLOWEST_MATCH):
+        yield jsonschema.ValidationError(f"{instance!r} does not match {pattern!r}")
+
+
+_Validator: Any = validators.extend(  # type: ignore[no-untyped-call]
+    Draft202012Validator, {"pattern": _pattern}
+)

@@ -1,0 +1,99 @@
+"""Copying files of the work tree to a directory of the person's, each of them whole or not at all.
+
+Regular files only, and no link is followed on either side: what an agent linked to is not what it
+was asked to hand out, and a link in the way would lead the copy somewhere else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterable
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+from hankweave_server import files
+from hankweave_server.workspace.descent import FILE_FLAGS, FOLDER_FLAGS, Descent
+from hankweave_server.workspace.names import shown
+from hankweave_server.workspace.selection import choose, is_regular
+
+
+class HandingOutFailed(Exception):
+    """A file that could not be copied, and why; those before it are there."""
+
+
+def hand_out(
+    work_tree: Path, at_the_top: frozenset[bytes], patterns: Iterable[str], directory: Path
+) -> tuple[bytes, ...]:
+    """Copies what the patterns mean, with the same relative paths; what is there is replaced.
+
+    Returns when all of it is durable. Raises HandingOutFailed and UnsupportedPattern.
+    """
+    with closing(Descent(work_tree, at_the_top=at_the_top)) as descent:
+        chosen = choose(descent, patterns)
+        if chosen.failed:
+            path, reason = next(iter(chosen.failed.items()))
+            raise HandingOutFailed(f"{shown(path)}: {reason}")
+
+        paths = tuple(path for path in chosen.files if is_regular(descent, path))
+        for path in paths:
+            try:
+                _copy(descent, path, directory)
+            except OSError as problem:
+                raise HandingOutFailed(f"{shown(path)}: {problem.strerror}") from problem
+
+        _sync(directory, paths)
+
+    return paths
+
+
+def _sync(directory: Path, paths: tuple[bytes, ...]) -> None:
+    if not paths:
+        return
+
+    try:
+        files.sync_filesystem(directory)
+    except OSError as problem:
+        raise HandingOutFailed(f"{directory}: {problem.strerror}") from problem
+
+
+def _copy(descent: Descent, path: bytes, directory: Path) -> None:
+    *steps, name = path.split(b"/")
+    temporary = f".hankweave-{secrets.token_hex(6)}"
+    with ExitStack() as opened:
+        descriptor = os.open(name, FILE_FLAGS, dir_fd=descent.folder_of(path))
+        source = opened.enter_context(open(descriptor, "rb"))
+        folder = _folder(directory, steps, opened)
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            with open(os.open(temporary, flags, 0o600, dir_fd=folder), "wb") as target:
+                shutil.copyfileobj(source, target, 1 << 20)
+                target.flush()
+                mode = os.fstat(source.fileno()).st_mode
+                os.fchmod(target.fileno(), stat.S_IMODE(mode) & 0o777)
+                os.fdatasync(target.fileno())
+
+            os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary, dir_fd=folder)
+
+            raise
+
+
+def _folder(directory: Path, steps: list[bytes], opened: ExitStack) -> int:
+    """Opens the folder that will hold a copy, and makes what is missing on the way."""
+    directory.mkdir(parents=True, exist_ok=True)
+    folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    opened.callback(os.close, folder)
+    for step in steps:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(step, dir_fd=folder)
+
+        folder = os.open(step, FOLDER_FLAGS, dir_fd=folder)
+        opened.callback(os.close, folder)
+
+    return folder

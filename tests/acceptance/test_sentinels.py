@@ -1,0 +1,172 @@
+"""Sentinels on a real server: what they see and say, what they cost, what they never hold up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from hankweave_protocol.events import (
+    CodonCompletedEvent,
+    ErrorEvent,
+    SentinelError,
+    SentinelLoaded,
+    SentinelOutput,
+    SentinelUnloaded,
+)
+from hankweave_protocol.state import CompletedCodon, FailedCodon
+from support.model_endpoint import model_endpoint, rate_limit, silence
+from support.running_server import journal, running_server, state
+from support.scripted_hank import codon, waits_for, write_hank, writes
+from support.watching import idle, told
+
+
+def narrator(**fields: Any) -> dict[str, Any]:
+    """Speaks of every file that changes."""
+    return {
+        "id": "narrator",
+        "name": "Narrator",
+        "model": "scripted/any",
+        "trigger": {"type": "event", "on": ["file.updated"]},
+        "execution": {"strategy": "immediate"},
+        "userPromptText": "SAY: <%= it.events[0].data.path %> in <%= it.codon.id %>",
+        **fields,
+    }
+
+
+def watched(name: str, *sentinels: dict[str, Any], **settings: Any) -> dict[str, Any]:
+    entries = [{"sentinelConfig": each, "settings": settings} for each in sentinels]
+    return codon(name, writes("a.md", "one"), writes("b.md", "two"), sentinels=entries)
+
+
+async def run(
+    tmp_path: Path, *codons: dict[str, Any], reason: str = "all-codons-completed", **env: str
+) -> Path:
+    execution = tmp_path / "execution"
+    hank = write_hank(tmp_path / "hank", *codons)
+    async with (
+        running_server(hank, None, execution, env=env) as server,
+        server.client() as client,
+    ):
+        await idle(client, reason)
+
+    return execution
+
+
+async def test_a_sentinel_tells_of_its_codon_and_is_on_record(tmp_path: Path) -> None:
+    """Its words are in its file and in the journal, its counts in the record of the codon."""
+    execution = await run(tmp_path, watched("observe", narrator()))
+    outputs: list[SentinelOutput] = told(execution, SentinelOutput)
+    assert {output.content for output in outputs} == {"a.md in observe", "b.md in observe"}
+    (log,) = (execution / ".hankweave/sentinels/outputs/narrator").iterdir()
+    assert log.name.startswith("narrator-observe-")
+    assert log.read_text().count("\n---\n") == len(outputs)
+
+    (record,) = state(execution).runs[0].codons
+    assert isinstance(record, CompletedCodon)
+    (executed,) = record.sentinels.executed
+    assert (executed.llm_call_count, executed.status) == (len(outputs), "unloaded")
+    assert executed.unload_reason == "codon-complete"
+    statuses = [
+        event.data.transition.data  # type: ignore[attr-defined]
+        for event in journal(execution)
+        if getattr(event.data, "transition_type", "") == "CodonTransitioned"
+    ]
+    assert any(b'"completing-sentinels"' in bytes(status) for status in statuses)
+    assert len(told(execution, SentinelLoaded)) == len(told(execution, SentinelUnloaded)) == 1
+
+
+async def test_a_sentinel_hears_of_the_codons_end(tmp_path: Path) -> None:
+    """What it says of codon.completed comes after it, and counts in the ended record."""
+    last = narrator(
+        trigger={"type": "event", "on": ["codon.completed"]},
+        userPromptText="SAY: done",
+        output={"file": "notes/last.md"},
+    )
+    execution = await run(tmp_path, watched("observe", last), codon("next"))
+    kinds = [type(event.data) for event in journal(execution)]
+    assert kinds.index(CodonCompletedEvent) < kinds.index(SentinelOutput)
+    assert state(execution).runs[0].codons[0].sentinels.executed[0].llm_call_count == 1  # type: ignore[union-attr]
+    assert (execution / "agentRoot/notes/last.md").read_text() == "\n---\ndone\n"
+    sources = [
+        event.data.source.kind  # type: ignore[attr-defined]
+        for event in journal(execution)
+        if event.type == "file.updated" and event.data.path == "notes/last.md"  # type: ignore[attr-defined]
+    ]
+    assert "person" not in sources
+
+
+async def test_a_required_sentinel_without_a_key_fails_the_codon(tmp_path: Path) -> None:
+    """Hankweave passes over it; here the codon says which sentinel, and nothing has run."""
+    keyless = narrator(model="anthropic/claude-test")
+    execution = await run(
+        tmp_path,
+        watched("observe", keyless, failCodonIfNotLoaded=True),
+        reason="codon-failed",
+        ANTHROPIC_API_KEY="",
+    )
+    record = state(execution).runs[0].codons[-1]
+    assert isinstance(record, FailedCodon)
+    assert (record.failed_during, record.failure_reason.type) == (
+        "starting",
+        "sentinel-load-failure",
+    )
+    assert record.failure_reason.sentinel_refs == ("narrator",)
+    codes = {error.code for error in told(execution, ErrorEvent)}
+    assert "SENTINEL_LOAD_FAILURE" in codes
+
+
+async def test_an_optional_sentinel_that_fails_stops_nothing(tmp_path: Path) -> None:
+    """It is unloaded after three failures; the codon completes, and the journal says why."""
+    broken = narrator(userPromptText="FAIL: overloaded", trigger={"type": "event", "on": ["*"]})
+    execution = await run(tmp_path, watched("observe", broken))
+    assert isinstance(state(execution).runs[0].codons[0], CompletedCodon)
+    errors: list[SentinelError] = told(execution, SentinelError)
+    assert [each.error_type for each in errors].count("llm-call-failed") == 3
+    (gone,) = told(execution, SentinelUnloaded)
+    assert gone.reason == "consecutive-failures"
+
+
+async def test_a_real_sdk_is_asked_through_a_real_socket(tmp_path: Path) -> None:
+    """An endpoint that is busy once is asked again; JSON comes back checked."""
+    structured = narrator(
+        model="anthropic/claude-test",
+        execution={"strategy": "count", "threshold": 50},
+        structuredOutput={"output": "object", "schemaStr": "z.object({ risk: z.string() })"},
+    )
+    async with model_endpoint(rate_limit) as endpoint:
+        execution = await run(tmp_path, watched("observe", structured), **endpoint.environment)
+        assert len(endpoint.requests) == 2
+
+    (output,) = told(execution, SentinelOutput)
+    assert output.content == {"risk": "high"}
+    (log,) = (execution / ".hankweave/sentinels/outputs/narrator").iterdir()
+    assert json.loads(log.read_text()) == {"risk": "high"}
+
+
+async def test_a_silent_model_does_not_hold_up_a_skip(tmp_path: Path) -> None:
+    """A person who skips waits for seconds, not for a model; what was asked is told as dropped."""
+    silent = narrator(model="anthropic/claude-test")
+    entry = [{"sentinelConfig": silent}]
+    waiting = codon("observe", writes("a.md", "x"), waits_for(tmp_path / "never"), sentinels=entry)
+    hank = write_hank(tmp_path / "hank", waiting)
+    execution = tmp_path / "execution"
+    async with (
+        model_endpoint(*[silence] * 9) as endpoint,
+        running_server(hank, None, execution, env=endpoint.environment) as server,
+        server.client() as client,
+    ):
+        with anyio.fail_after(30):
+            while not endpoint.requests:  # noqa: ASYNC110  # the endpoint has no events of its own
+                await anyio.sleep(0.01)
+
+        begun = anyio.current_time()
+        await client.skip_codon()
+        await client.until(CodonCompletedEvent, timeout=30)
+        assert anyio.current_time() - begun < 15
+        await idle(client)
+
+    errors: list[SentinelError] = told(execution, SentinelError)
+    assert [error.error_type for error in errors] == ["triggers-dropped"]

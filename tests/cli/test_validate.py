@@ -1,0 +1,146 @@
+"""Claims about `hankweave validate`: every error at once, or all that the hank would do."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+from support.golden import GOLDEN
+from support.running_server import EXAMPLE, command, environment
+from support.scripted_hank import codon, write_hank
+
+REAL = GOLDEN / "valid" / "schema-from-data"
+
+
+def validate(*words: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        command("validate", *map(str, words)),
+        env=environment(**env),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "Traceback" not in done.stdout + done.stderr
+    return done
+
+
+def a_broken_hank(folder: Path) -> Path:
+    return write_hank(folder, codon("a", onFailrue="retry"), codon("a"), meta={"name": "n"})
+
+
+def test_every_error_is_told_with_its_place_and_what_to_do(tmp_path: Path) -> None:
+    """Exit code 2; a line for each as compilers write them, and a hint below it."""
+    hank = a_broken_hank(tmp_path)
+    done = validate(hank)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    lines = done.stderr.splitlines()
+    assert lines[0].startswith(f"hankweave: {hank}:15:7: $.hank[0].onFailrue: ")
+    assert lines[1] == "  hint: Did you mean 'onFailure'?"
+    assert [line for line in lines if "$.hank[1].id" in line]
+    assert [line for line in lines if "$.meta.version" in line]
+
+
+def test_the_errors_come_as_json_too(tmp_path: Path) -> None:
+    """With --json stdout is one object, valid or not; the exit code is the same."""
+    done = validate(a_broken_hank(tmp_path), "--json")
+    assert done.returncode == 2
+    found = json.loads(done.stdout)
+    assert found["valid"] is False
+    assert [(each["path"], each["line"]) for each in found["problems"]] == [
+        ("$.hank[0].onFailrue", 15),
+        ("$.hank[1].id", 18),
+        ("$.meta.version", 31),
+    ]
+
+
+def test_a_real_hank_is_shown_as_it_would_run() -> None:
+    """Plan, policies, loops, rigs, sentinels, budgets and patterns are all there."""
+    done = validate(REAL)
+    assert done.returncode == 0, done.stderr
+    for words in (
+        "5 codons, 2 loops",
+        "Validate every row of <%DATA_DIR%> with the schemas … (10 words)",
+        "retry, 5 attempts, 2 s apart at first",
+        "review-loop: ends after 3 iterations",
+        "until-full: ends when a context is full",
+        "generate-schema: copy ./templates/src to src",
+        "observe: ./sentinels/narrator.json, error-grader",
+        "generate-schema: src/**/*.ts  !src/**/*.generated.ts",
+        "$4.00",
+        "$.hank[1].budget.maxDollars: $5 is never reached: what is above allows $3.",
+    ):
+        assert words in done.stdout
+
+
+def test_a_requirement_that_is_missing_is_shown_and_is_no_error() -> None:
+    """A hank may be checked on another machine than the one it runs on."""
+    missing = validate(REAL, PATH="/nonexistent", ANTHROPIC_API_KEY="")
+    assert missing.returncode == 0, missing.stderr
+    assert "env ANTHROPIC_API_KEY: missing" in missing.stdout
+    assert "tool node: missing" in missing.stdout
+    there = validate(REAL, HANKWEAVE_ANTHROPIC_API_KEY="secret-value")
+    assert "env ANTHROPIC_API_KEY: there" in there.stdout
+    assert "secret-value" not in there.stdout + there.stderr
+
+
+def test_a_missing_requirement_stops_the_run_before_anything_is_made(tmp_path: Path) -> None:
+    """`hankweave run` names what is missing, exits 78, and leaves no execution behind."""
+    hank = write_hank(tmp_path / "hank", codon("a"), requirements={"tools": ["no-such-tool"]})
+    done = subprocess.run(
+        command("run", str(hank), "--execution", str(tmp_path / "execution"), "--headless"),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 78
+    assert "There is no program 'no-such-tool' on the PATH." in done.stderr
+    assert not (tmp_path / "execution").exists()
+
+
+def test_what_would_be_tracked_in_a_project_is_counted(tmp_path: Path) -> None:
+    """As a checkpoint counts: patterns, ignore rules and reserved names; data is never tracked."""
+    project = tmp_path / "project"
+    for name in ("src/a.ts", "src/b.ts", "build/c.ts", "notes.md", ".git/config"):
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text("1234567890")
+
+    (project / ".gitignore").write_text("build/\n")
+    hank = write_hank(
+        tmp_path / "hank", codon("a", tracked=["src/**"]), codon("b", tracked=["*.md"])
+    )
+    done = validate(hank, project, "--workspace", project, "--json")
+    found = json.loads(done.stdout)
+    assert found["patterns"] == ["src/**", "*.md"]
+    [workspace, data] = found["folders"]
+    assert (workspace["tracked"], workspace["files"], workspace["bytesTracked"]) == (3, 4, 30)
+    assert data["role"] == "data"
+    assert "data is read, never tracked" in validate(hank, project).stdout
+
+
+def test_validating_makes_and_changes_nothing(tmp_path: Path) -> None:
+    """Not even a $schema is written into the hank (Hankweave's validate does)."""
+    hank = write_hank(tmp_path, codon("a"))
+    before = hank.read_bytes()
+    home = tmp_path / "executions"
+    assert validate(hank, HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR=str(home)).returncode == 0
+    assert hank.read_bytes() == before
+    assert sorted(tmp_path.iterdir()) == [hank]
+
+
+def test_the_example_is_valid_without_a_warning() -> None:
+    """What newcomers see first has nothing to complain about."""
+    done = validate(EXAMPLE / "hank.json", EXAMPLE / "data")
+    assert done.returncode == 0
+    assert "Warnings" not in done.stdout
+
+
+def test_data_that_is_not_there_is_told(tmp_path: Path) -> None:
+    """Exit code 66, as for `hankweave run`."""
+    hank = write_hank(tmp_path, codon("a"))
+    assert validate(hank, tmp_path / "none").returncode == 66
+    assert validate(tmp_path / "none").returncode == 66

@@ -1,0 +1,101 @@
+"""The two tiers of all campaigns, and the one table of what they came to.
+
+The fast tier runs with everything else. `scripts/test --faults` runs the long one: every point,
+every round. A test tells what it did by `tally.add(...)`; one that tells nothing is a case of its
+module.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from support.tally import Tally
+
+TALLY = pytest.StashKey[Tally]()
+WHOLE_NIGHT = 12 * 3600
+CAMPAIGNS = ("tests/faults/", "tests/intruders/")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("faults")
+    group.addoption("--all-faults", action="store_true", help="the long tier: every point")
+    group.addoption("--rounds", type=int, default=300, help="random kills in the long tier")
+    group.addoption("--summary", type=Path, help="write the table of the campaigns as JSON")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[TALLY] = tally = Tally()
+    config.pluginmanager.register(Recorder(tally))
+    if config.getoption("--all-faults"):
+        # Settings of Hypothesis are made when a module is imported, before any fixture.
+        os.environ["HANKWEAVE_LONG_TIER"] = "1"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--all-faults"):
+        for item in items:
+            item.add_marker(pytest.mark.timeout(WHOLE_NIGHT))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if session.config.stash[TALLY].violations and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """The table stands below everything else that is printed."""
+    tally = config.stash.get(TALLY, Tally())
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    if not tally.rows or terminal is None:
+        return
+
+    if config.getoption("--all-faults"):
+        for line in tally.table():
+            terminal.write_line(line)
+
+    if path := config.getoption("--summary"):
+        path.write_text(tally.as_json() + "\n")
+
+
+@pytest.fixture(scope="session")
+def tally(pytestconfig: pytest.Config) -> Tally:
+    return pytestconfig.stash[TALLY]
+
+
+class Recorder:
+    """Counts the tests of the campaigns that do not count themselves, and those that fail."""
+
+    def __init__(self, tally: Tally) -> None:
+        self._tally = tally
+        self._done = 0
+        self._violations = 0
+        self._has_passed = False
+
+    def pytest_runtest_logstart(self) -> None:
+        self._done = self._all_done()
+        self._violations = len(self._tally.violations)
+        self._has_passed = False
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if not report.nodeid.startswith(CAMPAIGNS):
+            return
+
+        file, _, test = report.nodeid.partition("::")
+        campaign = Path(file).stem.removeprefix("test_").replace("_", " ")
+        if report.failed:
+            # A campaign that has told its violations fails because of them.
+            told = len(self._tally.violations) > self._violations
+            failed = [] if told else [f"{test} failed."]
+            self._tally.add(campaign, rounds=0, of="cases", violations=failed)
+        elif report.skipped:
+            self._tally.skip(campaign, report.longrepr[2].removeprefix("Skipped: "))  # type: ignore[index]
+        elif report.when == "call":
+            self._has_passed = True
+        elif report.when == "teardown" and self._has_passed and self._all_done() == self._done:
+            self._tally.add(campaign, of="cases")
+
+    def _all_done(self) -> int:
+        return sum(row.done for row in self._tally.rows.values())

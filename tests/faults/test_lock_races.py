@@ -1,0 +1,610 @@
+"""Never two owners: starters that race, die, stop, and lose the ground under their feet (T-L1-L12).
+
+Each owner testifies in a common log, and only there it shows whether two of them owned at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import anyio
+import psutil
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from hankweave_protocol.ids import RunId
+from hankweave_server.errors import ExitCode
+from hankweave_server.layout import Layout
+from support.lock_witness import IMPORTED, Starter, Witness, overlaps, starters
+from support.running_server import RunningServer, command, running_server
+from support.scripted_hank import codon, write_hank
+from support.struck import process_of, session
+from support.tally import Tally
+from support.tiers import Tier
+from support.watching import idle
+
+STARTERS = 12
+START_DEADLINE = 2.0
+"""Seconds until a start after a SIGKILL owns the directory."""
+
+UNDER_LOAD = 10.0
+"""The same by the clock on the wall, where others use the machine as well."""
+
+FENCE_DEADLINE = 20.0
+"""Seconds: less than a heartbeat; a machine under load needs some of them to end a process."""
+
+Layer = Callable[[Layout], None]
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    return Layout.of_execution(tmp_path / "execution")
+
+
+@pytest.fixture
+def witness(tmp_path: Path) -> Witness:
+    return Witness(tmp_path / "witness.log")
+
+
+# --- races ----------------------------------------------------------------------------------------
+
+
+def no_file(layout: Layout) -> None:
+    shutil.rmtree(layout.state_directory, ignore_errors=True)
+
+
+def stale(layout: Layout) -> None:
+    """Leaves what the killed winner of the round before has left."""
+
+
+def torn(content: bytes) -> Layer:
+    def lay(layout: Layout) -> None:
+        layout.state_directory.mkdir(parents=True, exist_ok=True)
+        layout.runtime_lock.write_bytes(content)
+
+    return lay
+
+
+RACES: dict[str, tuple[Layer, int]] = {
+    "on a stale lock": (stale, 200),
+    "without a lock file": (no_file, 200),
+    "on an empty lock": (torn(b""), 50),
+    "on a torn lock": (torn(b'{"pid": 47'), 50),
+    "on a lock of NULs": (torn(b"\0" * 300), 50),
+}
+
+
+@pytest.fixture(scope="module")
+def racers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[list[Starter], Witness]]:
+    """The twelve, for all races: only a killed one is made anew."""
+    witness = Witness(tmp_path_factory.mktemp("races") / "witness.log")
+    with starters(witness.log, STARTERS) as pool:
+        yield pool, witness
+
+
+@pytest.mark.parametrize("name", RACES)
+def test_of_twelve_starters_one_owns(
+    name: str, layout: Layout, racers: tuple[list[Starter], Witness], tier: Tier, tally: Tally
+) -> None:
+    """T-L1, T-L2, T-L8: all at the same moment, again and again; the winner is killed each time."""
+    lay, rounds = RACES[name]
+    pool, witness = racers
+    for number in range(rounds if tier.is_long else rounds // 20):
+        lay(layout)
+        answers = _race(pool, layout)
+        owners = [place for place, answer in enumerate(answers) if answer["owned"]]
+        losers = [answer for answer in answers if not answer["owned"]]
+        assert len(owners) == 1, (number, answers)
+        assert {answer["exit_code"] for answer in losers} == {ExitCode.LOCK_HELD}
+        winner = pool[owners[0]]
+        assert winner.ask("hold") == {"done": True}
+        witness.condemn(winner)
+        winner.close()
+        pool[owners[0]] = Starter(witness.log).ready()
+        tally.add(f"12 starters {name}")
+
+    assert witness.overlaps() == []
+
+
+def _race(pool: list[Starter], layout: Layout) -> list[dict[str, Any]]:
+    moment = time.monotonic() + 0.05
+    for starter in pool:
+        starter.tell("race", layout.root, moment)
+
+    return [starter.answer() for starter in pool]
+
+
+def test_the_witness_notices_two_owners() -> None:
+    """The checker can fail: who enters or testifies while another one owns is named."""
+    assert overlaps(["enter a", "still a", "leave a", "enter b"]) == []
+    assert overlaps(["enter a", "killed a", "enter b"]) == []
+    assert len(overlaps(["enter a", "enter b"])) == 1
+    assert len(overlaps(["enter a", "killed a", "enter b", "still a"])) == 1
+    assert len(overlaps(["enter a", "enter b", "still a"], fenced=True)) == 1
+
+
+# --- stopped and killed ---------------------------------------------------------------------------
+
+
+def test_a_stopped_owner_is_not_succeeded_and_goes_on(
+    layout: Layout, witness: Witness, tier: Tier
+) -> None:
+    """T-L3: under SIGSTOP others are refused with 75; after SIGCONT the first one owns on."""
+    with starters(witness.log, 4) as [owner, *others]:
+        assert owner.ask("acquire", layout.root)["owned"]
+        for _ in range(50 if tier.is_long else 5):
+            os.kill(owner.pid, signal.SIGSTOP)
+            for other in others:
+                other.ask("clock", 3 * 3600)  # Hours later, as it seems to them.
+
+            for refusal in _race(others, layout):
+                assert (refusal["by"], refusal["exit_code"]) == (owner.pid, 75)
+
+            os.kill(owner.pid, signal.SIGCONT)
+            assert owner.ask("hold") == {"done": True}
+
+    assert witness.overlaps() == []
+
+
+async def test_a_start_after_a_kill_owns_within_two_seconds(
+    tmp_path: Path, layout: Layout, tier: Tier, tally: Tally
+) -> None:
+    """T-L4: however long the past is, a killed server is succeeded at once (10,000 events)."""
+    events, checkpoints = (10_000, 1_000) if tier.is_long else (500, 20)
+    program = f"for i in $(seq {events}); do echo $i; done"
+    spec = {"type": "command", "command": ["sh", "-c", program]}
+    hank = write_hank(tmp_path / "hank", codon("one", agent=spec))
+    async with running_server(hank, None, layout.root) as server:
+        async with session(layout.root) as client:
+            await idle(client)
+            for _ in range(checkpoints):
+                await client.create_checkpoint()
+
+        server.kill()
+        await server.process.wait()
+
+    assert len(layout.journal.read_bytes().splitlines()) >= events
+    took = [await _owns_after(layout) for _ in range(3)]
+    wall, work = zip(*took, strict=True)
+    figures = f"owned in {min(wall):.2f} s, {min(work):.2f} s of it its own work"
+    tally.add(f"starts after SIGKILL ({figures})", rounds=len(took), of="starts")
+    assert min(work) < START_DEADLINE
+    assert min(wall) < (START_DEADLINE if os.getloadavg()[0] < 2 else UNDER_LOAD)
+
+
+async def _owns_after(layout: Layout) -> tuple[float, float]:
+    """Starts a server, waits until the lock names it, kills it: wall and own seconds it took."""
+    began = time.monotonic()
+    words = command("run", "--execution", str(layout.root), "--json", "--no-autostart")
+    async with process_of(words) as server:
+        with anyio.fail_after(UNDER_LOAD):
+            while _named_owner(layout) != server.process.pid:  # noqa: ASYNC110
+                await anyio.sleep(0.005)
+
+        wall = time.monotonic() - began
+        times = psutil.Process(server.process.pid).cpu_times()
+        assert await server.until('"server.ready"'), server.lines
+        return wall, times.user + times.system
+
+
+def _named_owner(layout: Layout) -> int | None:
+    try:
+        return int(json.loads(layout.runtime_lock.read_bytes())["pid"])
+    except FileNotFoundError:
+        return None
+
+
+# --- pids that mean nothing -----------------------------------------------------------------------
+
+
+def needs_pid_namespaces() -> None:
+    if shutil.which("unshare") is None:
+        pytest.skip("there is no unshare program")
+
+    tried = subprocess.run(
+        ["unshare", "-pf", "--mount-proc", "sh", "-c", "echo 99 > /proc/sys/kernel/ns_last_pid"],
+        capture_output=True,
+        check=False,
+    )
+    if tried.returncode:
+        pytest.skip("pid namespaces cannot be made here: " + tried.stderr.decode().strip())
+
+
+NAMESPACE = ("unshare", "-pf", "--kill-child=KILL", "--mount-proc")
+
+# Runs as pid 1 of a namespace: kills an owner, has the kernel give its pid to somebody else, starts
+# again; then gives that pid to the next starter itself, as containers do.
+REUSE = """
+import json, subprocess, sys
+from pathlib import Path
+from support.lock_witness import IMPORTED, Starter, Witness
+
+root, witness = sys.argv[1], Witness(Path(sys.argv[2]))
+
+def next_pid(pid):
+    Path("/proc/sys/kernel/ns_last_pid").write_text(str(pid - 1))
+
+def killed(owner):
+    witness.condemn(owner)
+    owner.kill()
+    owner.close()
+
+owner = Starter(witness.log).ready()
+assert owner.ask("acquire", root)["owned"]
+killed(owner)
+next_pid(owner.pid)
+stranger = subprocess.Popen(["sleep", "600"])
+assert stranger.pid == owner.pid, (stranger.pid, owner.pid)
+second = Starter(witness.log).ready()
+answer = second.ask("acquire", root)
+assert stranger.poll() is None
+stranger.kill()
+stranger.wait()
+killed(second)
+next_pid(second.pid)
+third = Starter(witness.log).ready()
+assert third.pid == second.pid, (third.pid, second.pid)
+again = third.ask("acquire", root)
+killed(third)
+print(json.dumps([owner.pid, answer, second.pid, again]))
+"""
+
+
+def test_a_pid_that_was_given_out_again_keeps_nobody_out(
+    layout: Layout, witness: Witness, tier: Tier
+) -> None:
+    """T-L5: whether a stranger got the dead owner's pid or the new server did, it starts."""
+    needs_pid_namespaces()
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, IMPORTED))}
+    for _ in range(20 if tier.is_long else 1):
+        done = subprocess.run(
+            [*NAMESPACE, *_python("-c", REUSE, layout.root, witness.log)],
+            env=environment,
+            capture_output=True,
+            check=False,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr.decode()
+        first, answer, second, again = json.loads(done.stdout)
+        assert (answer["owned"], answer["previous"], answer["reused"]) == (True, first, True)
+        assert (again["owned"], again["previous"]) == (True, second)
+
+    assert witness.overlaps() == []
+
+
+def test_two_first_processes_of_two_containers_are_two(
+    layout: Layout, witness: Witness, tier: Tier
+) -> None:
+    """T-L6: both are pid 1; the second is refused, and starts when the first is dead."""
+    needs_pid_namespaces()
+    with ExitStack() as stack:
+        [first] = stack.enter_context(starters(witness.log, 1, NAMESPACE))
+        for _ in range(20 if tier.is_long else 2):
+            [second] = stack.enter_context(starters(witness.log, 1, NAMESPACE))
+            if not witness.owners():
+                assert first.ask("acquire", layout.root)["owned"]
+
+            refusal = second.ask("acquire", layout.root)
+            assert (refusal["owned"], refusal["by"], refusal["exit_code"]) == (False, 1, 75)
+            assert first.ask("hold") == {"done": True}
+            witness.condemn(first)
+            first.kill()
+            answer = second.ask("acquire", layout.root)
+            assert (answer["owned"], answer["previous"]) == (True, 1)
+            first = second
+
+    assert witness.overlaps() == []
+
+
+def test_after_a_reboot_an_old_pid_means_nothing(layout: Layout, witness: Witness) -> None:
+    """T-L7: the guard tells of another boot, and the pid in it lives."""
+    with starters(witness.log, 2) as [owner, next_one]:
+        assert owner.ask("acquire", layout.root)["owned"]
+        owner.ask("crash")
+        guard = json.loads(layout.lock_guard.read_bytes())
+        layout.lock_guard.write_text(json.dumps(guard | {"bootId": "another boot"}))
+        answer = next_one.ask("acquire", layout.root)
+        assert (answer["owned"], answer["previous"], answer["reused"]) == (True, owner.pid, True)
+
+    assert witness.overlaps() == []
+
+
+# --- clocks and foreign locks ---------------------------------------------------------------------
+
+
+def test_a_clock_that_goes_back_two_hours_frees_no_lock(layout: Layout, witness: Witness) -> None:
+    """T-L14: whoever's clock it is, the owner beats on, and the others are refused."""
+    with starters(witness.log, 3) as [owner, *others]:
+        assert owner.ask("acquire", layout.root)["owned"]
+        for owners_clock, others_clock in ((-7200, 0), (0, -7200), (-7200, 7200), (7200, -7200)):
+            owner.ask("clock", owners_clock)
+            others[0].ask("clock", others_clock)
+            assert {answer["exit_code"] for answer in _race(others, layout)} == {75}
+            assert owner.ask("hold") == {"done": True}
+
+    assert witness.overlaps() == []
+
+
+def _write_foreign(layout: Layout, **fields: Any) -> None:
+    layout.state_directory.mkdir(parents=True, exist_ok=True)
+    record = {
+        "pid": 2**22 + 1,  # Above the highest pid that Linux gives out.
+        "runId": RunId("1736000000000-abc123-def456"),
+        "startTime": "2025-01-04T11:00:00.000Z",
+        "lastHeartbeat": "2025-01-04T11:59:30.000Z",
+    }
+    temporary = layout.root / "foreign"
+    temporary.write_text(json.dumps(record | fields))
+    temporary.replace(layout.runtime_lock)
+
+
+def test_a_foreign_heartbeat_that_moves_refuses_everybody(layout: Layout, witness: Witness) -> None:
+    """T-L11: three starters watch another program's lock; one move of it refuses them all."""
+    with starters(witness.log, 3) as pool:
+        _write_foreign(layout)
+        for starter in pool:
+            starter.tell("acquire", layout.root)
+
+        psutil.wait_procs([psutil.Process(pool[0].pid)], timeout=1.5)  # They look each second.
+        _write_foreign(layout, lastHeartbeat="2025-01-04T12:00:00.000Z")
+        assert [starter.answer()["owned"] for starter in pool] == [False] * 3
+        assert not layout.lock_guard.exists()
+
+
+def test_a_foreign_heartbeat_that_stands_still_gives_way_to_one(
+    layout: Layout, witness: Witness, tier: Tier
+) -> None:
+    """T-L11: three starters wait for 75 s of their own time, and then one of them owns."""
+    if not tier.is_long:
+        pytest.skip("takes 75 s: long tier")
+
+    with starters(witness.log, 3) as pool:
+        _write_foreign(layout)
+        began = time.monotonic()
+        answers = _race(pool, layout)
+        assert 75 <= time.monotonic() - began < 160
+        assert sorted(answer["owned"] for answer in answers) == [False, False, True]
+
+    assert witness.overlaps() == []
+
+
+# --- the ground is taken away ---------------------------------------------------------------------
+
+
+BUSY = "i=0; while :; do i=$((i+1)); echo line $i; echo $i > file; sleep 0.02; done"
+
+
+def _busy_hank(folder: Path) -> Path:
+    """An agent that prints and writes all the time, so that its server writes all the time."""
+    spec = {"type": "command", "command": ["sh", "-c", BUSY]}
+    return write_hank(folder, codon("busy", agent=spec))
+
+
+def _everything(folder: Path) -> dict[str, tuple[int, int, int]]:
+    return {
+        str(path.relative_to(folder)): (
+            (facts := path.lstat()).st_ino,
+            facts.st_mtime_ns,
+            facts.st_size,
+        )
+        for path in [folder, *folder.rglob("*")]
+    }
+
+
+async def _exit_code(server: RunningServer) -> int:
+    with anyio.fail_after(FENCE_DEADLINE):
+        return await server.process.wait()
+
+
+async def _has_begun(layout: Layout) -> None:
+    """Waits until the agent works, and is on record: from then on only its output is written."""
+    with anyio.fail_after(30):
+        while not (_lines_heard(layout) and list(layout.agent_processes.glob("*.json"))):  # noqa: ASYNC110
+            await anyio.sleep(0.02)
+
+
+def _lines_heard(layout: Layout) -> bool:
+    return any(log.stat().st_size > 500 for log in layout.runs.glob("*/busy-claude.log"))
+
+
+async def test_a_busy_server_whose_guard_is_deleted_fences_itself(
+    tmp_path: Path, layout: Layout
+) -> None:
+    """T-L9: it ends with 70 within a heartbeat, its agent with it, and writes nothing more."""
+    async with running_server(_busy_hank(tmp_path / "hank"), None, layout.root) as server:
+        await _has_begun(layout)
+        agents = psutil.Process(server.pid).children(recursive=True)
+        layout.lock_guard.unlink()
+        assert await _exit_code(server) == ExitCode.SOFTWARE
+        _, alive = psutil.wait_procs(agents, timeout=5)
+        assert alive == []
+        before = _everything(layout.root)
+        await anyio.sleep(0.3)  # Nobody is left who could tell when it would have written.
+        assert _everything(layout.root) == before
+
+    assert "lock is lost" in layout.server_log.read_text()
+
+
+@pytest.mark.parametrize("with_another", [False, True], ids=["copied", "owned by another"])
+async def test_a_busy_server_touches_nothing_in_a_directory_that_replaced_its_own(
+    tmp_path: Path, layout: Layout, with_another: bool
+) -> None:
+    """T-L10: .hankweave is swapped under it: it ends with 70, and the new one stays as it was."""
+    spare = tmp_path / "spare"
+    async with running_server(_busy_hank(tmp_path / "hank"), None, layout.root) as server:
+        await _has_begun(layout)
+        shutil.copytree(layout.state_directory, spare, symlinks=True)
+        with ExitStack() as stack:
+            if with_another:
+                other = stack.enter_context(starters(tmp_path / "witness.log", 1))[0]
+                (tmp_path / "elsewhere").mkdir()
+                spare.rename(tmp_path / "elsewhere" / ".hankweave")
+                assert other.ask("acquire", tmp_path / "elsewhere")["owned"]
+                spare = tmp_path / "elsewhere" / ".hankweave"
+
+            before = _everything(spare)
+            _exchange(spare, layout.state_directory)
+            assert await _exit_code(server) == ExitCode.SOFTWARE
+            assert _everything(layout.state_directory) == before
+
+
+def _exchange(one: Path, other: Path) -> None:
+    """Gives two folders each other's name, at once: there is no moment without one."""
+    code = "import ctypes, os, sys; f = [os.fsencode(name) for name in sys.argv[1:]]; "
+    code += "sys.exit(ctypes.CDLL(None).renameat2(-100, f[0], -100, f[1], 2))"
+    subprocess.run(_python("-c", code, one, other), check=True)
+
+
+# --- any story ------------------------------------------------------------------------------------
+
+
+class Story(RuleBasedStateMachine):
+    """T-L12: real processes in any order of starts, ends, stops and damage."""
+
+    folder: Path
+    pool: list[Starter]
+    """Outlives a story: a process is made anew only where one was killed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.place = self.folder / os.urandom(6).hex()
+        self.layout = Layout.of_execution(self.place)
+        self.witness = Witness(self.pool_log())
+        self.began_at = len(self._lines())
+        self.believers: set[int] = set()
+        self.stopped: set[int] = set()
+
+    @classmethod
+    def pool_log(cls) -> Path:
+        return cls.folder / "witness.log"
+
+    def _lines(self) -> list[str]:
+        log = self.pool_log()
+        return log.read_text().splitlines() if log.exists() else []
+
+    @initialize()
+    def begin(self) -> None:
+        self.place.mkdir()
+
+    @rule(place=st.integers(0, 3))
+    def start(self, place: int) -> None:
+        if place not in self.believers | self.stopped:
+            self._note(place, self.pool[place].ask("acquire", self.place))
+
+    @rule()
+    def start_all(self) -> None:
+        free = [i for i in range(4) if i not in self.believers | self.stopped]
+        for place, answer in zip(
+            free, _race([self.pool[i] for i in free], self.layout), strict=True
+        ):
+            self._note(place, answer)
+
+    def _note(self, place: int, answer: dict[str, Any]) -> None:
+        if answer.get("owned"):
+            self.believers.add(place)
+        else:
+            assert answer.get("exit_code") in (ExitCode.LOCK_HELD, ExitCode.SOFTWARE), answer
+
+    @rule(place=st.integers(0, 3))
+    def kill(self, place: int) -> None:
+        if place in self.believers | self.stopped:
+            self._kill(place)
+
+    def _kill(self, place: int) -> None:
+        self.witness.condemn(self.pool[place])
+        self.pool[place].close()
+        self.pool[place] = Starter(self.pool_log()).ready()
+        self.pool[place].ask("hasty")
+        self.believers.discard(place)
+        self.stopped.discard(place)
+
+    @rule(place=st.integers(0, 3))
+    def release(self, place: int) -> None:
+        if place in self.believers - self.stopped and self._still_owns(place):
+            self.pool[place].ask("release")
+            self.believers.discard(place)
+
+    @rule(place=st.integers(0, 3))
+    def stop(self, place: int) -> None:
+        os.kill(self.pool[place].pid, signal.SIGSTOP)
+        self.stopped.add(place)
+
+    @rule(place=st.integers(0, 3))
+    def go_on(self, place: int) -> None:
+        os.kill(self.pool[place].pid, signal.SIGCONT)
+        self.stopped.discard(place)
+
+    @rule()
+    def delete_the_lock(self) -> None:
+        self.layout.runtime_lock.unlink(missing_ok=True)
+
+    @rule()
+    def delete_the_guard(self) -> None:
+        self.layout.lock_guard.unlink(missing_ok=True)
+
+    @precondition(lambda self: self.layout.lock_guard.exists())
+    @rule(place=st.integers(0, 3))
+    def give_the_pid_to_another(self, place: int) -> None:
+        """What the record says of pids is another living process's; only the record, no lock."""
+        for path in (self.layout.lock_guard, self.layout.runtime_lock):
+            if path.exists() and not self.believers:
+                record = json.loads(path.read_bytes())
+                path.write_text(json.dumps(record | {"pid": self.pool[place].pid}))
+
+    def _still_owns(self, place: int) -> bool:
+        if "lost" in self.pool[place].ask("hold"):
+            self.believers.discard(place)
+            return False
+
+        return True
+
+    @invariant()
+    def one_owner_at_most(self) -> None:
+        holding = [place for place in self.believers - self.stopped if self._still_owns(place)]
+        assert len(holding) <= 1
+        assert overlaps(self._lines()[self.began_at :], fenced=True) == []
+
+    def teardown(self) -> None:
+        for place in range(4):
+            os.kill(self.pool[place].pid, signal.SIGCONT)
+
+        self.stopped.clear()
+        for place in tuple(self.believers):
+            if self._still_owns(place):
+                self.pool[place].ask("release")
+
+
+def test_no_story_has_two_owners(tmp_path: Path, tier: Tier, tally: Tally) -> None:
+    """T-L12: starts, kills, stops, deletions and reuse in any order, by real processes."""
+    with starters(tmp_path / "witness.log", 4) as pool:
+        for starter in pool:
+            starter.ask("hasty")
+
+        Story.folder, Story.pool = tmp_path, pool
+        case = Story.TestCase
+        case.settings = settings(
+            max_examples=150 if tier.is_long else 8,
+            stateful_step_count=40 if tier.is_long else 15,
+            deadline=None,
+            derandomize=not tier.is_long,
+            suppress_health_check=list(HealthCheck),
+            database=None,
+        )
+        case().runTest()
+        tally.add("stories", rounds=Witness(tmp_path / "witness.log").owners(), of="owners")
+
+
+def _python(*words: object) -> list[str]:
+    return [sys.executable, *map(str, words)]

@@ -1,0 +1,255 @@
+"""A clock that is set, a machine that sleeps, a server that is stopped: all of it is told, and
+nothing goes wrong by it.
+
+The clocks of a real server are moved by a library that is loaded before libc. Nothing is simulated
+where the kernel can do it: a process is stopped by SIGSTOP.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+import anyio
+import pytest
+
+from hankweave_client.client import Client
+from hankweave_protocol.codec import decode_transition
+from hankweave_protocol.events import (
+    ClockJumped,
+    CodonCompletedEvent,
+    Event,
+    ServerResumed,
+    StateTransition,
+)
+from hankweave_protocol.ids import CodonId
+from hankweave_protocol.instants import from_text
+from hankweave_protocol.transitions import CheckpointCreated
+from hankweave_server.clock import SystemClock
+from hankweave_server.errors import ExitCode
+from hankweave_server.layout import Layout
+from hankweave_server.runtime_lock import LockHeld, LockLost, acquire
+from support.invariants import Told, violations
+from support.running_server import RunningServer, command, environment, journal, running_server
+from support.scripted_hank import codon, waits_for, write_hank, writes
+from support.tally import Tally
+from support.watching import DEADLINE, idle, started, told
+
+SOURCE = Path(__file__).parents[1] / "support" / "moved_clock.c"
+TWO_HOURS = 7200
+A_YEAR = 365 * 24 * 3600
+BEAT = timedelta(milliseconds=10)
+
+
+class Clocks:
+    """The clocks of the servers that are started with `environment`."""
+
+    def __init__(self, folder: Path, library: Path) -> None:
+        self._moves = folder / "clocks"
+        self.environment = {
+            "LD_PRELOAD": str(library),
+            "HANKWEAVE_TEST_CLOCKS": str(self._moves),
+        }
+        self.move()
+
+    def move(self, *, wall: int = 0, boot: int = 0) -> None:
+        """Sets them ahead of the machine's by so many seconds."""
+        new = self._moves.with_suffix(".new")
+        new.write_text(f"{wall} {boot}")
+        new.rename(self._moves)
+
+
+@pytest.fixture
+def clocks(tmp_path: Path) -> Clocks:
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("there is no C compiler to build the moved clocks with")
+
+    library = tmp_path / "moved_clock.so"
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-o", str(library), str(SOURCE), "-ldl"], check=True
+    )
+    return Clocks(tmp_path, library)
+
+
+async def test_a_clock_that_is_set_back_under_a_codon_is_told_and_harms_nothing(
+    tmp_path: Path, clocks: Clocks, tally: Tally
+) -> None:
+    """Two hours back, then a year forward: durations stay, order stays, nobody takes over."""
+    gate, execution = tmp_path / "gate", tmp_path / "execution"
+    hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "1"), waits_for(gate)))
+    begun = time.monotonic()
+    async with (
+        running_server(hank, None, execution, env=clocks.environment) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await started(client, "one")
+        clocks.move(wall=-TWO_HOURS)
+        await _told_of_jump(client, "back", TWO_HOURS)
+        assert _second_server(execution, clocks) == ExitCode.LOCK_HELD
+        clocks.move(wall=A_YEAR)
+        await _told_of_jump(client, "forward", TWO_HOURS + A_YEAR)
+        assert _second_server(execution, clocks) == ExitCode.LOCK_HELD
+        gate.touch()
+        await idle(client)
+        spent = time.monotonic() - begun
+        await client.create_checkpoint("a year later")
+        await client.roll_back_to_codon(CodonId("one"), "end")
+        assert await server.stop() == 0
+
+    (ended,) = told(execution, CodonCompletedEvent)
+    assert 0 <= ended.duration <= spent * 1000
+    found = violations(execution, Told())
+    tally.add("moved clocks", of="cases", violations=found)
+    assert found == []
+
+
+async def test_a_frozen_agent_can_go_back_after_its_clock_went_back(
+    tmp_path: Path, clocks: Clocks
+) -> None:
+    """Whether a checkpoint is of the codon that runs, its stamp does not say."""
+    set_back, gate, execution = (tmp_path / name for name in ("set_back", "gate", "execution"))
+    steps = (writes("a.txt", "1"), waits_for(set_back), writes("b.txt", "1"), waits_for(gate))
+    hank = write_hank(tmp_path / "hank", codon("one", *steps))
+    async with (
+        running_server(hank, None, execution, env=clocks.environment) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await started(client, "one")
+        clocks.move(wall=-TWO_HOURS)
+        await _told_of_jump(client, "back", TWO_HOURS)
+        set_back.touch()
+        made = await client.until(StateTransition, _is_late_checkpoint, timeout=DEADLINE)
+        assert isinstance(made.data, StateTransition)
+        created = decode_transition(made.data)
+        assert isinstance(created, CheckpointCreated)
+        await client.roll_back_to_checkpoint(created.checkpoint.sha, on_running="pause")
+        gate.touch()
+        await idle(client)
+        assert await server.stop() == 0
+
+
+def _is_late_checkpoint(event: Event) -> bool:
+    """Whether it is the checkpoint after the second file, which was written after the jump."""
+    assert isinstance(event.data, StateTransition)
+    made = decode_transition(event.data)
+    return (
+        isinstance(made, CheckpointCreated)
+        and made.checkpoint.kind == "tool"
+        and from_text(event.timestamp) < datetime.now(UTC) - timedelta(hours=1)
+    )
+
+
+async def test_a_heartbeat_goes_on_under_a_clock_that_went_back(tmp_path: Path) -> None:
+    """Its rhythm is the monotonic clock's: it is written all the same, with the stamp there is."""
+    layout, clock = Layout.of_execution(tmp_path / "execution"), SetClock()
+    lock = acquire(layout, clock)
+    losses: list[LockLost] = []
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(lock.heartbeat, BEAT, on_lost=losses.append))
+            before = _heartbeat(layout)
+            clock.ahead = -timedelta(seconds=TWO_HOURS)
+            with anyio.fail_after(DEADLINE):
+                while _heartbeat(layout) > before - timedelta(hours=1):  # noqa: ASYNC110
+                    await anyio.sleep(0.01)
+
+            later = _heartbeat(layout)
+            with anyio.fail_after(DEADLINE):
+                while _heartbeat(layout) == later:  # noqa: ASYNC110
+                    await anyio.sleep(0.01)
+
+            with pytest.raises(LockHeld):
+                acquire(layout, SystemClock())
+
+            tasks.cancel_scope.cancel()
+    finally:
+        lock.release()
+
+    assert losses == []
+
+
+class SetClock(SystemClock):
+    """The machine's clock, as somebody has set it."""
+
+    ahead = timedelta()
+
+    def now(self) -> datetime:
+        return super().now() + self.ahead
+
+
+async def test_a_machine_that_slept_is_told(tmp_path: Path, clocks: Clocks) -> None:
+    """An hour that only the clock of suspended time knows is told as such, and as no jump."""
+    execution = tmp_path / "execution"
+    hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "1")))
+    async with (
+        running_server(hank, None, execution, "--no-autostart", env=clocks.environment) as server,
+        server.client(since_seq=0) as client,
+    ):
+        clocks.move(wall=3600, boot=3600)
+        event = await client.until(ServerResumed, timeout=DEADLINE)
+        assert isinstance(event.data, ServerResumed)
+        assert event.data.cause == "suspended"
+        assert 3590 < event.data.suspended_seconds < 3700
+        assert await server.stop() == 0
+
+    assert told(execution, ClockJumped) == []
+
+
+async def test_a_server_that_was_stopped_goes_on_and_tells_it(tmp_path: Path) -> None:
+    """After SIGSTOP and SIGCONT the codon goes on: its agent was not silent for that long."""
+    gate, execution = tmp_path / "gate", tmp_path / "execution"
+    one = codon("one", writes("a.txt", "1"), waits_for(gate), shimIdleTimeout=6)
+    hank = write_hank(tmp_path / "hank", one)
+    async with (
+        running_server(hank, None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await started(client, "one")
+        await _stopped_for(server, seconds=8)
+        event = await client.until(ServerResumed, timeout=DEADLINE)
+        assert isinstance(event.data, ServerResumed)
+        assert event.data.cause == "stopped"
+        gate.touch()
+        await idle(client)
+        assert await server.stop() == 0
+
+    (ended,) = told(execution, CodonCompletedEvent)
+    assert ended.success
+    seqs = [event.seq for event in journal(execution)]
+    assert seqs == list(range(1, len(seqs) + 1))
+
+
+async def _stopped_for(server: RunningServer, seconds: float) -> None:
+    """Nobody tells how long a process has been stopped: time itself is what is tested here."""
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        await anyio.sleep(seconds)
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+
+
+async def _told_of_jump(client: Client, direction: str, seconds: int) -> None:
+    def is_it(data: object) -> bool:
+        return isinstance(data, ClockJumped) and data.direction == direction
+
+    event = await client.until(ClockJumped, lambda event: is_it(event.data), timeout=DEADLINE)
+    assert isinstance(event.data, ClockJumped)
+    assert abs(event.data.seconds - seconds) < 60
+
+
+def _second_server(execution: Path, clocks: Clocks) -> int:
+    words = command("run", "--execution", str(execution), "--json")
+    env = environment(**clocks.environment)
+    return subprocess.run(words, env=env, capture_output=True, timeout=DEADLINE).returncode
+
+
+def _heartbeat(layout: Layout) -> datetime:
+    return from_text(json.loads(layout.runtime_lock.read_bytes())["lastHeartbeat"])

@@ -1,0 +1,281 @@
+"""The power fails, at any moment, on ext4 and on XFS: the disk keeps what was flushed, no more.
+
+A real server works on a disk of its own. A client outside of it remembers all that it is told. The
+disk is cut off, the server killed, the disk mounted again, the server started again. The same with
+a server whose flushes do nothing must lose something, or the cuts prove nothing.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+import pytest
+
+from hankweave_protocol.ids import Sha
+from support.invariants import Told, leftovers, tree_violations, violations
+from support.person import CarefulPerson
+from support.power import (
+    EXT4,
+    XFS,
+    Disk,
+    FileSystem,
+    NotHere,
+    kernel_that_commits,
+    without_flushes,
+)
+from support.running_server import command, running_server, tree
+from support.scripted_hank import codon, write_hank, writes
+from support.struck import Lost, Output, Tree, kill, process_of, session
+from support.tally import Tally
+from support.tiers import Tier
+
+SEED = 20250104
+LONGEST_LIFE = 3.0
+"""Seconds from a start's readiness to the cut, if not so much has been told before."""
+LONGEST_START = 1.5
+MOST_EVENTS = 150
+CUTS_ON_ONE_DISK = 20
+SHARE_THAT_MUST_FAIL = 0.5
+
+CODONS = (
+    codon("one", writes("a.txt", "one"), writes("d/b.txt", "one")),
+    codon("two", {"run": "rm -rf d; mkdir -p e/f; printf two > a.txt; printf two > e/f/c.txt"}),
+    codon("three", {"run": "mkdir -p many; for i in $(seq 90); do echo $i$i > many/$i; done"}),
+)
+
+
+@dataclass
+class Machine:
+    """A disk with an execution on it, and what is known of that when nothing has been cut yet."""
+
+    disk: Disk
+    lives: int = 0
+    told: Told = field(default_factory=Told)
+    trees: dict[Sha, Tree] = field(default_factory=dict)
+
+    @property
+    def execution(self) -> Path:
+        return self.disk.place / "execution"
+
+    async def prepare(self, hank: Path) -> None:
+        """One codon of three has run."""
+        async with running_server(hank, None, self.execution, "--no-autostart") as server:
+            person = self.person(random.Random(SEED))
+            async with server.client(since_seq=0) as client, anyio.create_task_group() as group:
+                group.start_soon(person.listen, client)
+                await person.run_a_codon(client)
+                await person.save(client)
+                group.cancel_scope.cancel()
+
+            assert await server.stop() == 0
+
+        self.told, self.trees = person.told, person.trees
+        await self.disk.keep()
+
+    def person(self, chance: random.Random) -> CarefulPerson:
+        told = Told(list(self.told.checkpoints), events=dict(self.told.events))
+        return CarefulPerson(self.execution, chance, told, dict(self.trees), [*self.trees.values()])
+
+
+def _name(value: object) -> str | None:
+    return value.name if isinstance(value, FileSystem) else None
+
+
+Machines = Callable[[FileSystem], Awaitable[Machine]]
+
+
+@pytest.fixture(scope="module")
+def made() -> Iterator[dict[str, Machine]]:
+    machines: dict[str, Machine] = {}
+    yield machines
+    for machine in machines.values():
+        machine.disk.throw_away()
+
+
+@pytest.fixture
+def machines(made: dict[str, Machine], tmp_path_factory: pytest.TempPathFactory) -> Machines:
+    """Lends a machine of a kind; it is prepared once for all tests."""
+
+    async def lend(kind: FileSystem) -> Machine:
+        if kind.name in made:
+            return made[kind.name]
+
+        folder = tmp_path_factory.mktemp(kind.name)
+        try:
+            machine = made[kind.name] = Machine(Disk(folder, kind))
+        except NotHere as reason:
+            pytest.skip(str(reason))
+
+        await machine.prepare(write_hank(folder / "hank", *CODONS))
+        return machine
+
+    return lend
+
+
+# --- the claims -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "few", "many"), [(EXT4, 3, 100), (XFS, 1, 30)], ids=_name)
+async def test_a_power_cut_loses_nothing(
+    kind: FileSystem, few: int, many: int, machines: Machines, tier: Tier, tally: Tally
+) -> None:
+    """All that was acknowledged is there and readable, and the files are what they must be."""
+    machine = await machines(kind)
+    cuts = many if tier.is_long else few
+    while cuts > 0:
+        cuts -= await _cuts_on_one_disk(machine, min(cuts, CUTS_ON_ONE_DISK), tally)
+
+
+async def _cuts_on_one_disk(machine: Machine, most: int, tally: Tally) -> int:
+    """Begins with a new disk, and stays with it; answers how often it was cut off."""
+    life = await Life.on(machine)
+    while life.cuts < most:
+        cuts, known = life.cuts, life.person.told.acknowledgements
+        await life.is_cut_off()
+        found = await life.is_started_again()
+        tally.add(
+            f"power cuts on {machine.disk.kind.name}",
+            rounds=life.cuts - cuts,
+            of="cuts",
+            acknowledged=life.person.told.acknowledgements - known,
+            violations=[f"{life}: {what}" for what in found],
+        )
+        assert found == [], life
+
+    return life.cuts
+
+
+@pytest.mark.parametrize(("kind", "few", "many"), [(EXT4, 5, 40), (XFS, 0, 15)], ids=_name)
+async def test_a_power_cut_without_flushes_loses_something(
+    kind: FileSystem,
+    few: int,
+    many: int,
+    machines: Machines,
+    tier: Tier,
+    tally: Tally,
+    tmp_path: Path,
+) -> None:
+    """Where no flush does anything, most cuts break a promise: so the cuts are real."""
+    lives = many if tier.is_long else few
+    if lives == 0:
+        pytest.skip(f"the control on {kind.name} is of the long tier")
+
+    before = _without_flushes(tmp_path)
+    machine = await machines(kind)
+    broken = 0
+    for _ in range(lives):
+        life = await Life.on(machine, before)
+        await life.is_cut_off()
+        broken += bool(await life.is_started_again())
+        tally.add(f"cuts without flushes, {kind.name}", of=f"cuts, {broken} broken")
+        if broken and not tier.is_long:
+            return
+
+    assert broken >= SHARE_THAT_MUST_FAIL * lives
+
+
+def _without_flushes(folder: Path) -> list[str]:
+    try:
+        return without_flushes(folder)
+    except NotHere as reason:
+        pytest.skip(str(reason))
+
+
+# --- what happens on a machine --------------------------------------------------------------------
+
+
+@dataclass
+class Life:
+    """What happens to one disk from when it is as it was prepared."""
+
+    machine: Machine
+    person: CarefulPerson
+    seed: int
+    before: list[str]
+    """Words before the server's command."""
+    cuts: int = 0
+    last: str = ""
+    """The moment of the last cut."""
+
+    @classmethod
+    async def on(cls, machine: Machine, before: list[str] | None = None) -> Life:
+        await machine.disk.lay_out()
+        machine.lives += 1
+        seed = SEED + machine.lives
+        return cls(machine, machine.person(random.Random(seed)), seed, before or [])
+
+    def __str__(self) -> str:
+        kind = self.machine.disk.kind.name
+        return f"{kind}, seed {self.seed}, cut {self.cuts} ({self.last})"
+
+    async def is_cut_off(self) -> None:
+        """While it works; and sometimes again while it gets over that."""
+        chance = self.person.chance
+        await self._cut_off(self._at_work)
+        while self.cuts and chance.random() < 0.25:
+            await self._cut_off(self._in_its_start)
+
+    async def _cut_off(self, moment: Callable[[Output], Awaitable[None]]) -> None:
+        self.last = moment.__name__.strip("_").replace("_", " ")
+        words = command("run", "--execution", str(self.person.execution), "--json")
+        async with process_of([*self.before, *words, "--no-autostart"]) as server:
+            await moment(server)
+
+        self.cuts += 1
+        await self.machine.disk.reboot()
+
+    async def _in_its_start(self, server: Output) -> None:
+        await anyio.sleep(self.person.chance.uniform(0, LONGEST_START))
+        self.machine.disk.cut()
+
+    async def _at_work(self, server: Output) -> None:
+        chance, disk = self.person.chance, self.machine.disk
+        assert await server.until('"server.ready"'), server.lines
+        enough = self.person.will_have_enough(chance.randint(1, MOST_EVENTS))
+        async with anyio.create_task_group() as group:
+            group.start_soon(server.to_its_end)
+            group.start_soon(self._connected)
+            if chance.random() < 0.5:
+                group.start_soon(kernel_that_commits, disk, random.Random(chance.random()))
+
+            with anyio.move_on_after(LONGEST_LIFE):
+                await enough.wait()
+
+            if chance.random() < 0.1:
+                server.process.send_signal(signal.SIGTERM)
+                await anyio.sleep(chance.uniform(0, 0.5))
+
+            disk.cut()
+            kill(server.process)
+
+    async def _connected(self) -> None:
+        try:
+            async with session(self.person.execution) as client:
+                await self.person.live(client)
+        except Lost:
+            return
+
+    async def is_started_again(self) -> list[str]:
+        """Says what is wrong with it after its last cut; its flushes work then."""
+        person = self.person
+        try:
+            async with running_server(None, None, person.execution, "--no-autostart") as server:
+                found = tree_violations(person.execution, *person.may_be) if person.may_be else []
+                person.may_be = [tree(person.work_tree)]
+                code = await server.stop()
+
+            if code != 0:
+                found.append(f"It stopped with exit code {code}.")
+
+            return [
+                *found,
+                *leftovers(person.execution),
+                *violations(person.execution, person.told),
+            ]
+        except (ExceptionGroup, AssertionError, *Lost) as problem:
+            return [f"It does not start again: {problem!r}"]

@@ -1,0 +1,424 @@
+"""SIGTERM, whatever the server is about: it ends within eight seconds, and the next start is clean.
+
+Each phase brings a server to where it is busy; the signal comes then, and all that a supervisor
+and the next start rely on is looked at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from anyio.abc import Process
+from websockets.asyncio.client import connect as connect_raw
+
+from hankweave_client.client import Client
+from hankweave_client.discovery import discover
+from hankweave_protocol import codec
+from hankweave_protocol.events import Event, StateTransition
+from hankweave_protocol.ids import CodonId
+from hankweave_protocol.transitions import CheckpointCreated, CodonStarted
+from hankweave_server.layout import Layout
+from support.invariants import Told, violations
+from support.nth_call import why_not
+from support.running_server import appears, command, journal, running_server, state
+from support.scenarios import cut_short
+from support.scripted_hank import codon, waits_for, write_hank, writes
+from support.struck import Lost, process_of, session
+from support.tally import Tally
+from support.tiers import Tier
+from support.watching import idle, started
+
+SECONDS = 8.0
+UNDER_LOAD = 2.0
+"""For a machine that does not let the server, or us, run when it is time."""
+
+MANY = 3_000
+"""Files: enough for each thing that is done with them to take a while."""
+
+MANY_EVENTS = 100_000
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a phase plays."""
+
+    folder: Path
+
+    @property
+    def execution(self) -> Path:
+        return self.folder / "execution"
+
+    @property
+    def layout(self) -> Layout:
+        return Layout.of_execution(self.execution)
+
+    @property
+    def pid_file(self) -> Path:
+        """Where what must not outlive the server writes its pid."""
+        return self.folder / "pid"
+
+    def hank(self, *codons: dict[str, Any]) -> Path:
+        return write_hank(self.folder / "hank", *codons)
+
+
+Busy = Callable[[Place], AbstractAsyncContextManager[Process]]
+"""Brings a server to its phase, and gives its process; it is signalled while the context lasts."""
+
+
+# --- the phases -----------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def starting(place: Place) -> AsyncIterator[Process]:
+    """It has the lock, and opens what it needs."""
+    hank = place.hank(codon("one", writes("a.txt", "1")))
+    words = command("run", str(hank), "--execution", str(place.execution), "--json")
+    async with process_of(words) as server, anyio.create_task_group() as reading:
+        reading.start_soon(server.to_its_end)
+        await appears(place.layout.runtime_lock)
+        yield server.process
+
+
+@asynccontextmanager
+async def recovering(place: Place) -> AsyncIterator[Process]:
+    """It brings a rollback to its end that a crash cut short."""
+    await cut_short(place.folder)
+    words = command("run", "--execution", str(place.execution), "--json", "--no-autostart")
+    async with process_of(words) as server, anyio.create_task_group() as reading:
+        reading.start_soon(server.to_its_end)
+        ours = f'"pid":{server.process.pid},'.encode()
+        with anyio.fail_after(30):  # The lock file of the one that crashed is there already.
+            while ours not in place.layout.runtime_lock.read_bytes():  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+
+        yield server.process
+
+
+def notes_its_pid(place: Place, line: str) -> str:
+    return f"echo $$ > {place.pid_file}.new; mv {place.pid_file}.new {place.pid_file}; {line}"
+
+
+@asynccontextmanager
+async def running_a_rig(place: Place) -> AsyncIterator[Process]:
+    """A rig's command does not want to end."""
+    line = notes_its_pid(place, "trap '' INT TERM; while :; do sleep 1; done")
+    rig = [{"type": "command", "command": {"run": line}}]
+    hank = place.hank(codon("one", writes("a.txt", "1"), rigSetup=rig))
+    async with running_server(hank, None, place.execution) as server:
+        await appears(place.pid_file)
+        yield server.process
+
+
+@asynccontextmanager
+async def copying_a_rig(place: Place) -> AsyncIterator[Process]:
+    """A rig brings a great many files along."""
+    source = place.folder / "hank" / "template"
+    source.mkdir(parents=True)
+    (source / "0").write_bytes(b"x" * 100_000)
+    for number in range(1, 10 * MANY):
+        os.link(source / "0", source / str(number))
+
+    rig = [{"type": "copy", "copy": {"from": "template", "to": "src"}}]
+    hank = place.hank(codon("one", writes("a.txt", "1"), rigSetup=rig))
+    async with running_server(hank, None, place.execution) as server:
+        with anyio.fail_after(30):
+            while not list(place.layout.work_tree.glob(".hankweave-rig-*")):  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+
+        yield server.process
+
+
+@asynccontextmanager
+async def with_a_deaf_agent(place: Place) -> AsyncIterator[Process]:
+    """The agent hears neither INT nor TERM."""
+    line = notes_its_pid(place, "echo at work; trap '' INT TERM; while :; do sleep 1; done")
+    agent = {"agent": {"type": "command", "command": ["sh", "-c", line]}}
+    hank = place.hank(codon("one", writes("a.txt", "1"), **agent))
+    async with (
+        running_server(hank, None, place.execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await started(client, "one")
+        await appears(place.pid_file)
+        yield server.process
+
+
+def many_files(text: str) -> dict[str, str]:
+    return {"run": f"mkdir -p many; for i in $(seq {MANY}); do echo {text} > many/$i; done"}
+
+
+@asynccontextmanager
+async def with_a_frozen_agent(place: Place) -> AsyncIterator[Process]:
+    """A rollback holds the agent still, and restores."""
+    first, changed = place.folder / "first", place.folder / "changed"
+    hank = place.hank(
+        codon(
+            "one",
+            many_files("1"),
+            waits_for(first),
+            many_files("2"),
+            {"run": notes_its_pid(place, f"touch {changed}; sleep 1000")},
+        )
+    )
+    async with (
+        running_server(hank, None, place.execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await started(client, "one")
+        await appears(place.layout.work_tree / "many" / str(MANY))
+        kept = await client.create_checkpoint("all of them")
+        first.touch()
+        await appears(changed)
+        async with busy(
+            client.roll_back_to_checkpoint, kept.sha, on_running="pause", paths=("many",)
+        ):
+            await appears(place.layout.rollback_intent)
+            yield server.process
+
+
+@asynccontextmanager
+async def ended_plan(place: Place) -> AsyncIterator[tuple[Process, Client]]:
+    """A server whose plan has run: two codons that each wrote all of the files."""
+    hank = place.hank(codon("one", many_files("1")), codon("two", many_files("2")))
+    async with (
+        running_server(hank, None, place.execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await idle(client)
+        yield server.process, client
+
+
+@asynccontextmanager
+async def taking_a_checkpoint(place: Place) -> AsyncIterator[Process]:
+    """A checkpoint of many new files is being taken."""
+    async with ended_plan(place) as (server, client):
+        for number in range(MANY):
+            (place.layout.work_tree / f"new-{number}").write_text(str(number))
+
+        async with busy(client.create_checkpoint, "many"):
+            yield server
+
+
+@asynccontextmanager
+async def rolling_back(place: Place) -> AsyncIterator[Process]:
+    """Files are on their way back."""
+    async with (
+        ended_plan(place) as (server, client),
+        busy(client.roll_back_to_codon, CodonId("one"), "end"),
+    ):
+        await appears(place.layout.rollback_intent)
+        yield server
+
+
+@asynccontextmanager
+async def undoing(place: Place) -> AsyncIterator[Process]:
+    """A rollback is being undone."""
+    async with ended_plan(place) as (server, client):
+        await client.roll_back_to_codon(CodonId("one"), "end")
+        async with busy(client.undo):
+            await appears(place.layout.rollback_intent)
+            yield server
+
+
+@asynccontextmanager
+async def collecting_garbage(place: Place) -> AsyncIterator[Process]:
+    """Old checkpoints go, and the store is packed."""
+    async with ended_plan(place) as (server, client):
+        for number in range(5):
+            (place.layout.work_tree / "a.txt").write_text(str(number))
+            await client.create_checkpoint()
+
+        async with busy(client.collect_garbage, max_count=0):
+            yield server
+
+
+@asynccontextmanager
+async def checking_the_store(place: Place) -> AsyncIterator[Process]:
+    """Every object is being read."""
+    async with ended_plan(place) as (server, client), busy(client.check_store):
+        yield server
+
+
+@asynccontextmanager
+async def branching(place: Place) -> AsyncIterator[Process]:
+    """A new execution is being made."""
+    async with ended_plan(place) as (server, client):
+        newest = (await client.list_checkpoints()).checkpoints[0]
+        path = str(place.folder / "branch")
+        async with busy(client.branch, newest.sha, path=path):
+            await appears(place.layout.branch_intent)
+            yield server
+
+
+@asynccontextmanager
+async def asked_much(place: Place) -> AsyncIterator[Process]:
+    """Somebody looks for a word through a long journal, and at a moment of it."""
+    hank = place.hank(codon("one", writes("a.txt", "1")))
+    async with running_server(hank, None, place.execution, "--headless") as server:
+        assert await server.ended() == 0
+
+    _lengthen(place.layout.journal)
+    async with (
+        running_server(hank, None, place.execution, "--no-autostart") as server,
+        server.client() as client,
+        server.client() as other,
+        busy(other.replay, seq=MANY_EVENTS),
+        busy(client.query_events, where=({"field": "data.message", "op": "eq", "value": "no"},)),
+    ):
+        yield server.process
+
+
+def _lengthen(path: Path) -> None:
+    """Adds events to the journal of a server that has ended."""
+    last = journal(path.parents[2])[-1].seq
+    line = (
+        '{{"id":"many-{0}","seq":{0},"timestamp":"2025-01-04T12:00:00.000Z",'
+        '"type":"info","data":{{"message":"one of many"}}}}\n'
+    )
+    with path.open("a") as file:
+        file.writelines(line.format(seq) for seq in range(last + 1, last + MANY_EVENTS))
+
+
+@asynccontextmanager
+async def with_a_dead_reader(place: Place) -> AsyncIterator[Process]:
+    """A client takes nothing of what it is sent, and there is much to send."""
+    hank = place.hank(codon("one", {"run": "seq 300000"}, waits_for(place.folder / "never")))
+    async with running_server(hank, None, place.execution, "--no-autostart") as server:
+        address = discover(place.execution)
+        async with connect_raw(address.url, max_queue=1, compression=None) as dead:
+            await dead.send(_handshake(address.token))
+            async with server.client(since_seq=0) as client:
+                await client.next_codon()
+                await started(client, "one")
+                yield server.process
+                dead.transport.abort()
+
+
+def _handshake(token: str | None) -> str:
+    said = {"mode": "readonly", "protocolVersion": 1, "sinceSeq": 0, "token": token}
+    return codec.encode({"id": "1", "type": "handshake", "data": said}).decode()
+
+
+@asynccontextmanager
+async def busy(
+    ask: Callable[..., Awaitable[object]], *words: Any, **more: Any
+) -> AsyncIterator[None]:
+    """Asks for something, and lets whoever is in the block not wait for the answer."""
+
+    async def asked() -> None:
+        with contextlib.suppress(*Lost):
+            await ask(*words, **more)
+
+    async with anyio.create_task_group() as asking:
+        asking.start_soon(asked)
+        await anyio.sleep(0.05)
+        yield
+        asking.cancel_scope.cancel()
+
+
+FAST: tuple[Busy, ...] = (starting, running_a_rig, with_a_deaf_agent, with_a_frozen_agent)
+SLOW: tuple[Busy, ...] = (
+    recovering,
+    copying_a_rig,
+    taking_a_checkpoint,
+    rolling_back,
+    undoing,
+    collecting_garbage,
+    checking_the_store,
+    branching,
+    asked_much,
+    with_a_dead_reader,
+)
+
+
+# --- the claim ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("phase", [*FAST, *SLOW], ids=lambda phase: phase.__name__)
+async def test_a_server_ends_within_eight_seconds(
+    tmp_path: Path, tier: Tier, tally: Tally, phase: Busy
+) -> None:
+    """It ends in time and in order: no lock file, no open run, nobody left; then starts clean."""
+    if phase in SLOW and not tier.is_long:
+        pytest.skip("in the long tier only")
+
+    if phase is recovering and (missing := why_not()):
+        pytest.skip(missing)
+
+    place = Place(tmp_path)
+    async with phase(place) as process:
+        code = await _terminated(process)
+
+    found = [*_left_in_order(place), *await _starts_again(place)]
+    tally.add("SIGTERM in any phase", of="phases", violations=found)
+    assert code == 0
+    assert found == []
+
+
+async def _terminated(process: Process) -> int | None:
+    """Sends the signal, and gives the exit code; None where there was none in time."""
+    process.send_signal(signal.SIGTERM)
+    with anyio.move_on_after(SECONDS + UNDER_LOAD):
+        return await process.wait()
+
+    return None
+
+
+def _left_in_order(place: Place) -> list[str]:
+    found = []
+    if place.layout.runtime_lock.exists():
+        found.append("runtime.lock is left.")
+
+    if place.pid_file.exists() and _lives(int(place.pid_file.read_text())):
+        found.append("A process of the agent or rig is left.")
+
+    if place.layout.state.exists() and state(place.execution).current_run_id is not None:
+        found.append("A run is still open.")
+
+    if place.layout.journal.exists() and _is_cut_short(journal(place.execution)):
+        found.append("A codon ran, and there is no exit checkpoint of it.")
+
+    return found
+
+
+def _is_cut_short(events: list[Event]) -> bool:
+    """Whether the last codon was ended by the signal and its exit checkpoint is missing."""
+    made = [codec.decode_transition(e.data) for e in events if isinstance(e.data, StateTransition)]
+    begun = [at for at, each in enumerate(made) if isinstance(each, CodonStarted)]
+    kinds = [
+        each.checkpoint.kind
+        for each in made[begun[-1] if begun else 0 :]
+        if isinstance(each, CheckpointCreated)
+    ]
+    return bool(begun) and "exit" not in kinds and "completed" not in kinds
+
+
+def _lives(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+async def _starts_again(place: Place) -> list[str]:
+    async with running_server(
+        place.folder / "hank" / "hank.json", None, place.execution, "--no-autostart"
+    ) as again:
+        async with session(place.execution) as client:
+            await client.create_checkpoint("It still works.")
+
+        code = await again.stop()
+
+    ended = [] if code == 0 else [f"The next server ended with {code}."]
+    return [*ended, *violations(place.execution, Told())]

@@ -1,0 +1,49 @@
+"""One reader of foreign text under atheris, which keeps and mutates what reaches new lines of it.
+
+    python guided.py READER FOLDER SECONDS
+
+A program of its own: libFuzzer takes the whole process, and ends it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+READERS = ("codec", "journal", "hank")
+
+
+def _check(reader: str, folder: Path) -> tuple[Callable[[bytes], None], list[bytes]]:
+    """What is called with each input, and what the inputs begin with."""
+    readers = importlib.import_module("intruders.readers")
+    match reader:
+        case "codec":
+            return readers.the_codec_holds, readers.FRAMES
+        case "journal":
+            path = folder / "events" / "events.jsonl"
+            return lambda data: readers.the_journal_holds(path, data), [readers.WHOLE]
+        case _:
+            (folder / "prompt.md").write_text("Do it.\n")
+            file = folder / "hank.json"
+            return lambda data: readers.the_loader_holds(file, data), [readers.hank_text()]
+
+
+def main(reader: str, folder: Path, seconds: str) -> None:
+    import atheris  # An extra: the tests that are skipped without it import this module.
+
+    with atheris.instrument_imports(include=["hankweave_protocol", "hankweave_server"]):
+        check, valid = _check(reader, folder)
+
+    corpus = folder / "corpus"
+    corpus.mkdir()
+    for number, data in enumerate(valid):
+        (corpus / str(number)).write_bytes(data)
+
+    atheris.Setup([sys.argv[0], str(corpus), f"-max_total_time={seconds}"], check)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3])

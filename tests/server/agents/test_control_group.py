@@ -1,0 +1,98 @@
+"""Claims about the control group that holds an agent, where the kernel grants one (cgroup v2)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hankweave_server.agents import control_group
+from hankweave_server.agents.control_group import containment, kill, make, members, remove
+
+# In a session of its own, it says that it is there, and sleeps.
+MEMBER = "echo 0 > $0/cgroup.procs; echo; exec sleep 600"
+
+
+@pytest.fixture
+def group() -> Iterator[Path]:
+    group = make(f"test-{os.getpid()}")
+    if group is None:
+        pytest.skip("no control group (cgroup v2) can be made here")
+
+    yield group
+    remove(group)
+
+
+@pytest.fixture
+def member(group: Path) -> Iterator[subprocess.Popen[bytes]]:
+    words = ["sh", "-c", MEMBER, str(group)]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True)
+    assert process.stdout is not None
+    process.stdout.readline()
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def test_who_is_in_a_group_is_found_without_mark_or_session(
+    group: Path, member: subprocess.Popen[bytes]
+) -> None:
+    """A process without a mark, in a session of its own, is a member."""
+    assert members(group) == {member.pid}
+
+
+def test_a_kill_reaches_all_members_and_the_group_goes(
+    group: Path, member: subprocess.Popen[bytes]
+) -> None:
+    """A group with a living member stays; after the kill nothing of it is left."""
+    remove(group)
+    assert group.exists()
+    kill(group)
+    assert member.wait(5) == -9
+    remove(group)
+    assert not group.exists()
+
+
+def test_a_group_that_a_member_made_below_is_part_of_it(group: Path) -> None:
+    """Groups below are looked into, killed and removed as well."""
+    below = group / "below"
+    below.mkdir()
+    with subprocess.Popen(["sh", "-c", MEMBER, str(below)], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert members(group) == {process.pid}
+        kill(group)
+        assert process.wait(5) == -9
+
+    remove(group)
+    assert not group.exists()
+
+
+def test_the_probe_leaves_nothing(group: Path) -> None:
+    """To find out what agents are held by, a group is made, and removed again."""
+    assert containment() == "cgroup"
+    assert not list(group.parent.glob(f"hankweave-probe-{os.getpid()}"))
+
+
+def test_without_a_unified_hierarchy_the_keeper_holds_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No group is made, none has members, and none is missed."""
+    monkeypatch.setattr(control_group, "_mount_point", lambda mounts: None)
+    assert make("m4rk") is None
+    assert containment() == "subreaper"
+    assert members(None) == set()
+    kill(None)
+    remove(None)
+
+
+def test_a_group_that_is_gone_has_no_members(tmp_path: Path) -> None:
+    """After a reboot the recorded folder is not there any more."""
+    gone = tmp_path / "gone"
+    assert members(gone) == set()
+    kill(gone)
+    remove(gone)

@@ -1,0 +1,105 @@
+"""Claims about the tables of budgets: before the plan runs, and after."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from hankweave_protocol import codec
+from hankweave_protocol.events import BudgetFigures, BudgetSummary, BudgetTotals, SpentFigures
+from hankweave_protocol.hank import CodonBudget, ContainerBudget
+from hankweave_protocol.state import BudgetExceeded, CompletedCodon
+from hankweave_server.domain.budget import Ceilings
+from hankweave_server.domain.budget_report import is_budgeted, planned_budgets, summary
+from support.budgets import NO_CODONS, a_codon, a_hank, a_loop, a_state, entry_of, spent
+from support.histories import a_run, running, skipped
+
+HANK = a_hank(
+    a_codon("a", budget=CodonBudget(max_dollars=1, max_output_tokens=500, on_exceeded="fail")),
+    a_loop(
+        "loop",
+        a_codon("r", budget=CodonBudget(max_dollars=3, max_context_tokens=9)),
+        a_codon("m"),
+        budget=ContainerBudget(
+            max_dollars=4, max_time_seconds=60, allocation="proportional", shares={"r": 0.25}
+        ),
+    ),
+    budget=ContainerBudget(max_dollars=10, allocation="proportional", shares={"a": 0.5}),
+)
+
+
+def test_each_codon_has_the_tightest_of_its_limits() -> None:
+    """Own caps, shares and the command line's ceilings, as they stand before anything ran."""
+    rows = planned_budgets(HANK, Ceilings(max_time_seconds=600))
+    found = [
+        (row.codon_id, row.loop_id, row.max_dollars, row.max_time_seconds, row.max_output_tokens)
+        for row in rows
+    ]
+    assert found == [
+        ("a", None, 1, 600, 500),
+        ("r", "loop", 1, 60, None),
+        ("m", "loop", 3, 60, None),
+    ]
+    assert [row.on_exceeded for row in rows] == ["fail", "complete", "complete"]
+    assert rows[1].max_context_tokens == 9
+    assert all(row.is_limited for row in rows)
+
+
+def test_a_hank_without_budgets_limits_nothing() -> None:
+    """Its rows are there, and empty."""
+    row = planned_budgets(a_hank(a_codon("a")))[0]
+    assert not row.is_limited
+    assert row.figures == BudgetFigures()
+
+
+def test_a_summary_tells_what_each_codon_used() -> None:
+    """A row for each codon that began, its attempts together; totals and the ceiling beside it."""
+    over = replace(
+        spent(HANK, "r#0", 1.25, seconds=10),
+        budget_exceeded=BudgetExceeded(currency="cost", limit=1, used=1.25),
+    )
+    assert isinstance(over, CompletedCodon)
+    state = a_state(
+        spent(HANK, "a", 0.5, seconds=5, output=40, status="failed", number=2),
+        spent(HANK, "a", 0.25, seconds=2.5, output=7, number=3),
+        over,
+    )
+    told = summary(HANK, state, Ceilings(max_dollars=8))
+    assert told.ceiling == BudgetFigures(max_dollars=8)
+    assert told.allocation == "proportional"
+    assert [(row.codon_id, row.status) for row in told.rows] == [
+        ("a", "completed"),
+        ("r#0", "exceeded"),
+    ]
+    assert told.rows[0].budget == BudgetFigures(max_dollars=1, max_output_tokens=500)
+    assert told.rows[0].actual == SpentFigures(dollars=0.75, time_seconds=7.5, output_tokens=47)
+    assert told.rows[1].budget == BudgetFigures(max_dollars=1, max_time_seconds=60)
+    assert told.rows[1].loop_context == entry_of(HANK, "r#0").loop_context
+    assert told.totals == BudgetTotals(
+        budget_dollars=8, actual_dollars=2.0, actual_time_seconds=17.5
+    )
+    assert codec.decode_value(BudgetSummary, codec.encode(told)) == told
+
+
+def test_every_way_a_codon_can_stand_has_its_word() -> None:
+    """Failed, skipped, running and failed by its budget."""
+    exceeded = BudgetExceeded(currency="duration", limit=1, used=1)
+    failed = spent(HANK, "a", status="failed")
+    assert _status(a_state(failed)) == "failed"
+    assert _status(a_state(replace(failed, budget_exceeded=exceeded))) == "exceeded"
+    assert _status(a_state(skipped("observe"))) == "skipped"
+    working = replace(NO_CODONS, runs=(a_run("run-1", codons=(running("observe"),)),))
+    assert _status(working) == "running"
+    assert summary(HANK, NO_CODONS).rows == ()
+
+
+def _status(state) -> str:
+    return summary(HANK, state).rows[0].status
+
+
+def test_where_nothing_is_limited_there_is_nothing_to_report() -> None:
+    """A limit anywhere, or a ceiling of the command line, is something."""
+    assert is_budgeted(HANK)
+    assert is_budgeted(a_hank(a_loop("l", a_codon("a", budget=CodonBudget(max_context_tokens=1)))))
+    free = a_hank(a_codon("a"), a_loop("l", a_codon("b")))
+    assert not is_budgeted(free)
+    assert is_budgeted(free, Ceilings(max_dollars=0))

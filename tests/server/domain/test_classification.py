@@ -1,0 +1,192 @@
+"""Claims about what a failure's text tells, over messages that providers and agents do print."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from hankweave_server.domain.classification import RULES, classify, is_context_full
+
+NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
+
+MESSAGES: list[tuple[str, str, bool]] = [
+    # Rate limits: worth another try.
+    (
+        'API Error: 429 {"type":"error","error":{"type":"rate_limit_error","message":"This request'
+        " would exceed your organization's rate limit of 40,000 input tokens per minute.\"}}",
+        "rate-limit",
+        True,
+    ),
+    (
+        "Rate limit reached for gpt-5.5 in organization org-x on tokens per min (TPM): Limit "
+        "30000, Used 29000, Requested 2000. Please try again in 2s.",
+        "rate-limit",
+        True,
+    ),
+    ("429 Too Many Requests", "rate-limit", True),
+    ("Rate limit reached for your credit tier", "rate-limit", True),
+    ("ThrottlingException: Too many tokens, please wait before trying again.", "rate-limit", True),
+    ("ThrottlingException: Rate exceeded", "rate-limit", True),
+    (
+        "429 RESOURCE_EXHAUSTED. You exceeded your current quota, please check your plan and "
+        "billing details. Quota exceeded for metric: generate_content_free_tier_requests, "
+        "limit: 10. Please retry in 33.573245s.",
+        "rate-limit",
+        True,
+    ),
+    ("status 429", "rate-limit", True),
+    # Money: no try helps.
+    ("Credit balance is too low", "api-error", False),
+    (
+        "Error code: 429 - {'error': {'message': 'You exceeded your current quota, please check "
+        "your plan and billing details.', 'type': 'insufficient_quota'}}",
+        "api-error",
+        False,
+    ),
+    ("Claude AI usage limit reached|1763740800", "api-error", False),
+    ("You've hit your session limit · resets 3pm", "api-error", False),
+    ("402 Payment Required", "api-error", False),
+    ("Budget has been exceeded! Current cost: 10.2, Max budget: 10.0", "api-error", False),
+    # AWS: no try helps, a person can.
+    (
+        "UnrecognizedClientException: The security token included in the request is invalid.",
+        "api-error",
+        False,
+    ),
+    (
+        "ExpiredTokenException: The security token included in the request is expired",
+        "api-error",
+        False,
+    ),
+    ("Could not load credentials from any providers", "api-error", False),
+    (
+        "AccessDeniedException: You don't have access to the model with the specified model ID.",
+        "api-error",
+        False,
+    ),
+    (
+        "User: arn:aws:iam::1:user/x is not authorized to perform: bedrock:InvokeModel",
+        "api-error",
+        False,
+    ),
+    (
+        "ValidationException: Invocation of model ID anthropic.claude-x with on-demand throughput "
+        "isn't supported. Retry your request with the ID of an inference profile.",
+        "api-error",
+        False,
+    ),
+    # A full context: the same prompt is as long next time.
+    ("Prompt is too long", "api-error", False),
+    (
+        "Error code: 400 - {'error': {'message': \"This model's maximum context length is 400000 "
+        "tokens.\", 'code': 'context_length_exceeded'}}",
+        "api-error",
+        False,
+    ),
+    ("API Error: terminated", "api-error", False),
+    (
+        "API Error: Claude's response exceeded the 32000 output token maximum. To configure this "
+        "behavior, set the CLAUDE_CODE_MAX_OUTPUT_TOKENS environment variable.",
+        "api-error",
+        False,
+    ),
+    # Time.
+    ("API Error: Request timed out.", "timeout", True),
+    ("connection timeout", "timeout", True),
+    ("connect ETIMEDOUT 160.79.104.10:443", "timeout", True),
+    ("504 Deadline Exceeded", "timeout", True),
+    # Keys and malformed requests.
+    ("Invalid API key · Please run /login", "api-error", False),
+    ("Authentication failed: 401", "api-error", False),
+    (
+        'API Error: 401 {"type":"error","error":{"type":"authentication_error","message":"invalid '
+        'x-api-key"}}',
+        "api-error",
+        False,
+    ),
+    ("OAuth token has been revoked", "api-error", False),
+    ("Error code: 403 - Forbidden", "api-error", False),
+    ("HTTP 400 bad request", "api-error", False),
+    ("API Error: 404 not_found_error: model: claude-nonesuch", "api-error", False),
+    ("413 request_too_large", "api-error", False),
+    # Servers and networks.
+    ('API Error: 529 {"type":"overloaded_error","message":"Overloaded"}', "api-error", True),
+    ("503 Service Unavailable", "api-error", True),
+    ("API Error: 500 Internal server error", "api-error", True),
+    ("502 Bad Gateway", "api-error", True),
+    ("ECONNRESET: connection reset by peer", "api-error", True),
+    ("getaddrinfo EAI_AGAIN api.example.com", "api-error", True),
+    ("TypeError: fetch failed", "api-error", True),
+    ("socket hang up", "api-error", True),
+    # What nobody knows.
+    ("port 14010 is fine, the tests are not", "unknown", True),
+    ("AssertionError: 5290 != 5291", "unknown", True),
+    ("the parentheses are unbalanced", "unknown", True),
+    ("", "unknown", True),
+]
+
+
+@pytest.mark.parametrize(("text", "kind", "retriable"), MESSAGES, ids=lambda each: str(each)[:40])
+def test_a_text_tells_the_kind_of_a_failure(text: str, kind: str, retriable: bool) -> None:
+    """Rate limits, servers and networks are worth another try; money, keys and rights are not."""
+    reason = classify(text, 1, had_session=True)
+    assert (reason.type, reason.retriable) == (kind, retriable)
+    assert reason.message is not None
+    assert text in reason.message
+
+
+def test_every_rule_has_a_message_of_its_own() -> None:
+    """A rule that no real message reaches would be a guess."""
+    reached = set()
+    for text, _, _ in MESSAGES:
+        found = [number for number, rule in enumerate(RULES) if rule.words.search(text)]
+        reached |= set(found[:1])
+
+    assert reached == set(range(len(RULES)))
+
+
+def test_what_nobody_knows_is_tried_again_only_with_a_session() -> None:
+    """An agent that never got as far as a session will not next time either."""
+    assert not classify("nonsense", 1, had_session=False).retriable
+    assert classify("Overloaded", 1, had_session=False).retriable
+
+
+def test_a_failure_without_words_says_its_exit_code() -> None:
+    """There is always a sentence for a person."""
+    assert classify("  ", 139, had_session=False).message == "The agent exited with code 139."
+
+
+def test_a_person_is_told_what_to_do_about_aws() -> None:
+    """The message itself stays, the advice comes after it."""
+    message = classify("The security token included in the request is expired", 1, had_session=True)
+    assert message.message is not None
+    assert message.message.endswith("sign in again (aws sso login), then redo the codon.")
+
+
+def test_what_the_provider_asks_to_wait_is_part_of_the_reason() -> None:
+    """And only where another try helps, and the moment is known."""
+    text = "429 Too Many Requests\nRetry-After: Sat, 21 Nov 2026 12:00:20 GMT"
+    assert classify(text, 1, had_session=True, now=NOW).retry_after_ms == 20_000
+    assert classify(text, 1, had_session=True).retry_after_ms is None
+    permanent = "Usage limit reached, try again in 5 minutes"
+    assert classify(permanent, 1, had_session=True, now=NOW).retry_after_ms is None
+
+
+@pytest.mark.parametrize(
+    ("text", "is_full"),
+    [
+        ("Prompt is too long", True),
+        ("API Error: terminated", True),
+        ("  API Error: terminated\n", True),
+        ("The process said API Error: terminated, and went on", False),
+        ("exceeded the 32000 output token maximum", True),
+        ("context_length_exceeded", True),
+        ("The input token count (1200000) exceeds the maximum number of tokens allowed", True),
+        ("Rate limit reached", False),
+        ("", False),
+    ],
+)
+def test_a_full_context_is_known_by_its_words(text: str, is_full: bool) -> None:
+    """The marks that Claude Code, OpenAI, Google and Bedrock leave."""
+    assert is_context_full(text) is is_full

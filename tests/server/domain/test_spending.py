@@ -1,0 +1,106 @@
+"""Claims about which executions budgets count, and what each of them has used."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from hankweave_protocol.ids import CodonId, RunId
+from hankweave_protocol.state import (
+    Continuation,
+    ContinuationSource,
+    Run,
+    State,
+    TerminalCodon,
+    Tokens,
+)
+from hankweave_server.domain.spending import NOTHING, Spent, context_of, counted, spent_by, total
+from support.budgets import a_codon, a_hank, a_state, spent, state_of
+from support.histories import a_run, running, sha
+
+HANK = a_hank(a_codon("one"), a_codon("two"), a_codon("three"))
+
+
+def names(state: State) -> list[str]:
+    return [f"{each.run.run_id}/{each.codon.codon_id}" for each in counted(state)]
+
+
+def going_on(
+    name: str, source: str, after: str | None, number: int, reason: str, *codons: TerminalCodon
+) -> Run:
+    conditions = Continuation(
+        source=ContinuationSource(
+            run_id=RunId(source),
+            after_codon=None if after is None else CodonId(after),
+            checkpoint_sha=sha(number),
+        ),
+        reason=reason,  # type: ignore[arg-type]
+    )
+    return replace(a_run(name, codons=codons), starting_conditions=conditions)
+
+
+def test_an_execution_uses_money_time_and_tokens() -> None:
+    """Its sentinels' money is in it: it is paid by the same person."""
+    state = a_state(spent(HANK, "one", 1.5, seconds=90.25, output=70, sentinels=0.25))
+    assert [each.spent for each in counted(state)] == [Spent(1.75, 90.25, 70)]
+    assert total(counted(state)) == Spent(1.75, 90.25, 70)
+    assert total([]) == NOTHING
+
+
+def test_amounts_add_up_but_the_context_does_not() -> None:
+    """Of the context the fullest turn counts, cached tokens included."""
+    turn = Tokens(
+        input_tokens=10, output_tokens=5, cache_creation_tokens=100, cache_read_tokens=1000
+    )
+    assert context_of(turn) == 1115
+    used = Spent(1.0, 2.0, 3, 900).after_turn(turn)
+    assert used.context_tokens == 1115
+    assert used + Spent(1.0, 2.0, 3, 900) == Spent(2.0, 4.0, 6, 1115)
+
+
+def test_what_runs_is_told_by_the_caller() -> None:
+    """The record knows money and tokens; time and the fullest turn are not in it."""
+    codon = replace(running(), current_cost=0.5)
+    assert spent_by(codon, seconds=3.0, context_tokens=7) == Spent(0.5, 3.0, 0, 7)
+    assert counted(state_of(a_run(codons=(codon,)))) == ()
+
+
+def test_prior_runs_count_after_a_restart() -> None:
+    """Going on in a new run forgets nothing that was used."""
+    state = state_of(
+        a_run("run-1", codons=(spent(HANK, "one", 1, number=2),)),
+        going_on("run-2", "run-1", "one", 2, "continue", spent(HANK, "two", 1, number=3)),
+    )
+    assert names(state) == ["run-1/one", "run-2/two"]
+
+
+def test_every_failed_attempt_counts() -> None:
+    """Retried in the same run or, after a person's redo, in one of its own."""
+    failed = spent(HANK, "two", 1, status="failed", number=3)
+    state = state_of(
+        a_run("run-1", codons=(spent(HANK, "one", 1, number=2), failed)),
+        going_on("run-2", "run-1", "one", 2, "retry", failed, spent(HANK, "two", 1, number=4)),
+    )
+    assert names(state) == ["run-1/one", "run-1/two", "run-2/two", "run-2/two"]
+
+
+def test_what_a_person_took_back_does_not_count() -> None:
+    """Rolled back, it is to be done again: a budget that is used up would forbid that."""
+    first = a_run(
+        "run-1", codons=(spent(HANK, "one", 1, number=2), spent(HANK, "two", 1, number=3))
+    )
+    state = state_of(first, going_on("run-2", "run-1", "one", 2, "rollback"))
+    assert names(state) == ["run-1/one"]
+
+
+def test_a_crash_grants_no_new_budget() -> None:
+    """Recovery rolls files back as well, but the money of what died is gone."""
+    died = replace(spent(HANK, "one", 4, status="failed", seconds=999), error_checkpoint=None)
+    crashed = replace(a_run("run-1", codons=(died,)), status="crashed")
+    state = state_of(crashed, going_on("run-2", "run-1", None, 1, "rollback"))
+    assert names(state) == ["run-1/one"]
+    assert total(counted(state)) == Spent(dollars=4)
+
+
+def test_a_clock_that_was_set_back_gives_no_time() -> None:
+    """An execution never used less than nothing."""
+    assert total(counted(a_state(spent(HANK, "one", seconds=-50)))).seconds == 0

@@ -1,0 +1,63 @@
+"""Claims about what three clocks say together."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from hankweave_server.domain.three_clocks import (
+    JUMP_TOLERANCE,
+    PAUSE_TOLERANCE,
+    Jump,
+    Pause,
+    Reading,
+    jump_between,
+    pause_between,
+)
+
+NAP = 1.0
+BEFORE = Reading(datetime(2025, 1, 4, 12, tzinfo=UTC), monotonic=100.0, boottime=250.0)
+
+
+def after(seconds: float, *, asleep: float = 0.0, set_by: float = 0.0) -> Reading:
+    """The clocks so many seconds of work and of sleep later, the wall clock set by some more."""
+    return Reading(
+        BEFORE.wall + timedelta(seconds=seconds + asleep + set_by),
+        BEFORE.monotonic + seconds,
+        BEFORE.boottime + seconds + asleep,
+    )
+
+
+def test_nothing_is_told_while_all_clocks_go_alike() -> None:
+    """A nap, a late one, and a clock that is slewed are nothing to tell."""
+    for now in (after(NAP), after(NAP + PAUSE_TOLERANCE), after(NAP, set_by=-JUMP_TOLERANCE)):
+        assert jump_between(BEFORE, now) is None
+        assert pause_between(BEFORE, now, NAP) is None
+
+
+def test_a_wall_clock_that_was_set_has_jumped() -> None:
+    """Two hours back and a year forward are told with their length, and are no pause."""
+    year = 365 * 24 * 3600.0
+    assert jump_between(BEFORE, after(NAP, set_by=-7200)) == Jump(7200.0, "back")
+    assert jump_between(BEFORE, after(NAP, set_by=year)) == Jump(year, "forward")
+    assert pause_between(BEFORE, after(NAP, set_by=year), NAP) is None
+
+
+def test_a_machine_that_slept_was_suspended_and_no_clock_was_set() -> None:
+    """The wall clock goes on in its sleep, and so does the boot clock."""
+    now = after(NAP, asleep=3600)
+    assert pause_between(BEFORE, now, NAP) == Pause(3600.0, "suspended")
+    assert jump_between(BEFORE, now) is None
+
+
+def test_a_process_that_only_stood_still_was_stopped() -> None:
+    """All three clocks went on, and nobody looked at them."""
+    now = after(NAP + 60)
+    assert pause_between(BEFORE, now, NAP) == Pause(60.0, "stopped")
+    assert jump_between(BEFORE, now) is None
+
+
+def test_a_clock_that_was_set_while_the_machine_slept_is_both() -> None:
+    """Each is told with its own length."""
+    now = after(NAP, asleep=600, set_by=-7200)
+    assert pause_between(BEFORE, now, NAP) == Pause(600.0, "suspended")
+    assert jump_between(BEFORE, now) == Jump(7200.0, "back")

@@ -1,0 +1,347 @@
+"""Claims about what a codon or loop leaves to the rig archive, and how it comes back."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from hankweave_client.client import Client
+from hankweave_protocol.commands import (
+    CodonNext,
+    ExecutionBranch,
+    RollbackRedo,
+    RollbackToCheckpoint,
+    RollbackToCodon,
+    RollbackUndo,
+)
+from hankweave_protocol.events import (
+    ArchiveCompleted,
+    ArchivePartial,
+    FileUpdated,
+    LoopIterationCompleted,
+    RollbackArchiveRestore,
+)
+from hankweave_protocol.ids import CodonId
+from hankweave_protocol.records import ArchiveManifest
+from hankweave_protocol.transitions import CheckpointCreated
+from support.git_facts import GitWitness
+from support.invariants import Told, violations
+from support.nth_call import Strike, why_not
+from support.running_server import command, environment, journal, running_server, state, tree
+from support.scripted_hank import codon, write_hank, writes
+from support.watching import idle, told
+
+LEAVES = writes("notes/a.md", "a"), writes("notes/b.md", "b"), writes("kept.md", "kept")
+
+
+def manifest(execution: Path) -> ArchiveManifest:
+    """The manifest as Hankweave's readers see it."""
+    path = execution / ".hankweave" / "archive-manifest.json"
+    return msgspec.json.decode(path.read_bytes(), type=ArchiveManifest)
+
+
+async def run_whole(hank: Path, execution: Path) -> None:
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 0, server.output
+
+
+def three_codons(folder: Path, **fields: Any) -> Path:
+    """The second of three archives a folder with a file of the checkpoints and one of nobody's."""
+    scratch = writes("scratch/seen.txt", "seen"), writes("scratch/log.bin", "log")
+    texts = ("*.txt",)
+    return write_hank(
+        folder,
+        codon("one", writes("one.txt", "1"), tracked=texts),
+        codon("two", *scratch, tracked=texts, archiveOnSuccess=["scratch"], **fields),
+        codon("three", writes("three.txt", "3"), tracked=texts),
+    )
+
+
+def end_of(name: str) -> RollbackToCodon:
+    return RollbackToCodon(codon_id=CodonId(name), checkpoint_type="completed")
+
+
+DONE = {"one.txt": b"1", "three.txt": b"3"}
+ARCHIVED = {"two/scratch/seen.txt": b"seen", "two/scratch/log.bin": b"log"}
+
+
+async def test_a_rig_is_archived_when_its_codon_has_succeeded(tmp_path: Path) -> None:
+    """`archiveOnSuccess: true` moves the copied folder to rigArchive/{codonId}, with what the agent
+    put into it; the checkpoint of the codon's end still has it, the next codon does not."""
+    source = tmp_path / "hank" / "template"
+    source.mkdir(parents=True)
+    (source / "main.py").write_text("print()")
+    rig = {"type": "copy", "copy": {"from": "template", "to": "src"}, "archiveOnSuccess": True}
+    hank = write_hank(
+        tmp_path / "hank",
+        codon("build", writes("src/made.txt", "made"), writes("out.txt", "out"), rigSetup=[rig]),
+        codon("next", writes("more.txt", "more")),
+    )
+    execution = tmp_path / "execution"
+    await run_whole(hank, execution)
+    assert tree(execution / "agentRoot") == {"out.txt": b"out", "more.txt": b"more"}
+    archived = {"build/src/main.py": b"print()", "build/src/made.txt": b"made"}
+    assert tree(execution / "rigArchive") == archived
+    (event,) = told(execution, ArchiveCompleted)
+    assert event.codon_id == "build"
+    assert event.archived_paths == ("src/made.txt", "src/main.py")
+    entries = manifest(execution).entries
+    build = state(execution).runs[0].codons[0]
+    assert manifest(execution).version == "1.0.0"
+    assert {entry.archive_path for entry in entries} == {f"rigArchive/{name}" for name in archived}
+    assert {entry.checkpoint_sha for entry in entries} == {build.completion_checkpoint}  # type: ignore[union-attr]
+    git = GitWitness(execution)
+    assert "src/made.txt" in git.run("ls-tree", "-r", "--name-only", entries[0].checkpoint_sha)
+    assert git.run("status", "--porcelain") == ""
+    assert violations(execution, Told()) == []
+
+
+async def test_nobody_takes_what_was_archived_for_a_persons_deletion(tmp_path: Path) -> None:
+    """The files that left are told as the archive's doing, and HEAD does not have them; what a
+    person's hand had nothing to do with is no edit (a defect a moved tracked file invites)."""
+    hank = write_hank(
+        tmp_path / "hank", codon("one", *LEAVES, archiveOnSuccess=["notes"]), codon("two")
+    )
+    execution = tmp_path / "execution"
+    await run_whole(hank, execution)
+    deleted = [each for each in told(execution, FileUpdated) if each.action == "deleted"]
+    assert [(each.path, each.source.kind) for each in deleted] == [
+        ("notes/a.md", "archive"),
+        ("notes/b.md", "archive"),
+    ]
+    assert state(execution).edits == {}
+
+
+async def test_what_a_loop_leaves_lies_by_iteration_and_at_its_end(tmp_path: Path) -> None:
+    """A codon of a loop archives to {loop}-{iteration}/{codon}, the loop itself, once, to
+    {loop}-loop: after its last iteration."""
+    body = codon(
+        "step", writes("round.txt", "r"), writes("kept.log", "k"), archiveOnSuccess=["round.txt"]
+    )
+    loop = {
+        "type": "loop",
+        "id": "refine",
+        "name": "Refine",
+        "terminateOn": {"type": "iterationLimit", "limit": 2},
+        "codons": [body],
+        "archiveOnSuccess": ["*.log"],
+    }
+    execution = tmp_path / "execution"
+    await run_whole(write_hank(tmp_path / "hank", loop), execution)
+    assert tree(execution / "rigArchive") == {
+        "refine-0/step-0/round.txt": b"r",
+        "refine-1/step-1/round.txt": b"r",
+        "refine-loop/kept.log": b"k",
+    }
+    assert tree(execution / "agentRoot") == {}
+    order = [
+        getattr(event.data, "codon_id", "iteration")
+        for event in journal(execution)
+        if isinstance(event.data, ArchiveCompleted | LoopIterationCompleted)
+    ]
+    assert order == ["step#0", "iteration", "step#1", "iteration", "refine"]
+    places = [entry.loop_context for entry in manifest(execution).entries]
+    assert [(each.loop_id, each.iteration) for each in places if each is not None] == [
+        ("refine", 0),
+        ("refine", 1),
+        ("refine", 1),
+    ]
+
+
+async def test_only_success_archives(tmp_path: Path) -> None:
+    """A codon that fails leaves its files where they are, for whoever looks why."""
+    fails = {"agent": {"type": "command", "command": ["sh", "-c", "mkdir notes; exit 3"]}}
+    hank = write_hank(tmp_path / "hank", codon("one", archiveOnSuccess=["notes"]) | fails)
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 1
+
+    assert (execution / "agentRoot" / "notes").is_dir()
+    assert told(execution, ArchiveCompleted) == []
+    assert not (execution / ".hankweave" / "aftermath.intent").exists()
+
+
+async def restored(client: Client, execution: Path, command: Any) -> list[Any]:
+    """Goes, and gives what was told of archives meanwhile."""
+    seq = journal(execution)[-1].seq
+    await client.send(command)
+    kinds = (RollbackArchiveRestore, ArchiveCompleted)
+    return [
+        each.data for each in journal(execution) if each.seq > seq and isinstance(each.data, kinds)
+    ]
+
+
+async def test_a_rollback_brings_back_only_what_was_archived_after_its_target(
+    tmp_path: Path,
+) -> None:
+    """Back at a codon's end stands what it had then: what checkpoints hold comes from them, the
+    rest from the archive. A later target moves nothing (Hankweave 0.10 restored everything)."""
+    execution = tmp_path / "execution"
+    async with (
+        running_server(three_codons(tmp_path / "hank"), None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await idle(client)
+        assert tree(execution / "rigArchive") == ARCHIVED
+        assert await restored(client, execution, end_of("three")) == []
+        assert tree(execution / "agentRoot") == DONE
+        (event,) = await restored(client, execution, end_of("two"))
+        assert (event.restored_paths, event.status) == (("scratch/log.bin",), "completed")
+        assert tree(execution / "agentRoot") == {
+            "one.txt": b"1",
+            "scratch/seen.txt": b"seen",
+            "scratch/log.bin": b"log",
+        }
+        (left,) = manifest(execution).entries
+        assert left.source_path == "scratch/seen.txt"
+
+    assert violations(execution, Told()) == []
+
+
+async def test_a_target_has_no_archived_file_that_it_did_not_have(tmp_path: Path) -> None:
+    """Before the codon that made it, a file of the checkpoints does not come back from the archive:
+    the tree is the target's. What no checkpoint ever had comes back, and an undo puts it away."""
+    execution = tmp_path / "execution"
+    async with (
+        running_server(three_codons(tmp_path / "hank"), None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await idle(client)
+        await client.send(end_of("one"))
+        went_back = {"one.txt": b"1", "scratch/log.bin": b"log"}
+        assert tree(execution / "agentRoot") == went_back
+        (event,) = await restored(client, execution, RollbackUndo())
+        assert event.archived_paths == ("scratch/log.bin",)
+        assert tree(execution / "agentRoot") == DONE
+        assert not (execution / "agentRoot" / "scratch").exists()
+        assert tree(execution / "rigArchive") == ARCHIVED
+        assert {each.source_path for each in manifest(execution).entries} == {
+            "scratch/log.bin",
+            "scratch/seen.txt",
+        }
+        (event,) = await restored(client, execution, RollbackRedo())
+        assert event.restored_paths == ("scratch/log.bin",)
+        assert tree(execution / "agentRoot") == went_back
+
+    assert violations(execution, Told()) == []
+
+
+async def test_a_rollback_overwrites_nothing_from_the_archive(tmp_path: Path) -> None:
+    """A file that stands where an archived one would come back to stays; both are kept, and the
+    event says so."""
+    execution = tmp_path / "execution"
+    async with (
+        running_server(three_codons(tmp_path / "hank"), None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await idle(client)
+        mine = execution / "agentRoot" / "scratch" / "log.bin"
+        mine.parent.mkdir()
+        mine.write_text("mine")
+        (event,) = await restored(client, execution, end_of("one"))
+        assert (event.status, event.restored_paths) == ("failed", ())
+        assert event.failed_paths[0].path == "scratch/log.bin"
+        assert mine.read_text() == "mine"
+        assert tree(execution / "rigArchive") == ARCHIVED
+        assert len(manifest(execution).entries) == 2
+
+
+async def test_what_came_back_is_archived_again_before_the_next_codon(tmp_path: Path) -> None:
+    """After a rollback to the end of a codon the next one finds the tree as it found it first, and
+    the archive has the new files under the old names and keeps the older ones."""
+    execution = tmp_path / "execution"
+    async with (
+        running_server(three_codons(tmp_path / "hank"), None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await idle(client)
+        await client.send(end_of("two"))
+        (execution / "agentRoot" / "scratch" / "log.bin").write_text("longer log")
+        await client.send(CodonNext())
+        await idle(client)
+        assert tree(execution / "agentRoot") == DONE
+        assert tree(execution / "rigArchive") == {
+            "two/scratch/seen.txt": b"seen",
+            "two/scratch/seen.txt~1": b"seen",
+            "two/scratch/log.bin": b"longer log",
+        }
+        paths = {each.archive_path for each in manifest(execution).entries}
+        assert paths == {f"rigArchive/{name}" for name in tree(execution / "rigArchive")}
+
+    assert violations(execution, Told()) == []
+
+
+async def test_the_checkpoint_after_archiving_can_be_gone_back_to(tmp_path: Path) -> None:
+    """It has the tree that the next codon found, and work goes on with that codon."""
+    execution = tmp_path / "execution"
+    async with (
+        running_server(three_codons(tmp_path / "hank"), None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await idle(client)
+        records = [
+            event.data.transition
+            for event in journal(execution)
+            if getattr(event.data, "transition_type", "") == CheckpointCreated.TYPE
+        ]
+        text = [msgspec.to_builtins(each)["data"]["checkpoint"] for each in records]
+        (sha,) = [each["sha"] for each in text if "after archiving" in each.get("label", "")]
+        assert await restored(client, execution, RollbackToCheckpoint(checkpoint_sha=sha)) == []
+        assert tree(execution / "agentRoot") == {"one.txt": b"1"}
+        assert (await client.send(CodonNext()))["codonId"] == "three"
+        await idle(client)
+
+
+@pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+@pytest.mark.parametrize(
+    ("group", "at"),
+    [("rename", 1), ("rename", 2), ("rename", 3), ("rename", 4), ("unlink", 1), ("unlink", 2)],
+)
+async def test_a_crash_while_archiving_is_made_good(tmp_path: Path, group: str, at: int) -> None:
+    """Killed at any move, at the manifest, or when only the intent is left to go: the next start
+    has every file in one place, in the manifest once, and told once."""
+    execution = tmp_path / "execution"
+    hank = three_codons(tmp_path / "hank")
+    strike = Strike(
+        group=group,
+        below=str(execution),
+        report=str(tmp_path / "report"),
+        at=at,
+        switch=str(execution / ".hankweave" / "archive.intent"),
+    )
+    run = command("run", str(hank), "--execution", str(execution), "--headless", "--json")
+    done = subprocess.run(
+        [*strike.words(), "--", *run], env=environment(), capture_output=True, check=False
+    )
+    assert strike.was_met, done
+    assert (execution / ".hankweave" / "archive.intent").exists() or group == "unlink"
+    await run_whole(hank, execution)
+    assert tree(execution / "agentRoot") == DONE
+    assert tree(execution / "rigArchive") == ARCHIVED
+    assert len(manifest(execution).entries) == 2
+    assert len(told(execution, ArchiveCompleted)) == 1
+    assert told(execution, ArchivePartial) == []
+    assert state(execution).edits == {}
+    assert violations(execution, Told()) == []
+
+
+async def test_a_branch_knows_what_its_archive_holds(tmp_path: Path) -> None:
+    """A branch gets the archive with its manifest."""
+    execution = tmp_path / "execution"
+    async with (
+        running_server(three_codons(tmp_path / "hank"), None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await idle(client)
+        last = state(execution).runs[0].codons[-1]
+        made = await client.send(
+            ExecutionBranch(checkpoint_sha=last.completion_checkpoint)  # type: ignore[union-attr]
+        )
+
+    branch = Path(made["executionPath"])
+    assert tree(branch / "rigArchive") == ARCHIVED
+    assert manifest(branch).entries == manifest(execution).entries

@@ -1,0 +1,148 @@
+"""Claims about budgets of a running server: who is ended by what, and what comes after."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from hankweave_protocol.events import BudgetSummary, CodonCompletedEvent, LoopIterationCompleted
+from hankweave_protocol.state import CompletedCodon, FailedCodon, SkippedCodon
+from support.git_facts import GitWitness
+from support.running_server import running_server, state
+from support.scripted_hank import codon, waits_for, write_hank, writes
+from support.watching import told
+
+
+def speaks(*lines: dict[str, Any], then: str = "sleep 600") -> dict[str, Any]:
+    """An agent that says these messages of its protocol, and then does what the line says."""
+    said = "; ".join(f"echo '{json.dumps(line)}'" for line in lines)
+    return {"agent": {"type": "command", "command": ["sh", "-c", f"{said}; {then}"]}}
+
+
+BEGINS = {"type": "system", "subtype": "init", "session_id": "s", "model": "m"}
+
+
+def turn(number: int, tokens_in: int, tokens_out: int) -> dict[str, Any]:
+    usage = {"input_tokens": tokens_in, "output_tokens": tokens_out}
+    content = [{"type": "text", "text": f"turn {number}"}]
+    message = {"id": f"m{number}", "model": "m", "usage": usage, "content": content}
+    return {"type": "assistant", "message": message}
+
+
+async def test_an_agent_is_ended_when_its_output_is_used_up(tmp_path: Path) -> None:
+    """Complete is what a codon is by default at its limit; its files are kept, the plan goes on."""
+    hank = write_hank(
+        tmp_path / "hank",
+        codon("one", budget={"maxOutputTokens": 100})
+        | speaks(BEGINS, turn(1, 10, 60), turn(2, 10, 60), then="echo a > a.txt; sleep 600"),
+        codon("two"),
+    )
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 0
+
+    one, two = state(execution).runs[0].codons
+    assert isinstance(one, CompletedCodon)
+    assert isinstance(two, CompletedCodon)
+    assert one.budget_exceeded is not None
+    assert (one.budget_exceeded.currency, one.budget_exceeded.used) == ("outputTokens", 120)
+    assert told(execution, CodonCompletedEvent)[0].budget_exceeded == one.budget_exceeded
+
+
+async def test_a_budget_that_fails_its_codon_says_why(tmp_path: Path) -> None:
+    """onExceeded fail: not retriable, with the limit in the reason, and an error checkpoint."""
+    hank = write_hank(
+        tmp_path / "hank",
+        codon("one", budget={"maxContextTokens": 1000, "onExceeded": "fail"}, onFailure="retry")
+        | speaks(BEGINS, turn(1, 900, 200)),
+    )
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 1
+
+    (failed,) = state(execution).runs[0].codons
+    assert isinstance(failed, FailedCodon)
+    assert "1,000 context tokens" in (failed.failure_reason.message or "")
+    assert failed.budget_exceeded is not None
+
+
+async def test_time_ends_an_agent_that_says_nothing(tmp_path: Path) -> None:
+    """maxTimeSeconds counts from the codon's start, whatever the agent does."""
+    hank = write_hank(
+        tmp_path / "hank",
+        codon(
+            "one",
+            writes("a.txt", "a"),
+            waits_for(tmp_path / "never"),
+            budget={"maxTimeSeconds": 2.5},
+        ),
+    )
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 0
+
+    (done,) = state(execution).runs[0].codons
+    assert isinstance(done, CompletedCodon)
+    assert done.budget_exceeded is not None
+    assert done.budget_exceeded.currency == "duration"
+    assert GitWitness(execution).files(done.completion_checkpoint) == {"a.txt": b"a"}
+
+
+async def test_a_codon_for_which_nothing_is_left_is_passed_over(tmp_path: Path) -> None:
+    """A shared pool: what one codon used is gone; no agent starts, the plan goes on to its end,
+    and the summary says where the money went."""
+    hank = write_hank(
+        tmp_path / "hank",
+        codon("one", {"cost": 2.0}),
+        codon("two", writes("b.txt", "b")),
+        overrides={"budget": {"maxDollars": 1.5}},
+    )
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 0
+
+    _, two = state(execution).runs[0].codons
+    assert isinstance(two, SkippedCodon)
+    assert two.budget_exceeded is not None
+    assert not (execution / "agentRoot" / "b.txt").exists()
+    (summary,) = told(execution, BudgetSummary)
+    assert summary.totals.actual_dollars == 2.0
+    assert summary.ceiling.max_dollars == 1.5
+
+
+async def test_a_spent_loop_ends_at_once(tmp_path: Path) -> None:
+    """A loop until the context is full ends with its budget; the codon behind it runs."""
+    loop = {
+        "type": "loop",
+        "id": "search",
+        "name": "Search",
+        "terminateOn": {"type": "contextExceeded"},
+        "budget": {"maxDollars": 1.0},
+        "codons": [codon("look", {"cost": 0.4}), codon("note")],
+    }
+    hank = write_hank(tmp_path / "hank", loop, codon("report"))
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 0
+
+    codons = state(execution).runs[0].codons
+    assert codons[-1].codon_id == "report"
+    assert sum(each.codon_id.startswith("look#") for each in codons) == 3
+    last = told(execution, LoopIterationCompleted)[-1]
+    assert (last.is_final, last.termination_reason) == (True, "budget_exceeded")
+
+
+async def test_the_command_line_caps_what_the_hank_allows(tmp_path: Path) -> None:
+    """--max-cost and the hank's budget: the lower counts."""
+    hank = write_hank(
+        tmp_path / "hank",
+        codon("one", {"cost": 2.0}),
+        codon("two"),
+        overrides={"budget": {"maxDollars": 100}},
+    )
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution, "--headless", "--max-cost", "1") as server:
+        assert await server.ended() == 0
+
+    assert isinstance(state(execution).runs[0].codons[1], SkippedCodon)

@@ -1,0 +1,65 @@
+"""Claims about money and time of a whole server: ceilings, price lists, and wrong sums."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import anyio
+
+from hankweave_protocol.events import BudgetSummary, CodonCompletedEvent, StateRecovered
+from hankweave_server.errors import ExitCode
+from support.running_server import command, environment, running_server
+from support.scripted_hank import codon, write_hank, writes
+from support.watching import told
+
+DEAR = ({"say": "One."}, {"cost": 0.4})
+
+
+async def run_to_its_end(hank: Path, execution: Path, *options: str) -> int:
+    async with running_server(hank, None, execution, "--headless", *options) as server:
+        return await server.ended()
+
+
+async def test_a_ceiling_of_the_command_line_ends_codons(tmp_path: Path) -> None:
+    """What is used up stays used up for the codons that follow, and the summary says so."""
+    names = ("one", "two", "three")
+    hank = write_hank(tmp_path / "hank", *(codon(name, *DEAR) for name in names))
+    execution = tmp_path / "execution"
+    await run_to_its_end(hank, execution, "--max-cost", "0.5")
+    (summary,) = told(execution, BudgetSummary)
+    assert summary.ceiling.max_dollars == 0.5
+    assert summary.totals.budget_dollars == 0.5
+    assert summary.totals.actual_dollars == 0.8
+    third = told(execution, CodonCompletedEvent)[2]
+    assert third.cost == 0
+    assert third.budget_exceeded is not None
+    assert third.budget_exceeded.currency == "cost"
+
+
+async def test_a_sum_that_the_journal_does_not_confirm_is_told(tmp_path: Path) -> None:
+    """Seed 002: cached costs that do not match re-computed values; work goes on."""
+    hank = write_hank(tmp_path / "hank", codon("one", *DEAR), codon("two", writes("b", "2")))
+    execution = tmp_path / "execution"
+    assert await run_to_its_end(hank, execution) == 0
+    file = execution / ".hankweave" / "state.json"
+    state = json.loads(file.read_bytes())
+    assert state["runs"][0]["codons"][0]["finalCost"] == 0.4
+    state["runs"][0]["codons"][0]["finalCost"] = 4.0
+    file.write_text(json.dumps(state))
+    assert await run_to_its_end(hank, execution) == 0
+    (said,) = told(execution, StateRecovered)
+    assert [warning.type for warning in said.warnings] == ["cost_mismatch"]
+    assert "$4.000000, recomputed it is $0.400000" in said.warnings[0].message
+
+
+async def test_a_price_list_that_cannot_be_read_is_no_start(tmp_path: Path) -> None:
+    """One sentence and an exit code, before anything is made."""
+    hank, prices = write_hank(tmp_path / "hank", codon("one", *DEAR)), tmp_path / "prices.json"
+    prices.write_text('{"models": {"m": {"input": -3, "output": 1}}}')
+    execution = tmp_path / "execution"
+    words = ["run", str(hank), "--execution", str(execution), "--prices", str(prices)]
+    done = await anyio.run_process(command(*words), env=environment(), check=False)
+    assert done.returncode == ExitCode.CONFIGURATION
+    assert f"The prices in {prices} are wrong" in done.stderr.decode()
+    assert not (execution / ".hankweave" / "state.json").exists()

@@ -1,0 +1,78 @@
+"""Claims about the picture of the file tree: what is in it, when it is told, how large it gets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hankweave_protocol.events import FileNode, FiletreeUpdated, FileUpdated
+from hankweave_server.workspace.outline import Branch, outline
+from hankweave_server.workspace.table import Table
+from support.running_server import running_server
+from support.scripted_hank import codon, write_hank, writes
+from support.watching import told
+
+
+def table_of(*paths: bytes) -> Table:
+    table = Table()
+    for path in paths:
+        table.track(path)
+
+    return table
+
+
+def paths_of(branch: Branch) -> list[bytes]:
+    prefix = branch.path + b"/" if branch.path else b""
+    below = [path for folder in branch.folders for path in paths_of(folder)]
+    return [*(prefix + name for name in branch.files), *below]
+
+
+def test_a_picture_has_every_tracked_file_that_fits() -> None:
+    """Files of a folder before the folders in it, in the order of their names."""
+    table = table_of(b"b/c/d", b"a", b"b/e")
+    drawn = outline(table.top, 10)
+    assert paths_of(drawn.top) == [b"a", b"b/e", b"b/c/d"]
+    assert drawn.omitted == 0
+
+
+@pytest.mark.parametrize(
+    ("most", "shown", "omitted"),
+    [
+        (1, [b"a"], 3),  # The folder b and the two files below it.
+        (2, [b"a"], 3),  # b is shown, and nothing in it: e, the folder c, and d below that.
+        (3, [b"a", b"b/e"], 2),
+        (4, [b"a", b"b/e"], 1),
+    ],
+)
+def test_what_does_not_fit_is_counted(most: int, shown: list[bytes], omitted: int) -> None:
+    """Upper levels come first, and of what is left out it is said how much."""
+    drawn = outline(table_of(b"a", b"b/c/d", b"b/e").top, most)
+    assert (paths_of(drawn.top), drawn.omitted) == (shown, omitted)
+
+
+async def test_clients_are_told_how_the_files_lie(tmp_path: Path) -> None:
+    """At a codon's start and end, also for what a shell command made; not where nothing moved."""
+    hank = write_hank(
+        tmp_path / "hank",
+        codon("one", writes("a.txt", "a"), {"run": "mkdir -p deep/er; echo b > deep/er/b.txt"}),
+        codon("two", {"append": {"path": "a.txt", "text": "more"}}),
+    )
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 0
+
+    trees = told(execution, FiletreeUpdated)
+    assert [node.path for node in _flat(trees[-1].tree)] == [
+        "deep",
+        "deep/er",
+        "deep/er/b.txt",
+        "a.txt",
+    ]
+    made = [news for news in told(execution, FileUpdated) if news.path == "deep/er/b.txt"]
+    assert [(news.action, news.source.kind) for news in made] == [("created", "tool_use")]
+    assert [tree.omitted for tree in trees] == [0] * len(trees)
+
+
+def _flat(nodes: tuple[FileNode, ...]) -> list[FileNode]:
+    return [each for node in nodes for each in (node, *_flat(node.children))]

@@ -1,0 +1,94 @@
+"""Claims about hanks of the world: wrong ones, each in one way, and one that runs elsewhere."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hankweave_protocol.hank import ContextExceededEnd, IterationLimit, Loop, RigCopy
+from hankweave_protocol.sentinels import SentinelConfig, SequenceTrigger
+from hankweave_server.cli import hanks
+from hankweave_server.domain.plan import initial_plan, tracked_patterns
+from hankweave_server.hanks.hank_files import HankFiles
+from hankweave_server.sentinels.config import load_config
+from support.golden import GOLDEN, INVALID, VALID, hank_directory, problems_of
+
+EXPECTED = json.loads((GOLDEN / "expected.json").read_text())
+REAL = GOLDEN / "valid" / "schema-from-data"
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return hank_directory(tmp_path_factory.mktemp("golden"))
+
+
+@pytest.mark.parametrize("text", INVALID, ids=lambda path: path.stem)
+def test_a_malformed_hank_yields_exactly_its_fault(directory: Path, text: Path) -> None:
+    """The fault in the file's name is told, once and alone, with its place and what to do."""
+    [problem] = problems_of(text, directory)
+    at = None if problem.line is None else f"{problem.line}:{problem.column}"
+    assert EXPECTED[text.stem] == {
+        "at": at,
+        "path": problem.path,
+        "message": problem.message,
+        "suggestion": problem.suggestion,
+    }
+
+
+def test_every_expectation_has_its_hank() -> None:
+    """No fault is expected of a hank that is not there; there are enough to mean something."""
+    assert set(EXPECTED) == {path.stem for path in INVALID}
+    assert len(INVALID) >= 60
+
+
+@pytest.mark.parametrize("folder", VALID, ids=lambda path: path.name)
+def test_a_hank_of_hankweave_loads_unchanged(folder: Path) -> None:
+    """A whole directory as its users have it: no problem, and not a byte of it is written."""
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    loaded = hanks.read(folder)
+    assert loaded.hank.hank
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_nothing_of_a_real_hank_is_lost() -> None:
+    """Loops, rigs, archives, budgets, retries and prompts arrive as they were written."""
+    loaded = hanks.read(REAL)
+    observe, generate, review, until_full = loaded.hank.hank
+    assert isinstance(review, Loop)
+    assert isinstance(until_full, Loop)
+    assert not isinstance(observe, Loop)
+    assert not isinstance(generate, Loop)
+    assert (review.terminate_on, until_full.terminate_on) == (
+        IterationLimit(limit=3),
+        ContextExceededEnd(),
+    )
+    rig = generate.rig_setup[0]
+    assert isinstance(rig, RigCopy)
+    assert rig.archive_on_success
+    assert generate.archive_on_success == ("src/scratch", "tmp/*.log")
+    assert generate.retry_config is not None
+    assert generate.retry_config.max_attempts == 5
+    assert (observe.shim_idle_timeout, generate.shim_idle_timeout) == (600, 900)
+    prompt = loaded.prompts["observe"]
+    assert prompt.metadata is not None
+    assert (prompt.metadata.version, prompt.metadata.tags) == ("2.1", ("data", "sample"))
+    assert "internal" not in prompt.text
+    assert prompt.system_prompt == "You work in <%AGENT_ROOT%>.\n\n\nBe brief.\n"
+    plan = initial_plan(loaded.hank)
+    assert tracked_patterns(plan, plan[-1].codon_id)[-2:] == ("reviews/**", "findings.md")
+
+
+def test_the_sentinels_of_a_real_hank_can_be_started() -> None:
+    """Event and sequence triggers, conversation, Zod and enums: each loads without a fault."""
+    files = HankFiles(REAL)
+    configs: list[SentinelConfig] = [
+        load_config(entry, files).config
+        for step in hanks.read(REAL).hank.hank
+        for codon in (step.codons if isinstance(step, Loop) else (step,))
+        for entry in codon.sentinels
+    ]
+    assert [config.id for config in configs] == ["narrator", "error-grader", "counter"]
+    assert configs[0].conversational is not None
+    assert isinstance(configs[1].trigger, SequenceTrigger)

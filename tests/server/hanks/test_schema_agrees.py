@@ -1,0 +1,109 @@
+"""Claims about loader and schema: an editor underlines what is refused, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from hankweave_protocol.hank import Hank
+from hankweave_server.hanks import shape
+from support.golden import GOLDEN, INVALID, VALID
+
+VALIDATOR = Draft202012Validator(
+    json.loads((Path(__file__).parents[3] / "protocol" / "hank.schema.json").read_text())
+)
+HANK = msgspec.inspect.type_info(Hank)
+BASE: dict[str, Any] = json.loads((GOLDEN / "valid/schema-from-data/hank.json").read_text())
+for step in BASE["hank"]:  # What stands inside a sentinel is another shape's.
+    for codon in step.get("codons", [step]):
+        codon.pop("sentinels", None)
+
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 2000)
+    | st.sampled_from([0.5, -1.5, 10.25])
+    | st.sampled_from(["", "a", "a b", "fresh", "retry", "loop", "codon", "copy", "command"])
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.sampled_from(["type", "id", "copy", "codons", "x"]), inner, max_size=2)
+    ),
+    max_leaves=5,
+)
+
+
+@st.composite
+def spoilt(draw: st.DrawFn) -> Any:
+    """The real hank with some value in some place, or with something taken out or put in."""
+    raw = deepcopy(BASE)
+    owner: Any = raw
+    while True:
+        keys = sorted(owner) if isinstance(owner, dict) else list(range(len(owner)))
+        key = draw(st.sampled_from(keys))
+        if not isinstance(owner[key], dict | list) or not owner[key] or draw(st.booleans()):
+            break
+
+        owner = owner[key]
+
+    change = draw(st.sampled_from(["set", "remove", "add"]))
+    if change == "set" or not isinstance(owner, dict):
+        owner[key] = draw(VALUES)
+    elif change == "remove":
+        del owner[key]
+    else:
+        owner[draw(st.sampled_from(["type", "unknown", "model", "budget"]))] = draw(VALUES)
+
+    return raw
+
+
+@settings(max_examples=200, deadline=None)
+@given(spoilt())
+def test_loader_and_schema_agree_on_every_shape(raw: Any) -> None:
+    """Whatever is done to a real hank, both take its shape or both refuse it."""
+    assert VALIDATOR.is_valid(raw) == (not list(shape.findings(raw, HANK)))
+
+
+@settings(max_examples=200, deadline=None)
+@given(spoilt())
+def test_the_fast_way_in_and_the_slow_one_agree(raw: Any) -> None:
+    """msgspec takes a hank exactly where no fault of its shape is found."""
+    steps = raw.get("hank")
+    if isinstance(steps, list):
+        steps = [{"type": "codon"} | each if isinstance(each, dict) else each for each in steps]
+
+    try:
+        msgspec.convert(raw | ({"hank": steps} if "hank" in raw else {}), Hank)
+    except msgspec.ValidationError:
+        assert list(shape.findings(raw, HANK))
+    else:
+        assert not list(shape.findings(raw, HANK))
+
+
+@pytest.mark.parametrize("folder", VALID, ids=lambda path: path.name)
+def test_the_schema_takes_a_hank_of_hankweave(folder: Path) -> None:
+    """No line of a hank that runs is underlined."""
+    VALIDATOR.validate(json.loads((folder / "hank.json").read_text()))
+
+
+def test_the_schema_refuses_what_is_wrong_in_its_shape() -> None:
+    """Of the malformed hanks that are JSON, those with a wrong shape are underlined."""
+    for path in INVALID:
+        try:
+            raw = json.loads(path.read_bytes())
+        except (ValueError, RecursionError):
+            continue
+
+        # Of 1e999 a JSON reader sees infinity, which is a number to a schema.
+        if path.stem != "budget-infinite" and list(shape.findings(raw, HANK)):
+            assert not VALIDATOR.is_valid(raw), path.name

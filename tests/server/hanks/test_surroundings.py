@@ -1,0 +1,142 @@
+"""Claims about what a hank asks of its machine, changes in its codons, and costs to load."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hankweave_protocol.hank import Codon, Hank, Loop, Requirements
+from hankweave_server.cli import hanks
+from hankweave_server.domain.plan import initial_plan
+from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.hanks.advice import advice
+from hankweave_server.hanks.load import LoadedHank, load
+from hankweave_server.hanks.requirements import requirements_of
+
+CPU_SECONDS = 1.5
+"""For ten thousand codons, of the 2 s that a start may take; a quiet machine needs 0.5 of them."""
+
+
+def written(directory: Path, *steps: dict[str, Any], **fields: Any) -> Path:
+    path = directory / "hank.json"
+    path.write_text(json.dumps({"hank": steps, **fields}))
+    return path
+
+
+def a_codon(name: str = "a", **fields: Any) -> dict[str, Any]:
+    codon = {"id": name, "name": "N", "model": "own", "continuationMode": "fresh"}
+    return codon | {"promptText": "Do it.", "trackedFiles": ["**"]} | fields
+
+
+def codons_of(loaded: LoadedHank) -> list[Codon]:
+    return [
+        codon
+        for step in loaded.hank.hank
+        for codon in (step.codons if isinstance(step, Loop) else (step,))
+    ]
+
+
+# --- requirements ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("environment", "is_met"),
+    [
+        ({}, False),
+        ({"KEY": "x"}, True),
+        ({"HANKWEAVE_KEY": "x"}, True),
+        ({"KEY": ""}, False),
+        ({"KEY": "x", "HANKWEAVE_KEY": "unset"}, False),
+    ],
+)
+def test_a_variable_counts_as_agents_would_get_it(
+    environment: dict[str, str], is_met: bool
+) -> None:
+    """HANKWEAVE_X satisfies X, `unset` takes it away, and an empty one is none."""
+    hank = Hank(hank=(), requirements=Requirements(env=("KEY",)))
+    [requirement] = requirements_of(hank, environment)
+    assert requirement.is_met is is_met
+
+
+def test_a_tool_is_a_program_on_the_path(tmp_path: Path) -> None:
+    """A file that cannot be run is no tool; the PATH that is given is the one that counts."""
+    (tmp_path / "there").write_text("#!/bin/sh\n")
+    (tmp_path / "there").chmod(0o755)
+    (tmp_path / "no-program").write_text("")
+    hank = Hank(hank=(), requirements=Requirements(tools=("there", "no-program", "none")))
+    found = requirements_of(hank, {"PATH": str(tmp_path)})
+    assert [each.is_met for each in found] == [True, False, False]
+
+
+def test_all_that_is_missing_is_told_before_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not one after the other: the first start names everything."""
+    monkeypatch.delenv("NO_SUCH_KEY", raising=False)
+    wanted = {"env": ["NO_SUCH_KEY"], "tools": ["no-such-tool"]}
+    loaded = hanks.read(written(tmp_path, a_codon(), requirements=wanted))
+    with pytest.raises(Stop) as stop:
+        hanks.require(loaded)
+
+    assert stop.value.exit_code is ExitCode.CONFIGURATION
+    assert "NO_SUCH_KEY" in stop.value.message
+    assert "no-such-tool" in stop.value.message
+
+
+# --- overrides ------------------------------------------------------------------------------------
+
+
+def test_the_model_of_the_overrides_is_every_codons(tmp_path: Path) -> None:
+    """Inside loops too; the idle timeout is only for codons that have none of their own."""
+    loop = {"type": "loop", "id": "l", "name": "L", "codons": [a_codon("b", shimIdleTimeout=5)]}
+    loop |= {"terminateOn": {"type": "iterationLimit", "limit": 2}}
+    overrides = {"model": "theirs", "shimIdleTimeout": 60}
+    loaded = load(written(tmp_path, a_codon(), loop, overrides=overrides))
+    found = [(each.model, each.shim_idle_timeout) for each in codons_of(loaded)]
+    assert found == [("theirs", 60), ("theirs", 5)]
+
+
+def test_without_overrides_a_codon_keeps_its_own(tmp_path: Path) -> None:
+    """An empty `overrides` changes nothing."""
+    loaded = load(written(tmp_path, a_codon(), overrides={}))
+    assert [(each.model, each.shim_idle_timeout) for each in codons_of(loaded)] == [("own", None)]
+
+
+# --- advice ---------------------------------------------------------------------------------------
+
+
+def test_what_is_probably_not_meant_is_told(tmp_path: Path) -> None:
+    """An unused text, a variable that is none, and a folder that nothing was copied to."""
+    (tmp_path / "p.md").write_text("Read <%DATA_ROOT%> and <%DATA_DIR%>.")
+    command = {"type": "command", "command": {"run": "ls", "workingDirectory": "lastCopied"}}
+    codon = a_codon(promptFile="p.md", rigSetup=[command], trackedFiles=[])
+    found = list(advice(load(written(tmp_path, codon))))
+    assert len(found) == 4
+    assert "the file is what the agent is told" in found[0]
+    assert "<%DATA_ROOT%> is no variable" in found[1]
+    assert "nothing was copied before it" in found[2]
+    assert "hold no files" in found[3]
+
+
+# --- many codons ----------------------------------------------------------------------------------
+
+
+def test_ten_thousand_codons_load_and_plan_within_the_budget_of_a_start(tmp_path: Path) -> None:
+    """Shapes, rules, prompts and rigs of 10,000 codons are checked in a part of the 2 s."""
+    (tmp_path / "p.md").write_text("Do it.")
+    (tmp_path / "t").mkdir()
+    rig = [{"type": "copy", "copy": {"from": "t", "to": "t"}}]
+    codons = [a_codon(f"c{number}", promptFile="p.md", rigSetup=rig) for number in range(10_000)]
+    for codon in codons:
+        del codon["promptText"]
+
+    path = written(tmp_path, *codons)
+    begun = time.process_time()
+    plan = initial_plan(hanks.read(path).hank)
+    spent = time.process_time() - begun
+    assert len(plan) == 10_000
+    assert spent < CPU_SECONDS

@@ -1,0 +1,450 @@
+"""A ledger on a disk that is full for a while: it waits, keeps the order, and loses nothing."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+
+from hankweave_protocol.events import Info
+from hankweave_protocol.state import State
+from hankweave_protocol.transitions import RunStarted
+from hankweave_server import files
+from hankweave_server.layout import Layout
+from hankweave_server.ledger import reserve as reserve_module
+from hankweave_server.ledger.ledger import Ledger, LedgerFailed
+from hankweave_server.ledger.reserve import RESERVE_BYTES, Reserve
+from hankweave_server.ledger.space import LONGEST_PAUSE, RETRY_SECONDS, Space
+from support.histories import SteppingClock, a_run
+
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@dataclass
+class Disk:
+    """Full when the test says so: takes half of a write to our files, and then nothing."""
+
+    monkeypatch: pytest.MonkeyPatch
+    error: int = errno.ENOSPC
+    is_full: bool = False
+    fails_flushes: bool = False
+    pauses: list[float] = field(default_factory=list)
+    paused: anyio.Event = field(default_factory=anyio.Event)
+    """Set while somebody waits for room."""
+    _go_on: anyio.Event = field(default_factory=anyio.Event)
+
+    def __post_init__(self) -> None:
+        write, sync = os.write, os.fdatasync
+
+        def half(descriptor: int, data: bytes) -> int:
+            regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
+            if not (self.is_full and regular):
+                return write(descriptor, data)
+
+            if len(data) > 1:
+                return write(descriptor, data[: len(data) // 2])
+
+            raise OSError(self.error, os.strerror(self.error))
+
+        def flush(descriptor: int) -> None:
+            if self.fails_flushes:
+                raise OSError(self.error, os.strerror(self.error))
+
+            sync(descriptor)
+
+        self.monkeypatch.setattr(os, "write", half)
+        self.monkeypatch.setattr(os, "fdatasync", flush)
+
+    async def pause(self, seconds: float) -> None:
+        """Time that passes when the test lets it."""
+        self.pauses.append(seconds)
+        self.paused.set()
+        await self._go_on.wait()
+
+    def time_passes(self) -> None:
+        self.paused = anyio.Event()
+        self._go_on.set()
+        self._go_on = anyio.Event()
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    return Layout.of_execution(tmp_path)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    return Disk(monkeypatch)
+
+
+@asynccontextmanager
+async def waiting_ledger(layout: Layout, disk: Disk) -> AsyncIterator[Ledger]:
+    """A ledger whose server serves: it waits for room."""
+    ledger = await Ledger.open(layout, SteppingClock(), pause=disk.pause)
+    ledger.space.be_patient()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ledger.run)
+        yield ledger
+        await ledger.aclose()
+
+
+async def soon(what: Callable[[], bool]) -> None:
+    with anyio.fail_after(20):
+        while not what():  # noqa: ASYNC110  # a worker thread decides when
+            await anyio.sleep(0.001)
+
+
+def info(text: str) -> Info:
+    return Info(message=text)
+
+
+def messages(layout: Layout) -> list[str]:
+    return [
+        msgspec.json.decode(line)["data"].get("message", "")
+        for line in layout.journal.read_bytes().splitlines()
+    ]
+
+
+# --- the ledger -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT])
+async def test_a_record_waits_for_room_and_is_not_lost(
+    layout: Layout, disk: Disk, error: int
+) -> None:
+    """Nobody is told before it is durable; nothing torn stays; the order is kept."""
+    disk.error, heard = error, list[str]()
+    async with waiting_ledger(layout, disk) as ledger:
+        await ledger.record(info("before"))
+        size = layout.journal.stat().st_size
+        with ledger.subscribe(lambda each: heard.append(each.event.data.message)):  # type: ignore[attr-defined]
+            async with anyio.create_task_group() as tasks:
+                disk.is_full = True
+                tasks.start_soon(ledger.record, info("first"))
+                await disk.paused.wait()
+                tasks.start_soon(ledger.record, info("second"))
+                await anyio.wait_all_tasks_blocked()
+                await ledger.post(info("third"))
+                for _ in range(3):
+                    assert (heard, ledger.last_seq) == ([], 1)
+                    assert layout.journal.stat().st_size == size
+                    assert messages(layout) == ["before"]
+                    assert len(ledger.history(0)) == 1
+                    disk.time_passes()
+                    await disk.paused.wait()
+
+                disk.is_full = False
+                disk.time_passes()
+
+            await ledger.flush()
+
+        assert heard == ["first", "second", "third"]
+        assert set(disk.pauses) == {RETRY_SECONDS}
+
+    assert messages(layout) == ["before", "first", "second", "third"]
+
+
+async def test_a_state_that_has_no_room_waits_and_no_line_is_written_twice(
+    layout: Layout, disk: Disk
+) -> None:
+    """The journal had room, state.json has none: only the rest is tried again."""
+    async with waiting_ledger(layout, disk) as ledger:
+        await ledger.record(info("before"))
+        save, fails = ledger._store.save, [True]
+
+        def full_at_first(state: State) -> None:
+            if fails:
+                raise FULL
+
+            save(state)
+
+        ledger._store.save = full_at_first  # type: ignore[method-assign]
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ledger.record, RunStarted(run=a_run()))
+            await disk.paused.wait()
+            assert len(layout.journal.read_bytes().splitlines()) == 2
+            assert (ledger.last_seq, ledger.durable_state.runs) == (1, ())
+            fails.clear()
+            disk.time_passes()
+
+        assert ledger.last_seq == 2
+
+    assert len(layout.journal.read_bytes().splitlines()) == 2
+    assert len(msgspec.json.decode(layout.state.read_bytes(), type=State).runs) == 1
+
+
+async def test_the_reserve_lets_the_write_in_hand_finish(layout: Layout, disk: Disk) -> None:
+    """Given up at once, without waiting; and the disk counts as full until it stands again."""
+    shortages = list[BaseException]()
+    async with waiting_ledger(layout, disk) as ledger:
+        await ledger.record(info("before"))
+        reserve = Reserve(layout.reserve)
+        assert reserve.make()
+        ledger.space.on_shortage = shortages.append
+        ledger.space._reserve = _Freeing(reserve, disk)  # type: ignore[assignment]
+        disk.is_full = True
+        await ledger.record(info("in hand"))
+        assert disk.pauses == []
+        assert (ledger.space.is_short, len(shortages)) == (True, 1)
+        assert not layout.reserve.exists()
+
+    assert messages(layout) == ["before", "in hand"]
+
+
+@dataclass
+class _Freeing:
+    """A reserve that really makes room on the disk of this test."""
+
+    reserve: Reserve
+    disk: Disk
+
+    def spend(self) -> bool:
+        spent = self.reserve.spend()
+        self.disk.is_full = self.disk.is_full and not spent
+        return spent
+
+
+async def test_a_ledger_that_nobody_could_ask_does_not_wait(layout: Layout, disk: Disk) -> None:
+    """Before the server serves, a full disk ends it: nobody could be told."""
+    ledger = await Ledger.open(layout, SteppingClock(), pause=disk.pause)
+    disk.is_full = True
+    with pytest.RaisesGroup(LedgerFailed):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ledger.run)
+            with pytest.raises(LedgerFailed) as failed:
+                await ledger.record(info("never"))
+
+    assert failed.value.unsaved == 1
+    assert (disk.pauses, layout.journal.read_bytes()) == ([], b"")
+
+
+async def test_a_wait_can_be_given_up(layout: Layout, disk: Disk) -> None:
+    """Who waited hears that it was not saved, and how much was not; nothing torn stays."""
+    with pytest.RaisesGroup(LedgerFailed):
+        async with waiting_ledger(layout, disk) as ledger, anyio.create_task_group() as tasks:
+            await ledger.record(info("before"))
+            disk.is_full = True
+            outcomes = list[int]()
+
+            async def record() -> None:
+                try:
+                    await ledger.record(info("never"))
+                except LedgerFailed as failed:
+                    outcomes.append(failed.unsaved)
+
+            tasks.start_soon(record)
+            await disk.paused.wait()
+            tasks.start_soon(record)
+            await anyio.wait_all_tasks_blocked()
+            ledger.space.give_up()
+
+    assert outcomes == [2, 2]
+    assert messages(layout) == ["before"]
+
+
+async def test_a_wait_ends_with_the_task_group_around_it(layout: Layout, disk: Disk) -> None:
+    """A server that fails elsewhere is not held up by a full disk."""
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            ledger = await Ledger.open(layout, SteppingClock(), pause=disk.pause)
+            ledger.space.be_patient()
+            tasks.start_soon(ledger.run)
+            disk.is_full = True
+            await ledger.post(info("never"))
+            await disk.paused.wait()
+            tasks.cancel_scope.cancel()
+
+    with pytest.raises(LedgerFailed) as failed:
+        await ledger.record(info("too late"))
+
+    assert failed.value.unsaved == 1
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.EROFS])
+async def test_a_disk_that_is_broken_is_not_waited_for(
+    layout: Layout, disk: Disk, error: int
+) -> None:
+    """Nothing is tried again, and nothing written after it."""
+    disk.error = error
+    with pytest.RaisesGroup(LedgerFailed):
+        async with waiting_ledger(layout, disk) as ledger:
+            disk.is_full = True
+            with pytest.raises(LedgerFailed):
+                await ledger.record(info("never"))
+
+            disk.is_full = False
+            with pytest.raises(LedgerFailed):
+                await ledger.record(info("nor this"))
+
+    assert disk.pauses == []
+    assert layout.journal.read_bytes() == b""
+
+
+async def test_a_flush_that_finds_no_room_is_waited_for(layout: Layout, disk: Disk) -> None:
+    """All before it is durable: the lines are taken back, written anew, and flushed then."""
+    async with waiting_ledger(layout, disk) as ledger, anyio.create_task_group() as tasks:
+        await ledger.record(info("before"))
+        disk.fails_flushes = True
+        tasks.start_soon(ledger.record, info("later"))
+        await disk.paused.wait()
+        assert messages(layout) == ["before"]
+        disk.fails_flushes = False
+        disk.time_passes()
+
+    assert messages(layout) == ["before", "later"]
+
+
+async def test_a_flush_that_failed_otherwise_is_not_tried_again(layout: Layout, disk: Disk) -> None:
+    """The kernel forgets what it could not write: a second flush would only seem to succeed."""
+    disk.error = errno.EIO
+    with pytest.RaisesGroup(LedgerFailed):
+        async with waiting_ledger(layout, disk) as ledger:
+            disk.fails_flushes = True
+            with pytest.raises(LedgerFailed):
+                await ledger.record(info("never"))
+
+    assert disk.pauses == []
+
+
+async def test_a_broken_disk_that_somebody_else_has_met_stops_the_ledger(
+    layout: Layout, disk: Disk
+) -> None:
+    """`distrust`: nothing is written or saved any more, not even at the end."""
+    with pytest.RaisesGroup(LedgerFailed):
+        async with waiting_ledger(layout, disk) as ledger:
+            await ledger.record(info("before"))
+            saved = layout.state.read_bytes()
+            ledger.distrust(OSError(errno.EIO, "Input/output error"))
+            ledger.distrust(OSError(errno.EIO, "again"))
+            with pytest.raises(LedgerFailed, match="Input/output error"):
+                await ledger.record(info("never"))
+
+    assert messages(layout) == ["before"]
+    assert layout.state.read_bytes() == saved
+
+
+# --- who else waits -------------------------------------------------------------------------------
+
+
+async def test_work_is_tried_again_with_growing_pauses(layout: Layout, disk: Disk) -> None:
+    """What costs more than a write is tried less and less often; other faults end it at once."""
+    space, tries = _space(layout, disk), 0
+
+    async def work() -> int:
+        nonlocal tries
+        tries += 1
+        if tries <= 6:
+            raise FULL
+
+        return tries
+
+    space.be_patient()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(space.insist, work)
+        for _ in range(6):
+            await disk.paused.wait()
+            assert (space.is_short, space.is_waited_for) == (True, True)
+            disk.time_passes()
+
+    assert disk.pauses == [1, 2, 4, 8, LONGEST_PAUSE, LONGEST_PAUSE]
+    assert not space.is_waited_for
+
+    async def broken() -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with pytest.raises(OSError, match="Input/output"):
+        await space.insist(broken)
+
+
+async def test_a_shortage_is_over_when_nobody_waits_and_the_reserve_stands(
+    layout: Layout, disk: Disk
+) -> None:
+    """Not before: what waits needs the room more than the reserve does."""
+    space, relieved = _space(layout, disk), list[str]()
+    space.on_relief = lambda: relieved.append("relief")
+    space.be_patient()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(space.watch)
+        await soon(layout.reserve.exists)
+        with space._waited_for():
+            space.note(FULL)
+            await disk.paused.wait()
+            disk.time_passes()
+            await disk.paused.wait()
+            assert (space.is_short, relieved) == (True, [])
+
+        tasks.start_soon(space.relief)
+        disk.time_passes()
+        await soon(lambda: not space.is_short)
+        assert relieved == ["relief"]
+        tasks.cancel_scope.cancel()
+
+    await space.release()
+    assert not layout.reserve.exists()
+
+
+def _space(layout: Layout, disk: Disk) -> Space:
+    files.make_private_directory(layout.state_directory)
+    return Space(Reserve(layout.reserve), pause=disk.pause)
+
+
+# --- the reserve ----------------------------------------------------------------------------------
+
+
+def test_the_reserve_really_takes_room(layout: Layout) -> None:
+    """Blocks, not a promise: and for its owner alone."""
+    files.make_private_directory(layout.state_directory)
+    reserve = Reserve(layout.reserve)
+    assert reserve.make()
+    assert reserve.make()
+    status = layout.reserve.stat()
+    assert status.st_blocks * 512 >= status.st_size == RESERVE_BYTES
+    assert stat.S_IMODE(status.st_mode) == 0o600
+    assert (reserve.spend(), reserve.spend()) == (True, False)
+    assert not layout.reserve.exists()
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EOPNOTSUPP])
+def test_a_reserve_that_cannot_be_made_leaves_nothing(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    """A disk without room says so; one that cannot reserve counts as one that has room."""
+    files.make_private_directory(layout.state_directory)
+
+    def refuse(*_: object) -> None:
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    assert Reserve(layout.reserve).make() is (error == errno.EOPNOTSUPP)
+    assert not layout.reserve.exists()
+
+
+def test_a_disk_with_little_room_gets_no_reserve(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would take from what others need."""
+    files.make_private_directory(layout.state_directory)
+    monkeypatch.setattr(reserve_module, "ROOM_BYTES", 1 << 60)
+    assert not Reserve(layout.reserve).make()
+    assert not layout.reserve.exists()
+
+
+def test_a_reserve_is_not_sought_in_a_folder_that_took_its_place(
+    layout: Layout, tmp_path: Path
+) -> None:
+    """If another directory takes the path, its reserve stays."""
+    files.make_private_directory(layout.state_directory)
+    reserve = Reserve(layout.reserve)
+    layout.state_directory.rename(tmp_path / "moved")
+    files.make_private_directory(layout.state_directory)
+    layout.reserve.write_bytes(b"another server's")
+    assert not reserve.spend()
+    assert layout.reserve.exists()

@@ -1,0 +1,178 @@
+"""Claims of loading a sentinel: all faults at once, references beside the file, nothing outside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hankweave_server.hanks.hank_files import HankFiles
+from hankweave_server.sentinels.config import LoadedConfig, SentinelInvalid, load_config
+from support.sentinels import a_sentinel, entry_of, write
+
+
+def load(folder: Path, config: dict[str, Any] | str, **settings: Any) -> LoadedConfig:
+    return load_config(entry_of(config, **settings), HankFiles(folder))
+
+
+def problems(folder: Path, config: dict[str, Any] | str, **settings: Any) -> tuple[str, ...]:
+    with pytest.raises(SentinelInvalid) as refused:
+        load(folder, config, **settings)
+
+    return refused.value.problems
+
+
+HANKWEAVES = {
+    "id": "metrics-tracker",
+    "name": "Metrics",
+    "description": "Counts",
+    "model": "anthropic/claude-3-5-haiku-20241022",
+    "trigger": {
+        "type": "sequence",
+        "interestFilter": {"on": ["tool.result", "file.updated"]},
+        "pattern": [
+            {
+                "type": "tool.result",
+                "conditions": [{"operator": "equals", "path": "isError", "value": True}],
+            },
+            {"type": "file.updated"},
+        ],
+        "options": {"consecutive": False},
+    },
+    "execution": {"strategy": "debounce", "milliseconds": 10000},
+    "systemPromptText": "Track cumulative metrics.",
+    "userPromptFile": ["../prompts/one.md", "../prompts/two.md"],
+    "conversational": {"trimmingStrategy": {"type": "maxTokens", "maxTokens": 4000}},
+    "errorHandling": {"maxConsecutiveFailures": 5},
+    "llmParams": {"temperature": 0, "maxOutputTokens": 512},
+    "structuredOutput": {"output": "object", "schemaFile": "./metrics.ts"},
+    "reportToWebsocket": {"lifecycle": True, "triggers": False},
+    "output": {"file": "metrics.ndjson", "lastValueFile": "metrics.json"},
+}
+
+
+def test_a_sentinel_of_hankweaves_loads_unchanged(tmp_path: Path) -> None:
+    """What its file refers to lies relative to that file; zod's schema is read."""
+    write(tmp_path, "prompts/one.md", "---\nname: x\n---\nEvents: <%= JSON.stringify(it.events) %>")
+    write(tmp_path, "prompts/two.md", "Codon <%= it.codon.id %>")
+    schema = "z.object({ filesChanged: z.number(), complexity: z.number().min(0).max(10) })"
+    write(tmp_path, "sentinels/metrics.ts", schema)
+    loaded = load(tmp_path, write(tmp_path, "sentinels/metrics.json", HANKWEAVES))
+    assert (loaded.source, loaded.source_path) == ("file", "sentinels/metrics.json")
+    context = {"events": [], "codon": {"id": "c"}}
+    assert loaded.user_prompt.render(context) == "Events: []\n\nCodon c"
+    assert loaded.form is not None
+    assert set(loaded.form.schema["properties"]) == {"filesChanged", "complexity"}
+
+
+def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
+    """One attempt shows everything that is wrong, each with its place."""
+    faulty = a_sentinel(
+        id="Not An Id",
+        nmae="typo",
+        trigger={"type": "event", "on": ["codon.complete", "sentinel.output", "pong"]},
+        execution={"strategy": "count", "threshold": 0},
+        userPromptText="{% for %}",
+        llmParams={"maxRetries": 99},
+    )
+    found = "\n".join(problems(tmp_path, faulty))
+    for part in (
+        "$.id: 'Not An Id'",
+        "$.nmae",
+        "Did you mean 'codon.completed'?",
+        "'sentinel.output' is not shown",
+        "'pong' is not shown",
+        "$.execution.threshold",
+        "$.userPromptText: Line 1",
+        "$.llmParams.maxRetries",
+    ):
+        assert part in found
+
+
+def event(on: str, path: str, value: object = "x", operator: str = "equals") -> dict[str, Any]:
+    condition = {"operator": operator, "path": path, "value": value}
+    return {"type": "event", "on": [on], "conditions": [condition]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "part"),
+    [
+        ({"userPromptText": None}, "has no prompt"),
+        ({"conversational": {"trimmingStrategy": {"type": "maxTurns", "maxTurns": 3}}}, "system"),
+        ({"structuredOutput": {"output": "enum"}}, "enumValues"),
+        ({"structuredOutput": {"output": "object"}}, "exactly one"),
+        ({"structuredOutput": {"output": "object", "schemaStr": "z.date()"}}, "z.date"),
+        ({"structuredOutput": {"output": "object", "jsonSchema": {"type": 3}}}, "JSON Schema"),
+        (
+            {"joinString": "x", "structuredOutput": {"output": "enum", "enumValues": ["a"]}},
+            "joinString",
+        ),
+        (
+            {
+                "output": {"format": "jsonl"},
+                "structuredOutput": {"output": "enum", "enumValues": ["a"]},
+            },
+            "format",
+        ),
+        (
+            {
+                "output": {"file": "x.md"},
+                "structuredOutput": {"output": "enum", "enumValues": ["a"]},
+            },
+            ".ndjson",
+        ),
+        ({"trigger": event("info", "nowhere")}, "'nowhere'"),
+        ({"trigger": event("file.updated", "content")}, "'content'"),
+        ({"trigger": event("info", "message", "(", "matches")}, "regular expression"),
+        ({"trigger": {"type": "event", "on": []}}, "must not be empty"),
+        ({"trigger": {"type": "often"}}, "event, sequence"),
+        (
+            {
+                "trigger": {
+                    "type": "sequence",
+                    "interestFilter": {"on": ["info"]},
+                    "pattern": [{"type": "server.idle"}],
+                }
+            },
+            "can never match",
+        ),
+        ({"output": {"file": "../out.md"}}, "leads out"),
+        ({"output": {"file": "a/../../out.md"}}, "leads out"),
+        ({"output": {"file": "read_only_data_source/x.md"}}, "protected"),
+        ({"output": {"file": ".hankweave/state.json"}}, "protected"),
+        ({"userPromptFile": "missing.md"}, "missing.md"),
+        ({"userPromptFile": "../outside.md"}, "leads out"),
+        ({"userPromptFile": "/etc/passwd"}, "absolute"),
+        ({"execution": {"strategy": "debounce", "milliseconds": 300_001}}, "at most 300000"),
+        ({"userPromptText": "<%= process.env.KEY %>"}, "process"),
+    ],
+)
+def test_a_fault_is_told_with_its_reason(tmp_path: Path, fields: dict[str, Any], part: str) -> None:
+    """Each of them keeps the sentinel from loading, and says why."""
+    assert part in "\n".join(problems(tmp_path, a_sentinel(**fields)))
+
+
+def test_a_path_is_free_where_every_event_is_watched(tmp_path: Path) -> None:
+    """With `*` nobody knows which fields there will be."""
+    assert load(tmp_path, a_sentinel(trigger=event("*", "anything.at.all"))).config.id == "narrator"
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    """Neither to the sentinel nor to what it names."""
+    (tmp_path / "secret.md").write_text("secret")
+    (tmp_path / "link.md").symlink_to("secret.md")
+    assert "link" in problems(tmp_path, "link.md")[0]
+    assert "link" in problems(tmp_path, a_sentinel(userPromptFile="link.md"))[0]
+
+
+def test_a_file_that_is_not_json_says_so(tmp_path: Path) -> None:
+    """With its name."""
+    found = problems(tmp_path, write(tmp_path, "s.json", "{,}"))
+    assert "s.json" in found[0]
+
+
+def test_the_codons_paths_are_checked_as_the_sentinels_are(tmp_path: Path) -> None:
+    """What a codon says about files goes before, and through the same rules."""
+    paths = {"logFile": "../x.md"}
+    assert "leads out" in problems(tmp_path, a_sentinel(), outputPaths=paths)[0]

@@ -1,0 +1,147 @@
+"""Claims of models: the official SDKs against an endpoint of ours, and the scripted one."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from hankweave_protocol.sentinels import StructuredOutput
+from hankweave_server.sentinels.model import Answer, Call, CallFailed, Message, ModelMissing
+from hankweave_server.sentinels.models import Models
+from hankweave_server.sentinels.scripted_model import ScriptedModel
+from hankweave_server.sentinels.structured import form_of
+from support.model_endpoint import (
+    Endpoint,
+    Trouble,
+    malformed,
+    model_endpoint,
+    nonsense,
+    overload,
+    rate_limit,
+    silence,
+    wrong_key,
+)
+
+NAMES = ("anthropic/claude-test", "openai/gpt-test", "local/some-model")
+FORM = form_of(
+    StructuredOutput(output="object"),
+    {"type": "object", "properties": {"risk": {"enum": ["high", "low"]}}, "required": ["risk"]},
+)
+pytestmark = pytest.mark.parametrize("name", NAMES)
+
+
+async def ask(endpoint: Endpoint, name: str, retries: int = 0, **fields: object) -> Answer:
+    model = Models(endpoint.environment, timeout=timedelta(seconds=0.5)).open(name)
+    try:
+        call = Call((Message("user", "hello"),), max_retries=retries, **fields)  # type: ignore[arg-type]
+        return await model.ask(call)
+    finally:
+        await model.aclose()
+
+
+async def test_a_question_gets_its_answer_and_its_tokens(name: str) -> None:
+    """Text, system prompt, limit and the counts of tokens go both ways."""
+    async with model_endpoint() as endpoint:
+        answer = await ask(endpoint, name, system="be brief", max_output_tokens=99)
+        assert answer.text == "heard hello"
+        assert (answer.tokens.input_tokens, answer.tokens.cache_read_tokens) == (100, 7)
+        (request,) = endpoint.requests
+        assert request.body["model"] == name.partition("/")[2]
+        assert request.body["max_tokens"] == 99
+        assert "be brief" in json.dumps(request.body)
+        assert "temperature" not in request.body
+
+
+async def test_json_is_asked_for_by_its_schema(name: str) -> None:
+    """The schema goes to the model, and what it fills comes back as JSON."""
+    async with model_endpoint() as endpoint:
+        answer = await ask(endpoint, name, form=FORM)
+        assert FORM.content_of(answer.text) == {"risk": "high"}
+        assert '"risk"' in json.dumps(endpoint.requests[0].body)
+
+
+@pytest.mark.parametrize("trouble", [rate_limit, overload], ids=["rate limit", "overload"])
+async def test_what_passes_is_tried_again(name: str, trouble: Trouble) -> None:
+    """As often as `maxRetries` says, and no oftener."""
+    async with model_endpoint(trouble, trouble) as endpoint:
+        assert (await ask(endpoint, name, retries=2)).text == "heard hello"
+        assert len(endpoint.requests) == 3
+
+    async with model_endpoint(trouble, trouble) as endpoint:
+        with pytest.raises(CallFailed) as failed:
+            await ask(endpoint, name, retries=1)
+
+        assert failed.value.retriable
+        assert failed.value.fatal is None
+        assert len(endpoint.requests) == 2
+
+
+async def test_a_wrong_key_is_fatal_and_asked_once(name: str) -> None:
+    """Nothing that is asked again can mend it."""
+    async with model_endpoint(wrong_key) as endpoint:
+        with pytest.raises(CallFailed) as failed:
+            await ask(endpoint, name, retries=3)
+
+        assert (failed.value.retriable, failed.value.fatal) == (False, "configuration")
+        assert len(endpoint.requests) == 1
+
+
+@pytest.mark.parametrize("trouble", [malformed, nonsense, silence])
+async def test_an_answer_that_is_none_is_a_failed_call(name: str, trouble: Trouble) -> None:
+    """Half a line of JSON, JSON of another form, or nothing at all: an error, never a hang."""
+    async with model_endpoint(trouble) as endpoint:
+        with pytest.raises(CallFailed) as failed:
+            await ask(endpoint, name)
+
+        assert failed.value.retriable
+
+
+async def test_an_endpoint_that_is_not_there_is_a_failed_call(name: str) -> None:
+    """The connection is refused: the call fails, and may be tried again."""
+    async with model_endpoint() as endpoint:
+        gone = endpoint
+
+    with pytest.raises(CallFailed) as failed:
+        await ask(gone, name)
+
+    assert failed.value.retriable
+
+
+def test_without_a_key_or_an_address_there_is_no_model(name: str) -> None:
+    """It says which variable to set."""
+    with pytest.raises(ModelMissing, match=name.partition("/")[0].upper()):
+        Models({}).open(name)
+
+
+def test_the_sentinels_own_key_goes_first(name: str) -> None:
+    """HANKWEAVE_SENTINEL_… is for sentinels, the provider's for everybody."""
+    provider = name.partition("/")[0].upper()
+    environment = {f"{provider}_API_KEY": "everybody's", f"{provider}_BASE_URL": "http://x"}
+    environment |= {f"HANKWEAVE_SENTINEL_{provider}_API_KEY": "ours"}
+    model = Models(environment).open(name)
+    assert model._client.api_key == "ours"  # type: ignore[attr-defined]
+
+
+async def test_a_name_without_a_provider_is_known_or_refused(name: str) -> None:
+    """`claude…` and `gpt…` tell whose they are; others have to."""
+    with pytest.raises(ModelMissing, match="provider/model"):
+        Models({}).open(name.partition("/")[2].replace("claude", "x").replace("gpt", "y"))
+
+
+async def test_the_scripted_model_says_what_its_prompt_says(name: str) -> None:
+    """Deterministic: SAY lines, else the prompt; JSON of the schema's smallest; FAIL fails."""
+    model = Models({}).open("scripted/any")
+    assert isinstance(model, ScriptedModel)
+    said = await model.ask(Call((Message("user", f"{name}\nSAY: one\nSAY: two"),)))
+    assert said.text == "one\ntwo"
+    assert (await model.ask(Call((Message("user", name),)))).text == name
+    filled = await model.ask(Call((Message("user", name),), form=FORM))
+    assert FORM.content_of(filled.text) == {"risk": "high"}
+    given = await model.ask(Call((Message("user", 'SAY: {"risk": "low"}'),), form=FORM))
+    assert FORM.content_of(given.text) == {"risk": "low"}
+    with pytest.raises(CallFailed) as failed:
+        await model.ask(Call((Message("user", "FAIL: refused"),)))
+
+    assert failed.value.fatal == "configuration"

@@ -1,0 +1,110 @@
+"""Logs on a full disk: they leave lines out, never half of one, and say how many are missing."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hankweave_server.agents.agent_log import AgentLog
+from hankweave_server.clock import SystemClock
+from hankweave_server.logs import server_log
+from hankweave_server.transport.traffic_log import TrafficLog
+
+Switch = Callable[[bool], None]
+
+
+@pytest.fixture
+def fill(monkeypatch: pytest.MonkeyPatch) -> Switch:
+    """Makes our files take half of a write and no more, or everything again."""
+    write, is_full = os.write, [False]
+
+    def half(descriptor: int, data: bytes) -> int:
+        if is_full[0] and len(data) == 1:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        return write(descriptor, data[: len(data) // 2] if is_full[0] else data)
+
+    monkeypatch.setattr(os, "write", half)
+    return lambda full: is_full.__setitem__(0, full)
+
+
+def test_an_agents_log_says_how_many_lines_are_missing(tmp_path: Path, fill: Switch) -> None:
+    """The agent goes on; what it said meanwhile is counted where it belongs."""
+    path = tmp_path / "log"
+    with AgentLog(path, limit=1_000) as log:
+        log.append([b"before"])
+        fill(True)
+        log.append([b"lost", b"lost as well"])
+        log.append([b"lost too"])
+        assert path.read_bytes() == b"before\n"
+        fill(False)
+        log.append([b"after"])
+        log.append([b"and after"])
+
+    before, gap, *rest = path.read_bytes().splitlines()
+    assert (before, rest) == (b"before", [b"after", b"and after"])
+    assert json.loads(gap) == {
+        "type": "gap",
+        "message": "The disk was full: 3 lines are missing here.",
+    }
+
+
+def test_an_agents_log_on_a_broken_disk_is_a_fault(tmp_path: Path) -> None:
+    """Only the want of room is lived with."""
+    with AgentLog(tmp_path / "log", limit=1_000) as log:
+        reading = os.open(tmp_path / "log", os.O_RDONLY)
+        os.dup2(reading, log._descriptor)
+        os.close(reading)
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            log.append([b"never"])
+
+
+async def test_the_traffic_log_says_how_many_frames_are_missing(
+    tmp_path: Path, fill: Switch
+) -> None:
+    """Reported once; a torn record never stays, and the gap is a record of its own."""
+    path, reported = tmp_path / "logs" / "websocket.log", list[OSError]()
+    log = TrafficLog(path, SystemClock(), report=reported.append)
+    log.record("in", b'{"n":1}')
+    await log._flush()
+    fill(True)
+    for _ in range(2):
+        log.record("in", b'{"n":2}')
+        log.record("in", b'{"n":3}')
+        await log._flush()
+
+    fill(False)
+    log.record("out", b'{"n":4}')
+    await log._flush()
+    log.record("out", b'{"n":5}')
+    await log._flush()
+    records = [json.loads(line) for line in path.read_bytes().splitlines()]
+    assert [record["message"] for record in records] == [{"n": 1}, {"n": 4}, None, {"n": 5}]
+    assert records[2]["metadata"]["error"].startswith("4 frames were not logged")
+    assert len(reported) == 1
+
+
+def test_server_log_says_how_many_lines_are_missing(tmp_path: Path) -> None:
+    """Nobody is disturbed by what it lost, and nothing of it comes later in the wrong place."""
+    path, log = tmp_path / "server.log", logging.getLogger("hankweave.test")
+    with server_log(path):
+        handler = logging.getLogger().handlers[-1]
+        assert isinstance(handler, logging.FileHandler)
+        log.warning("before")
+        for text in ("lost", "lost as well"):
+            if handler.stream is not None:
+                handler.stream.close()
+
+            handler.stream = Path("/dev/full").open("w")  # noqa: SIM115  # the handler closes it
+            log.warning(text)
+
+        log.warning("after")
+
+    lines = [line.partition("] ")[2] for line in path.read_text().splitlines()]
+    assert lines == ["before", "The disk took none of 2 lines that belong here", "after"]

@@ -1,0 +1,102 @@
+"""Claims about the listening socket that keeps descriptors back."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from hankweave_server.transport.port import Port
+
+ROOM = 30
+
+
+@pytest.fixture
+def port() -> Iterator[Port]:
+    """A port that was opened where only so many descriptors are left."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    probe = os.open(os.devnull, os.O_RDONLY)
+    os.close(probe)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (probe + ROOM, hard))
+    try:
+        made = Port.bound("127.0.0.1", 0)
+        made.setblocking(False)
+        made.listen(100)
+        with made:
+            yield made
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@contextmanager
+def no_descriptor_left() -> Iterator[None]:
+    with ExitStack() as opened:
+        while True:
+            try:
+                descriptor = os.open(os.devnull, os.O_RDONLY)
+            except OSError:
+                break
+
+            opened.callback(os.close, descriptor)
+
+        yield
+
+
+def caller(port: Port) -> socket.socket:
+    """Somebody who has connected, and waits to be taken."""
+    return socket.create_connection(port.getsockname(), timeout=10)
+
+
+def test_connections_take_a_third_and_leave_the_rest_for_work(port: Port) -> None:
+    """Whoever comes after that is closed at once, and somebody is told of each."""
+    turned_away = []
+    port.on_crowded = lambda: turned_away.append(1)
+    with ExitStack() as held:
+        while port.has_room:
+            held.enter_context(caller(port))
+            held.enter_context(port.accept()[0])
+
+        assert turned_away == []
+        late = held.enter_context(caller(port))
+        with pytest.raises(BlockingIOError):
+            port.accept()
+
+        assert late.recv(1) == b""
+        assert turned_away == [1]
+        with ExitStack() as work:
+            for _ in range(ROOM // 2):
+                work.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+
+    assert port.has_room
+    with caller(port), port.accept()[0]:
+        pass
+
+
+def test_the_spare_one_is_spent_on_whoever_comes_when_none_is_left(port: Port) -> None:
+    """Without it the connection would wait, and wake the loop for ever."""
+    with caller(port) as late:
+        with no_descriptor_left():
+            with pytest.raises(BlockingIOError):
+                port.accept()
+
+            with pytest.raises(BlockingIOError):
+                port.accept()
+
+        assert late.recv(1) == b""
+
+
+def test_without_the_spare_one_the_loop_is_told_once_and_rests(port: Port) -> None:
+    """The error makes asyncio look away for a second; more of them would only fill the log."""
+    with caller(port), no_descriptor_left():
+        port._let_go_of_spare()
+        with no_descriptor_left():
+            with pytest.raises(OSError, match="Too many open files"):
+                port.accept()
+
+            for _ in range(1_000):
+                with pytest.raises(BlockingIOError):
+                    port.accept()

@@ -1,0 +1,180 @@
+"""Claims about moving files between work tree and archive, and about which files are meant."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hankweave_protocol.records import ArchiveMove
+from hankweave_server.workspace import archive
+from hankweave_server.workspace.archive import Places
+from hankweave_server.workspace.handing_out import HandingOutFailed, hand_out
+from hankweave_server.workspace.names import AT_THE_TOP
+from hankweave_server.workspace.selection import choose, literally
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    folder = tmp_path / "tree"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Path:
+    return tmp_path / "archive"
+
+
+@pytest.fixture
+def places(tree: Path, shelf: Path) -> Iterator[Places]:
+    with archive.both(tree, shelf, AT_THE_TOP) as opened:
+        yield opened
+
+
+def write(path: Path, text: str = "x") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def put(places: Places, *patterns: str, base: bytes = b"one") -> archive.Moved:
+    """Archives as a codon's end does, without intent and manifest."""
+    chosen = choose(places.tree, patterns)
+    displaced, moves = archive.arranged(places.archive, base, chosen.files)
+    assert not archive.displace(places.archive, displaced).failed
+    moved = archive.put_away(places, moves)
+    archive.follow(
+        places, [ArchiveMove(source=each, target=base + b"/" + each) for each in chosen.folders]
+    )
+    return moved
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("notes", {"notes/a", "notes/deep/b", "notes/.git/config"}),
+        ("./notes/", {"notes/a", "notes/deep/b", "notes/.git/config"}),
+        ("notes/*", {"notes/a"}),
+        ("*.log", {"x.log", "deep/notes/y.log"}),
+        ("x.{log,txt}", {"x.log"}),
+        ("nothing", set()),
+        ("rigArchive", set()),
+        (".hankweave", set()),
+        (".git", set()),
+        (literally("odd[1]"), {"odd[1]"}),
+    ],
+)
+def test_a_path_means_itself_and_a_glob_what_it_fits(
+    tree: Path, places: Places, pattern: str, expected: set[str]
+) -> None:
+    """A plain path is the one at the top, a glob reads as in trackedFiles, and what is ours or a
+    repository's at the top is never meant."""
+    for name in ("notes/a", "notes/deep/b", "notes/.git/config", "deep/notes/y.log", "x.log"):
+        write(tree / name)
+
+    for name in (".git/config", ".hankweave/x", "rigArchive/x", "odd[1]", "odd1"):
+        write(tree / name)
+
+    assert set(map(os.fsdecode, choose(places.tree, [pattern]).files)) == expected
+
+
+def test_a_folder_goes_whole_with_modes_links_and_empty_folders(
+    tree: Path, shelf: Path, places: Places
+) -> None:
+    """Nothing of an archived folder stays, and in the archive it is as it was."""
+    write(tree / "src" / "run.sh").chmod(0o750)
+    (tree / "src" / "link").symlink_to("../outside")
+    (tree / "src" / "empty").mkdir(mode=0o700)
+    os.mkfifo(tree / "src" / "pipe")
+    write(tree / os.fsdecode(b"src/\xff"))
+    write(tree / "stays")
+    put(places, "src")
+    assert os.listdir(tree) == ["stays"]
+    there = shelf / "one" / "src"
+    assert (there / "run.sh").stat().st_mode & 0o777 == 0o750
+    assert os.readlink(there / "link") == "../outside"
+    assert (there / "empty").stat().st_mode & 0o777 == 0o700
+    assert (there / "pipe").is_fifo()
+    assert b"\xff" in os.listdir(os.fsencode(there))
+
+
+def test_no_link_is_followed(tmp_path: Path, tree: Path, shelf: Path, places: Places) -> None:
+    """What lies behind a link stays where it is, on either side."""
+    outside = write(tmp_path / "outside" / "secret")
+    (tree / "src").symlink_to(outside.parent)
+    put(places, "src/**")
+    assert outside.exists()
+    (tree / "src").unlink()
+    write(tree / "src" / "a")
+    (shelf / "one").mkdir()
+    (shelf / "one" / "src").symlink_to(outside.parent)
+    put(places, "src")
+    assert os.listdir(outside.parent) == ["secret"]
+    assert (shelf / "one" / "src" / "a").read_text() == "x"
+    assert (shelf / "one" / "src~1").is_symlink()
+
+
+@pytest.mark.parametrize(("old", "new"), [("f", "f"), ("f", "f/inner"), ("f/inner", "f")])
+def test_what_is_in_the_way_in_the_archive_gets_another_name(
+    tree: Path, shelf: Path, places: Places, old: str, new: str
+) -> None:
+    """Hankweave replaces what it archived before; here the older one is kept beside it."""
+    write(shelf / "one" / old, "older")
+    write(tree / new, "newer")
+    put(places, "f")
+    found = {path.read_text() for path in (shelf / "one").rglob("*") if path.is_file()}
+    assert found == {"older", "newer"}
+    assert (shelf / "one" / new).read_text() == "newer"
+
+
+def test_moving_twice_is_as_moving_once(tree: Path, shelf: Path, places: Places) -> None:
+    """A start after a crash makes only the moves that are missing, and loses what came since."""
+    for name in ("a", "b"):
+        write(tree / name)
+
+    moves = [ArchiveMove(source=name, target=b"one/" + name) for name in (b"a", b"b")]
+    archive.put_away(places, moves[:1])
+    write(tree / "a", "made since")
+    moved = archive.put_away(places, moves)
+    assert moved.done == moves
+    assert (tree / "a").read_text() == "made since"
+    assert not (tree / "b").exists()
+    assert (shelf / "one" / "a").read_text() == "x"
+
+
+def test_coming_back_overwrites_nothing(tree: Path, shelf: Path, places: Places) -> None:
+    """A path that stands in the work tree stays, and so does what is in the archive."""
+    write(shelf / "one" / "src" / "a", "archived")
+    write(shelf / "one" / "src" / "b", "archived")
+    write(tree / "src" / "a", "present")
+    moves = [ArchiveMove(source=b"one/src/" + n, target=b"src/" + n) for n in (b"a", b"b")]
+    came = archive.bring_back(places, moves)
+    assert came.failed == {b"one/src/a": "File exists"}
+    assert (tree / "src" / "a").read_text() == "present"
+    assert (tree / "src" / "b").read_text() == "archived"
+    assert archive.bring_back(places, moves).done == came.done, "twice is as once"
+    archive.tidy(places.archive, [b"one/src/b"], frozenset())
+    assert (shelf / "one" / "src" / "a").read_text() == "archived"
+
+
+def test_a_file_that_is_handed_out_is_whole_or_not_there(tree: Path, tmp_path: Path) -> None:
+    """Regular files keep path and mode; links are not handed out, and no link leads a copy away."""
+    write(tree / "out" / "report.md", "new").chmod(0o640)
+    (tree / "out" / "link").symlink_to("/etc/passwd")
+    target = tmp_path / "results"
+    write(target / "out" / "report.md", "a longer old one")
+    assert hand_out(tree, AT_THE_TOP, ["out/**"], target) == (b"out/report.md",)
+    assert (target / "out" / "report.md").read_text() == "new"
+    assert (target / "out" / "report.md").stat().st_mode & 0o777 == 0o640
+    assert os.listdir(target / "out") == ["report.md"]
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "out").symlink_to(elsewhere)
+    with pytest.raises(HandingOutFailed, match=r"out/report\.md"):
+        hand_out(tree, AT_THE_TOP, ["out"], tmp_path / "other")
+
+    assert os.listdir(elsewhere) == []

@@ -1,0 +1,43 @@
+"""Hanks that are known to be wrong, each in its own way, and the files that they lie among."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from hankweave_server.cli import hanks
+from hankweave_server.hanks.load import HankInvalid, Problem
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden"
+INVALID = sorted((GOLDEN / "invalid").glob("*.json"))
+VALID = sorted(path.parent for path in (GOLDEN / "valid").glob("*/hank.json"))
+
+
+def hank_directory(place: Path) -> Path:
+    """Makes a directory as an author has it, with some things that no hank may refer to."""
+    directory = place / "hank"
+    shutil.copytree(GOLDEN / "files", directory)
+    outside = place / "outside.md"
+    outside.write_text("Nobody's business.\n")
+    (directory / "link.md").symlink_to(outside)
+    (directory / "linked").symlink_to(place)
+    for name in ("with-link", "with-pipe", "with-git/.git"):
+        (directory / name).mkdir(parents=True)
+
+    (directory / "with-link" / "link").symlink_to(outside)
+    os.mkfifo(directory / "with-pipe" / "pipe")
+    os.mkfifo(directory / "pipe")
+    return directory
+
+
+def problems_of(text: Path, directory: Path) -> tuple[Problem, ...]:
+    """Loads the hank as the command line does, among the files of that directory."""
+    file = directory / "hank.json"
+    shutil.copyfile(text, file)
+    try:
+        hanks.read(file)
+    except HankInvalid as invalid:
+        return invalid.problems
+
+    return ()

@@ -1,0 +1,260 @@
+"""Starters that testify: each owner writes into a common log while it owns, and a checker reads it.
+
+    python -m support.lock_witness LOG
+
+Obeys one line on stdin and answers each with one JSON line, as `lock_starter` does: `acquire ROOT`,
+`race ROOT MOMENT` (takes it at that moment of the monotonic clock, not before), `hold` (makes sure
+that it still owns, then testifies), `release`, `crash` (lets go as the kernel does for a process
+that dies), `clock SECONDS` (moves its wall clock), `hasty` (skips the time it would watch another
+program's lock for), `beat` (as `lock_starter`).
+
+The log tells more than the answers: a line is written between taking and giving up, so two owners
+at once would leave their lines mixed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Self
+
+import anyio
+
+from hankweave_server.clock import SystemClock
+from hankweave_server.layout import Layout
+from hankweave_server.runtime_lock import HeldLock, LockHeld, LockLost, acquire
+
+IMPORTED = [Path(__file__).parents[2] / name for name in ("server", "protocol", "tests")]
+
+
+class MovedClock(SystemClock):
+    """The system's clock, with the wall clock set forward or back."""
+
+    shift = timedelta()
+    is_hasty = False
+    _skipped = 0.0
+
+    def now(self) -> datetime:
+        return super().now() + self.shift
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self._skipped
+
+    def wait(self, seconds: float) -> None:
+        """Waits; in haste the time is skipped instead."""
+        if self.is_hasty:
+            self._skipped += seconds
+        else:
+            time.sleep(seconds)
+
+
+class Testifier:
+    """One starter's side."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC)
+        self._clock = MovedClock()
+        self.name = f"{os.stat('/proc/self/ns/pid').st_ino}.{os.getpid()}.{time.monotonic_ns()}"
+        self._held: HeldLock | None = None
+
+    def obey(self, word: str, *arguments: str) -> dict[str, Any]:
+        try:
+            match word:
+                case "acquire":
+                    return self._acquire(arguments[0])
+                case "race":
+                    _wait_until(float(arguments[1]))
+                    return self._acquire(arguments[0])
+                case "hold":
+                    self._lock.verify()
+                    self._testify("still")
+                case "release":
+                    self._testify("leave")
+                    self._lock.release()
+                case "crash":
+                    self._testify("leave")
+                    os.close(self._lock._folder)
+                    os.close(self._lock._guard)
+                case "clock":
+                    self._clock.shift = timedelta(seconds=float(arguments[0]))
+                case "hasty":
+                    self._clock.is_hasty = True
+                case "beat":
+                    return {"lost": str(anyio.run(self._loss))}
+        except LockHeld as refusal:
+            return {"owned": False, "by": refusal.pid, "exit_code": int(refusal.exit_code)}
+        except LockLost as loss:
+            return {"lost": str(loss), "exit_code": int(loss.exit_code)}
+
+        return {"done": True}
+
+    def _acquire(self, root: str) -> dict[str, Any]:
+        self._held = acquire(Layout.of_execution(Path(root)), self._clock, wait=self._clock.wait)
+        self._testify("enter")
+        previous = self._held.previous
+        return {
+            "owned": True,
+            "previous": None if previous is None else previous.pid,
+            "reused": previous is not None and previous.pid_reused,
+        }
+
+    def _testify(self, what: str) -> None:
+        os.write(self._log, f"{what} {self.name}\n".encode())
+
+    async def _loss(self) -> LockLost:
+        losses: list[LockLost] = []
+        await self._lock.heartbeat(timedelta(milliseconds=20), on_lost=losses.append)
+        return losses[0]
+
+    @property
+    def _lock(self) -> HeldLock:
+        assert self._held is not None
+        return self._held
+
+
+def _wait_until(moment: float) -> None:
+    while (rest := moment - time.monotonic()) > 0:
+        if rest > 0.002:
+            time.sleep(rest - 0.002)
+
+
+# --- the side of the test -------------------------------------------------------------------------
+
+
+@dataclass
+class Witness:
+    """What the owners wrote, and who was sent to death."""
+
+    log: Path
+
+    def condemn(self, starter: Starter) -> None:
+        """Notes, before the kill, that this one may end without a word."""
+        with self.log.open("a") as log:
+            log.write(f"killed {starter.name}\n")
+
+    def overlaps(self) -> list[str]:
+        return overlaps(self.log.read_text().splitlines() if self.log.exists() else [])
+
+    def owners(self) -> int:
+        """How often somebody came to own."""
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        return sum(line.startswith("enter ") for line in lines)
+
+
+def overlaps(lines: Iterable[str], fenced: bool = False) -> list[str]:
+    """Names each line that was written by one while another one owned.
+
+    `fenced` allows an owner to be succeeded alive: where the guard was deleted it may not know yet,
+    but then it must never testify again.
+    """
+    inside: str | None = None
+    doomed: set[str] = set()
+    gone: set[str] = set()
+    found: list[str] = []
+    for number, line in enumerate(lines, 1):
+        what, who = line.split()
+        match what:
+            case "killed":
+                doomed.add(who)
+            case "enter":
+                if inside is not None and inside not in doomed and not fenced:
+                    found.append(f"line {number}: {who} entered while {inside} owned")
+                if inside is not None and inside != who:
+                    gone.add(inside)
+                gone.discard(who)
+                inside = who
+            case "still" | "leave":
+                if who in gone or who != inside:
+                    found.append(f"line {number}: {who} said {what} while {inside} owned")
+                if what == "leave" and inside == who:
+                    inside = None
+
+    return found
+
+
+class Starter:
+    """A testifier in a process of its own; `wrapped` are the words before its command line."""
+
+    def __init__(self, log: Path, *wrapped: str) -> None:
+        self.name = ""
+        self._process = subprocess.Popen(
+            [*wrapped, sys.executable, "-m", "support.lock_witness", str(log)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, IMPORTED))},
+        )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def ready(self) -> Self:
+        """Waits until it obeys."""
+        self.name = self.answer()["name"]
+        return self
+
+    def tell(self, *words: object) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(" ".join(map(str, words)) + "\n")
+        self._process.stdin.flush()
+
+    def answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, "the starter ended without an answer"
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def ask(self, *words: object) -> dict[str, Any]:
+        self.tell(*words)
+        return self.answer()
+
+    def kill(self) -> None:
+        """SIGKILL; returns when all of it is dead, a wrapped one too: then its stdout ends."""
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.read()
+
+    def close(self) -> None:
+        self.kill()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+
+
+@contextlib.contextmanager
+def starters(log: Path, count: int, wrapped: Sequence[str] = ()) -> Iterator[list[Starter]]:
+    """So many starters that are ready; the list may be changed, and what is in it is killed."""
+    pool = [Starter(log, *wrapped) for _ in range(count)]
+    try:
+        for starter in pool:
+            starter.ready()
+
+        yield pool
+    finally:
+        for starter in pool:
+            starter.close()
+
+
+def main() -> None:
+    testifier = Testifier(Path(sys.argv[1]))
+    sys.stdout.write(json.dumps({"name": testifier.name}) + "\n")
+    sys.stdout.flush()
+    for line in sys.stdin:
+        sys.stdout.write(json.dumps(testifier.obey(*line.split())) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

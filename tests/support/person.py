@@ -1,0 +1,188 @@
+"""Somebody who works with a server that may die at any moment, and remembers every answer."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+
+from hankweave_client.client import Client
+from hankweave_client.errors import CommandRefused
+from hankweave_protocol.events import Event, ServerIdle
+from hankweave_protocol.ids import Sha
+from support.invariants import Told
+from support.running_server import tree
+from support.struck import DEADLINE, Lost, Tree
+
+Deed = Callable[[Client], Awaitable[None]]
+
+_ENDS_OF_CODONS = ("codon-completed", "all-codons-completed")
+"""Of those that succeed: of others the next start goes back to the last success."""
+
+
+@dataclass
+class Person:
+    """Edits files, gives commands, and knows what the work tree must be."""
+
+    execution: Path
+    chance: random.Random
+    told: Told = field(default_factory=Told)
+    trees: dict[Sha, Tree] = field(default_factory=dict)
+    """The files at each checkpoint that was acknowledged."""
+    may_be: list[Tree] = field(default_factory=list)
+    """What the files are; several while a journey is under way."""
+
+    @property
+    def work_tree(self) -> Path:
+        return self.execution / "agentRoot"
+
+    async def act(self, client: Client) -> None:
+        """Gives commands until the server is gone."""
+        while True:
+            await self.chance.choice(self.deeds)(client)
+
+    @property
+    def deeds(self) -> tuple[Deed, ...]:
+        return (self.save, self.save, self.go_back, self.collect)
+
+    async def save(self, client: Client) -> None:
+        name = f"{self.chance.randrange(5)}/{self.chance.randrange(9)}.txt"
+        self.write(name, self.chance.randbytes(self.chance.randrange(9_000)))
+        self.may_be = [tree(self.work_tree)]
+        record = await client.create_checkpoint()
+        self.told.checkpoints.append(record)
+        self.trees[record.sha] = self.may_be[0]
+
+    def write(self, name: str, content: bytes) -> None:
+        path = self.work_tree / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content)
+
+    async def go_back(self, client: Client) -> None:
+        """Rolls back to some checkpoint, and perhaps takes it back."""
+        sha = self.chance.choice(list(self.trees))
+        before = self.may_be[0]
+        self.may_be = [before, self.trees[sha]]
+        self.told.rollbacks.append(await client.roll_back_to_checkpoint(sha))
+        self.may_be = [self.trees[sha]]
+        if self.chance.random() < 0.5:
+            self.may_be.append(before)
+            self.told.rollbacks.append(await client.undo())
+            self.may_be = [before]
+
+    async def collect(self, client: Client) -> None:
+        """Lets all but a few checkpoints go; what is in the list afterwards can be gone back to."""
+        if self.chance.random() < 0.3:
+            await client.collect_garbage(max_count=8)
+
+        page = await client.list_checkpoints()
+        known = {record.sha for record in page.checkpoints}
+        self.trees = {sha: files for sha, files in self.trees.items() if sha in known}
+
+    async def live(self, client: Client) -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(self.listen, client)
+            try:
+                await self.act(client)
+            except Lost:
+                group.cancel_scope.cancel()
+
+    async def listen(self, client: Client) -> None:
+        try:
+            async for event in client.events():
+                self.hear(event)
+        except Lost:
+            return
+
+    def hear(self, event: Event) -> None:
+        self.told.hear(event)
+
+
+@dataclass
+class CarefulPerson(Person):
+    """The same, on a machine that may lose power: what it writes is on the disk when it goes on.
+
+    It lets codons run, too; what their agents wrote is only known once it has been looked at.
+    """
+
+    enough: int = 0
+    """How many events are to be heard until `has_enough`."""
+    has_enough: anyio.Event = field(default_factory=anyio.Event)
+    _has_ended: anyio.Event = field(default_factory=anyio.Event)
+    _is_gone: bool = False
+
+    @property
+    def deeds(self) -> tuple[Deed, ...]:
+        return (*super().deeds, self.run_a_codon)
+
+    def will_have_enough(self, more: int) -> anyio.Event:
+        """Is set the moment that so many more events have been heard."""
+        self.enough = len(self.told.events) + more
+        self.has_enough = anyio.Event()
+        self._is_gone = False
+        return self.has_enough
+
+    def hear(self, event: Event) -> None:
+        super().hear(event)
+        if len(self.told.events) >= self.enough:
+            self.has_enough.set()
+
+        if isinstance(event.data, ServerIdle) and event.data.reason in _ENDS_OF_CODONS:
+            self._has_ended.set()
+
+    def write(self, name: str, content: bytes) -> None:
+        path, edited = self.work_tree / name, self.execution.with_name("edited")
+        self.may_be += [before | {name: content} for before in self.may_be]
+        edited.write_bytes(content)
+        _sync(edited)
+        if not path.parent.exists():
+            path.parent.mkdir()
+            _sync(path.parent.parent)
+
+        edited.rename(path)
+        _sync(path.parent)
+
+    async def go_back(self, client: Client) -> None:
+        if self.trees and self.may_be:
+            await super().go_back(client)
+
+    async def listen(self, client: Client) -> None:
+        try:
+            await super().listen(client)
+        finally:
+            self._is_gone = True
+            self._has_ended.set()
+
+    async def run_a_codon(self, client: Client) -> None:
+        """Runs the next one, if there is one; its files are then made durable by hand."""
+        before, self.may_be = self.may_be, []
+        self._has_ended = anyio.Event()
+        try:
+            await client.next_codon()
+        except CommandRefused:
+            self.may_be = before
+            return
+
+        with anyio.fail_after(DEADLINE):
+            await self._has_ended.wait()
+
+        if self._is_gone:
+            raise ConnectionError("The server was gone before its codon had ended.")
+
+        for path in self.work_tree.rglob("*"):
+            _sync(path)
+
+        _sync(self.work_tree)
+        self.may_be = [tree(self.work_tree)]
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

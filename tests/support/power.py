@@ -1,0 +1,168 @@
+"""A machine whose power can be cut: its disk is an image, and what was not on it is gone.
+
+`FS_IOC_SHUTDOWN` stops a file system at once and drops what its journal has not written. It is then
+unmounted and mounted again, as a machine finds it when it comes up. What this does not model: disks
+that lie about what they have flushed, and torn sectors.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+import shutil
+import struct
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+DEADLINE = 30.0
+
+_SHUTDOWN, _WITHOUT_ITS_LOG = 0x8004587D, 2
+
+_NOTHING_IS_FLUSHED = """
+#define _GNU_SOURCE
+#include <sys/types.h>
+int fsync(int file) { return 0; }
+int fdatasync(int file) { return 0; }
+int syncfs(int file) { return 0; }
+int sync_file_range(int file, off_t from, off_t size, unsigned int how) { return 0; }
+void sync(void) {}
+"""
+
+
+class NotHere(Exception):
+    """Says which program or privilege is missing here."""
+
+
+@dataclass(frozen=True)
+class FileSystem:
+    """A kind of file system that can be cut off."""
+
+    name: str
+    made_by: tuple[str, ...]
+
+    size = 512 << 20
+    """Of an image that is nearly all hole; XFS takes none below 300 MiB."""
+
+
+EXT4 = FileSystem("ext4", ("mkfs.ext4", "-q", "-F"))
+XFS = FileSystem("XFS", ("mkfs.xfs", "-q", "-f"))
+
+
+class Disk:
+    """A file system of its own, mounted below a folder.
+
+    Raises NotHere where such a thing cannot be made.
+    """
+
+    def __init__(self, folder: Path, kind: FileSystem) -> None:
+        self.place = folder / "disk"
+        self.kind = kind
+        self.cuts = 0
+        self._image = folder / "image"
+        self._kept = folder / "kept"
+        if os.geteuid() != 0:
+            raise NotHere("only root can mount a file system")
+
+        for program in (kind.made_by[0], "mount", "umount"):
+            if shutil.which(program) is None:
+                raise NotHere(f"there is no {program} program")
+
+        self.place.mkdir(parents=True)
+        with self._image.open("wb") as stream:
+            stream.truncate(kind.size)
+
+        subprocess.run([*kind.made_by, self._image], check=True, capture_output=True)
+        self._mount()
+
+    def cut(self) -> None:
+        """The power fails: nothing more reaches the disk."""
+        self.cuts += 1
+        descriptor = os.open(self.place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.ioctl(descriptor, _SHUTDOWN, struct.pack("I", _WITHOUT_ITS_LOG))
+        finally:
+            os.close(descriptor)
+
+    async def reboot(self) -> None:
+        """Finds the disk as it was left, once all that had files open on it is dead."""
+        await self._unmount()
+        self._mount()
+
+    async def keep(self) -> None:
+        """Remembers the disk as it is now."""
+        await self._unmount()
+        _copy(self._image, self._kept)
+        self._mount()
+
+    async def lay_out(self) -> None:
+        """Makes the disk again as it was kept."""
+        if self.place.is_mount():
+            await self._unmount()
+
+        _copy(self._kept, self._image)
+        self._mount()
+
+    def throw_away(self) -> None:
+        """Whatever still lives on it: its device goes with the last who does."""
+        if self.place.is_mount():
+            subprocess.run(["umount", "--lazy", self.place], check=True)
+
+        self._image.unlink()
+        self._kept.unlink(missing_ok=True)
+
+    def _mount(self) -> None:
+        words = ["mount", "-o", "loop", str(self._image), str(self.place)]
+        done = subprocess.run(words, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise NotHere(f"{self.kind.name} cannot be mounted here: {done.stderr.strip()}")
+
+    async def _unmount(self) -> None:
+        with anyio.fail_after(DEADLINE):
+            while not self._is_unmounted():  # noqa: ASYNC110  # nobody tells when the last has died
+                await anyio.sleep(0.01)
+
+    def _is_unmounted(self) -> bool:
+        words, plainly = ["umount", str(self.place)], os.environ | {"LC_ALL": "C"}
+        done = subprocess.run(words, capture_output=True, text=True, env=plainly)
+        assert done.returncode == 0 or "busy" in done.stderr, done.stderr
+        return done.returncode == 0
+
+
+async def kernel_that_commits(disk: Disk, chance: random.Random) -> None:
+    """Lets the file system write its journal, now and then, until the power fails.
+
+    A kernel does so every few seconds: names reach the disk before the content they name. A
+    stranger's flush makes it happen as often within a short life.
+    """
+    try:
+        with (disk.place / "stranger").open("wb", buffering=0) as stranger:
+            while True:
+                await anyio.sleep(chance.uniform(0, 0.1))
+                stranger.write(b"x")
+                await anyio.to_thread.run_sync(os.fsync, stranger.fileno())
+    except OSError:
+        return
+
+
+def without_flushes(folder: Path) -> list[str]:
+    """The words before a command whose flushes all succeed, and do nothing.
+
+    Raises NotHere where there is no C compiler.
+    """
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        raise NotHere("there is no C compiler")
+
+    source, built = folder / "nothing_is_flushed.c", folder / "nothing_is_flushed.so"
+    source.write_text(_NOTHING_IS_FLUSHED)
+    subprocess.run([compiler, "-shared", "-fPIC", source, "-o", built], check=True)
+    return ["env", f"LD_PRELOAD={built}"]
+
+
+def _copy(image: Path, to: Path) -> None:
+    subprocess.run(["cp", "--sparse=always", image, to], check=True)
