@@ -214,7 +214,8 @@ class FileAccess(Value):
 class StateSnapshot(EventData):
     TYPE: ClassVar[str] = "state.snapshot"
     completed_codons: tuple[CodonExecution, ...]
-    """Terminal codons of the execution thread, newest first, failed and skipped ones included."""
+    """Terminal codons of the execution thread, newest first, failed and skipped ones included; the
+    newest hundred."""
     file_tree: tuple[FileNode, ...]
     total_cost: float
     total_time: int

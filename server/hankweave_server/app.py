@@ -59,6 +59,7 @@ from hankweave_server.hanks.load import LoadedHank
 from hankweave_server.layout import Layout
 from hankweave_server.ledger.ledger import Ledger
 from hankweave_server.runtime_lock import HeldLock
+from hankweave_server.sentinels.models import Models
 from hankweave_server.settings import RunSettings
 from hankweave_server.transport.doors import Answer, Caller, Doors, Health
 from hankweave_server.transport.listener import Listener
@@ -106,6 +107,7 @@ class App:
             idle_timeout=timedelta(minutes=10),
             safe_points=opened.settings.safe_points,
             price=opened.prices.price_of,
+            models=Models(os.environ),
             ceilings=Ceilings(opened.settings.max_cost, opened.settings.max_time),
             output_directory=opened.settings.output,
         )

@@ -10,8 +10,8 @@ import gc
 import os
 import signal
 import threading
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -24,6 +24,7 @@ from anyio.abc import TaskStatus
 from hankweave_protocol.errors import Refused
 from hankweave_protocol.events import (
     HankChanged,
+    Info,
     ServerIdle,
     ServerReady,
     ServerStarted,
@@ -44,7 +45,7 @@ from hankweave_server.checkpoints.errors import (
     RestoreIncomplete,
     ShadowRepositoryError,
 )
-from hankweave_server.cli.executions import Chosen, hide, prepare
+from hankweave_server.cli.executions import Chosen, Differences, hide, prepare, take_hank
 from hankweave_server.clock import Clock
 from hankweave_server.domain.history import next_codon
 from hankweave_server.domain.liveness import PreviousOwner
@@ -53,6 +54,7 @@ from hankweave_server.domain.salvage import salvage
 from hankweave_server.domain.validation import validate
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.execution.branch_draft import TEMPORARY
+from hankweave_server.execution.changed_hank import PlanConflict
 from hankweave_server.execution.checking import recorded_checkpoints, reported_costs
 from hankweave_server.execution.checkpointer import record_of
 from hankweave_server.execution.codon_run import Halt
@@ -114,7 +116,7 @@ class StopSwitch:
 class Past:
     """What this start found of the server before."""
 
-    hank_hash: str | None
+    differences: Differences
     agents: tuple[int, ...]
     files: tuple[str, ...]
 
@@ -130,7 +132,7 @@ class Daemon:
         clock: Clock,
         *,
         prices: Prices,
-        tell_ready: Callable[[ServerReady], None],
+        tell_ready: Callable[[ServerReady, Callable[[], State]], None],
         tell_event: Callable[[Published], None],
     ) -> None:
         self._settings = settings
@@ -176,14 +178,14 @@ class Daemon:
             stack.enter_context(server_log(layout.server_log))
             log.info("Starting Hankweave %s as pid %d", __version__, os.getpid())
             stack.callback(self._log_the_end)
-            changed = prepare(self._chosen, self._hank, self._settings, self._clock)
+            differences = prepare(self._chosen, self._hank, self._settings, self._clock)
             agents = await self._sweep()
             engine = await self._open_engine()
             stack.callback(engine.close)
             ledger = await self._open_ledger(engine)
             stack.enter_context(ledger.subscribe(self._tell_event))
             stack.enter_context(ledger.subscribe(partial(_note_run, lock)))
-            past = Past(changed, agents, engine.leftovers)
+            past = Past(differences, agents, engine.leftovers)
             opened = Opened(
                 layout,
                 self._clock,
@@ -255,7 +257,13 @@ class Daemon:
             ) from None
 
         await self._finish_branch(app)
-        await recovery.begin_if_new()
+        other_hank = past.differences.hank_hash is not None
+        with _refusing_another_past():
+            await recovery.begin_if_new(other_hank=other_hank, keep_plan=self._settings.force)
+
+        # The hank counts as known only once the plan that follows it is on record.
+        await opened.ledger.flush()
+        take_hank(opened.layout, self._hank, self._settings)
         _log_recovery(recovered)
         app.is_ready = True
 
@@ -312,11 +320,21 @@ class Daemon:
 
         found = [item for item in (ledger.repair, ledger.recovery) if item is not None]
         await ledger.record(started, *found)
-        if past.hank_hash is not None:
+        await self._tell_differences(ledger, past.differences)
+
+    async def _tell_differences(self, ledger: Ledger, found: Differences) -> None:
+        if found.hank_hash is not None:
             log.warning("hank.json has changed since this execution began")
             await ledger.record(
-                HankChanged(previous_hash=past.hank_hash, current_hash=self._hank.hank_hash)
+                HankChanged(previous_hash=found.hank_hash, current_hash=self._hank.hank_hash)
             )
+
+        if found.data is not None:
+            await ledger.record(found.data)
+
+        if found.set_aside:
+            names = ", ".join(found.set_aside)
+            await ledger.record(Info(message=f"The former execution was set aside: {names}."))
 
     # --- service -------------------------------------------------------------------------------
 
@@ -338,7 +356,7 @@ class Daemon:
                 # What lives as long as the server need not be looked at by each collection, which
                 # would hold the loop for as long as that takes.
                 gc.freeze()
-                self._tell_ready(app.ready())
+                self._tell_ready(app.ready(), lambda: opened.ledger.durable_state)
                 app.runner.on_rest = self._on_rest
                 tasks.start_soon(app.runner.run)
                 tasks.start_soon(app.packing.run)
@@ -361,7 +379,10 @@ class Daemon:
         elif next_codon(app.around.state) is None:
             app.runner.outcome = Outcome.COMPLETED
             await opened.ledger.record(
-                ServerIdle(reason="all-codons-completed", message="All codons have run already.")
+                ServerIdle(
+                    reason="all-codons-completed",
+                    message="Resumed completed execution: nothing to do.",
+                )
             )
             self._on_rest(Outcome.COMPLETED)
         elif self._settings.autostart:
@@ -452,6 +473,19 @@ class Daemon:
         """Fences ourselves: whoever owns the directory now must find no second writer."""
         log.error("The runtime lock is lost: %s", lost)
         os._exit(ExitCode.SOFTWARE)
+
+
+@contextmanager
+def _refusing_another_past() -> Iterator[None]:
+    """Says to a person that another hank would not have led to where the execution stands."""
+    try:
+        yield
+    except PlanConflict as conflict:
+        raise Stop(
+            f"The hank has changed in what has already run: {conflict}.",
+            ExitCode.USAGE,
+            hint="--new makes a new execution of it; --force goes on with the former plan.",
+        ) from None
 
 
 async def open_engine(layout: Layout) -> CheckpointEngine:

@@ -56,6 +56,8 @@ class RunSettings:
     """Overrides who does every codon: `claude` or `scripted`."""
     no_token: bool = False
     json_output: bool = False
+    plain: bool = False
+    """Prints lines on a terminal too, instead of the live view."""
     safe_points: frozenset[SafePoint] = ALL_SAFE_POINTS
     """When checkpoints are taken unasked, besides at a codon's end."""
     max_cost: float | None = None

@@ -80,7 +80,18 @@ async def test_the_example_runs_and_every_step_is_a_commit(tmp_path: Path) -> No
     git.assert_sound()
     subjects = [subject.split(" [run:")[0] for subject in reversed(git.subjects())]
     ends = [subject for subject in subjects if not subject.startswith("tool:")]
-    assert ends == ["initial:-", "rig-setup:observe", *(f"completed:{c}" for c in CODONS)]
+    assert (
+        ends
+        == [
+            "initial:-",
+            "rig-setup:observe",
+            "completed:observe",
+            "safety:infer",  # Where another attempt would begin.
+            *(f"completed:{codon}" for codon in CODONS[1:-1]),
+            "rig-setup:report",
+            "completed:report",
+        ]
+    )
     assert len(ends) < len(subjects), "what a tool call changed is a safe point of its own"
     assert git.branches() == {final.runs[0].git_branch}
     last = completed(execution)["report"].completion_checkpoint

@@ -12,7 +12,17 @@ from time import perf_counter
 
 import anyio
 
-from bench import appends, checkpoints, fanout, history, memory, responsiveness, startup
+from bench import (
+    agent_lines,
+    appends,
+    checkpoints,
+    fanout,
+    history,
+    memory,
+    plans,
+    responsiveness,
+    startup,
+)
 from bench.figures import RESULTS, Figure, print_table, write_results
 from bench.scale import FULL, Scale
 
@@ -26,9 +36,14 @@ BENCHES: dict[str, Bench] = {
     checkpoints.BENCH: checkpoints.measure,
     history.BENCH: history.measure,
     responsiveness.BENCH: responsiveness.measure,
+    agent_lines.BENCH: agent_lines.measure,
+    plans.BENCH: plans.measure,
 }
-GROUPS = {"checkpoints": (checkpoints.BENCH, history.BENCH, responsiveness.BENCH)}
-LONG = frozenset(GROUPS["checkpoints"])
+GROUPS = {
+    "checkpoints": (checkpoints.BENCH, history.BENCH, responsiveness.BENCH),
+    "execution": (agent_lines.BENCH, plans.BENCH),
+}
+LONG = frozenset(name for names in GROUPS.values() for name in names)
 """Benches that take minutes: they run only where they are named."""
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -109,7 +124,9 @@ class _Run:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="checkpoints, or one bench")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="checkpoints, execution, or one bench"
+    )
     parser.add_argument(
         "--sizes",
         type=lambda text: text.split(","),

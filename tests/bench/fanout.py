@@ -60,7 +60,7 @@ async def _measure_with(clients: int, folder: Path, scale: Scale) -> Figure:
     async with (
         _transport(folder / f"{clients}") as ours,
         _library() as reference,
-        _crowd() as crowd,
+        crowd_of_clients() as crowd,
     ):
         await ours.admit(crowd, clients)
         await reference.admit(crowd, clients)
@@ -80,7 +80,7 @@ async def _measure_with(clients: int, folder: Path, scale: Scale) -> Figure:
 
 
 @dataclass
-class _Crowd:
+class Crowd:
     process: anyio.abc.Process
     answers: BufferedByteReceiveStream
 
@@ -92,7 +92,7 @@ class _Crowd:
 
 
 @asynccontextmanager
-async def _crowd() -> AsyncIterator[_Crowd]:
+async def crowd_of_clients() -> AsyncIterator[Crowd]:
     async with await anyio.open_process(
         [sys.executable, "-m", "bench.crowd"],
         env=environment(PYTHONPATH=":".join(filter(None, sys.path))),
@@ -101,7 +101,7 @@ async def _crowd() -> AsyncIterator[_Crowd]:
     ) as process:
         assert process.stdout is not None
         try:
-            yield _Crowd(process, BufferedByteReceiveStream(process.stdout))
+            yield Crowd(process, BufferedByteReceiveStream(process.stdout))
         finally:
             process.kill()
 
@@ -121,14 +121,14 @@ class _Publisher:
     _clients: int = 0
     _sent: int = field(default=0)
 
-    async def admit(self, crowd: _Crowd, clients: int) -> None:
+    async def admit(self, crowd: Crowd, clients: int) -> None:
         await crowd.obey(Join(self.name, self.url, clients, self.greets))
         self._clients = clients
         with anyio.fail_after(DEADLINE):
             while self.live() < clients:
                 await anyio.lowlevel.checkpoint()
 
-    async def fan_out(self, crowd: _Crowd, events: int) -> float:
+    async def fan_out(self, crowd: Crowd, events: int) -> float:
         """Returns deliveries a second, until the last client has the last byte."""
         began = perf_counter()
         for first in range(0, events, BURST):

@@ -18,6 +18,12 @@ class Scale:
     """Frames in one round of the fan-out, over all clients."""
     messages: int
     """What the agent of the long execution says; each message makes three events."""
+    agent_lines: int
+    """Lines of one agent, from its pipe to ten clients."""
+    codons: int
+    """Codons of the longest plan, which is started and gone on with in its middle."""
+    short_codons: int
+    """Codons of the plan that is run from beginning to end."""
     trees: tuple[int, ...]
     """Files in the work trees that are checkpointed."""
     has_real_tree: bool
@@ -46,6 +52,9 @@ FULL = Scale(
     clients=(1, 100, 1_000),
     deliveries=30_000,
     messages=3_334,
+    agent_lines=100_000,
+    codons=10_000,
+    short_codons=1_000,
     trees=(1_000, 10_000, 100_000),
     has_real_tree=True,
     documented_up_to=10_000,
@@ -62,6 +71,9 @@ SMALLEST = Scale(
     clients=(1,),
     deliveries=10,
     messages=10,
+    agent_lines=30,
+    codons=50,
+    short_codons=12,
     trees=(110,),
     has_real_tree=False,
     documented_up_to=110,

@@ -62,12 +62,12 @@ def test_the_steps_of_a_rollback_are_those_of_its_module() -> None:
     source = (SERVER / "execution" / "rollback.py").read_text()
     diagram = section("How a rollback works").split("```")[1]
     steps = set(re.findall(r"(\w+)\(\)", diagram))
-    assert {"_plan", "quiesce", "frozen", "_prepare", "replace_durably", "_continue"} <= steps
+    assert {"plan", "quiesce", "frozen", "_prepare", "replace_durably", "_continue"} <= steps
     for step in steps:
         assert re.search(rf"\b{step}\b", source), f"rollback.py does not know {step}"
 
     perform = _body_of(source, "perform")
-    first = ["_refuse_if_running(", "_plan(", "_stillness(", "_plan(", "_prepare(", "_announce("]
+    first = [".refuse_if_running(", ".plan(", "_stillness(", ".plan(", "_prepare(", "_announce("]
     assert _in_order(perform, [*first, "_restore_and_tell(", "_continue("])
     assert _in_order(_body_of(source, "_stillness"), ["quiesce(", "frozen(", "tell_of_rollback("])
     assert _in_order(_body_of(source, "_prepare"), ["_save(", "replace_durably"])
@@ -89,8 +89,9 @@ def test_a_start_does_what_the_map_says_in_its_order() -> None:
     assert _in_order(_body_of(source, "live"), ["_watch_signals", "_live_in("])
     assert _in_order(_body_of(source, "_live_in"), opening)
     assert _in_order(_body_of(source, "_live_with"), ["_recover(", "_serve("])
-    recovery = ["_say_hello(", "_validate(", "recovery.recover(", "begin_if_new("]
+    recovery = ["_say_hello(", "_validate(", "recovery.recover(", "_begin_plan("]
     assert _in_order(_body_of(source, "_recover"), recovery)
+    assert _in_order(_body_of(source, "_begin_plan"), ["begin_if_new("])
 
 
 def test_events_and_codes_on_the_map_exist() -> None:

@@ -19,6 +19,9 @@ from hankweave_protocol.commands import COMMANDS
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.queries import EventsPage
 from hankweave_protocol.records import (
+    AftermathIntent,
+    ArchiveIntent,
+    ArchiveManifest,
     BranchIntent,
     CheckpointRecord,
     ExecutionMeta,
@@ -109,6 +112,9 @@ _FILES: Mapping[str, type] = {
     "rollback.intent": RollbackIntent,
     "prune.intent": PruneIntent,
     "branch.intent": BranchIntent,
+    "archive-manifest.json": ArchiveManifest,
+    "archive.intent": ArchiveIntent,
+    "aftermath.intent": AftermathIntent,
 }
 
 _ANSWERS: Mapping[str, type] = {

@@ -24,6 +24,9 @@ from hankweave_protocol.state import State
 START_DEADLINE = 30.0
 STOP_DEADLINE = 20.0
 
+IS_MEASURED = "COVERAGE_PROCESS_CONFIG" in os.environ
+"""Coverage is: then `measured_server` is started, which can be killed and tell what ran of it."""
+
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "earthquakes"
 
 
@@ -67,6 +70,9 @@ def environment(**extra: str) -> dict[str, str]:
 
 def command(*arguments: str) -> list[str]:
     """The console script as it is installed; from a bare checkout, the module behind it."""
+    if IS_MEASURED:
+        return [sys.executable, str(Path(__file__).with_name("measured_server.py")), *arguments]
+
     script = Path(sys.executable).with_name("hankweave")
     if script.exists():
         return [str(script), *arguments]
@@ -102,10 +108,18 @@ async def running_server(
                 assert any('"server.ready"' in line for line in server.output), server.output
                 yield server
             finally:
-                if process.returncode is None:
-                    process.kill()
-
+                await _end(process)
                 readers.cancel_scope.cancel()
+
+
+async def _end(process: anyio.abc.Process) -> None:
+    if IS_MEASURED and process.returncode is None:
+        process.send_signal(signal.SIGUSR2)
+        with anyio.move_on_after(STOP_DEADLINE, shield=True):
+            await process.wait()
+
+    if process.returncode is None:
+        process.kill()
 
 
 async def _read(server: RunningServer, ready: anyio.Event) -> None:

@@ -29,7 +29,14 @@ from hankweave_protocol.events import (
 from hankweave_server.layout import Layout
 from support.invariants import Told, leftovers, tree_violations, violations
 from support.nth_call import Deed, Strike
-from support.running_server import command, environment, journal, running_server, tree
+from support.running_server import (
+    IS_MEASURED,
+    command,
+    environment,
+    journal,
+    running_server,
+    tree,
+)
 from support.tally import Tally
 
 DEADLINE = 30.0
@@ -116,7 +123,7 @@ def kill(process: anyio.abc.Process) -> None:
     # whoever waits for it.
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(process.pid, signal.SIGKILL)
+            os.kill(process.pid, signal.SIGUSR2 if IS_MEASURED else signal.SIGKILL)
 
 
 @asynccontextmanager

@@ -190,6 +190,20 @@ def memory_of(pid: int) -> int:
     return int(psutil.Process(pid).memory_info().rss)
 
 
+def descriptors_of(pid: int) -> tuple[int, int]:
+    """Counts what a process holds open: the packs of its store, and all else."""
+    paths = [_target(link) for link in Path(f"/proc/{pid}/fd").iterdir()]
+    packs = sum(path.endswith(".pack") for path in paths)
+    return packs, sum(path != "" for path in paths) - packs
+
+
+def _target(link: Path) -> str:
+    with contextlib.suppress(FileNotFoundError):
+        return os.readlink(link)
+
+    return ""
+
+
 def processes_in(group: Path) -> list[int]:
     with contextlib.suppress(FileNotFoundError):
         return [int(pid) for pid in (group / "cgroup.procs").read_text().split()]

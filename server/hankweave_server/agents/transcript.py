@@ -7,7 +7,6 @@ Source: facts of Hankweave, "Agent log / stdout protocol"; seed 001 for the olde
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping
 
@@ -33,6 +32,9 @@ from hankweave_server.agents.base import (
 
 _Object = Mapping[str, object]
 
+MOST = 10**12
+"""More tokens or dollars than that are no count: sums of them could be written down no more."""
+
 HOOK_SECONDS = 600
 """How long it waits for us; then it goes on by its own rules."""
 
@@ -40,6 +42,7 @@ _REQUEST_TIMED_OUT = "API Error: Request timed out."
 _SYNTHETIC_MODEL = "<synthetic>"
 _TERMINATED = "API Error: terminated"
 _OUTPUT_MAXIMUM = re.compile(r"exceeded the .{0,40}output token maximum")
+_LONG_NUMBER = re.compile(rb"[0-9]{19}")
 _INPUT_OVERFLOW = re.compile(r"prompt is too long|context_length_exceeded", re.IGNORECASE)
 
 
@@ -68,10 +71,25 @@ def parse(line: bytes) -> list[AgentSignal]:
 def _message_in(line: bytes) -> _Object:
     try:
         message = msgspec.json.decode(line)
+        if _LONG_NUMBER.search(line):
+            message = _encodable(message)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return {}
 
     return _object(message)
+
+
+def _encodable(value: object) -> object:
+    """The value with a text for each integer beyond 64 bits: those can be read, but not written."""
+    match value:
+        case dict():
+            return {name: _encodable(each) for name, each in value.items()}
+        case list():
+            return [_encodable(each) for each in value]
+        case int() if not -(2**63) <= value < 2**64:
+            return str(value)
+        case _:
+            return value
 
 
 def _system(message: _Object) -> Iterator[AgentSignal]:
@@ -212,7 +230,7 @@ def _cost(message: _Object) -> float | None:
         match message.get(name):
             case bool():
                 continue
-            case int() | float() as cost if math.isfinite(cost) and cost >= 0:
+            case int() | float() as cost if 0 <= cost <= MOST:
                 return float(cost)
 
     return None
@@ -265,4 +283,10 @@ def _text(value: object) -> str:
 
 
 def _count(value: object) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+    match value:
+        case bool():
+            return 0
+        case int() if 0 < value <= MOST:
+            return value
+        case _:
+            return 0

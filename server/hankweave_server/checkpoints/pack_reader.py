@@ -132,13 +132,14 @@ class PackReader:
             settled = now[0] < time.time_ns() - _TICK_NS
             self._listed = now if settled else (0, 0)
             known = {pack.name: pack for pack in self._order if pack.name in names}
-            fresh = [self._opened(name, len(known)) for name in sorted(names - known.keys())]
+            new = enumerate(sorted(names - known.keys()), start=len(known))
+            fresh = [self._opened(name, before) for before, name in new]
             self._order = [*known.values(), *(pack for pack in fresh if pack is not None)]
             return any(pack is not None for pack in fresh)
 
-    def _opened(self, name: str, known: int) -> _Pack | None:
+    def _opened(self, name: str, before: int) -> _Pack | None:
         try:
-            return _Pack(self._folder / name, stays_open=known < OPEN_PACKS)
+            return _Pack(self._folder / name, stays_open=before < OPEN_PACKS)
         except (PackDamaged, OSError):
             return None
 

@@ -28,6 +28,10 @@ MEMORY_REF = "refs/hankweave/memory"
 _OURS = (BRANCHES, PINS, "refs/hankweave/")
 """The refs whose commits are checkpoints; what remembers is a tree."""
 
+LIBGIT2_OPEN_PACKS = 16
+"""Pack files that libgit2 keeps open, of its own accord all it has read from: they are read by
+`PackReader` first, so that it is asked for history and deltas only."""
+
 _KINDS = {
     int(ObjectType.COMMIT): "commit",
     int(ObjectType.TREE): "tree",
@@ -343,6 +347,7 @@ def _be_alone() -> None:
 
     pygit2.settings.enable_fsync_gitdir(True)
     pygit2.settings.owner_validation = False
+    pygit2.settings.mwindow_file_limit = LIBGIT2_OPEN_PACKS
 
 
 def _raw(commit: pygit2.Commit) -> RawCommit:

@@ -12,6 +12,7 @@ from hankweave_server.cli import (
     beginning,
     branching,
     events,
+    housekeeping,
     looking,
     remote,
     running,
@@ -39,6 +40,7 @@ for command in (
     *storing.COMMANDS,
     *branching.COMMANDS,
     *looking.COMMANDS,
+    *housekeeping.COMMANDS,
 ):
     cli.add_command(command)
 

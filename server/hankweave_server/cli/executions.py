@@ -182,9 +182,7 @@ def take_hank(layout: Layout, hank: LoadedHank, settings: RunSettings) -> None:
         data.write_meta(layout, _with_hank(former, hank, settings))
 
 
-def _founded(
-    chosen: Chosen, hank: LoadedHank, settings: RunSettings, now: str
-) -> ExecutionMeta:
+def _founded(chosen: Chosen, hank: LoadedHank, settings: RunSettings, now: str) -> ExecutionMeta:
     founded = ExecutionMeta(
         version=META_VERSION,
         read_only_source_data_path=None,

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from hankweave_protocol import codec
 from hankweave_protocol.events import (
+    ArchivePartial,
     CheckpointPinned,
     CheckpointPruned,
     CodonCompletedEvent,
+    CodonExtended,
+    CodonRetrying,
     CodonStartedEvent,
     ErrorEvent,
     Event,
@@ -16,18 +20,24 @@ from hankweave_protocol.events import (
     RigSetupFailed,
     RollbackCompleted,
     RollbackStarted,
+    SentinelError,
+    SentinelOutput,
     ServerDegraded,
     ServerIdle,
     ServerRecovered,
     ServerStarted,
     StateRecovered,
 )
+from hankweave_server.cli.plain_text import one_line
+
+LONGEST = 100
+"""Characters of what a sentinel says that go into a line."""
 
 
 def line_of(event: Event) -> str | None:
     """Returns the line an event is worth, or None for the many that are not."""
     text = _text_of(event)
-    return None if text is None else f"{event.timestamp[11:19]}  {text}"
+    return None if text is None else f"{event.timestamp[11:19]}  {one_line(text)}"
 
 
 def _text_of(event: Event) -> str | None:
@@ -36,6 +46,16 @@ def _text_of(event: Event) -> str | None:
             return f"{codon:<14} running    {name}"
         case CodonCompletedEvent() as done:
             return _ended(done)
+        case CodonRetrying(codon_id=codon, attempt=number, max_attempts=most, delay_ms=delay):
+            return f"{codon:<14} again in {delay / 1000:g} s, attempt {number} of {most}"
+        case CodonExtended(codon_id=codon, extension_number=number):
+            return f"{codon:<14} sent on    extension {number}"
+        case SentinelOutput(sentinel_id=sentinel, content=content):
+            return f"{sentinel:<14} {_first_line(content)}"
+        case SentinelError(sentinel_id=sentinel, message=message):
+            return f"{sentinel:<14} warning: {message}"
+        case ArchivePartial(codon_id=codon, failed_paths=failed):
+            return f"{codon:<14} warning: {len(failed)} paths could not be archived"
         case LoopIterationCompleted(loop_id=loop, iteration=number):
             return f"{loop:<14} iteration {number} ended"
         case RigSetupFailed(codon_id=codon, message=message):
@@ -79,5 +99,14 @@ def _text_of(event: Event) -> str | None:
 def _ended(done: CodonCompletedEvent) -> str:
     outcome = "completed" if done.success else "skipped" if done.skipped else "failed"
     line = f"{done.codon_id:<14} {outcome:<10} {done.duration / 1000:.1f} s  ${done.cost:.4f}"
-    reason = done.failure_reason
-    return line if reason is None or reason.message is None else f"{line}  {reason.message}"
+    reason, over = done.failure_reason, done.budget_exceeded
+    if reason is not None and reason.message is not None:
+        return f"{line}  {reason.message}"
+
+    return line if over is None else f"{line}  {over.currency} {over.used:g} of {over.limit:g}"
+
+
+def _first_line(content: str | dict[str, object] | list[object]) -> str:
+    text = content if isinstance(content, str) else codec.encode(content).decode()
+    line = text.strip().partition("\n")[0]
+    return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import os
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -12,17 +14,23 @@ import click
 
 from hankweave_protocol import codec
 from hankweave_protocol.events import ServerReady
-from hankweave_server.cli import executions, hanks
+from hankweave_protocol.state import State
+from hankweave_server.cli import executions, hanks, live, setting_aside
+from hankweave_server.cli.executions import Chosen
+from hankweave_server.cli.live import LiveVoice
+from hankweave_server.cli.plain_text import one_line
 from hankweave_server.cli.progress import line_of
 from hankweave_server.cli.voice import Voice
-from hankweave_server.clock import SystemClock
+from hankweave_server.clock import Clock, SystemClock
 from hankweave_server.daemon import Daemon
+from hankweave_server.domain.budget import Ceilings, allowance
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.hanks.load import no_hank
+from hankweave_server.hanks.load import LoadedHank, no_hank
 from hankweave_server.hanks.price_files import load_prices, usual_place
 from hankweave_server.layout import Layout
 from hankweave_server.ledger.ledger import Published
 from hankweave_server.settings import RunSettings, SafePoint, safe_points_named
+from hankweave_server.workspace.data import read_meta
 
 
 @click.command()
@@ -37,6 +45,12 @@ from hankweave_server.settings import RunSettings, SafePoint, safe_points_named
 @click.option("--no-autostart", is_flag=True, help="Wait for codon.next instead of starting.")
 @click.option("--copy", is_flag=True, help="Copy the data instead of linking to it.")
 @click.option("--new", "-n", is_flag=True, help="Never resume: make a new execution.")
+@click.option(
+    "--force",
+    "-f",
+    is_flag=True,
+    help="Go on with changed data or a changed hank; with --new, set aside what is there.",
+)
 @click.option("--agent", type=click.Choice(["claude", "scripted"]), help="Who does every codon.")
 @click.option("--no-token", is_flag=True, help="Let every local program in, as a controller.")
 @click.option(
@@ -66,6 +80,7 @@ from hankweave_server.settings import RunSettings, SafePoint, safe_points_named
     envvar="HANKWEAVE_RUNTIME_OUTPUT_DIRECTORY",
     help="Copy the output files of codons to this directory.",
 )
+@click.option("--plain", is_flag=True, help="Print lines on a terminal too, as in a pipe.")
 @click.option("--json", "as_json", is_flag=True, help="Print the events, one JSON line each.")
 def run(
     hank: Path | None,
@@ -77,6 +92,7 @@ def run(
     no_autostart: bool,
     copy: bool,
     new: bool,
+    force: bool,
     agent: str | None,
     no_token: bool,
     safe_points: frozenset[SafePoint],
@@ -84,6 +100,7 @@ def run(
     max_time: float | None,
     prices: Path | None,
     output: Path | None,
+    plain: bool,
     as_json: bool,
 ) -> None:
     """Serve HANK (a hank.json or its directory) on DATA.
@@ -109,6 +126,7 @@ def run(
         autostart=not no_autostart,
         copy=copy,
         new=new,
+        force=force,
         agent=agent,
         no_token=no_token,
         safe_points=safe_points,
@@ -116,6 +134,7 @@ def run(
         max_time=max_time,
         prices=prices,
         output=output,
+        plain=plain,
         json_output=as_json,
     )
     sys.exit(serve(settings))
@@ -153,14 +172,18 @@ def serve(settings: RunSettings) -> ExitCode:
     loaded = no_hank(chosen.layout.work_tree) if hank is None else hanks.read(hank)
     hanks.require(loaded)
     prices = load_prices(settings.prices, usual_place(os.environ.get("XDG_CONFIG_HOME")))
-    voice = Voice()
+    chosen = _made_room(chosen, settings, clock)
+    _confirm_hank(chosen.layout, loaded, settings)
+    voice = _voice(settings, loaded, clock)
     daemon = Daemon(
         settings,
         chosen,
         loaded,
         clock,
         prices=prices,
-        tell_ready=lambda ready: voice.open(_greeting(ready, settings, chosen.layout)),
+        tell_ready=lambda ready, state: _greet(
+            _greeting(ready, settings, chosen.layout), state, voice
+        ),
         tell_event=lambda published: _tell(published, settings, voice),
     )
     try:
@@ -170,6 +193,49 @@ def serve(settings: RunSettings) -> ExitCode:
         raise _first_stop(group) from group
 
 
+def _voice(settings: RunSettings, hank: LoadedHank, clock: Clock) -> Voice | LiveVoice:
+    if settings.plain or settings.json_output or not live.suits(os.environ):
+        return Voice()
+
+    ceilings = Ceilings(settings.max_cost, settings.max_time)
+    return LiveVoice(clock, lambda entry, state: allowance(hank.hank, entry, state, ceilings))
+
+
+def _greet(greeting: str, state: Callable[[], State], voice: Voice | LiveVoice) -> None:
+    if isinstance(voice, LiveVoice):
+        voice.open(greeting, state)
+    else:
+        voice.open(greeting)
+
+
+def _made_room(chosen: Chosen, settings: RunSettings, clock: Clock) -> Chosen:
+    """Sets aside what `--new --force` says, or a start before this one began to."""
+    layout = chosen.layout
+    wanted = settings.new and settings.execution is not None and layout.state_directory.is_dir()
+    if not wanted and not setting_aside.was_interrupted(layout):
+        return chosen
+
+    return replace(chosen, set_aside=setting_aside.set_aside(layout, clock))
+
+
+def _confirm_hank(layout: Layout, hank: LoadedHank, settings: RunSettings) -> None:
+    """Asks the person at the terminal whether an execution goes on with a changed hank."""
+    former = read_meta(layout)
+    if former is None or not executions.is_other_hank(former, hank) or settings.force:
+        return
+
+    is_asked = sys.stdin.isatty() and sys.stdout.isatty()
+    if settings.headless or settings.json_output or not is_asked:
+        return  # The event `hank.changed` tells of it.
+
+    if not click.confirm("hank.json has changed since this execution began. Go on with it?"):
+        raise Stop(
+            "Nothing was touched.",
+            ExitCode.FAILED,
+            hint="--new makes a new execution of the hank as it is now.",
+        )
+
+
 def _greeting(ready: ServerReady, settings: RunSettings, layout: Layout) -> str:
     """The first thing said: where everything is."""
     if settings.json_output:
@@ -177,11 +243,14 @@ def _greeting(ready: ServerReady, settings: RunSettings, layout: Layout) -> str:
 
     # The token stands behind `#`: a browser sends it to nobody.
     page = f"http://127.0.0.1:{ready.port}/{_token_of(layout)}"
-    return f"Hankweave serves {ready.execution_path}\n  watch it: {page}   WebSocket: {ready.url}"
+    serves = f"Hankweave serves {one_line(ready.execution_path)}"
+    return f"{serves}\n  watch it: {page}   WebSocket: {ready.url}"
 
 
-def _tell(published: Published, settings: RunSettings, voice: Voice) -> None:
-    if settings.json_output:
+def _tell(published: Published, settings: RunSettings, voice: Voice | LiveVoice) -> None:
+    if isinstance(voice, LiveVoice):
+        voice.hear(published.event)
+    elif settings.json_output:
         voice.say(published.frame.decode())
     elif (line := line_of(published.event)) is not None:
         voice.say(line)

@@ -16,7 +16,8 @@ from hankweave_protocol.records import Direction, RollbackReport, Travel
 from hankweave_server.checkpoints.errors import CheckpointDamaged, RestoreIncomplete
 from hankweave_server.domain import targets, travels
 from hankweave_server.domain.targets import RollbackTarget
-from hankweave_server.execution.rollback import CutShort, Journey, Rollback
+from hankweave_server.execution.rollback import CutShort, Rollback
+from hankweave_server.execution.rollback_outlook import Journey
 from hankweave_server.execution.surroundings import Surroundings
 from hankweave_server.workspace.names import is_out_of_bounds, meanings, meant_by
 
@@ -66,7 +67,7 @@ class Rollbacks:
             paths=paths,
             keep_edits=command.keep_edits,
         )
-        return await self._rollback.preview(journey, patch=command.patch)
+        return await self._rollback.outlook.preview(journey, patch=command.patch)
 
     async def _performed(self, journey: Journey, causes: tuple[int | str, ...]) -> RollbackReport:
         try:

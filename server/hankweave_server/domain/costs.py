@@ -7,9 +7,9 @@ that a rollback took back was paid for, too. (What budgets count is for `spendin
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from hankweave_protocol.ids import CodonId, RunId
 from hankweave_protocol.state import (
@@ -25,6 +25,29 @@ from hankweave_protocol.state import (
 from hankweave_server.domain.lifecycle import cost_of, sentinel_cost_of
 
 _Key = TypeVar("_Key", bound=str)
+_Item = TypeVar("_Item")
+
+
+class _Sum(Generic[_Item]):
+    """Adds up a tuple whose beginning mostly stays: what was added up last is remembered.
+
+    Every event that counts a cost asks for the total, and all codons but one are as they were.
+    """
+
+    def __init__(self, cost: Callable[[_Item], float]) -> None:
+        self._cost = cost
+        self._known: tuple[tuple[_Item, ...], float] = ((), 0.0)
+
+    def of(self, items: tuple[_Item, ...]) -> float:
+        known, total = self._known  # Taken and replaced as one: worker threads ask as well.
+        if items[: len(known)] != known:
+            known, total = (), 0.0
+
+        if len(items) > len(known):
+            total = sum(map(self._cost, items[len(known) :]), total)
+            self._known = (items, total)
+
+        return total
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +121,25 @@ def sentinels_of(codon: CodonExecution) -> tuple[SentinelState, ...]:
 
 
 def run_cost(run: Run) -> float:
-    return sum(cost_of(codon) + sentinel_cost_of(codon) for codon in run.codons)
+    """What a run has cost in USD: its codons and their sentinels."""
+    return _earlier_codons.of(run.codons[:-1]) + sum(map(_dollars, run.codons[-1:]))
 
 
 def total_cost(state: State) -> float:
     """What the execution has cost in USD: every codon of every run, sentinels included."""
-    return sum(run_cost(run) for run in state.runs)
+    return _earlier_runs.of(state.runs[:0:-1]) + sum(map(run_cost, state.runs[:1]))
+
+
+def _dollars(codon: CodonExecution) -> float:
+    return cost_of(codon) + sentinel_cost_of(codon)
+
+
+def _full_cost(run: Run) -> float:
+    return sum(map(_dollars, run.codons))
+
+
+_earlier_codons = _Sum(_dollars)
+_earlier_runs = _Sum(_full_cost)
 
 
 def _codon_cost(run: Run, codon: CodonExecution) -> CodonCost:

@@ -47,6 +47,18 @@ def newest_run(state: State) -> Run | None:
 
 def thread(state: State) -> tuple[ThreadEntry, ...]:
     """Returns the thread that ends with the newest run, oldest first."""
+    runs, entries = _last_thread[0]  # Asked for many times between two changes of the runs.
+    if runs is not state.runs:
+        entries = _thread(state)
+        _last_thread[0] = (state.runs, entries)
+
+    return entries
+
+
+_last_thread: list[tuple[tuple[Run, ...], tuple[ThreadEntry, ...]]] = [((), ())]
+
+
+def _thread(state: State) -> tuple[ThreadEntry, ...]:
     entries: tuple[ThreadEntry, ...] = ()
     for run in reversed(line_of(state)):
         own = tuple(ThreadEntry(run.run_id, codon) for codon in run.codons)

@@ -1,4 +1,4 @@
-"""Archiving what a codon or loop leaves behind, and bringing it back when time goes back.
+"""Archiving what a codon or loop leaves behind.
 
     choose     which files the hank means, as they lie there now
     intent     `archive.intent` durable: every single move
@@ -25,24 +25,19 @@ from dataclasses import dataclass
 import anyio.to_thread
 
 from hankweave_protocol import codec
-from hankweave_protocol.errors import Refused
 from hankweave_protocol.events import ArchiveCompleted, ArchivePartial, FailedPath
 from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_protocol.records import (
-    ArchiveEntry,
     ArchiveIntent,
-    ArchiveManifest,
     ArchiveMove,
     ArchivePlace,
-    ArchiveTravel,
-    RollbackIntent,
 )
 from hankweave_server import files
-from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
 from hankweave_server.domain.history import thread
 from hankweave_server.execution import archive_manifest as manifests
 from hankweave_server.execution.file_news import FileNews
 from hankweave_server.execution.surroundings import Surroundings
+from hankweave_server.layout import Layout
 from hankweave_server.workspace import archive
 from hankweave_server.workspace.archive import Places
 from hankweave_server.workspace.names import AT_THE_TOP, joined, shown
@@ -88,7 +83,7 @@ class Archives:
 
     async def finish_interrupted(self) -> bool:
         """Finishes the archiving that was cut short; tells whether there was one."""
-        intent = await anyio.to_thread.run_sync(self._intended)
+        intent = await anyio.to_thread.run_sync(intended, self._around.layout)
         if intent is None:
             return False
 
@@ -99,12 +94,10 @@ class Archives:
 
         return True
 
-    # --- there ---------------------------------------------------------------------------------
-
     def _prepare(self, wanted: Archiving) -> ArchiveIntent | None:
         manifests.read(self._around.layout)
         base = os.fsencode(wanted.folder)
-        with self._places() as places:
+        with both_places(self._around.layout) as places:
             chosen = choose(places.tree, wanted.patterns)
             if not (chosen.files or chosen.folders or chosen.failed):
                 return None
@@ -149,7 +142,7 @@ class Archives:
 
     def _move(self, intent: ArchiveIntent) -> tuple[list[ArchiveMove], dict[str, str]]:
         """Makes the moves that are missing, then the manifest; gives what lies in the archive."""
-        with self._places() as places:
+        with both_places(self._around.layout) as places:
             blocked = archive.displace(places.archive, intent.displaced).failed
             free = [move for move in intent.moves if not _is_blocked(move, blocked)]
             moved = archive.put_away(places, free)
@@ -205,141 +198,6 @@ class Archives:
             label=f"after archiving for {intent.archived_for}",
         )
 
-    # --- and back ------------------------------------------------------------------------------
-
-    async def go_along(self, rollback: RollbackIntent) -> ArchiveTravel | None:
-        """Brings back what was archived after the target's moment; the undo puts it away again.
-
-        Asked when the target's files are restored. What stands there then stays, and what the
-        checkpoints hold is theirs to bring back. Twice is as once. None where nothing is to move.
-        """
-        if rollback.to_run is None:
-            return None
-
-        try:
-            manifest = await anyio.to_thread.run_sync(self._settled_manifest)
-        except Refused as fault:
-            return ArchiveTravel(failed={self._around.layout.archive_manifest.name: fault.message})
-
-        if rollback.operation_id in manifest.travels:
-            return manifest.travels[rollback.operation_id]
-
-        wanted = await self._archived_after(rollback, manifest)
-        undone = manifest.travels.get(rollback.undone or "")
-        if undone is not None:
-            wanted += undone.archived
-
-        if not wanted and (undone is None or not undone.restored):
-            return None
-
-        return await anyio.to_thread.run_sync(
-            self._travel, rollback.operation_id, manifest, wanted, undone or ArchiveTravel()
-        )
-
-    def _settled_manifest(self) -> ArchiveManifest:
-        """The manifest, with what an archiving has moved that could not end."""
-        layout = self._around.layout
-        intent = self._intended()
-        if intent is None:
-            return manifests.read(layout)
-
-        with self._places() as places:
-            arrived = [m for m in intent.moves if places.archive.status(m.target) is not None]
-
-        manifest = manifests.with_archived(manifests.read(layout), intent, arrived, layout)
-        manifests.write(layout, manifest)
-        files.remove_durably(layout.archive_intent)
-        return manifest
-
-    async def _archived_after(
-        self, rollback: RollbackIntent, manifest: ArchiveManifest
-    ) -> tuple[ArchiveEntry, ...]:
-        """What lay in the work tree at the target's moment, or came there later, in no checkpoint.
-
-        Entries of checkpoints that nobody knows stay where they are.
-        """
-        known = self._around.checkpointer.known
-        moment = (rollback.place or rollback.target.coordinate).event_seq
-        after = [
-            entry
-            for entry in manifest.entries
-            if (record := known.get(Sha(entry.checkpoint_sha))) is not None
-            and record.coordinate.event_seq >= moment
-        ]
-        saved = {
-            sha: await self._saved(Sha(sha)) for sha in {each.checkpoint_sha for each in after}
-        }
-        return tuple(
-            each
-            for each in after
-            if (paths := saved[each.checkpoint_sha]) is not None and each.source_path not in paths
-        )
-
-    async def _saved(self, sha: Sha) -> frozenset[str] | None:
-        """The files of a checkpoint; None where they cannot be read, so that nobody knows."""
-        checkpointer = self._around.checkpointer
-        try:
-            tree = await checkpointer.run(checkpointer.engine.tree, sha)
-        except (CheckpointDamaged, CheckpointNotFound):
-            return None
-
-        return frozenset(shown(entry.path) for entry in tree)
-
-    def _travel(
-        self,
-        operation_id: str,
-        manifest: ArchiveManifest,
-        wanted: tuple[ArchiveEntry, ...],
-        undone: ArchiveTravel,
-    ) -> ArchiveTravel:
-        layout = self._around.layout
-        with self._places() as places:
-            # Asked of either place: a crash may have been after the move.
-            back = {self._way(places, entry): entry for entry in wanted}
-            again = {_reversed(self._way(places, entry)): entry for entry in undone.restored}
-            came = archive.bring_back(places, back)
-            went = archive.put_away_again(places, again)
-            for folder in sorted(map(os.fsencode, undone.folders), reverse=True):
-                if places.tree.status(folder) is not None:
-                    archive.remove_folder(places.tree, folder)
-
-            restored = frozenset(back[move] for move in came.done)
-            stays = (each for each in manifest.entries if each not in restored)
-            kept = frozenset(name for each in stays for name in manifests.places_of(each, layout))
-            archive.tidy(places.archive, (move.source for move in came.done), kept)
-            places.sync()
-
-        travel = ArchiveTravel(
-            restored=tuple(entry for entry in back.values() if entry in restored),
-            archived=tuple(again[move] for move in went.done),
-            folders=tuple(shown(folder) for folder in came.made),
-            failed={
-                **{
-                    entry.source_path: came.failed[move.source]
-                    for move, entry in back.items()
-                    if move.source in came.failed
-                },
-                **{shown(path): why for path, why in went.failed.items()},
-            },
-        )
-        manifests.write(layout, manifests.with_travel(manifest, operation_id, travel))
-        return travel
-
-    def _way(self, places: Places, entry: ArchiveEntry) -> ArchiveMove:
-        return manifests.way_back(
-            entry, self._around.layout, lambda name: places.archive.status(name) is not None
-        )
-
-    # --- the intent ----------------------------------------------------------------------------
-
-    def _intended(self) -> ArchiveIntent | None:
-        try:
-            data = self._around.layout.archive_intent.read_bytes()
-        except FileNotFoundError:
-            return None
-
-        return codec.decode_value(ArchiveIntent, data)
-
     def _is_told(self, intent: ArchiveIntent) -> bool:
         mark = intent.operation_id.encode()
         lines = self._around.ledger.tail(TOLD_WITHIN)
@@ -348,10 +206,21 @@ class Archives:
     async def _forget(self) -> None:
         await anyio.to_thread.run_sync(files.remove_durably, self._around.layout.archive_intent)
 
-    def _places(self) -> AbstractContextManager[Places]:
-        layout = self._around.layout
-        at_the_top = frozenset[bytes]() if layout.is_in_place else AT_THE_TOP
-        return archive.both(layout.work_tree, layout.rig_archive, at_the_top)
+
+def intended(layout: Layout) -> ArchiveIntent | None:
+    """What an archiving has begun and not ended; raises Refused where that is damaged."""
+    try:
+        data = layout.archive_intent.read_bytes()
+    except FileNotFoundError:
+        return None
+
+    return codec.decode_value(ArchiveIntent, data)
+
+
+def both_places(layout: Layout) -> AbstractContextManager[Places]:
+    """Opens work tree and rig archive."""
+    at_the_top = frozenset[bytes]() if layout.is_in_place else AT_THE_TOP
+    return archive.both(layout.work_tree, layout.rig_archive, at_the_top)
 
 
 def listed(failed: dict[str, str]) -> tuple[FailedPath, ...]:
@@ -360,7 +229,3 @@ def listed(failed: dict[str, str]) -> tuple[FailedPath, ...]:
 
 def _is_blocked(move: ArchiveMove, blocked: Iterable[bytes]) -> bool:
     return any(move.target == path or move.target.startswith(path + b"/") for path in blocked)
-
-
-def _reversed(move: ArchiveMove) -> ArchiveMove:
-    return ArchiveMove(source=move.target, target=move.source)

@@ -15,11 +15,10 @@ from typing import Literal, TypeAlias, assert_never
 
 import anyio
 
-from hankweave_protocol.events import CodonExtended, CodonStartedEvent, ExitStatus, FileSource
+from hankweave_protocol.events import CodonExtended, CodonStartedEvent, FileSource
 from hankweave_protocol.ids import RunId, Sha
 from hankweave_protocol.records import CheckpointKind, Notice
 from hankweave_protocol.state import (
-    BudgetExceeded,
     FailureReason,
     InitializingCodon,
     PlanEntry,
@@ -48,13 +47,20 @@ from hankweave_server.domain.targets import ATTEMPT_START
 from hankweave_server.domain.verdict import ContextFull, Ending, Failure, Success, judge
 from hankweave_server.execution.assignment import assignment, extension, prompt_of
 from hankweave_server.execution.budgeting import BudgetWatch
+from hankweave_server.execution.codon_ends import CodonEnds
 from hankweave_server.execution.codon_record import CodonRecord
 from hankweave_server.execution.companions import alongside
 from hankweave_server.execution.file_news import PERSON, FileNews
 from hankweave_server.execution.narrator import Narrator
 from hankweave_server.execution.notices import text_of, told
 from hankweave_server.execution.rig_setup import RigFailed, set_up_rig
+from hankweave_server.execution.sentinel_watch import (
+    SentinelsNotLoaded,
+    SentinelWatch,
+    sentinels_of,
+)
 from hankweave_server.execution.surroundings import Surroundings
+from hankweave_server.sentinels.failures import UnloadReason
 from hankweave_server.settings import SafePoint
 
 
@@ -96,6 +102,7 @@ class CodonRun:
         self._interruption: Interruption | None = None
         self._session: AgentSession | None = None
         self._rig_scope = anyio.CancelScope()
+        self._sentinels: SentinelWatch | None = None
         self._notice: Notice | None = None
         """What the agent is told at its start."""
         self._record = CodonRecord(around, run_id, entry)
@@ -106,6 +113,13 @@ class CodonRun:
             entry.codon_id,
             on_safe_point=self._safe_point,
             on_turn=self._budget.after_turn,
+        )
+        self._ends = CodonEnds(
+            around,
+            self._record,
+            checkpoint=self._checkpoint,
+            drain_sentinels=self._drain_sentinels,
+            has_result=lambda: self._narrator.result is not None,
         )
         self._awaits_full_context = awaits_full_context(around.hank.hank, entry)
 
@@ -121,10 +135,24 @@ class CodonRun:
     def was_halted(self) -> bool:
         return isinstance(self._interruption, Halt)
 
+    @property
+    def _is_last(self) -> bool:
+        """The server ends, and the codon with it."""
+        ended = self._interruption
+        return isinstance(ended, Halt) and ended.checkpoint_kind == "exit"
+
+    @property
+    def _attending(self) -> SentinelWatch:
+        assert self._sentinels is not None, "they are there before the codon begins"
+        return self._sentinels
+
     async def interrupt(self, interruption: Interruption) -> None:
         """Ends the codon early; returns when its agent is dead. The first interruption counts."""
         if self._interruption is None:
             self._interruption = interruption
+
+        if self._sentinels is not None:
+            self._sentinels.hurry()
 
         self._rig_scope.cancel()
         if self._session is not None:
@@ -159,6 +187,14 @@ class CodonRun:
 
     async def run(self) -> TerminalCodon:
         """Runs the codon to its end and returns its terminal record."""
+        async with sentinels_of(self._around, self._record, self._around.models) as sentinels:
+            self._sentinels = sentinels
+            terminal = await self._run()
+            reason: UnloadReason = "shutdown" if self._is_last else "codon-complete"
+            await sentinels.finish(self._narrator.announce_files, reason=reason)
+            return terminal
+
+    async def _run(self) -> TerminalCodon:
         await self._begin()
         if (overrun := self._budget.open()) is not None:
             return await self._end_over_budget(overrun, NO_PROCESS)
@@ -168,11 +204,13 @@ class CodonRun:
             if self._interruption is None:
                 ending = await self._drive_agent()
                 return await self._conclude(ending)
+        except SentinelsNotLoaded as missing:
+            return await self._ends.fail(missing.reason, NO_PROCESS)
         except RigFailed as failed:
-            return await self._fail(failed.reason, NO_PROCESS)
+            return await self._ends.fail(failed.reason, NO_PROCESS)
         except AgentError as error:
             message = error.message if error.hint is None else f"{error.message} {error.hint}"
-            return await self._fail(
+            return await self._ends.fail(
                 FailureReason(type="unknown", retriable=False, message=message), NO_PROCESS
             )
 
@@ -200,6 +238,7 @@ class CodonRun:
             return
 
         await self._record.move(lifecycle.start_agent(self._record.expect(PreparingCodon)))
+        await self._attending.load()
         if rig_wanted:
             await self._narrator.announce_files(FileSource(kind="rig"))
             if "rig-setup" in self._around.safe_points:
@@ -351,7 +390,7 @@ class CodonRun:
         )
         return session_id
 
-    # --- ends ----------------------------------------------------------------------------------
+    # --- the end -------------------------------------------------------------------------------
 
     def _judged(self, ending: Ending) -> Success | ContextFull | Failure:
         now = self._around.clock.now()
@@ -367,86 +406,39 @@ class CodonRun:
 
         match self._judged(ending):
             case Success():
-                return await self._complete(ending.exit_code)
+                return await self._ends.complete(ending.exit_code)
             case ContextFull():
-                return await self._complete(ending.exit_code, context_exceeded=True)
+                return await self._ends.complete(ending.exit_code, context_exceeded=True)
             case Failure(reason=reason):
-                return await self._fail(reason, ending.exit_code)
+                return await self._ends.fail(reason, ending.exit_code)
             case other:
                 assert_never(other)
-
-    async def _complete(
-        self,
-        exit_code: int,
-        *,
-        context_exceeded: bool = False,
-        budget_exceeded: BudgetExceeded | None = None,
-    ) -> TerminalCodon:
-        sha = await self._checkpoint("completed")
-        done = lifecycle.complete(
-            self._record.working(),
-            end_time=self._around.now_text(),
-            exit_code=exit_code,
-            result_received=self._narrator.result is not None,
-            checkpoint=sha,
-            context_exceeded=context_exceeded,
-            budget_exceeded=budget_exceeded,
-        )
-        return await self._record.end(done, ExitStatus(type="success"))
-
-    async def _fail(
-        self,
-        reason: FailureReason,
-        exit_code: int,
-        kind: CheckpointKind = "error",
-        *,
-        budget_exceeded: BudgetExceeded | None = None,
-    ) -> TerminalCodon:
-        sha = await self._checkpoint(kind)
-        failed = lifecycle.fail(
-            self._record.active,
-            end_time=self._around.now_text(),
-            exit_code=exit_code,
-            reason=reason,
-            checkpoint=sha,
-            budget_exceeded=budget_exceeded,
-        )
-        return await self._record.end(failed, ExitStatus(type="error", code=exit_code))
-
-    async def _skip(
-        self, exit_code: int, budget_exceeded: BudgetExceeded | None = None
-    ) -> TerminalCodon:
-        sha = await self._checkpoint("skipped")
-        skipped = lifecycle.skip(
-            self._record.active,
-            end_time=self._around.now_text(),
-            checkpoint=sha,
-            budget_exceeded=budget_exceeded,
-        )
-        return await self._record.end(skipped, ExitStatus(type="error", code=exit_code))
 
     async def _end_over_budget(self, overrun: Overrun, exit_code: int) -> TerminalCodon:
         """Ends a codon at its limit; one that had not begun to work by then is passed over."""
         exceeded = overrun.exceeded
         if overrun.fails:
-            return await self._fail(overrun.reason, exit_code, budget_exceeded=exceeded)
+            return await self._ends.fail(overrun.reason, exit_code, budget_exceeded=exceeded)
 
         if self._record.is_running:
-            return await self._complete(exit_code, budget_exceeded=exceeded)
+            return await self._ends.complete(exit_code, budget_exceeded=exceeded)
 
-        return await self._skip(exit_code, exceeded)
+        return await self._ends.skip(exit_code, exceeded)
 
     async def _end_interrupted(self, exit_code: int) -> TerminalCodon:
         match self._interruption:
             case Skip():
-                return await self._skip(exit_code)
+                return await self._ends.skip(exit_code)
             case Halt(reason=text, checkpoint_kind=kind):
                 reason = FailureReason(type="unknown", retriable=True, message=text)
-                return await self._fail(reason, exit_code, kind)
+                return await self._ends.fail(reason, exit_code, kind)
             case None:
                 raise AssertionError("an uninterrupted codon ends by its own verdict")
             case other:
                 assert_never(other)
+
+    async def _drain_sentinels(self, completing: bool) -> None:
+        await self._attending.drain(completing=completing)
 
     # --- checkpoints ---------------------------------------------------------------------------
 

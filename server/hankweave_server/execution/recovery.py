@@ -34,9 +34,11 @@ from hankweave_server.domain.history import end_state, next_codon, plan_entry, t
 from hankweave_server.domain.inheritance import NO_SERVER
 from hankweave_server.domain.targets import last_success
 from hankweave_server.execution.archiving import Archives
+from hankweave_server.execution.changed_hank import PlanConflict, replanned
 from hankweave_server.execution.codon_run import NO_PROCESS
 from hankweave_server.execution.reentry import grown
-from hankweave_server.execution.rollback import Journey, Rollback
+from hankweave_server.execution.rollback import Rollback
+from hankweave_server.execution.rollback_outlook import Journey
 from hankweave_server.execution.runner import Runner, new_run
 from hankweave_server.execution.surroundings import Surroundings
 
@@ -77,15 +79,16 @@ class Recovery:
             rolled_back=rolled_back,
         )
 
-    async def begin_if_new(self) -> None:
+    async def begin_if_new(self, *, other_hank: bool = False, keep_plan: bool = False) -> None:
         """Lays out the plan of a new execution, takes its `initial` checkpoint, opens its run.
 
         Each part is done only if it is missing, so a crash between them is made good here; so is
-        one that kept the plan from growing, and one after the last codon's success.
+        one that kept the plan from growing, and one after the last codon's success. With
+        `other_hank` the plan follows the hank as it is now; where it cannot, PlanConflict is
+        raised, or the plan stays because of `keep_plan`.
         """
         around = self._around
-        plan = around.state.execution_plan or plans.initial_plan(around.hank.hank)
-        plan = grown(plan, around.hank.hank, thread(around.state))
+        plan = self._plan(other_hank=other_hank, keep_plan=keep_plan)
         if plan != around.state.execution_plan:
             await around.ledger.record(PlanSet(execution_plan=plan))
 
@@ -101,6 +104,17 @@ class Recovery:
 
         if next_codon(around.state) is None:
             await self._runner.settle_past()
+
+    def _plan(self, *, other_hank: bool, keep_plan: bool) -> tuple[PlanEntry, ...]:
+        state, hank = self._around.state, self._around.hank.hank
+        if other_hank:
+            try:
+                return replanned(state, hank)
+            except PlanConflict:
+                if not keep_plan:
+                    raise
+
+        return grown(state.execution_plan or plans.initial_plan(hank), hank, thread(state))
 
     async def _initial_checkpoint(self, run_id: RunId) -> Sha:
         known = self._around.checkpointer.known.values()

@@ -21,101 +21,50 @@ import os
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 import anyio.to_thread
-import msgspec
 
 from hankweave_protocol import codec
-from hankweave_protocol.commands import OnRunning
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import RollbackFailed
 from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_protocol.records import (
     CheckpointRecord,
-    Coordinate,
-    ForeseenDiff,
-    Movement,
     RollbackIntent,
     RollbackReport,
 )
 from hankweave_server import files
 from hankweave_server.checkpoints.errors import (
-    CheckpointDamaged,
-    CheckpointNotFound,
     InsufficientSpace,
     RestoreIncomplete,
     is_for_want_of_room,
 )
 from hankweave_server.checkpoints.model import RestorePlan, RestoreReport, Skipped
-from hankweave_server.domain import targets, travels
+from hankweave_server.domain import targets
 from hankweave_server.domain.history import (
     newest_run,
-    run_named,
-    thread,
 )
-from hankweave_server.domain.standing import now_coordinate, restored_checkpoint
 from hankweave_server.domain.targets import RollbackTarget
-from hankweave_server.execution import edits, effects
-from hankweave_server.execution.archiving import Archives
+from hankweave_server.execution import edits
+from hankweave_server.execution import rollback_intent as intents
+from hankweave_server.execution.archive_return import ArchiveReturn
 from hankweave_server.execution.codon_run import Halt
 from hankweave_server.execution.file_news import PERSON, FileNews
 from hankweave_server.execution.memories import Memories
+from hankweave_server.execution.rollback_outlook import Journey, Outlook, refuse_half_a_rewind
 from hankweave_server.execution.rollback_story import (
     RollbackStory,
-    foreseen,
-    left_alone,
     report_of,
-    touched,
 )
 from hankweave_server.execution.runner import Runner
 from hankweave_server.execution.surroundings import Surroundings
 from hankweave_server.logs import logger
-from hankweave_server.workspace.names import meant_by, shown
+from hankweave_server.workspace.names import shown
 
 log = logger(__name__)
 
 LONGEST_PAUSE = 60.0
 """Seconds between two tries to finish: each takes a safety checkpoint and tells how it ended."""
-
-TOLD_WITHIN = 500
-"""How far back in the journal the end of a rollback is looked for: its batch is far smaller."""
-
-
-@dataclass(frozen=True, slots=True)
-class Journey:
-    """A rollback as it was asked for."""
-
-    target: RollbackTarget
-    direction: Movement = "back"
-    paths: frozenset[bytes] | None = None
-    """Files and folders; None means the whole work tree."""
-    on_running: OnRunning = "refuse"
-    keep_edits: bool = False
-    auto_restart: bool = False
-    rewind_memory: bool = False
-    reason: str | None = None
-    after_crash: bool = False
-    """What lies in the work tree may be what an agent wrote before its server died."""
-
-    @property
-    def sha(self) -> Sha:
-        return self.target.checkpoint.sha
-
-    @property
-    def moves_files_only(self) -> bool:
-        """No run ends, and HEAD stays."""
-        return self.paths is not None or self.direction == "retry" or self.target.is_in_place
-
-    @property
-    def rewinds(self) -> bool:
-        """Memory goes along: the safety checkpoint of a journey has what that journey took away."""
-        undone = self.target.undone
-        return self.rewind_memory or (undone is not None and undone.rewound_memory)
-
-    @property
-    def path_texts(self) -> tuple[str, ...] | None:
-        return None if self.paths is None else tuple(sorted(map(shown, self.paths)))
 
 
 class CutShort(InsufficientSpace):
@@ -128,41 +77,22 @@ class Rollback:
     def __init__(self, around: Surroundings, runner: Runner) -> None:
         self._around = around
         self._runner = runner
+        self.outlook = Outlook(around, runner)
         self._story = RollbackStory(around)
         self._memories = Memories(around)
-        self._archives = Archives(around)
-
-    async def preview(self, journey: Journey, *, patch: bool = False) -> RollbackReport:
-        """Says what `perform` would do now; touches nothing."""
-        plan = await self._plan(journey.sha, journey.paths)
-        found = edits.conflicts(self._around.state, plan)
-        kept = frozenset(found) if journey.keep_edits else frozenset[bytes]()
-        return RollbackReport(
-            target=journey.target.checkpoint.coordinate,
-            source=self._now(),
-            safety=None,
-            added=touched(entry for entry in plan.added if entry.path not in kept),
-            updated=touched(entry for entry in plan.updated if entry.path not in kept),
-            removed=touched(entry for entry in plan.removed if entry.path not in kept),
-            kept=edits.listed(kept),
-            conflicts=edits.listed(found),
-            skipped=left_alone(plan.kept),
-            recovered=False,
-            external_effects=await self._effects_since(journey.target.place),
-            diffs=await self._foreseen(plan, kept) if patch else (),
-        )
+        self._archives = ArchiveReturn(around)
 
     async def perform(self, journey: Journey, causes: tuple[int | str, ...] = ()) -> RollbackReport:
         """Rolls back; raises Refused, with nothing touched.
 
         Raises RestoreIncomplete or CutShort, with the intent kept and `rollback.failed` told.
         """
-        _refuse_half_a_rewind(journey)
+        refuse_half_a_rewind(journey)
         with self._runner.rolling_back():
-            self._refuse_if_running(journey)
-            await self._plan(journey.sha, journey.paths)
+            self.outlook.refuse_if_running(journey)
+            await self.outlook.plan(journey.sha, journey.paths)
             async with self._stillness(journey):
-                plan = await self._plan(journey.sha, journey.paths)
+                plan = await self.outlook.plan(journey.sha, journey.paths)
                 intent = await self._prepare(journey, plan)
                 await self._announce(intent, causes, recovered=False)
                 report = await self._restore_and_tell(intent, plan, causes, recovered=False)
@@ -189,7 +119,7 @@ class Rollback:
         journey = Journey(target, direction="retry", keep_edits=True, reason=reason)
         with self._runner.rolling_back():
             await self._note_edits()
-            plan = await self._plan(journey.sha, None)
+            plan = await self.outlook.plan(journey.sha, None)
             if plan.touched:
                 intent = await self._prepare(journey, plan)
                 await self._restore_and_tell(intent, plan, (), recovered=False)
@@ -207,7 +137,7 @@ class Rollback:
                 continue
 
             try:
-                intent = self._intended()
+                intent = intents.standing(self._around)
                 await self._around.ledger.space.insist(
                     self.finish_interrupted,
                     is_short=is_for_want_of_room,
@@ -221,22 +151,14 @@ class Rollback:
                     await self._around.ledger.record(self._runner.snapshot())
                     await self._continue(intent)
 
-    def _intended(self) -> RollbackIntent | None:
-        try:
-            data = self._around.layout.rollback_intent.read_bytes()
-        except FileNotFoundError:
-            return None
-
-        return codec.decode_value(RollbackIntent, data)
-
     async def finish_interrupted(self) -> RollbackReport | None:
         """Finishes the rollback that was cut short; None where there is none to finish."""
         path = self._around.layout.rollback_intent
-        intent = self._intended()
+        intent = intents.standing(self._around)
         if intent is None:
             return None
 
-        if self._has_happened(intent):
+        if intents.has_happened(self._around, intent):
             await self._tell_the_rest(intent)
             await anyio.to_thread.run_sync(files.remove_durably, path)
             return None
@@ -244,7 +166,7 @@ class Rollback:
         with self._runner.rolling_back():
             # What stands there now may be the target's, the past's, or a person's work since the
             # crash: it is saved once more, so that the restore may replace all of it.
-            plan = await self._plan(self._sha_again(intent), _paths_of(intent))
+            plan = await self.outlook.plan(self._sha_again(intent), intents.paths_of(intent))
             present = await self._save(plan, intent.from_run, edited=0)
             await self._announce(intent, (), recovered=True)
             return await self._restore_and_tell(
@@ -252,67 +174,6 @@ class Rollback:
             )
 
     # --- before anything moves -----------------------------------------------------------------
-
-    def _refuse_if_running(self, journey: Journey) -> None:
-        active = self._runner.active
-        if journey.on_running == "refuse" or (journey.on_running == "pause" and active is None):
-            self._runner.refuse_while_running()
-        elif journey.on_running == "pause" and active is not None:
-            active.refuse_unless_pausable()
-            if journey.paths is None and not self._is_of_active_codon(journey.target):
-                raise Refused(
-                    ErrorCode.CODON_RUNNING,
-                    "A frozen codon can only go back to a moment of its own.",
-                    path="$.data.onRunning",
-                    hint="Name paths, or end the codon with onRunning: stop.",
-                )
-
-    def _is_of_active_codon(self, target: RollbackTarget) -> bool:
-        """Tells of its checkpoints, and of the safety ones that were taken while it was frozen."""
-        record = target.checkpoint
-        entries = thread(self._around.state)
-        newest = entries[-1] if entries else None
-        active = self._runner.active
-        return (
-            newest is not None
-            and active is not None
-            and record.coordinate.run_id == newest.run_id
-            and (target.is_in_place or record.coordinate.codon_id == newest.codon.codon_id)
-            and record.coordinate.event_seq >= active.first_seq
-        )
-
-    def _plan_standing(self, sha: Sha, paths: frozenset[bytes] | None) -> RestorePlan:
-        """Plans, in the worker thread, unless a gc was quicker: what it let go is whole no more."""
-        checkpointer = self._around.checkpointer
-        if sha not in checkpointer.known:
-            raise CheckpointNotFound(sha)
-
-        return checkpointer.engine.plan_restore(sha, self._around.patterns(), paths)
-
-    async def _plan(self, sha: Sha, paths: frozenset[bytes] | None) -> RestorePlan:
-        checkpointer = self._around.checkpointer
-        try:
-            return await checkpointer.run(self._plan_standing, sha, paths)
-        except CheckpointNotFound:
-            raise Refused(
-                ErrorCode.CHECKPOINT_NOT_FOUND,
-                f"Checkpoint {sha[:12]} is gone: it was pruned.",
-                path="$.data.checkpointSha",
-                hint="checkpoint.list names those that there are.",
-            ) from None
-        except CheckpointDamaged as error:
-            first = error.damages[0]
-            raise Refused(
-                ErrorCode.CHECKPOINT_DAMAGED,
-                f"Checkpoint {sha[:12]} cannot be read: {len(error.damages)} objects are damaged.",
-                hint=f"First: {first.kind} {first.sha} at {os.fsdecode(first.path)!r}.",
-            ) from None
-        except InsufficientSpace as error:
-            raise Refused(
-                ErrorCode.INSUFFICIENT_SPACE,
-                f"The rollback needs {error.need} bytes and {error.free} are free.",
-                hint="Free some space and send the command again; nothing was touched.",
-            ) from None
 
     @asynccontextmanager
     async def _stillness(self, journey: Journey) -> AsyncIterator[None]:
@@ -341,7 +202,7 @@ class Rollback:
         around, target = self._around, journey.target
         run = newest_run(around.state)
         assert run is not None, "where there is a checkpoint there is a run"
-        source = self._now()
+        source = self.outlook.now()
         found = edits.conflicts(around.state, plan, agents_rested=not journey.after_crash)
         safety = await self._save(plan, run.run_id, edited=len(found))
         moves_files_only = journey.moves_files_only or self._runner.active is not None
@@ -408,7 +269,7 @@ class Rollback:
         beginning = tuple(self._story.beginning(intent, recovered=recovered))
         if beginning:
             await self._around.ledger.record(
-                *beginning, run_id=intent.from_run, causes=(*causes, *_moments_of(intent))
+                *beginning, run_id=intent.from_run, causes=(*causes, *intents.moments_of(intent))
             )
 
     # --- the way there, and what follows -------------------------------------------------------
@@ -422,7 +283,7 @@ class Rollback:
         recovered: bool,
         present: Sha | None = None,
     ) -> RollbackReport:
-        outside = await self._effects_since(intent.place or intent.target.coordinate)
+        outside = await self.outlook.effects_since(intent.place or intent.target.coordinate)
         try:
             restored = await self._restore(intent, present or intent.safety.sha)
             archived = await self._archives.go_along(intent)
@@ -453,7 +314,7 @@ class Rollback:
         await self._around.ledger.record(
             *self._story.whole(intent, report, archived),
             run_id=intent.to_run or intent.from_run,
-            causes=(*causes, *_moments_of(intent)),
+            causes=(*causes, *intents.moments_of(intent)),
         )
         await anyio.to_thread.run_sync(files.remove_durably, self._around.layout.rollback_intent)
         return report
@@ -464,7 +325,7 @@ class Rollback:
             checkpointer.engine.restore,
             intent.target.sha,
             safety,
-            _paths_of(intent),
+            intents.paths_of(intent),
             frozenset(intent.keep),
         )
 
@@ -489,17 +350,9 @@ class Rollback:
 
         return await self._memories.rewind(intent.target.coordinate.memory_epoch)
 
-    def _has_happened(self, intent: RollbackIntent) -> bool:
-        state = self._around.state
-        return (
-            travels.is_told(state, intent.operation_id)
-            or (intent.to_run is not None and run_named(state, intent.to_run) is not None)
-            or (intent.direction == "retry" and self._is_in_journal(intent))
-        )
-
     async def _tell_the_rest(self, intent: RollbackIntent) -> None:
         """Tells the end of a batch of which a power cut kept only the beginning."""
-        if self._is_in_journal(intent):
+        if intents.is_in_journal(self._around, intent):
             return
 
         nothing = RestoreReport(added=(), updated=(), removed=(), kept=(), skipped=())
@@ -507,12 +360,6 @@ class Rollback:
         await self._around.ledger.record(
             *self._story.rest(intent, report), run_id=intent.to_run or intent.from_run
         )
-
-    def _is_in_journal(self, intent: RollbackIntent) -> bool:
-        ending = f'"operationId":"{intent.operation_id}"'.encode()
-        done = (b'"rollback.completed"', b'"checkpoint.rollback"')
-        lines = self._around.ledger.tail(TOLD_WITHIN)
-        return any(ending in line and any(name in line for name in done) for line in lines)
 
     def _sha_again(self, intent: RollbackIntent) -> Sha:
         sha = intent.target.sha
@@ -532,53 +379,6 @@ class Rollback:
             await self._runner.start_next_if_any()
         else:
             await self._runner.idle("rollback-completed", "Rolled back; waiting for a command.")
-
-    # --- looking -------------------------------------------------------------------------------
-
-    def _now(self) -> Coordinate | None:
-        state, last_seq = self._around.state, self._around.ledger.last_seq
-        restored = restored_checkpoint(state)
-        there = None if restored is None else self._around.checkpointer.known.get(restored)
-        if there is not None:
-            return msgspec.structs.replace(there.coordinate, event_seq=last_seq)
-
-        now = now_coordinate(state, last_seq)
-        record = None if now is None else self._around.checkpointer.known.get(now.checkpoint_sha)
-        if now is None or record is None:
-            return now
-
-        return msgspec.structs.replace(now, memory_epoch=record.coordinate.memory_epoch)
-
-    async def _effects_since(self, target: Coordinate) -> tuple[str, ...]:
-        return await effects.since(self._around.ledger, target.event_seq)
-
-    async def _foreseen(
-        self, plan: RestorePlan, kept: frozenset[bytes]
-    ) -> tuple[ForeseenDiff, ...]:
-        checkpointer = self._around.checkpointer
-        found = await checkpointer.run(checkpointer.engine.foresee, plan)
-        return tuple(foreseen(diff) for diff in found if diff.path not in kept)
-
-
-def _refuse_half_a_rewind(journey: Journey) -> None:
-    """Memory is one: it goes back with the whole execution, and not under a living agent."""
-    if journey.rewinds and (journey.paths is not None or journey.on_running == "pause"):
-        raise Refused(
-            ErrorCode.INVALID_COMMAND,
-            "Memory is rewound only with the whole work tree, and when no agent runs.",
-            path="$.data.rewindMemory",
-            hint="Leave out paths, and onRunning: pause; or leave out rewindMemory.",
-        )
-
-
-def _moments_of(intent: RollbackIntent) -> tuple[int, ...]:
-    """The events that source and target name: the causal parents of all that is told."""
-    moments = (intent.source, intent.target.coordinate)
-    return tuple(sorted({moment.event_seq for moment in moments if moment and moment.event_seq}))
-
-
-def _paths_of(intent: RollbackIntent) -> frozenset[bytes] | None:
-    return None if intent.paths is None else meant_by(intent.paths)
 
 
 def _cut_short(error: Exception) -> str:

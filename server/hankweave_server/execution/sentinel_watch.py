@@ -105,7 +105,7 @@ class SentinelWatch:
 
     async def finish(
         self,
-        announce: Callable[[FileSource], Awaitable[bool]],
+        announce: Callable[[FileSource], Awaitable[None]],
         *,
         reason: UnloadReason = "codon-complete",
     ) -> None:

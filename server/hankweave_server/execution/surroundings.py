@@ -21,8 +21,11 @@ from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.hanks.load import LoadedHank
 from hankweave_server.layout import Layout
 from hankweave_server.ledger.ledger import Ledger
+from hankweave_server.sentinels.model import OpensModels
+from hankweave_server.sentinels.models import Models
 from hankweave_server.settings import ALL_SAFE_POINTS, SafePoint
 
+NO_MODELS = Models({})
 EVERYTHING = ("**",)
 
 
@@ -37,6 +40,8 @@ class Surroundings:
     hank: LoadedHank
     agent_for: Callable[[Codon], Agent]
     started_monotonic: float
+    models: OpensModels = NO_MODELS
+    """Whom sentinels ask."""
     price: Callable[[str, Tokens], float | None] = lambda _model, _tokens: None
     """USD for tokens of a model; None where its price is not known."""
     ceilings: Ceilings = NO_CEILINGS

@@ -20,15 +20,14 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
 
 import msgspec
 
 from hankweave_server import files
+from hankweave_server.ledger.bookmarks import Bookmarks
 
 
 class JournalCorrupt(Exception):
@@ -69,14 +68,13 @@ class Journal:
     """An open journal: appends at the end, reads anywhere.
 
     One thread may append while another reads: a reader sees whole lines only, because the
-    table of line ends grows after the write.
+    bookmarks grow after the write.
     """
 
-    def __init__(self, path: Path, descriptor: int, ends: array[int]) -> None:
+    def __init__(self, path: Path, descriptor: int, marks: Bookmarks) -> None:
         self.path = path
         self._descriptor = descriptor
-        self._ends = ends
-        """Offset after each line; the first entry is 0, the last one is the file's size."""
+        self._marks = marks
 
     @classmethod
     def open(
@@ -91,18 +89,18 @@ class Journal:
         descriptor = _open_private(path)
         try:
             with _mapped(descriptor) as content:
-                ends = _accepted(content)
-                tail = bytes(content[ends[-1] :])
+                marks = _accepted(content)
+                tail = bytes(content[marks.size :])
 
             repair = None
             if tail:
-                _require_torn(path, tail, len(ends), known_durable)
-                repair = _cut(path, descriptor, ends[-1], tail)
+                _require_torn(path, tail, marks.lines + 1, known_durable)
+                repair = _cut(path, descriptor, marks.size, tail)
         except BaseException:
             os.close(descriptor)
             raise
 
-        return cls(path, descriptor, ends), repair
+        return cls(path, descriptor, marks), repair
 
     @classmethod
     def for_reading(cls, path: Path) -> Journal:
@@ -114,29 +112,26 @@ class Journal:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             with _mapped(descriptor) as content:
-                ends = _accepted(content)
-                _require_torn(path, bytes(content[ends[-1] :]), len(ends), None)
+                marks = _accepted(content)
+                _require_torn(path, bytes(content[marks.size :]), marks.lines + 1, None)
         except BaseException:
             os.close(descriptor)
             raise
 
-        return cls(path, descriptor, ends)
+        return cls(path, descriptor, marks)
 
     @property
     def last_seq(self) -> int:
-        return len(self._ends) - 1
+        return self._marks.lines
 
     def read(self, since_seq: int, limit: int | None = None) -> list[bytes]:
         """Returns the lines after a seq, oldest first, without their newlines."""
-        ends = self._ends
-        last = len(ends) - 1
-        first = min(max(since_seq, 0), last)
-        until = last if limit is None else min(last, first + max(limit, 0))
-        begin, end = ends[first], ends[until]
-        if begin == end:
+        found = self._marks.find(since_seq, limit)
+        if found.count == 0:
             return []
 
-        return _pread_all(self._descriptor, end - begin, begin).split(b"\n")[:-1]
+        content = _pread_all(self._descriptor, found.end - found.begin, found.begin)
+        return content.split(b"\n", found.skipped + found.count)[found.skipped : -1]
 
     def append(self, lines: Sequence[bytes]) -> None:
         """Writes lines, given without newlines, by one call, and makes them durable.
@@ -147,14 +142,13 @@ class Journal:
         the next line can never fuse with a fragment of this one.
         """
         self._require_untouched()
-        written = array("Q", accumulate((len(line) + 1 for line in lines), initial=self._ends[-1]))
         try:
             files.write_all(self._descriptor, b"".join(line + b"\n" for line in lines))
             os.fdatasync(self._descriptor)
         except OSError as error:
             raise self._taken_back(error) from error
 
-        self._ends.extend(written[1:])
+        self._marks.extend(len(line) + 1 for line in lines)
 
     def close(self) -> None:
         """Closes the file; a second call does nothing."""
@@ -165,7 +159,7 @@ class Journal:
     def _taken_back(self, error: OSError) -> JournalWriteFailed:
         text = f"Cannot append to the journal: {error}"
         try:
-            os.ftruncate(self._descriptor, self._ends[-1])
+            os.ftruncate(self._descriptor, self._marks.size)
         except OSError as second:
             failure = JournalWriteFailed(text)
             failure.add_note(f"The fragment could not be truncated: {second}")
@@ -175,10 +169,10 @@ class Journal:
 
     def _require_untouched(self) -> None:
         size = os.fstat(self._descriptor).st_size
-        if size != self._ends[-1]:
+        if size != self._marks.size:
             raise JournalWriteFailed(
-                f"The journal has {size} bytes, not {self._ends[-1]}: another program wrote to it, "
-                "or a failed append could not be taken back."
+                f"The journal has {size} bytes, not {self._marks.size}: another program wrote to "
+                "it, or a failed append could not be taken back."
             )
 
 
@@ -201,18 +195,21 @@ def _seq_in(line: bytes) -> int | None:
         return None
 
 
-def _accepted(content: bytes | mmap.mmap) -> array[int]:
-    """Finds the ends of the lines whose seqs are 1, 2, 3 … up to the first that is not."""
-    ends = array("Q", [0])
-    begin = 0
+def _accepted(content: bytes | mmap.mmap) -> Bookmarks:
+    """Finds the lines whose seqs are 1, 2, 3 … up to the first that is not."""
+    marks = Bookmarks()
+    marks.extend(_sizes_of_accepted(content))
+    return marks
+
+
+def _sizes_of_accepted(content: bytes | mmap.mmap) -> Iterator[int]:
+    begin, seq = 0, 1
     while (newline := content.find(b"\n", begin)) >= 0:
-        if _seq_in(content[begin:newline]) != len(ends):
-            break
+        if _seq_in(content[begin:newline]) != seq:
+            return
 
-        begin = newline + 1
-        ends.append(begin)
-
-    return ends
+        yield newline + 1 - begin
+        begin, seq = newline + 1, seq + 1
 
 
 def _require_torn(path: Path, tail: bytes, number: int, known_durable: int | None) -> None:

@@ -243,13 +243,19 @@ def inherit(original: Layout, layout: Layout) -> None:
 
 def read_meta(layout: Layout) -> ExecutionMeta | None:
     """Reads execution-meta.json (seed 001); None if there is none, Stop if it is damaged."""
+    return read_meta_in(layout.state_directory)
+
+
+def read_meta_in(state_folder: Path) -> ExecutionMeta | None:
+    """Reads it out of a state directory that may have another name."""
+    path = state_folder / Layout.of_execution(state_folder.parent).meta.name
     try:
-        return codec.decode_value(ExecutionMeta, layout.meta.read_bytes())
+        return codec.decode_value(ExecutionMeta, path.read_bytes())
     except FileNotFoundError:
         return None
     except Refused as fault:
         raise Stop(
-            f"{layout.meta} is damaged: {fault.message}",
+            f"{path} is damaged: {fault.message}",
             ExitCode.BAD_DATA,
             hint="Move it away to start with new metadata; state and checkpoints stay.",
         ) from None

@@ -17,7 +17,7 @@ from hankweave_protocol.ids import Sha
 from hankweave_server.checkpoints import consolidation
 from hankweave_server.checkpoints.consolidation import Consolidation
 from hankweave_server.checkpoints.engine import CheckpointEngine
-from hankweave_server.checkpoints.errors import ShadowRepositoryError
+from hankweave_server.checkpoints.errors import InsufficientSpace, ShadowRepositoryError
 from hankweave_server.checkpoints.housekeeping import Housekeeping
 from hankweave_server.checkpoints.notes import Notes
 from hankweave_server.checkpoints.pack_index import read_index
@@ -513,7 +513,7 @@ def test_a_full_disk_loses_nothing(lab, housekeeping, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        with pytest.raises(Exception, match="free"):
+        with pytest.raises(InsufficientSpace):
             housekeeping.consolidate(never)
 
     assert copies(lab) == before

@@ -14,8 +14,8 @@ import pytest
 
 from hankweave_server.checkpoints.contents import Contents
 from hankweave_server.checkpoints.objects import STREAMED_FROM
-from hankweave_server.checkpoints.pack_reader import PIECE, PackDamaged, PackReader
-from hankweave_server.checkpoints.shadow_repo import ShadowRepo
+from hankweave_server.checkpoints.pack_reader import OPEN_PACKS, PIECE, PackDamaged, PackReader
+from hankweave_server.checkpoints.shadow_repo import LIBGIT2_OPEN_PACKS, ShadowRepo
 
 MEBIBYTE = 1 << 20
 
@@ -120,6 +120,31 @@ def test_an_open_pack_outlives_its_name(lab):
     assert reader.read(tree) == before
     reader.forget()
     assert reader.read(tree) is None
+
+
+def test_descriptors_do_not_grow_with_the_packs(lab):
+    """Whoever reads the whole history of a store of many packs holds only so many of them open."""
+    count = OPEN_PACKS + LIBGIT2_OPEN_PACKS + 12
+    for number in range(count):
+        lab.write("a", f"{number}\n" * 1000)
+        lab.checkpoint()
+
+    assert len(packs_of(lab)) >= count
+    known, before = everything(lab), open_packs()
+    repo, most = ShadowRepo(lab.layout.shadow_repository), 0
+    for _ in range(2):
+        assert len(list(repo.history())) >= count
+        for digest in known:
+            repo.read(digest)
+            most = max(most, open_packs() - before)
+
+    assert 0 < most <= OPEN_PACKS + LIBGIT2_OPEN_PACKS
+    repo.close()
+
+
+def open_packs() -> int:
+    links = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
+    return sum(os.readlink(link).endswith(".pack") for link in links if os.path.lexists(link))
 
 
 def test_no_harm_to_a_pack_gives_wrong_bytes(lab):

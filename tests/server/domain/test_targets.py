@@ -10,14 +10,18 @@ import pytest
 
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.ids import CodonId, RunId, Sha
-from hankweave_protocol.records import CheckpointKind, CodonCheckpointType
+from hankweave_protocol.records import CheckpointKind, CodonCheckpointType, Travel
 from hankweave_protocol.state import State
 from hankweave_server.domain.targets import (
+    ATTEMPT_START,
+    AttemptStart,
     Checkpoints,
     RollbackTarget,
+    attempt_start,
     last_success,
     of_codon,
     of_prefix,
+    of_travel,
     target_of,
 )
 from support.histories import a_plan, completed, failed, sha, skipped
@@ -304,3 +308,96 @@ def test_a_run_that_no_state_knows_is_gone_on_from_by_its_commit_alone(
     stray = record(kind, RunId("lost"), CodonId("two"), sha(0xEE))
     known = {**KNOWN, stray.sha: stray}
     assert where(target_of(STATE, known, stray.sha)) == (stray.sha, after, [])
+
+
+# --- what an undo goes to -------------------------------------------------------------------------
+
+SAFETY = 0xEE
+WITH_SAFETY = with_extra(KNOWN, "safety", "first", None, SAFETY, behind=sha(0x13))
+
+
+def a_journey(source: Sha | None, *, in_place: bool = False) -> Travel:
+    """One that began where the source checkpoint is the newest."""
+    left = None if source is None else record("completed", RunId("first"), None, source).coordinate
+    return Travel(operation_id="op", safety=sha(SAFETY), source=left, in_place=in_place)
+
+
+def test_an_undo_goes_on_where_its_rollback_left() -> None:
+    """The files are those of the safety checkpoint, the place is that of the source."""
+    travel = a_journey(sha(0x12))
+    target = of_travel(STATE, WITH_SAFETY, travel)
+    assert where(target) == (sha(SAFETY), "two", ["three"])
+    assert target.place == travel.source
+
+
+@pytest.mark.parametrize("source", [None, sha(0xDD)])
+def test_an_undo_to_a_place_that_git_has_not_begins_the_plan_anew(source: Sha | None) -> None:
+    """The files come back all the same, and every codon of the thread is passed."""
+    target = of_travel(STATE, WITH_SAFETY, a_journey(source))
+    assert where(target) == (sha(SAFETY), None, ["three", "two", "one"])
+
+
+def test_the_undo_of_a_journey_of_files_passes_nothing() -> None:
+    """Only files moved, so work goes on after the newest codon as if nothing had been."""
+    target = of_travel(STATE, WITH_SAFETY, a_journey(sha(0x12), in_place=True))
+    assert where(target) == (sha(SAFETY), "three", [])
+    assert target.is_in_place
+
+
+def test_an_undo_without_its_safety_checkpoint_is_refused() -> None:
+    """It was pruned: what else there is stands in the list."""
+    refused = refusal(lambda: of_travel(STATE, KNOWN, a_journey(sha(0x12))))
+    assert refused.code is ErrorCode.CHECKPOINT_NOT_FOUND
+    assert "checkpoint.list" in (refused.hint or "")
+
+
+# --- where an attempt began -----------------------------------------------------------------------
+
+
+def begun(codon: str, number: int, label: str = f"{ATTEMPT_START} 1") -> Checkpoints:
+    """A checkpoint that was taken before an attempt."""
+    kept = record("safety", RunId("first"), CodonId(codon), sha(number))
+    return {kept.sha: msgspec.structs.replace(kept, label=label)}
+
+
+def test_the_next_attempt_begins_with_the_rig() -> None:
+    """It need not be set up again."""
+    found = attempt_start(STATE, {**KNOWN, **begun("three", 0xF0)}, CodonId("three"))
+    assert found == AttemptStart(KNOWN[sha(0x23)], sha(0x23))
+
+
+def test_without_a_rig_the_newest_start_of_an_attempt_is_taken() -> None:
+    """Other checkpoints of the codon, and starts of other codons, are none."""
+    state = a_state(ended("first", failed("three", sha(0x13))), plan=PLAN)
+    newest = begun("three", 0xF1)
+    others = {**begun("two", 0xF3), **begun("three", 0xF2, "by hand")}
+    known = {**checkpoints_of(state), **newest, **begun("three", 0xF0), **others}
+    assert attempt_start(state, known, CodonId("three")) == AttemptStart(newest[sha(0xF1)], None)
+
+
+def test_an_attempt_of_which_nothing_was_kept_has_no_start() -> None:
+    """Neither has a codon that is not the newest, nor the first one."""
+    state = a_state(ended("first", failed("three", sha(0x13))), plan=PLAN)
+    assert attempt_start(state, checkpoints_of(state), CodonId("three")) is None
+    assert attempt_start(STATE, KNOWN, CodonId("two")) is None
+    assert attempt_start(a_state(plan=PLAN), KNOWN, CodonId("one")) is None
+
+
+# --- what is left to say --------------------------------------------------------------------------
+
+
+def test_a_codon_without_any_checkpoint_is_refused_with_none() -> None:
+    """It failed before its rig was set up and nothing of it was kept; nor of the one skipped."""
+    state = a_state(ended("first", skipped("one"), failed("two")), plan=PLAN, initial=None)
+    for name in ("one", "two"):
+        refused = refusal(lambda name=name: of_codon(state, {}, CodonId(name), "end"))
+        assert refused.hint == "It has: none."
+
+    refused = refusal(lambda: of_codon(state, {}, CodonId("one"), "start"))
+    assert refused.code is ErrorCode.CHECKPOINT_NOT_FOUND
+
+
+def test_a_refusal_names_what_a_skipped_codon_has() -> None:
+    """Its end is a checkpoint of its own kind."""
+    refused = refusal(lambda: of_codon(SKIPPING, {}, CodonId("two"), "completed"))
+    assert refused.hint == "It has: rig-setup, skipped."

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
+import anyio
 import msgspec
 import pytest
 
 from hankweave_client.client import Client
+from hankweave_client.errors import ConnectionLost
 from hankweave_protocol.commands import (
     CodonNext,
     ExecutionBranch,
+    ListCheckpoints,
     RollbackRedo,
     RollbackToCheckpoint,
     RollbackToCodon,
@@ -27,12 +29,12 @@ from hankweave_protocol.events import (
 )
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.records import ArchiveManifest
-from hankweave_protocol.transitions import CheckpointCreated
 from support.git_facts import GitWitness
 from support.invariants import Told, violations
 from support.nth_call import Strike, why_not
 from support.running_server import command, environment, journal, running_server, state, tree
 from support.scripted_hank import codon, write_hank, writes
+from support.struck import process_of, session
 from support.watching import idle, told
 
 LEAVES = writes("notes/a.md", "a"), writes("notes/b.md", "b"), writes("kept.md", "kept")
@@ -96,7 +98,7 @@ async def test_a_rig_is_archived_when_its_codon_has_succeeded(tmp_path: Path) ->
     assert {entry.checkpoint_sha for entry in entries} == {build.completion_checkpoint}  # type: ignore[union-attr]
     git = GitWitness(execution)
     assert "src/made.txt" in git.run("ls-tree", "-r", "--name-only", entries[0].checkpoint_sha)
-    assert git.run("status", "--porcelain") == ""
+    assert git.files("HEAD") == tree(execution / "agentRoot")
     assert violations(execution, Told()) == []
 
 
@@ -198,6 +200,7 @@ async def test_a_rollback_brings_back_only_what_was_archived_after_its_target(
         }
         (left,) = manifest(execution).entries
         assert left.source_path == "scratch/seen.txt"
+        await server.stop()
 
     assert violations(execution, Told()) == []
 
@@ -226,6 +229,7 @@ async def test_a_target_has_no_archived_file_that_it_did_not_have(tmp_path: Path
         (event,) = await restored(client, execution, RollbackRedo())
         assert event.restored_paths == ("scratch/log.bin",)
         assert tree(execution / "agentRoot") == went_back
+        await server.stop()
 
     assert violations(execution, Told()) == []
 
@@ -271,6 +275,7 @@ async def test_what_came_back_is_archived_again_before_the_next_codon(tmp_path: 
         }
         paths = {each.archive_path for each in manifest(execution).entries}
         assert paths == {f"rigArchive/{name}" for name in tree(execution / "rigArchive")}
+        await server.stop()
 
     assert violations(execution, Told()) == []
 
@@ -283,13 +288,9 @@ async def test_the_checkpoint_after_archiving_can_be_gone_back_to(tmp_path: Path
         server.client(since_seq=0) as client,
     ):
         await idle(client)
-        records = [
-            event.data.transition
-            for event in journal(execution)
-            if getattr(event.data, "transition_type", "") == CheckpointCreated.TYPE
-        ]
-        text = [msgspec.to_builtins(each)["data"]["checkpoint"] for each in records]
-        (sha,) = [each["sha"] for each in text if "after archiving" in each.get("label", "")]
+        page = await client.send(ListCheckpoints())
+        labels = {each["sha"]: each.get("label", "") for each in page["checkpoints"]}
+        (sha,) = [sha for sha, label in labels.items() if "after archiving" in label]
         assert await restored(client, execution, RollbackToCheckpoint(checkpoint_sha=sha)) == []
         assert tree(execution / "agentRoot") == {"one.txt": b"1"}
         assert (await client.send(CodonNext()))["codonId"] == "three"
@@ -314,9 +315,8 @@ async def test_a_crash_while_archiving_is_made_good(tmp_path: Path, group: str, 
         switch=str(execution / ".hankweave" / "archive.intent"),
     )
     run = command("run", str(hank), "--execution", str(execution), "--headless", "--json")
-    done = subprocess.run(
-        [*strike.words(), "--", *run], env=environment(), capture_output=True, check=False
-    )
+    words = [*strike.words(), "--", *run]
+    done = await anyio.run_process(words, env=environment(), check=False)
     assert strike.was_met, done
     assert (execution / ".hankweave" / "archive.intent").exists() or group == "unlink"
     await run_whole(hank, execution)
@@ -345,3 +345,43 @@ async def test_a_branch_knows_what_its_archive_holds(tmp_path: Path) -> None:
     branch = Path(made["executionPath"])
     assert tree(branch / "rigArchive") == ARCHIVED
     assert manifest(branch).entries == manifest(execution).entries
+
+
+@pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+@pytest.mark.parametrize("at", [2, 3, 4])
+async def test_a_crash_while_the_archive_comes_back_is_made_good(tmp_path: Path, at: int) -> None:
+    """Killed at the move, at the manifest or after it: the next start has brought the same files
+    back, and tells of them as the whole rollback would have."""
+    execution = tmp_path / "execution"
+    hank = three_codons(tmp_path / "hank")
+    await run_whole(hank, execution)
+    strike = Strike(
+        group="rename",
+        below=str(execution),
+        report=str(tmp_path / "report"),
+        at=at,
+        switch=str(execution / ".hankweave" / "rollback.intent"),
+    )
+    options = ("--execution", str(execution), "--json", "--no-autostart")
+    words = [*strike.words(), "--", *command("run", str(hank), *options)]
+    async with process_of(words) as traced:
+        assert await traced.until('"server.ready"')
+        async with session(execution) as client:
+            with pytest.raises(ConnectionLost):
+                await client.send(end_of("two"))
+
+        await traced.to_its_end()
+
+    assert strike.was_met
+    async with running_server(hank, None, execution, "--no-autostart") as server:
+        assert await server.stop() == 0
+
+    assert tree(execution / "agentRoot") == {
+        "one.txt": b"1",
+        "scratch/seen.txt": b"seen",
+        "scratch/log.bin": b"log",
+    }
+    (event,) = told(execution, RollbackArchiveRestore)
+    assert event.restored_paths == ("scratch/log.bin",)
+    assert [each.source_path for each in manifest(execution).entries] == ["scratch/seen.txt"]
+    assert violations(execution, Told()) == []

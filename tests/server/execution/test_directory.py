@@ -59,7 +59,7 @@ def test_the_same_data_is_resumed_in_the_same_directory(machine: Machine) -> Non
     assert re.fullmatch(r"\d{13}-[0-9a-z]{4}-[0-9a-f]{6}", first.name)
     assert len(state(first).runs) == 1
     messages = [idle.message for idle in told(first, ServerIdle, since=seqs)]
-    assert messages == ["All codons have run already."]
+    assert messages == ["Resumed completed execution: nothing to do."]
 
 
 def test_other_data_or_new_gets_a_directory_of_its_own(machine: Machine) -> None:

@@ -33,8 +33,8 @@ from support.watching import idle, started, told
 TWO = (codon("one", writes("a.txt", "one")), codon("two", writes("b.txt", "two")))
 
 
-async def run_to_its_end(hank: Path, execution: Path, code: int = 0) -> None:
-    async with running_server(hank, None, execution, "--headless") as server:
+async def run_to_its_end(hank: Path, execution: Path, *options: str, code: int = 0) -> None:
+    async with running_server(hank, None, execution, "--headless", *options) as server:
         assert await server.ended() == code, server.output
 
 
@@ -289,7 +289,7 @@ async def test_a_changed_hank_is_told(tmp_path: Path) -> None:
 
 
 async def test_a_codon_that_the_hank_has_no_more_fails_with_a_sentence(tmp_path: Path) -> None:
-    """The plan of an execution outlives its hank; what cannot be run says so and exits 1."""
+    """Forced, the plan of an execution outlives its hank; what cannot be run says so, exit 1."""
     hank, execution = write_hank(tmp_path / "hank", *TWO), tmp_path / "execution"
     async with (
         running_server(hank, None, execution, "--no-autostart") as server,
@@ -299,8 +299,8 @@ async def test_a_codon_that_the_hank_has_no_more_fails_with_a_sentence(tmp_path:
         await idle(client, "codon-completed")
         assert await server.stop() == 0
 
-    write_hank(tmp_path / "hank", TWO[0], codon("another"))
-    await run_to_its_end(hank, execution, code=1)
+    write_hank(tmp_path / "hank", codon("another"))
+    await run_to_its_end(hank, execution, "--force", code=1)
     failed = state(execution).runs[0].codons[-1]
     assert isinstance(failed, FailedCodon)
     assert "not in hank.json" in (failed.failure_reason.message or "")

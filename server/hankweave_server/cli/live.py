@@ -1,0 +1,270 @@
+"""`hankweave run` on a terminal: the plan as a table that lives, under the lines of the story.
+
+A thread of its own draws, at most five times a second, and rests forty times as long as it worked:
+whatever the plan's length, it takes less than three hundredths of a core. The lines stay in the
+scrollback; the table goes, and its last version stays. The cursor is never hidden, so that no end
+of the process, however sudden, leaves a terminal without one.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from hankweave_protocol.events import Event, StateTransition, TokenUsage
+from hankweave_protocol.state import EMPTY_STATE, State
+from hankweave_server.cli.live_model import NOTHING, AllowanceOf, Heard, Row, View, hear, view
+from hankweave_server.cli.plain_text import one_line
+from hankweave_server.cli.progress import line_of
+from hankweave_server.cli.voice import LAST_WORDS_SECONDS, WAITING
+from hankweave_server.clock import Clock
+
+REDRAW_SECONDS = 0.2
+STILL_SECONDS = 1.0
+"""How long a table may stand in which nothing but the time has changed."""
+
+REST = 40
+"""How many times as long as a drawing took nothing is drawn."""
+
+LONGEST_REST = 5.0
+
+_AROUND = 8
+"""Lines of the screen that are not rows: title, omissions, totals, address, words, sentinel."""
+
+_FINAL_ROWS = 40
+
+
+def suits(environment: Mapping[str, str]) -> bool:
+    """Tells whether stdout is a terminal that can be drawn on."""
+    return sys.stdout.isatty() and environment.get("TERM", "dumb") not in ("", "dumb", "unknown")
+
+
+class LiveVoice:
+    """Says lines in order, as `Voice` does, and shows how things stand below them."""
+
+    def __init__(
+        self, clock: Clock, allowance_of: AllowanceOf, console: Console | None = None
+    ) -> None:
+        self._clock = clock
+        self._allowance_of = allowance_of
+        self._console = console or _Terminal(highlight=False)
+        self._waiting: deque[str | Event] = deque()
+        self._heard = NOTHING
+        self._state: Callable[[], State] = lambda: EMPTY_STATE
+        self._drawn: tuple[State, Heard] | None = None
+        self._drawn_at = 0.0
+        self._address = ""
+        self._is_open = threading.Event()
+        self._ended = threading.Event()
+        self._silent = threading.Event()
+
+    def hear(self, event: Event) -> None:
+        """Takes an event; costs its caller next to nothing."""
+        if self._silent.is_set() or isinstance(event.data, StateTransition | TokenUsage):
+            return
+
+        if len(self._waiting) < WAITING:
+            self._waiting.append(event)
+        else:
+            # The terminal stands still (Ctrl-S): everything is in the journal.
+            self._silent.set()
+
+    def open(self, first: str, state: Callable[[], State]) -> None:
+        """Begins, with the greeting; its last line stays in sight."""
+        self._address = first.splitlines()[-1].strip()
+        self._state = state
+        for line in reversed(first.splitlines()):
+            self._waiting.appendleft(line)
+
+        self._is_open.set()
+
+    @contextmanager
+    def speaking(self) -> Iterator[None]:
+        thread = threading.Thread(target=self._speak, name="live view", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._ended.set()
+            self._is_open.set()
+            thread.join(LAST_WORDS_SECONDS)
+
+    # --- the thread ------------------------------------------------------------------------------
+
+    def _speak(self) -> None:
+        self._is_open.wait()
+        try:
+            if not self._ended.is_set():
+                self._live()
+
+            self._say(self._news())
+            if self._address:
+                self._console.print(frame(self._view(_FINAL_ROWS), self._console.width, ""))
+        except (OSError, ValueError):
+            self._silent.set()  # The terminal went away.
+
+    def _live(self) -> None:
+        with Live(
+            console=self._console,
+            auto_refresh=False,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        ) as live:
+            rest = 0.0
+            while not self._ended.wait(rest):
+                began = time.thread_time()
+                self._draw(live)
+                worked = time.thread_time() - began
+                rest = min(LONGEST_REST, max(REDRAW_SECONDS, REST * worked))
+
+    def _draw(self, live: Live) -> None:
+        lines = self._news()
+        known = self._state(), self._heard
+        is_still = self._drawn is not None and all(map(operator.is_, known, self._drawn))
+        if not lines and is_still and time.monotonic() - self._drawn_at < STILL_SECONDS:
+            return
+
+        room = max(1, self._console.height - _AROUND)
+        live.update(frame(self._view(room), self._console.width, self._address))
+        if lines:
+            self._say(lines)  # Which draws what is below them, too.
+        else:
+            live.refresh()
+
+        self._drawn, self._drawn_at = known, time.monotonic()
+
+    def _news(self) -> list[str]:
+        """Takes what was said since, and gives the lines of it."""
+        lines = []
+        for _ in range(len(self._waiting)):
+            each = self._waiting.popleft()
+            if isinstance(each, Event):
+                self._heard = hear(self._heard, each)
+                lines.append(line_of(each))
+            else:
+                lines.append(one_line(each))
+
+        return [line for line in lines if line is not None]
+
+    def _say(self, lines: list[str]) -> None:
+        if lines:
+            self._console.print(Text("\n".join(lines)), soft_wrap=True)
+
+    def _view(self, room: int) -> View:
+        return view(self._state(), self._heard, self._clock.now(), room, self._allowance_of)
+
+
+class _Terminal(Console):
+    def show_cursor(self, show: bool = True) -> bool:
+        return False
+
+
+# --- drawing --------------------------------------------------------------------------------------
+
+_STYLES = {
+    "completed": "green",
+    "failed": "red",
+    "skipped": "yellow",
+    "running": "bold cyan",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    title: str
+    from_width: int
+    """Terminals narrower than this do without it."""
+    text: Callable[[Row], str]
+    right: bool = False
+
+
+_COLUMNS = (
+    _Column("codon", 0, lambda row: row.codon_id),
+    _Column("state", 0, lambda row: row.state),
+    _Column("time", 34, lambda row: "" if row.seconds is None else duration(row.seconds), True),
+    _Column("cost", 44, lambda row: f"${row.cost:.4f}" if row.attempt else "", True),
+    _Column("tokens", 56, lambda row: amount(row.tokens) if row.attempt else "", True),
+    _Column("try", 62, lambda row: str(row.attempt or ""), True),
+    _Column("left", 80, lambda row: row.left, True),
+    _Column("last file", 96, lambda row: row.last_file),
+)
+
+
+def frame(seen: View, width: int, address: str) -> Group:
+    """Draws a view for a terminal of so many columns; no line of it is wider."""
+    parts: list[Table | Text] = []
+    if seen.above:
+        parts.append(_line(f"  {seen.above} codons before", "dim"))
+
+    if seen.rows:
+        parts.append(_table(seen, width))
+
+    if seen.below:
+        parts.append(_line(f"  {seen.below} codons to come", "dim"))
+
+    totals = (
+        f"{seen.done} of {seen.total} codons",
+        duration(seen.seconds),
+        f"${seen.cost:.4f}",
+        f"{amount(seen.tokens)} tokens",
+    )
+    parts.append(_line("  ".join(totals), "bold"))
+    if address:
+        said = (seen.words, "italic"), (seen.sentinel, "magenta"), (address, "dim")
+        parts += [_line(text, style) for text, style in said if text]
+
+    return Group(*parts)
+
+
+def _line(text: str, style: str) -> Text:
+    return Text(text, style, no_wrap=True, overflow="ellipsis")
+
+
+def _table(seen: View, width: int) -> Table:
+    columns = [column for column in _COLUMNS if column.from_width <= width]
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in columns:
+        longest = {"codon": max(8, width // 3), "state": 16, "last file": 40}.get(column.title)
+        table.add_column(
+            column.title,
+            justify="right" if column.right else "left",
+            no_wrap=True,
+            overflow="ellipsis",
+            max_width=longest,
+        )
+
+    for row in seen.rows:
+        style = _STYLES.get(row.state, "" if row.state else "dim")
+        table.add_row(*(Text(column.text(row), style) for column in columns))
+
+    return table
+
+
+def duration(seconds: float) -> str:
+    """Writes a time as people read it: `9.5 s`, `3:07`, `2:00:05`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def amount(count: int) -> str:
+    """Writes a number in four places: `950`, `12.3k`, `4.5M`."""
+    if count < 1_000:
+        return str(count)
+
+    return f"{count / 1e3:.1f}k" if count < 1_000_000 else f"{count / 1e6:.1f}M"

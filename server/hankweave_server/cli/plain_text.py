@@ -1,0 +1,25 @@
+"""Text of other people's making on one line of a terminal."""
+
+from __future__ import annotations
+
+
+def one_line(text: str) -> str:
+    r"""Shows control characters instead of sending them to the terminal: ESC as `\x1b`.
+
+    C0, C1, DEL, marks that change the direction, and bytes that are no UTF-8 are all shown; spaces
+    of every kind, line ends included, are plain spaces.
+    """
+    return "".join(map(_harmless, text))
+
+
+def _harmless(letter: str) -> str:
+    if letter.isprintable():
+        return letter
+
+    return (
+        " " if letter in "\n\r\t" or (letter.isspace() and ord(letter) > 0x9F) else _escaped(letter)
+    )
+
+
+def _escaped(letter: str) -> str:
+    return repr(letter)[1:-1]

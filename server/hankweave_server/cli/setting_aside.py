@@ -1,0 +1,48 @@
+"""`--new --force`: an execution makes room for a new one in its directory, and nothing is lost.
+
+State, work tree, archive and data get names that end in `.backup-<time>` (Hankweave's
+`.hankweave.backup-<timestamp>`; its work tree was wiped). The intent is durable before the first
+rename and leaves with the state directory, which goes last: a start that finds it goes on.
+"""
+
+from __future__ import annotations
+
+import os
+
+from hankweave_protocol import instants
+from hankweave_server import files
+from hankweave_server.clock import Clock
+from hankweave_server.layout import Layout
+from hankweave_server.runtime_lock import acquire
+
+
+def set_aside(layout: Layout, clock: Clock) -> tuple[str, ...]:
+    """Renames all of an execution; returns the new names. Raises LockHeld while a server lives."""
+    held = acquire(layout, clock)
+    try:
+        if not layout.set_aside_intent.exists():
+            suffix = f".backup-{instants.epoch_ms(clock.now())}"
+            files.replace_durably(layout.set_aside_intent, suffix.encode())
+
+        suffix = layout.set_aside_intent.read_text()
+        # It will inform about nobody; and a release finds it no more, once it is elsewhere.
+        files.remove_durably(layout.runtime_lock)
+        return _renamed(layout, suffix)
+    finally:
+        held.release()
+
+
+def was_interrupted(layout: Layout) -> bool:
+    return layout.set_aside_intent.exists()
+
+
+def _renamed(layout: Layout, suffix: str) -> tuple[str, ...]:
+    parts = (layout.work_tree, layout.rig_archive, layout.data_source, layout.state_directory)
+    for part in parts:
+        if os.path.lexists(part):
+            # Each is durable before the next: the state directory with the intent goes last.
+            part.rename(part.with_name(part.name + suffix))
+            files.sync_directory(layout.root)
+
+    aside = (part.name + suffix for part in parts)
+    return tuple(name for name in aside if os.path.lexists(layout.root / name))

@@ -1,0 +1,52 @@
+"""The intent of a rollback, once it lies on the disk: whether there is one, and how far it came."""
+
+from __future__ import annotations
+
+from hankweave_protocol import codec
+from hankweave_protocol.records import RollbackIntent
+from hankweave_server.domain import travels
+from hankweave_server.domain.history import run_named
+from hankweave_server.execution.surroundings import Surroundings
+from hankweave_server.workspace.names import meant_by
+
+TOLD_WITHIN = 500
+"""How far back in the journal the end of a rollback is looked for: its batch is far smaller."""
+
+
+def standing(around: Surroundings) -> RollbackIntent | None:
+    """Reads the intent of the rollback that was cut short; None where there is none."""
+    try:
+        data = around.layout.rollback_intent.read_bytes()
+    except FileNotFoundError:
+        return None
+
+    return codec.decode_value(RollbackIntent, data)
+
+
+def has_happened(around: Surroundings, intent: RollbackIntent) -> bool:
+    """Tells whether the journey is on record, so that nothing may be restored again."""
+    state = around.state
+    return (
+        travels.is_told(state, intent.operation_id)
+        or (intent.to_run is not None and run_named(state, intent.to_run) is not None)
+        or (intent.direction == "retry" and is_in_journal(around, intent))
+    )
+
+
+def is_in_journal(around: Surroundings, intent: RollbackIntent) -> bool:
+    """Tells whether all of it was told: its last word stands among the newest lines."""
+    ending = f'"operationId":"{intent.operation_id}"'.encode()
+    done = (b'"rollback.completed"', b'"checkpoint.rollback"')
+    lines = around.ledger.tail(TOLD_WITHIN)
+    return any(ending in line and any(name in line for name in done) for line in lines)
+
+
+def moments_of(intent: RollbackIntent) -> tuple[int, ...]:
+    """The events that source and target name: the causal parents of all that is told."""
+    moments = (intent.source, intent.target.coordinate)
+    return tuple(sorted({moment.event_seq for moment in moments if moment and moment.event_seq}))
+
+
+def paths_of(intent: RollbackIntent) -> frozenset[bytes] | None:
+    """The paths it is confined to; None means the whole work tree."""
+    return None if intent.paths is None else meant_by(intent.paths)

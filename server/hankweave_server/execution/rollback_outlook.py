@@ -1,0 +1,195 @@
+"""What a rollback would do, and whether it may: all that comes before the first file moves.
+
+Nothing is touched here. A preview is this and no more (DESIGN 8, "Preview"); `rollback` asks the
+same, and then does it.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import msgspec
+
+from hankweave_protocol.commands import OnRunning
+from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.ids import Sha
+from hankweave_protocol.records import Coordinate, ForeseenDiff, Movement, RollbackReport
+from hankweave_server.checkpoints.errors import (
+    CheckpointDamaged,
+    CheckpointNotFound,
+    InsufficientSpace,
+)
+from hankweave_server.checkpoints.model import RestorePlan
+from hankweave_server.domain.history import thread
+from hankweave_server.domain.standing import now_coordinate, restored_checkpoint
+from hankweave_server.domain.targets import RollbackTarget
+from hankweave_server.execution import edits, effects
+from hankweave_server.execution.rollback_story import foreseen, left_alone, touched
+from hankweave_server.execution.runner import Runner
+from hankweave_server.execution.surroundings import Surroundings
+from hankweave_server.workspace.names import shown
+
+
+@dataclass(frozen=True, slots=True)
+class Journey:
+    """A rollback as it was asked for."""
+
+    target: RollbackTarget
+    direction: Movement = "back"
+    paths: frozenset[bytes] | None = None
+    """Files and folders; None means the whole work tree."""
+    on_running: OnRunning = "refuse"
+    keep_edits: bool = False
+    auto_restart: bool = False
+    rewind_memory: bool = False
+    reason: str | None = None
+    after_crash: bool = False
+    """What lies in the work tree may be what an agent wrote before its server died."""
+
+    @property
+    def sha(self) -> Sha:
+        return self.target.checkpoint.sha
+
+    @property
+    def moves_files_only(self) -> bool:
+        """No run ends, and HEAD stays."""
+        return self.paths is not None or self.direction == "retry" or self.target.is_in_place
+
+    @property
+    def rewinds(self) -> bool:
+        """Memory goes along: the safety checkpoint of a journey has what that journey took away."""
+        undone = self.target.undone
+        return self.rewind_memory or (undone is not None and undone.rewound_memory)
+
+    @property
+    def path_texts(self) -> tuple[str, ...] | None:
+        return None if self.paths is None else tuple(sorted(map(shown, self.paths)))
+
+
+class Outlook:
+    """Looks ahead for the rollbacks of one execution."""
+
+    def __init__(self, around: Surroundings, runner: Runner) -> None:
+        self._around = around
+        self._runner = runner
+
+    async def preview(self, journey: Journey, *, patch: bool = False) -> RollbackReport:
+        """Says what `perform` would do now; touches nothing."""
+        plan = await self.plan(journey.sha, journey.paths)
+        found = edits.conflicts(self._around.state, plan)
+        kept = frozenset(found) if journey.keep_edits else frozenset[bytes]()
+        return RollbackReport(
+            target=journey.target.checkpoint.coordinate,
+            source=self.now(),
+            safety=None,
+            added=touched(entry for entry in plan.added if entry.path not in kept),
+            updated=touched(entry for entry in plan.updated if entry.path not in kept),
+            removed=touched(entry for entry in plan.removed if entry.path not in kept),
+            kept=edits.listed(kept),
+            conflicts=edits.listed(found),
+            skipped=left_alone(plan.kept),
+            recovered=False,
+            external_effects=await self.effects_since(journey.target.place),
+            diffs=await self._foreseen(plan, kept) if patch else (),
+        )
+
+    def refuse_if_running(self, journey: Journey) -> None:
+        """Raises Refused while a codon runs that the journey neither ends nor may freeze."""
+        active = self._runner.active
+        if journey.on_running == "refuse" or (journey.on_running == "pause" and active is None):
+            self._runner.refuse_while_running()
+        elif journey.on_running == "pause" and active is not None:
+            active.refuse_unless_pausable()
+            if journey.paths is None and not self._is_of_active_codon(journey.target):
+                raise Refused(
+                    ErrorCode.CODON_RUNNING,
+                    "A frozen codon can only go back to a moment of its own.",
+                    path="$.data.onRunning",
+                    hint="Name paths, or end the codon with onRunning: stop.",
+                )
+
+    def _is_of_active_codon(self, target: RollbackTarget) -> bool:
+        """Tells of its checkpoints, and of the safety ones that were taken while it was frozen."""
+        record = target.checkpoint
+        entries = thread(self._around.state)
+        newest = entries[-1] if entries else None
+        active = self._runner.active
+        return (
+            newest is not None
+            and active is not None
+            and record.coordinate.run_id == newest.run_id
+            and (target.is_in_place or record.coordinate.codon_id == newest.codon.codon_id)
+            and record.coordinate.event_seq >= active.first_seq
+        )
+
+    async def plan(self, sha: Sha, paths: frozenset[bytes] | None) -> RestorePlan:
+        """Computes what will change; raises Refused for what is gone, damaged or finds no room."""
+        checkpointer = self._around.checkpointer
+        try:
+            return await checkpointer.run(self._plan_standing, sha, paths)
+        except CheckpointNotFound:
+            raise Refused(
+                ErrorCode.CHECKPOINT_NOT_FOUND,
+                f"Checkpoint {sha[:12]} is gone: it was pruned.",
+                path="$.data.checkpointSha",
+                hint="checkpoint.list names those that there are.",
+            ) from None
+        except CheckpointDamaged as error:
+            first = error.damages[0]
+            raise Refused(
+                ErrorCode.CHECKPOINT_DAMAGED,
+                f"Checkpoint {sha[:12]} cannot be read: {len(error.damages)} objects are damaged.",
+                hint=f"First: {first.kind} {first.sha} at {os.fsdecode(first.path)!r}.",
+            ) from None
+        except InsufficientSpace as error:
+            raise Refused(
+                ErrorCode.INSUFFICIENT_SPACE,
+                f"The rollback needs {error.need} bytes and {error.free} are free.",
+                hint="Free some space and send the command again; nothing was touched.",
+            ) from None
+
+    def _plan_standing(self, sha: Sha, paths: frozenset[bytes] | None) -> RestorePlan:
+        """Plans, in the worker thread, unless a gc was quicker: what it let go is whole no more."""
+        checkpointer = self._around.checkpointer
+        if sha not in checkpointer.known:
+            raise CheckpointNotFound(sha)
+
+        return checkpointer.engine.plan_restore(sha, self._around.patterns(), paths)
+
+    def now(self) -> Coordinate | None:
+        """The moment that is left: a restored one, or the newest; None before any checkpoint."""
+        state, last_seq = self._around.state, self._around.ledger.last_seq
+        restored = restored_checkpoint(state)
+        there = None if restored is None else self._around.checkpointer.known.get(restored)
+        if there is not None:
+            return msgspec.structs.replace(there.coordinate, event_seq=last_seq)
+
+        now = now_coordinate(state, last_seq)
+        record = None if now is None else self._around.checkpointer.known.get(now.checkpoint_sha)
+        if now is None or record is None:
+            return now
+
+        return msgspec.structs.replace(now, memory_epoch=record.coordinate.memory_epoch)
+
+    async def effects_since(self, target: Coordinate) -> tuple[str, ...]:
+        """Names what was done outside of the work tree meanwhile: nothing takes that back."""
+        return await effects.since(self._around.ledger, target.event_seq)
+
+    async def _foreseen(
+        self, plan: RestorePlan, kept: frozenset[bytes]
+    ) -> tuple[ForeseenDiff, ...]:
+        checkpointer = self._around.checkpointer
+        found = await checkpointer.run(checkpointer.engine.foresee, plan)
+        return tuple(foreseen(diff) for diff in found if diff.path not in kept)
+
+
+def refuse_half_a_rewind(journey: Journey) -> None:
+    """Memory is one: it goes back with the whole execution, and not under a living agent."""
+    if journey.rewinds and (journey.paths is not None or journey.on_running == "pause"):
+        raise Refused(
+            ErrorCode.INVALID_COMMAND,
+            "Memory is rewound only with the whole work tree, and when no agent runs.",
+            path="$.data.rewindMemory",
+            hint="Leave out paths, and onRunning: pause; or leave out rewindMemory.",
+        )

@@ -1,0 +1,116 @@
+"""Removing trees of other people's making: links, locked folders and all, and nothing beyond.
+
+No link is ever followed: every step is taken from an open folder, by name. What an agent locked
+away (mode 000) is opened, and what lies deeper than a stack is moved up before it goes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import stat
+from pathlib import Path
+
+DEEP = ".hankweave.removing-"
+"""How the names begin under which deep folders are moved up: a crash may leave one."""
+
+_DEEPEST = 100
+"""Levels that are held open at a time; far below the limits of descriptors and recursion."""
+
+_ESCAPED = re.compile(rb"\\([0-7]{3})")
+
+
+def remove(path: Path) -> int:
+    """Removes whatever the path names, if anything; returns the bytes that this frees.
+
+    Raises OSError for what cannot be removed; the rest of it may be gone by then.
+    """
+    parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        freed = 0
+        with contextlib.suppress(FileNotFoundError):
+            freed = _Removal(parent).all_of(path.name)
+
+        os.fsync(parent)
+        return freed
+    finally:
+        os.close(parent)
+
+
+class _Removal:
+    """One removal; `top` is the folder into which deep ones are moved."""
+
+    def __init__(self, top: int) -> None:
+        self._top = top
+        self._moved: list[str] = []
+
+    def all_of(self, name: str) -> int:
+        freed = self.entry(self._top, name, _DEEPEST)
+        while self._moved:
+            freed += self.entry(self._top, self._moved.pop(), _DEEPEST)
+
+        return freed
+
+    def entry(self, folder: int, name: str, levels: int) -> int:
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        freed = status.st_blocks * 512
+        if not stat.S_ISDIR(status.st_mode):
+            os.unlink(name, dir_fd=folder)
+            return freed if status.st_nlink == 1 else 0
+
+        if levels == 0:
+            os.close(_opened(folder, name))  # Whoever may not write in it may not move it either.
+            self._moved.append(f"{DEEP}{secrets.token_hex(8)}")
+            os.rename(name, self._moved[-1], src_dir_fd=folder, dst_dir_fd=self._top)
+            return 0
+
+        inner = _opened(folder, name)
+        try:
+            freed += sum(self.entry(inner, each, levels - 1) for each in os.listdir(inner))
+        finally:
+            os.close(inner)
+
+        os.rmdir(name, dir_fd=folder)
+        return freed
+
+
+def _opened(folder: int, name: str) -> int:
+    """Opens a folder, after its owner may do everything in it."""
+    flags = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    found = os.open(name, os.O_PATH | flags, dir_fd=folder)
+    try:
+        reach = f"/proc/self/fd/{found}"
+        if stat.S_IMODE(os.fstat(found).st_mode) & stat.S_IRWXU != stat.S_IRWXU:
+            os.chmod(reach, stat.S_IRWXU)
+
+        return os.open(reach, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    finally:
+        os.close(found)
+
+
+def mounted_below(path: Path) -> Path | None:
+    """Names something that is mounted in a folder: it is another file system, or another place."""
+    top = os.fsencode(path.resolve()) + b"/"
+    for line in Path("/proc/self/mountinfo").read_bytes().splitlines():
+        place = _ESCAPED.sub(lambda found: bytes([int(found[1], 8)]), line.split()[4])
+        if place.startswith(top):
+            return Path(os.fsdecode(place))
+
+    return None
+
+
+def size_of(path: Path) -> int:
+    """Gives the bytes that a tree takes on the disk; what cannot be read counts as nothing."""
+    total = 0
+    waiting = [os.fspath(path)]
+    while waiting:
+        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    total += entry.stat(follow_symlinks=False).st_blocks * 512
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+
+    return total

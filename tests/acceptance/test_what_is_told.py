@@ -1,0 +1,248 @@
+"""Claims about events and small commands of a real server: each is told when it happens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+from websockets.asyncio.client import ClientConnection
+from websockets.asyncio.client import connect as connect_raw
+
+from hankweave_client.discovery import discover
+from hankweave_protocol.commands import CodonRedo, GetState, ServerForceShutdown
+from hankweave_protocol.events import (
+    AgentOutput,
+    ArchivePartial,
+    AssistantAction,
+    CheckpointPartial,
+    Info,
+    JournalRepaired,
+    ServerIdle,
+    ServerStopping,
+    StateSnapshot,
+    TokenUsage,
+    ToolResult,
+)
+from hankweave_protocol.state import FailedCodon
+from support.running_server import appears, journal, running_server, state
+from support.scripted_hank import codon, waits_for, write_hank, writes
+from support.watching import idle, started, told
+
+
+async def test_what_an_agent_does_is_told(tmp_path: Path) -> None:
+    """Thoughts, words, calls with their input, results with their fault, costs, stray output."""
+    hank = write_hank(
+        tmp_path / "hank",
+        codon(
+            "one",
+            {"think": "let me see"},
+            {"say": "I begin"},
+            {"run": "echo out; exit 3"},
+            {"stderr": "a warning"},
+            {"cost": 0.25},
+        ),
+    )
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 0
+
+    thought, words, call = told(execution, AssistantAction)
+    assert (thought.action, thought.content) == ("thinking", "let me see")
+    assert (words.action, words.content) == ("message", "I begin")
+    assert (call.action, call.tool_input) == ("tool_use", {"command": "echo out; exit 3"})
+    (result,) = told(execution, ToolResult)
+    assert (result.tool_use_id, result.tool_name) == (call.tool_use_id, call.tool_name)
+    assert (result.result.strip(), result.is_error) == ("out", True)
+    assert ("stderr", "a warning") in {(e.stream, e.line) for e in told(execution, AgentOutput)}
+    *turns, final = told(execution, TokenUsage)
+    assert (final.final, final.total_cost) == (True, 0.25)
+    assert final.output_tokens == sum(each.output_tokens for each in turns) > 0
+
+
+async def test_a_server_tells_of_its_work_its_rest_and_its_end(tmp_path: Path) -> None:
+    """The words of a rig that Hankweave's clients wait for; a snapshot at each codon's end, newest
+    codon first; idle; and at last why it stops. What a checkpoint lacks is told."""
+    rig = [{"type": "command", "command": {"run": "echo x > 'git~1'"}}]
+    hank = write_hank(
+        tmp_path / "hank", codon("one", rigSetup=rig), codon("two", writes("b.txt", "b"))
+    )
+    execution = tmp_path / "execution"
+    async with (
+        running_server(hank, None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await idle(client)
+        await client.shut_down()
+        assert await server.ended() == 0
+
+    assert [each.message for each in told(execution, Info)] == [
+        "Rig setup started",
+        "Rig operation 1/1",
+        "Rig setup completed",
+    ]
+    last = told(execution, StateSnapshot)[-1]
+    assert [each.codon_id for each in last.completed_codons] == ["two", "one"]
+    assert (last.is_rolling_back, last.next_codon_id) == (False, None)
+    assert [each.reason for each in told(execution, ServerIdle)] == ["all-codons-completed"]
+    (stopping,) = told(execution, ServerStopping)
+    assert "client request" in stopping.reason
+    lacking = told(execution, CheckpointPartial)[0]
+    assert [(each.path, each.reason) for each in lacking.skipped] == [("git~1", "reserved-name")]
+
+
+async def test_a_torn_journal_is_repaired_and_told(tmp_path: Path) -> None:
+    """Half a line at the end is cut off and kept beside the journal; its length is told."""
+    hank = write_hank(tmp_path / "hank", codon("one"))
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 0
+
+    path = execution / ".hankweave" / "events" / "events.jsonl"
+    with path.open("ab") as file:
+        file.write(b'{"id": "half')
+
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 0
+
+    (repaired,) = told(execution, JournalRepaired)
+    assert repaired.bytes == len(b'{"id": "half')
+    assert (path.parent / repaired.quarantine).read_bytes() == b'{"id": "half'
+
+
+async def test_what_cannot_be_archived_is_told(tmp_path: Path) -> None:
+    """The codon stays completed, the file stays where it is, and clients hear why; the rest moves.
+    What is in the way in the archive cannot be set aside: with `~1` its name would be too long."""
+    name = "n" * 254
+    hank = write_hank(
+        tmp_path / "hank",
+        codon(
+            "one",
+            writes(name, "long"),
+            writes("notes.md", "notes"),
+            {"run": f"mkdir -p ../rigArchive/one; echo x > ../rigArchive/one/{name}"},
+            archiveOnSuccess=["n*"],
+        ),
+    )
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 0
+
+    (partial,) = told(execution, ArchivePartial)
+    assert (partial.codon_id, partial.archived_paths) == ("one", ("notes.md",))
+    assert [each.path for each in partial.failed_paths] == [name]
+    assert (execution / "agentRoot" / name).read_text() == "long"
+
+
+# --- small commands -------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def raw(execution: Path, **hello: Any) -> AsyncIterator[ClientConnection]:
+    """A client that speaks JSON by hand, and has shaken hands."""
+    address = discover(execution)
+    url = f"{address.url}?token={address.token}"
+    async with connect_raw(url, proxy=None, max_size=None) as socket:
+        data = {"mode": "readandwrite", **hello}
+        await socket.send(json.dumps({"type": "handshake", "data": data}))
+        await until(socket, "server.ready")
+        yield socket
+
+
+async def until(socket: ClientConnection, kind: str) -> dict[str, Any]:
+    with anyio.fail_after(20):
+        while True:
+            frame: dict[str, Any] = json.loads(await socket.recv())
+            if frame["type"] == kind:
+                return frame
+
+
+async def test_pings_lists_and_histories_reach_whom_they_are_for(tmp_path: Path) -> None:
+    """ping answers its sender, ping.broadcast everybody, with the sender's name; Hankweave's
+    checkpoint.list is an event to all; history.sync sends the journal, and all of it."""
+    hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "a")))
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution) as server:
+        async with server.client(since_seq=0) as client:
+            await idle(client)
+            name = client.client_id
+
+        async with raw(execution) as one, raw(execution) as other:
+            await one.send('{"id": "1", "type": "ping"}')
+            assert "clientId" not in (await until(one, "pong"))["data"]
+            await one.send('{"id": "2", "type": "ping.broadcast"}')
+            pongs = [(await until(each, "pong"))["data"] for each in (one, other)]
+            assert pongs[0] == pongs[1]
+            assert pongs[0]["clientId"] not in (None, name)
+            await one.send('{"id": "3", "type": "checkpoint.list"}')
+            listed = (await until(other, "checkpoint.list"))["data"]
+            assert listed["checkpoints"][0]["checkpointType"] == "completed"
+            assert listed["currentBranch"].startswith("run-")
+            await one.send('{"id": "4", "type": "history.sync"}')
+            seqs = []
+            while True:
+                batch = (await until(one, "history.batch"))["data"]
+                assert len(batch["events"]) == 1, "as Hankweave's clients expect"
+                seqs += [event["seq"] for event in batch["events"]]
+                if not batch["hasMore"]:
+                    break
+
+        assert seqs == list(range(1, len(seqs) + 1))
+
+    assert len(seqs) <= len(journal(execution))
+    assert {"checkpoint.list"} <= {event.type for event in journal(execution)[: len(seqs)]}
+
+
+async def test_a_forced_end_is_an_end_at_once(tmp_path: Path) -> None:
+    """server.force_shutdown kills the agent and leaves with exit code 1; the next start recovers.
+    state.get gives the state as it lies in state.json."""
+    gate = tmp_path / "gate"
+    hank = write_hank(
+        tmp_path / "hank", codon("one", {"run": "echo $PPID > pid.txt"}, waits_for(gate))
+    )
+    execution = tmp_path / "execution"
+    async with (
+        running_server(hank, None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await started(client, "one")
+        pid = execution / "agentRoot" / "pid.txt"
+        await appears(pid)
+        said = await client.send(GetState())
+        assert said["currentRunId"] == state(execution).current_run_id
+        async with raw(execution, protocolVersion=1) as socket:
+            await socket.send(json.dumps({"id": "1", "type": ServerForceShutdown.TYPE}))
+            assert await server.ended() == 1
+
+    with anyio.fail_after(10):
+        while Path("/proc", pid.read_text().strip()).exists():  # noqa: ASYNC110  # its keeper's doing
+            await anyio.sleep(0.01)
+
+    gate.touch()
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 0
+
+    assert isinstance(state(execution).runs[-1].codons[0], FailedCodon)
+
+
+async def test_a_reason_of_ones_own_changes_no_exit_code(tmp_path: Path) -> None:
+    """server.shutdown with whatever reason ends in order, with 0, and the reason is told
+    (Hankweave's exit code is 1 unless it is the usual one)."""
+    hank = write_hank(tmp_path / "hank", codon("one"))
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution) as server:
+        async with server.client(since_seq=0) as client:
+            await idle(client)
+            await client.send(CodonRedo())
+            await idle(client)
+
+        async with raw(execution, protocolVersion=1) as socket:
+            data = {"reason": "lunch"}
+            await socket.send(json.dumps({"id": "1", "type": "server.shutdown", "data": data}))
+            assert await server.ended() == 0
+
+    (stopping,) = told(execution, ServerStopping)
+    assert "lunch" in stopping.reason

@@ -1,0 +1,324 @@
+"""Claims about `hankweave ls` and `hankweave cleanup`."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hankweave_server.cli.cleaning import remove_execution
+from hankweave_server.clock import SystemClock
+from hankweave_server.errors import Stop
+from hankweave_server.layout import Layout
+from hankweave_server.runtime_lock import LockHeld, acquire
+from hankweave_server.workspace import removal
+from support.running_server import command, environment
+from support.scripted_hank import codon, write_hank, writes
+
+Done = subprocess.CompletedProcess[str]
+CLOCK = SystemClock()
+
+
+class Home:
+    """A folder of executions, made by hand as a server leaves them."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root / "executions"
+        self.root.mkdir()
+        self.outside = root / "outside"
+        self.outside.mkdir()
+        (self.outside / "precious.txt").write_text("precious")
+
+    def execution(
+        self, number: int = 0, *, used: str = "2025-01-04T14:30:00.000Z", where: Path | None = None
+    ) -> Path:
+        path = where or self.root / f"{1736000000000 + number}-x7a2-abc123"
+        state = path / ".hankweave"
+        (state / "events").mkdir(parents=True)
+        meta = {
+            "version": "1.0.0",
+            "readOnlySourceDataPath": str(self.outside),
+            "readOnlySourceResolvedDataPath": str(self.outside),
+            "dataHash": "abc123def456",
+            "hankHash": "h",
+            "hankPath": "/somewhere/hank.json",
+            "linkType": "symlink",
+            "createdAt": used,
+            "lastUsed": used,
+        }
+        (state / "execution-meta.json").write_text(json.dumps(meta))
+        (path / "agentRoot").mkdir()
+        (path / "agentRoot" / "a.txt").write_text("a" * 5000)
+        (path / "rigArchive").mkdir()
+        (path / "read_only_data_source").symlink_to(self.outside)
+        (path / "agentRoot" / "link").symlink_to(self.outside)
+        return path
+
+    def __call__(self, *words: str, code: int = 0, answer: str = "") -> Done:
+        done = subprocess.run(
+            command(*words),
+            env=environment(HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR=str(self.root)),
+            input=answer,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert "Traceback" not in done.stdout + done.stderr
+        assert done.returncode == code, done.stdout + done.stderr
+        return done
+
+    def names(self) -> set[str]:
+        return {path.name for path in self.root.iterdir()}
+
+    def is_precious_there(self) -> bool:
+        return (self.outside / "precious.txt").read_text() == "precious"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path)
+
+
+# --- ls -------------------------------------------------------------------------------------------
+
+
+def test_ls_tells_of_a_real_execution_what_it_is(home: Home, tmp_path: Path) -> None:
+    """State, codons, last codon, checkpoints, size, hank and data; no server once it has ended."""
+    hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "a")))
+    home("run", str(hank), str(home.outside), "--headless")
+    (one,) = json.loads(home("ls", "--json").stdout)
+    assert (one["state"], one["codonsDone"], one["codonsPlanned"]) == ("completed", 1, 1)
+    assert (one["lastCodon"], one["serverPid"]) == ("one", None)
+    assert one["checkpoints"] == 3
+    assert one["bytes"] > 10_000
+    assert (one["hank"], one["data"]) == (str(hank), str(home.outside))
+    words = home("ls").stdout
+    assert "completed" in words
+    assert str(hank) in words
+
+
+def test_ls_shows_what_cannot_be_read(home: Home) -> None:
+    """Damaged metadata or state is one line among the others; no server's, no other's fault."""
+    good, bad, worse = (home.execution(number) for number in range(3))
+    (bad / ".hankweave" / "execution-meta.json").write_text("{")
+    (worse / ".hankweave" / "state.json").write_bytes(b"\xff\x00")
+    (home.root / "no-execution").mkdir()
+    (home.root / "link").symlink_to(good)
+    found = {each["path"]: each for each in json.loads(home("ls", "--json").stdout)}
+    assert found.keys() == {str(good), str(bad), str(worse)}
+    assert [found[str(each)]["state"] for each in (good, bad, worse)] == [
+        "new",
+        "unreadable",
+        "unreadable",
+    ]
+    assert "damaged" in found[str(bad)]["problem"]
+    assert home("ls").stdout.count("unreadable") == 2
+
+
+def test_ls_names_the_server_that_lives_and_not_the_dead_one(home: Home) -> None:
+    """A lock file alone proves nothing."""
+    alive, dead = home.execution(1), home.execution(2)
+    lock = {"pid": 2**22 - 1, "runId": None, "startTime": "2025-01-04T12:00:00.000Z"}
+    lock["lastHeartbeat"] = lock["startTime"]
+    (dead / ".hankweave" / "runtime.lock").write_text(json.dumps(lock))
+    held = acquire(Layout.of_execution(alive), CLOCK)
+    try:
+        found = {each["path"]: each for each in json.loads(home("ls", "--json").stdout)}
+    finally:
+        held.release()
+
+    assert found[str(alive)]["serverPid"] == os.getpid()
+    assert found[str(dead)]["serverPid"] is None
+
+
+def test_ls_is_quick_with_five_hundred(home: Home) -> None:
+    """500 executions within a few seconds, the start of the interpreter included."""
+    for number in range(500):
+        home.execution(number)
+
+    began = time.monotonic()
+    found = json.loads(home("ls", "--json").stdout)
+    assert len(found) == 500
+    assert time.monotonic() - began < 15  # Two seconds on a quiet machine.
+
+
+# --- cleanup --------------------------------------------------------------------------------------
+
+
+def test_cleanup_asks_and_no_is_the_answer_of_nobody(home: Home) -> None:
+    """It lists what would go; only y removes it, and says how much that freed."""
+    path = home.execution()
+    for answer in ("", "n\n"):
+        asked = home("cleanup", "-e", str(path), code=1, answer=answer)
+        assert str(path) in asked.stdout
+        assert "Nothing was removed" in asked.stderr
+
+    assert (path / "agentRoot" / "a.txt").exists()
+    assert "were freed" in home("cleanup", "-e", str(path), answer="y\n").stdout
+    assert home.names() == set()
+    assert home.is_precious_there()
+
+
+def test_a_dry_run_removes_nothing(home: Home) -> None:
+    """It names the same executions that would go."""
+    path = home.execution()
+    dry = json.loads(home("cleanup", "--all", "--dry-run", "--json").stdout)
+    assert [each["path"] for each in dry["removed"]] == [str(path)]
+    assert (path / "agentRoot" / "a.txt").exists()
+    done = json.loads(home("cleanup", "--all", "-y", "--json").stdout)
+    assert [each["path"] for each in done["removed"]] == [str(path)]
+    assert done["freedBytes"] > 5000
+
+
+def test_age_and_number_choose_together(home: Home) -> None:
+    """Only what is both old and not among the newest goes; the reasons of the rest are told."""
+    now = "2999-01-01T00:00:00.000Z"
+    new, old, oldest = (
+        home.execution(1, used=now),
+        home.execution(2, used="2025-01-02T00:00:00.000Z"),
+        home.execution(3, used="2025-01-01T00:00:00.000Z"),
+    )
+    done = json.loads(home("cleanup", "--older-than", "30d", "--keep", "2", "-y", "--json").stdout)
+    assert [each["path"] for each in done["removed"]] == [str(oldest)]
+    assert {each["path"] for each in done["kept"]} == {str(new), str(old)}
+    assert home.names() == {new.name, old.name}
+
+
+def test_a_living_server_keeps_its_execution(home: Home) -> None:
+    """Named, it is refused with 75; in bulk it is kept. A dead one's lock file protects nothing."""
+    alive, dead = home.execution(1), home.execution(2)
+    crash = (
+        "import os, sys; from pathlib import Path; from hankweave_server.layout import Layout;"
+        "from hankweave_server.clock import SystemClock; from hankweave_server import runtime_lock;"
+        "held = runtime_lock.acquire(Layout.of_execution(Path(sys.argv[1])), SystemClock());"
+        "os._exit(9)"
+    )
+    assert subprocess.run([sys.executable, "-c", crash, str(dead)], check=False).returncode == 9
+    assert (dead / ".hankweave" / "runtime.lock").exists()
+    held = acquire(Layout.of_execution(alive), CLOCK)
+    try:
+        with pytest.raises(LockHeld):
+            remove_execution(alive, CLOCK, managed=True)
+
+        home("cleanup", "-e", str(alive), "-y", code=75)
+        done = json.loads(home("cleanup", "--all", "-y", "--json").stdout)
+    finally:
+        held.release()
+
+    assert [each["path"] for each in done["removed"]] == [str(dead)]
+    assert (alive / "agentRoot" / "a.txt").exists()
+
+
+def test_what_is_no_execution_is_left_alone(home: Home, tmp_path: Path) -> None:
+    """Other folders, other files in the directory, links, and what only looks like one."""
+    path = home.execution(where=tmp_path / "mine")
+    (path / "notes.txt").write_text("mine")
+    (tmp_path / "link").symlink_to(path)
+    stranger = tmp_path / "stranger"
+    (stranger / ".hankweave").mkdir(parents=True)
+    home("cleanup", "-e", str(home.outside), "-y", code=66)
+    home("cleanup", "-e", str(tmp_path / "link"), "-y", code=2)
+    home("cleanup", "-e", str(stranger), "-y", code=65)
+    home("cleanup", "--all", "-y")
+    assert (path / "agentRoot").exists()
+
+    done = home("cleanup", "-e", str(path), "-y")
+    assert "notes.txt" in done.stdout
+    assert [each.name for each in path.iterdir()] == ["notes.txt"]
+    assert home.is_precious_there()
+
+
+def test_a_project_in_place_keeps_its_own_files(home: Home, tmp_path: Path) -> None:
+    """Only .hankweave goes, even where the project has folders with our names."""
+    project = home.execution(where=tmp_path / "project")
+    meta = project / ".hankweave" / "execution-meta.json"
+    meta.write_text(json.dumps(json.loads(meta.read_text()) | {"inPlace": True}))
+    home("cleanup", "-e", str(project), "-y")
+    assert {each.name for each in project.iterdir()} == {
+        *("agentRoot", "rigArchive", "read_only_data_source")
+    }
+
+
+def dying_at(fatal: int) -> Callable[..., None]:
+    """An unlink that is the last thing a process does."""
+    real, calls = os.unlink, itertools.count(1)
+
+    def unlink(name: str, *, dir_fd: int | None = None) -> None:
+        if dir_fd is not None and next(calls) == fatal:
+            raise KeyboardInterrupt
+
+        real(name, dir_fd=dir_fd)
+
+    return unlink
+
+
+def test_a_crash_in_the_middle_is_finished_by_a_second_cleanup(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At whichever removal it dies: no start resumes the rest, and another cleanup takes it all."""
+    for fatal in range(1, 40):
+        path = home.execution(fatal)
+        with monkeypatch.context() as patch:
+            patch.setattr(removal.os, "unlink", dying_at(fatal))
+            try:
+                remove_execution(path, CLOCK, managed=True)
+            except KeyboardInterrupt:
+                assert not (path / ".hankweave").exists()
+            else:
+                assert fatal > 3
+                break
+
+        remove_execution(path, CLOCK, managed=True)
+        assert not path.exists()
+
+    assert home.names() == set()
+    assert home.is_precious_there()
+
+
+def test_a_start_refuses_what_is_half_removed(home: Home, tmp_path: Path) -> None:
+    """It says which command goes on with it; ls shows it as such, and the command does."""
+    path = home.execution()
+    (path / ".hankweave").rename(path / ".hankweave.removing")
+    hank = write_hank(tmp_path / "hank", codon("one"))
+    refused = home("run", str(hank), "-e", str(path), "--headless", code=2)
+    assert "cleanup" in refused.stderr
+    assert json.loads(home("ls", "--json").stdout)[0]["state"] == "removing"
+    home("cleanup", "--all", "-y")
+    assert home.names() == set()
+
+
+def test_locked_and_deep_folders_go_too(home: Home) -> None:
+    """Mode 000, a read-only copy, and 3,000 levels: agents make such things."""
+    path = home.execution()
+    locked = path / "agentRoot" / "locked"
+    locked.mkdir()
+    (locked / "x").write_text("x")
+    locked.chmod(0)
+    here = os.open(path / "agentRoot", os.O_RDONLY)
+    for _ in range(3000):
+        os.mkdir("d", dir_fd=here)
+        inner = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = inner
+
+    os.close(here)
+    remove_execution(path, CLOCK, managed=True)
+    assert home.names() == set()
+
+
+def test_a_usage_that_names_nothing_is_refused(home: Home) -> None:
+    """Nothing is removed by a bare word, nor without a question that JSON cannot ask."""
+    home.execution()
+    home("cleanup", code=2)
+    home("cleanup", "--all", "--json", code=2)
+    assert len(home.names()) == 1
+    with pytest.raises(Stop):
+        remove_execution(home.outside, CLOCK, managed=False)

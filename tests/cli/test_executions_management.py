@@ -1,0 +1,203 @@
+"""Claims about going on with an execution, and beginning anew where there is one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hankweave_protocol.events import CodonStartedEvent, DataChanged, HankChanged, Info
+from hankweave_server.clock import SystemClock
+from hankweave_server.layout import Layout
+from hankweave_server.runtime_lock import acquire
+from support.running_server import command, environment, state
+from support.scripted_hank import codon, write_hank, writes
+from support.watching import told
+
+Done = subprocess.CompletedProcess[str]
+ONE, TWO = codon("one", writes("a.txt", "a")), codon("two", writes("b.txt", "b"))
+
+
+class Place:
+    """A hank, its data, and one directory for the execution."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.data = root / "data"
+        self.data.mkdir()
+        (self.data / "rows.csv").write_text("1,2\n")
+        self.execution = root / "execution"
+        self.hank = write_hank(root / "hank", ONE)
+
+    def run(self, *options: str, code: int = 0, data: bool = True) -> Done:
+        words = [str(self.hank), *([str(self.data)] if data else []), "-e", str(self.execution)]
+        done = subprocess.run(
+            command("run", *words, "--headless", *options),
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert "Traceback" not in done.stdout + done.stderr
+        assert done.returncode == code, done.stdout + done.stderr
+        return done
+
+    def ran(self) -> list[str]:
+        return [each.codon_id for each in told(self.execution, CodonStartedEvent)]
+
+    def meta(self) -> dict[str, object]:
+        path = self.execution / ".hankweave" / "execution-meta.json"
+        loaded: dict[str, object] = json.loads(path.read_text())
+        return loaded
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+# --- again ----------------------------------------------------------------------------------------
+
+
+def test_a_completed_execution_has_nothing_to_do(place: Place) -> None:
+    """A second run says so in words and ends with 0."""
+    place.run()
+    again = place.run()
+    assert "Resumed completed execution: nothing to do" in again.stdout
+    assert place.ran() == ["one"]
+
+
+# --- another hank ---------------------------------------------------------------------------------
+
+
+def test_codons_that_are_appended_enter_the_plan(place: Place) -> None:
+    """What has run stays; the new codon runs, and the change is told once."""
+    place.run()
+    write_hank(place.root / "hank", ONE, TWO)
+    assert "has changed" in place.run().stdout
+    assert place.ran() == ["one", "two"]
+    assert [entry.codon_id for entry in state(place.execution).execution_plan] == ["one", "two"]
+    place.run()
+    assert len(told(place.execution, HankChanged)) == 1
+
+
+def test_a_hank_that_changed_what_has_run_is_refused_until_forced(place: Place) -> None:
+    """Exit 2 with both names, each time; --force goes on with the former plan."""
+    place.run()
+    former = place.meta()["hankHash"]
+    write_hank(place.root / "hank", codon("zero"), ONE)
+    for _ in range(2):
+        refused = place.run(code=2)
+        assert "where one has run, the hank has zero now" in refused.stderr
+        assert "--force" in refused.stderr
+        assert place.meta()["hankHash"] == former
+
+    place.run("--force")
+    assert [entry.codon_id for entry in state(place.execution).execution_plan] == ["one"]
+    assert place.meta()["hankHash"] != former
+    place.run()
+
+
+# --- other data -----------------------------------------------------------------------------------
+
+
+def test_other_data_is_refused_until_forced(place: Place) -> None:
+    """--force links to it, and the journal says from what to what."""
+    place.run()
+    place.data = place.root / "other"
+    place.data.mkdir()
+    (place.data / "new.csv").write_text("3\n")
+    assert "--force" in place.run(code=2).stderr
+    assert told(place.execution, DataChanged) == []
+
+    place.run("--force")
+    (changed,) = told(place.execution, DataChanged)
+    assert changed.current_path == str(place.data)
+    assert changed.previous_hash != changed.current_hash == place.meta()["dataHash"]
+    link = place.execution / "read_only_data_source"
+    assert link.readlink() == place.data.resolve()
+    place.run()
+    assert len(told(place.execution, DataChanged)) == 1
+
+
+def test_a_copy_of_former_data_is_kept(place: Place) -> None:
+    """What was copied may exist nowhere else: --force moves it beside the new copy."""
+    place.run("--copy")
+    (place.data / "rows.csv").write_text("another length\n")
+    place.run("--force")
+    (kept,) = place.execution.glob("read_only_data_source.backup-*")
+    assert (kept / "rows.csv").read_text() == "1,2\n"
+    copied = place.execution / "read_only_data_source"
+    assert not copied.is_symlink()
+    assert (copied / "rows.csv").read_text() == "another length\n"
+
+
+def test_a_link_becomes_a_copy_when_it_is_asked_for(place: Place) -> None:
+    """--copy on an execution that was linked is not passed over."""
+    place.run()
+    place.run("--copy")
+    assert not (place.execution / "read_only_data_source").is_symlink()
+    assert place.meta()["linkType"] == "copy"
+
+
+# --- anew -----------------------------------------------------------------------------------------
+
+
+def test_new_in_an_execution_wants_force_and_loses_nothing(place: Place) -> None:
+    """Everything has another name afterwards, with every byte, and a new execution ran."""
+    place.run()
+    old = place.execution / "agentRoot" / "a.txt"
+    old.write_text("edited by hand")
+    assert "--force" in place.run("--new", code=2).stderr
+    assert old.read_text() == "edited by hand"
+
+    place.run("--new", "--force", data=False)
+    (aside,) = place.execution.glob(".hankweave.backup-*")
+    suffix = aside.name.removeprefix(".hankweave")
+    assert (place.execution / f"agentRoot{suffix}" / "a.txt").read_text() == "edited by hand"
+    assert (aside / "events" / "events.jsonl").stat().st_size > 0
+    assert old.read_text() == "a"
+    assert place.ran() == ["one"]
+    assert (place.execution / "read_only_data_source" / "rows.csv").exists()
+    assert any(aside.name in note.message for note in told(place.execution, Info))
+
+
+def test_nothing_is_set_aside_while_a_server_lives(place: Place) -> None:
+    """Exit 75, and everything has its name."""
+    place.run()
+    held = acquire(Layout.of_execution(place.execution), SystemClock())
+    try:
+        place.run("--new", "--force", code=75)
+    finally:
+        held.release()
+
+    assert not list(place.execution.glob("*.backup-*"))
+
+
+def test_a_hank_that_is_broken_sets_nothing_aside(place: Place) -> None:
+    """The faults are told before anything is moved."""
+    place.run()
+    place.hank.write_text("{}")
+    place.run("--new", "--force", code=2)
+    assert not list(place.execution.glob("*.backup-*"))
+
+
+@pytest.mark.parametrize("moved", ["nothing", "the work tree"])
+def test_a_crash_while_setting_aside_is_made_good(place: Place, moved: str) -> None:
+    """The next start finishes it, with the same suffix, whatever it was asked for."""
+    place.run()
+    layout = Layout.of_execution(place.execution)
+    layout.set_aside_intent.write_text(".backup-1736000000000")
+    if moved == "the work tree":
+        os.rename(layout.work_tree, place.execution / "agentRoot.backup-1736000000000")
+
+    place.run()
+    assert (place.execution / "agentRoot.backup-1736000000000" / "a.txt").exists()
+    assert (place.execution / ".hankweave.backup-1736000000000" / "state.json").exists()
+    assert place.ran() == ["one"]
+    assert len(state(place.execution).runs) == 1

@@ -1,0 +1,140 @@
+"""Claims about the values behind the live view: what is shown follows from state and events."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hankweave_protocol.events import (
+    AgentOutput,
+    AssistantAction,
+    CodonRetrying,
+    CodonStartedEvent,
+    Event,
+    EventData,
+    FileSource,
+    FileUpdated,
+    SentinelOutput,
+)
+from hankweave_protocol.ids import CodonId
+from hankweave_protocol.state import FailureReason
+from hankweave_server.cli.live_model import NOTHING, Heard, Row, first_row, hear, view
+from hankweave_server.cli.plain_text import one_line
+from hankweave_server.domain.budget import Allowance, Limit
+from support.histories import MOMENT, completed, failed, running
+from support.showing import NOW, state_of
+
+ONE = CodonId("one")
+
+
+def heard(*told: EventData) -> Heard:
+    known = NOTHING
+    for data in told:
+        known = hear(known, Event(id="e", timestamp=MOMENT, type=data.TYPE, data=data))
+
+    return known
+
+
+def message(text: str) -> AssistantAction:
+    return AssistantAction(codon_id=ONE, action="message", content=text)
+
+
+def test_each_codon_is_a_row_with_what_is_known_of_it() -> None:
+    """State, attempt, time, cost, tokens and last file; one that has not run is a bare name."""
+    working = msgspec.structs.replace(running("two"), current_cost=0.25)
+    state = state_of(completed("one"), working, plan=("one", "two", "three"))
+    source = FileSource(kind="tool_use")
+    update = FileUpdated(
+        path="b\x1b[2J.txt",
+        filename="b",
+        action="created",
+        sha256="",
+        bytes=1,
+        source=source,
+        codon_id=CodonId("two"),
+    )
+    limit = Limit("cost", 1.0, "codon", "fail")
+    seen = view(state, heard(update), NOW, 10, lambda _entry, _state: Allowance((limit,)))
+    assert [row.codon_id for row in seen.rows] == ["one", "two", "three"]
+    assert [row.state for row in seen.rows] == ["completed", "running", ""]
+    assert seen.rows[1] == Row(
+        "two", "running", 1, 90.0, 0.25, 0, left="$0.75", last_file=r"b\x1b[2J.txt"
+    )
+    assert seen.rows[2] == Row("three", "")
+    assert (seen.done, seen.total, seen.seconds) == (1, 3, 90.0)
+    assert seen.cost == pytest.approx(0.25 + seen.rows[0].cost)
+
+
+def test_the_last_words_are_those_of_the_codon_that_runs() -> None:
+    """The last line that says something; a tool's name; nothing of the codon before."""
+    assert heard(message("first\nlast\n\n")).words == "last"
+    assert heard(message("x"), message(" \n")).words == "x"
+    tool = AssistantAction(codon_id=ONE, action="tool_use", content="", tool_name="Write")
+    assert heard(message("x"), tool).words == "[Write]"
+    begun = CodonStartedEvent(codon_id=ONE, codon_name="One", session_id="s", start_time=MOMENT)
+    assert heard(message("x"), begun).words == ""
+
+
+def test_a_sentinel_speaks_in_its_own_line() -> None:
+    """Its name and its last line."""
+    output = SentinelOutput(
+        sentinel_id="narrator",
+        codon_id=ONE,
+        trigger_number=1,
+        output_type="text",
+        content="All is\nwell.",
+        cost=0.0,
+        tokens={},
+        event_count=1,
+    )
+    assert heard(output).sentinel == "narrator: well."
+
+
+def test_the_next_attempt_is_counted_down() -> None:
+    """A failed codon that will be tried again says in how many seconds."""
+    again = CodonRetrying(
+        codon_id=ONE,
+        attempt=2,
+        max_attempts=3,
+        delay_ms=100_000,
+        failure_reason=FailureReason(type="timeout", retriable=True),
+    )
+    state = state_of(failed("one"), plan=("one",))
+    assert view(state, heard(again), NOW, 5).rows[0].state == "retry in 10 s"
+    assert view(state, NOTHING, NOW, 5).rows[0].state == "failed"
+
+
+def test_only_a_window_of_a_long_plan_is_shown() -> None:
+    """Of 10,000 codons those around the one that runs, and how many there are beside them."""
+    names = tuple(f"c{number}" for number in range(10_000))
+    state = state_of(running("c5000"), plan=names)
+    seen = view(state, NOTHING, NOW, 12)
+    assert len(seen.rows) == 12
+    assert seen.above + len(seen.rows) + seen.below == 10_000
+    assert seen.rows[4].codon_id == "c5000"
+
+
+@given(st.integers(0, 50), st.integers(0, 49), st.integers(1, 60))
+def test_the_window_always_holds_the_codon_that_matters(total: int, at: int, room: int) -> None:
+    """It never begins before the plan or ends behind it, however large the screen is."""
+    at = min(at, max(0, total - 1))
+    first = first_row(total, at, room)
+    assert first >= 0
+    assert first <= at < first + room
+    assert first + room <= max(total, room)
+
+
+@given(st.text() | st.binary().map(lambda data: data.decode("utf-8", "surrogateescape")))
+def test_no_text_of_an_agent_keeps_a_control_character(text: str) -> None:
+    """Whatever bytes it prints: what is left is printable, and so are the last words."""
+    assert one_line(text).isprintable()
+    assert heard(AgentOutput(codon_id=ONE, stream="stdout", line=text)).words.isprintable()
+
+
+def test_what_is_printable_stays_as_it_is() -> None:
+    """Letters of every script; a control sequence is shown; spaces and line ends are spaces."""
+    assert one_line("größer 地震 \x1b[31m\x9b\u202e\x07\n\u00a0.") == (
+        r"größer 地震 \x1b[31m\x9b\u202e\x07  ."
+    )

@@ -1,0 +1,204 @@
+"""Claims about `hankweave run` on a terminal: a real console script on a real pseudo-terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import os
+import re
+import select
+import signal
+import struct
+import subprocess
+import termios
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from hankweave_protocol.events import AgentOutput, Event
+from hankweave_protocol.ids import CodonId
+from hankweave_server.cli.live import LiveVoice, amount, duration, frame
+from hankweave_server.cli.live_model import NOTHING, Heard, view
+from hankweave_server.clock import SystemClock
+from hankweave_server.domain.budget import Allowance
+from support.histories import MOMENT, completed, running
+from support.running_server import command, environment
+from support.scripted_hank import codon, waits_for, write_hank, writes
+from support.showing import NOW, state_of
+
+DEADLINE = 60.0
+SEQUENCE = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
+HARMLESS = re.compile(rb"\x1b\[(?:[0-9;]*m|[0-9]*A|2K)")
+"""What the view itself needs: colours, up, and erase in line."""
+
+
+class Screen:
+    """A terminal of a size, and the program that runs on it."""
+
+    def __init__(self, *words: str, columns: int = 100, lines: int = 30) -> None:
+        self.master, slave = os.openpty()
+        self.resize(columns, lines)
+        self.before = termios.tcgetattr(slave)
+        self.slave = slave
+        self.process = subprocess.Popen(
+            command(*words),
+            env=environment(TERM="xterm-256color"),
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+        )
+        os.set_blocking(self.master, False)
+        self.bytes = b""
+
+    def resize(self, columns: int, lines: int) -> None:
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+    def text(self) -> str:
+        return SEQUENCE.sub(b"", self.bytes).decode(errors="replace")
+
+    def until(self, holds: Callable[[str], bool]) -> None:
+        end = time.monotonic() + DEADLINE
+        while not holds(self.text()):
+            assert time.monotonic() < end, self.text()
+            self.read(0.1)
+
+    def read(self, seconds: float) -> None:
+        if select.select([self.master], [], [], seconds)[0]:
+            self.bytes += os.read(self.master, 65536)
+
+    def ended(self) -> int:
+        end = time.monotonic() + DEADLINE
+        while self.process.poll() is None:
+            assert time.monotonic() < end, self.text()
+            self.read(0.1)
+
+        self.read(0)
+        return self.process.returncode
+
+
+@contextmanager
+def screen(*words: str, columns: int = 100) -> Iterator[Screen]:
+    shown = Screen(*words, columns=columns)
+    try:
+        yield shown
+    finally:
+        if shown.process.poll() is None:
+            shown.process.kill()
+            shown.process.wait()
+
+        os.close(shown.master)
+        os.close(shown.slave)
+
+
+# --- on a pseudo-terminal -------------------------------------------------------------------------
+
+
+def test_rows_appear_and_an_interrupt_leaves_the_terminal_as_it_was(tmp_path: Path) -> None:
+    """Codons, totals and address are in sight; after ^C the lines and a last table stay."""
+    never = tmp_path / "never"
+    hank = write_hank(
+        tmp_path / "hank",
+        codon("one", writes("a.txt", "a")),
+        codon("two", {"say": "I am \x1b[2J\x1b]0;title\x07 here"}, waits_for(never)),
+        codon("three"),
+    )
+    with screen("run", str(hank), "-e", str(tmp_path / "execution")) as shown:
+        shown.until(lambda text: "three" in text and "running" in text and "I am" in text)
+        assert "watch it: http://127.0.0.1:" in shown.text()
+        shown.resize(44, 12)
+        shown.until(lambda text: text.count("codons  ") > 3)
+        shown.process.send_signal(signal.SIGINT)
+        assert shown.ended() == 0
+        text = shown.text()
+        assert "Traceback" not in text
+        assert re.search(r"one +completed", text)
+        assert text.rstrip().splitlines()[-1].startswith("1 of 3 codons")
+        assert termios.tcgetattr(shown.slave) == shown.before
+        assert b"\x1b[?25l" not in shown.bytes  # The cursor was never hidden.
+        foreign = {
+            bytes(found) for found in re.findall(rb"\x1b.{0,6}", HARMLESS.sub(b"", shown.bytes))
+        }
+        assert foreign == set()
+        assert b"\x07" not in shown.bytes
+
+
+def test_plain_says_lines_on_a_terminal_too(tmp_path: Path) -> None:
+    """--plain moves no cursor and draws no table."""
+    hank = write_hank(tmp_path / "hank", codon("one"))
+    words = ("run", str(hank), "-e", str(tmp_path / "execution"), "--plain", "--headless")
+    with screen(*words) as shown:
+        assert shown.ended() == 0
+        assert "one            completed" in shown.text()
+        assert b"\x1b" not in shown.bytes
+
+
+def test_a_changed_hank_is_asked_about(tmp_path: Path) -> None:
+    """On a terminal no is the answer of who says nothing else, and touches nothing."""
+    hank, execution = write_hank(tmp_path / "hank", codon("one")), tmp_path / "execution"
+    words = ("run", str(hank), "-e", str(execution))
+    subprocess.run(
+        command(*words, "--headless"), env=environment(), check=True, capture_output=True
+    )
+    meta = (execution / ".hankweave" / "execution-meta.json").read_bytes()
+    write_hank(tmp_path / "hank", codon("one"), codon("two"))
+    with screen(*words) as shown:
+        shown.until(lambda text: "Go on with it? [y/N]" in text)
+        os.write(shown.master, b"n\n")
+        assert shown.ended() == 1
+        assert "Nothing was touched" in shown.text()
+        assert (execution / ".hankweave" / "execution-meta.json").read_bytes() == meta
+
+
+# --- the drawing ----------------------------------------------------------------------------------
+
+
+def drawn(width: int, heard: Heard = NOTHING) -> list[str]:
+    names = tuple(f"codon-with-a-long-name-{number}" for number in range(30))
+    state = state_of(completed(names[0]), running(names[1]), plan=names)
+    out = io.StringIO()
+    console = Console(file=out, width=width, force_terminal=False)
+    console.print(frame(view(state, heard, NOW, 10), width, "http://127.0.0.1:1/#token=t"))
+    return out.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 100, 200])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    """Columns go, and what is left is cut: a frame has as many lines as it thinks it has."""
+    lines = drawn(width, Heard(words="地震" * 200, sentinel="x" * 300))
+    assert max(map(cell_len, lines)) <= width
+    assert len(lines) == 10 + 1 + 1 + 1 + 3  # Rows, title, omitted, totals; words to address.
+    assert any("running" in line for line in lines) or width < 40
+
+
+def test_amounts_are_short() -> None:
+    """Times and numbers as people read them."""
+    assert [duration(each) for each in (9.54, 187, 7205)] == ["9.5 s", "3:07", "2:00:05"]
+    assert [amount(each) for each in (950, 12_340, 4_500_000)] == ["950", "12.3k", "4.5M"]
+
+
+def test_a_chatty_agent_costs_next_to_nothing() -> None:
+    """200 lines a second under a plan of 10,000 codons: a few hundredths of a core at most."""
+    names = tuple(f"c{number}" for number in range(10_000))
+    state = state_of(running("c5000"), plan=names)
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=100, height=30)
+    voice = LiveVoice(SystemClock(), lambda _entry, _state: Allowance(), console)
+    line = AgentOutput(codon_id=CodonId("c5000"), stream="stdout", line="chatter")
+    event = Event(id="e", timestamp=MOMENT, type=line.TYPE, data=line)
+    with voice.speaking():
+        began, spent = time.monotonic(), time.process_time()
+        voice.open("hello\n  address", lambda: state)
+        while time.monotonic() < began + 4:
+            voice.hear(event)
+            time.sleep(0.005)
+
+        used = (time.process_time() - spent) / (time.monotonic() - began)
+
+    assert used < 0.12  # With this loop's own share, on a busy machine.
+    assert out.getvalue().count("c5000") >= 2

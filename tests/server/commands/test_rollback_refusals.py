@@ -1,0 +1,112 @@
+"""What a client hears of a rollback that cannot begin or cannot finish; the fault is a double."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from hankweave_protocol.commands import RollbackPreview, RollbackToCheckpoint, RollbackUndo
+from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.records import RollbackReport
+from hankweave_server.checkpoints.errors import CheckpointDamaged, RestoreIncomplete
+from hankweave_server.checkpoints.model import Damage, RestoreReport, Skipped
+from hankweave_server.commands.rollback import Rollbacks
+from hankweave_server.execution.rollback import CutShort, Rollback
+from hankweave_server.execution.rollback_outlook import Journey
+from hankweave_server.execution.surroundings import Surroundings
+from support.histories import completed, sha
+from support.timelines import a_state, checkpoints_of, ended
+
+STATE = a_state(ended("first", completed("one", 0x11)))
+TO_ONE = RollbackToCheckpoint(checkpoint_sha=sha(0x11))
+
+
+class Failing:
+    """A rollback that fails; `asked` is what it was to do."""
+
+    def __init__(self, fault: Exception) -> None:
+        self._fault = fault
+        self.asked: list[Journey] = []
+
+    async def perform(self, journey: Journey, _causes: tuple[int | str, ...]) -> RollbackReport:
+        self.asked.append(journey)
+        raise self._fault
+
+
+def rollbacks(fault: Exception, known_paths: Any = None) -> tuple[Rollbacks, Failing]:
+    failing = Failing(fault)
+    engine = SimpleNamespace(known_paths=known_paths)
+
+    async def run(work: Any, *words: Any) -> Any:
+        return work(*words)
+
+    checkpointer = SimpleNamespace(known=checkpoints_of(STATE), engine=engine, run=run)
+    around = SimpleNamespace(state=STATE, checkpointer=checkpointer)
+    return Rollbacks(cast(Surroundings, around), cast(Rollback, failing)), failing
+
+
+async def refusal(made: Rollbacks, command: RollbackToCheckpoint = TO_ONE) -> Refused:
+    with pytest.raises(Refused) as refused:
+        await made.perform(command, ())
+
+    return refused.value
+
+
+async def test_a_full_disk_in_mid_way_is_told_with_what_follows() -> None:
+    """The client learns that it will be finished, and what says so."""
+    made, _ = rollbacks(CutShort(100, 10))
+    refused = await refusal(made)
+    assert refused.code is ErrorCode.INSUFFICIENT_SPACE
+    assert "rollback.completed" in (refused.hint or "")
+
+
+async def test_paths_that_could_not_be_restored_are_counted() -> None:
+    """The event names them; the reply says how many there are, and who finishes it."""
+    nothing = RestoreReport(added=(), updated=(), removed=(), kept=(), skipped=())
+    left = (Skipped(b"a", "changed"), Skipped(b"b", "changed"))
+    made, _ = rollbacks(RestoreIncomplete(nothing, left))
+    refused = await refusal(made)
+    assert refused.code is ErrorCode.INTERNAL_ERROR
+    assert "2 paths" in refused.message
+    assert "rollback.failed" in (refused.hint or "")
+
+
+async def test_no_path_at_all_is_refused() -> None:
+    """An empty list is a mistake, and not the whole work tree."""
+    made, failing = rollbacks(AssertionError())
+    refused = await refusal(made, RollbackToCheckpoint(checkpoint_sha=sha(0x11), paths=()))
+    assert (refused.code, refused.path) == (ErrorCode.INVALID_PATH, "$.data.paths")
+    assert failing.asked == []
+
+
+async def test_paths_of_a_damaged_checkpoint_are_left_to_the_plan() -> None:
+    """Whether they are in it cannot be read; the plan says what is damaged, and refuses."""
+
+    def known_paths(*_: Any) -> Any:
+        raise CheckpointDamaged(sha(0x11), (Damage(sha(0x99), "tree", b"d", (sha(0x11),)),))
+
+    told = Refused(ErrorCode.CHECKPOINT_DAMAGED, "It cannot be read.")
+    made, failing = rollbacks(told, known_paths)
+    command = RollbackToCheckpoint(checkpoint_sha=sha(0x11), paths=("d/a",))
+    assert await refusal(made, command) is told
+    assert failing.asked[0].paths == frozenset({b"d/a"})
+
+
+async def test_nothing_to_undo_is_refused() -> None:
+    """No journey was made: an undo has nowhere to go."""
+    made, _ = rollbacks(AssertionError())
+    with pytest.raises(Refused) as refused:
+        await made.undo_or_redo(RollbackUndo(), ())
+
+    assert refused.value.code is ErrorCode.NOTHING_TO_UNDO
+
+
+async def test_a_preview_of_an_undo_has_no_second_target() -> None:
+    """Where an undo goes is known already."""
+    made, _ = rollbacks(AssertionError())
+    with pytest.raises(Refused) as refused:
+        await made.preview(RollbackPreview(direction="undo", checkpoint_sha=sha(0x11)))
+
+    assert refused.value.code is ErrorCode.INVALID_COMMAND

@@ -1,0 +1,482 @@
+"""Claims about what may be ordered when: every order to a codon, from wherever a codon or the
+server can stand. The moments are exact, so the rooms run in this process, with an agent and a
+model that wait where the test wants them."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+import anyio.abc
+import anyio.lowlevel
+import pytest
+from msgspec.structs import replace
+
+from hankweave_protocol.commands import (
+    CodonForceStop,
+    CodonNext,
+    CodonRedo,
+    CodonSkip,
+    CodonStart,
+    CommandData,
+)
+from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.events import CodonRetrying
+from hankweave_protocol.ids import ClientId, CodonId, CommandId
+from hankweave_protocol.state import (
+    CodonExecution,
+    CompletedCodon,
+    CompletingSentinelsCodon,
+    FailedCodon,
+    InitializingCodon,
+    PreparingCodon,
+    RunningCodon,
+    SkippedCodon,
+    StartingCodon,
+)
+from hankweave_server.agents.base import (
+    AgentOutcome,
+    AgentSession,
+    AgentSignal,
+    AgentTask,
+    Exited,
+    Killed,
+    PermissionAsked,
+    ResultReported,
+    Said,
+    SessionStarted,
+)
+from hankweave_server.checkpoints.engine import CheckpointEngine
+from hankweave_server.clock import SystemClock
+from hankweave_server.commands.control import Control
+from hankweave_server.commands.dispatch import Dispatch, Sender
+from hankweave_server.domain.history import newest_run
+from hankweave_server.domain.replay import fold
+from hankweave_server.execution.checkpointer import Checkpointer
+from hankweave_server.execution.codon_run import Halt
+from hankweave_server.execution.recovery import Recovery
+from hankweave_server.execution.rollback import Rollback
+from hankweave_server.execution.runner import Runner
+from hankweave_server.execution.surroundings import Surroundings
+from hankweave_server.hanks.load import load
+from hankweave_server.layout import Layout
+from hankweave_server.ledger.ledger import Ledger
+from support.running_server import journal
+from support.scripted_hank import codon, write_hank
+from support.sentinels import Actor, Cast, a_sentinel
+from support.watching import told
+
+ORDERS: dict[str, CommandData] = {
+    "start": CodonStart(codon_id=CodonId("one")),
+    "start unknown": CodonStart(codon_id=CodonId("nine")),
+    "next": CodonNext(),
+    "redo": CodonRedo(),
+    "skip": CodonSkip(),
+    "forceStop": CodonForceStop(),
+}
+
+FULL = OSError(errno.ENOSPC, "No space left on device")
+SENDER = Sender(client_id=ClientId("client-1"), wants_replies=True)
+DEADLINE = 20.0
+QUIET = 0.05
+"""Seconds; where nothing is told for so long, nothing is going on."""
+
+
+@dataclass
+class HeldAgent:
+    """An agent that stays where it is told to, until it is let go or stopped."""
+
+    holds: str = ""
+    exit_code: int = 0
+    may_go: anyio.Event = field(default_factory=anyio.Event)
+    may_die: anyio.Event = field(default_factory=anyio.Event)
+    stopped: anyio.Event = field(default_factory=anyio.Event)
+    name: str = "held"
+
+    @property
+    def pid(self) -> int:
+        return 1
+
+    def start(self, task: AgentTask) -> AbstractAsyncContextManager[AgentSession]:
+        return self._at_work(task)
+
+    @asynccontextmanager
+    async def _at_work(self, task: AgentTask) -> AsyncIterator[AgentSession]:
+        self.log_path = task.log_path
+        await self._stay_at("starting")
+        yield cast("AgentSession", self)
+
+    async def signals(self) -> AsyncIterator[AgentSignal]:
+        await self._stay_at("initializing")
+        yield SessionStarted("session", "model")
+        yield Said("at work")
+        await self._stay_at("running")
+        if self.stopped.is_set():
+            await self.may_die.wait()
+        else:
+            yield ResultReported(self.exit_code == 0, "overloaded", None, None, "session", {})
+
+    async def _stay_at(self, where: str) -> None:
+        if self.holds == where:
+            async with anyio.create_task_group() as waiting:
+                for event in (self.may_go, self.stopped):
+                    waiting.start_soon(_then, event, waiting.cancel_scope)
+
+    async def stop(self) -> None:
+        self.stopped.set()
+        await self.may_die.wait()
+
+    async def pause(self) -> None: ...
+
+    async def resume(self) -> None: ...
+
+    async def leave_word(self, operation_id: str, text: str) -> None: ...
+
+    async def answer(self, asked: PermissionAsked) -> None: ...
+
+    async def wait(self) -> AgentOutcome:
+        return Killed(9) if self.stopped.is_set() else Exited(self.exit_code)
+
+    def memory_of(self, *of: object) -> tuple[Path, ...]:
+        return ()
+
+
+async def _then(event: anyio.Event, scope: anyio.CancelScope) -> None:
+    await event.wait()
+    scope.cancel()
+
+
+@dataclass
+class Scene:
+    """The rooms of an execution of two codons, and who can be made to wait in it."""
+
+    folder: Path
+    around: Surroundings
+    runner: Runner
+    dispatch: Dispatch
+    agent: HeldAgent
+    model: Actor
+    tasks: anyio.abc.TaskGroup
+    stack: AsyncExitStack
+
+    @property
+    def newest(self) -> CodonExecution | None:
+        run = newest_run(self.around.state)
+        return run.codons[-1] if run is not None and run.codons else None
+
+    async def order(self, command: CommandData) -> str:
+        try:
+            await self.dispatch.handle(command, CommandId("order"), SENDER)
+        except Refused as refused:
+            return refused.code.value
+
+        return OK
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        with anyio.fail_after(DEADLINE):
+            while not holds():  # noqa: ASYNC110 - an exact moment has no event
+                await anyio.sleep(0.002)
+
+    async def reach(self, kind: type[CodonExecution], hold: str = "") -> None:
+        """Lets codon one begin, and go as far as this."""
+        self.agent.holds = hold
+        self.runner.start(CodonId("one"))
+        await self.until(lambda: isinstance(self.newest, kind))
+
+    async def finish(self, *names: str, exit_code: int = 0) -> None:
+        """Lets codons run to their end, whatever it is."""
+        self.agent.exit_code = exit_code
+        for name in names:
+            self.runner.start(CodonId(name))
+            await self.until(lambda: not self.runner.is_busy)
+
+    async def fill_the_disk(self) -> None:
+        self.around.ledger.space.note(FULL)
+
+    async def end(self) -> None:
+        """Lets everybody go and closes the server, as it does at its own end."""
+        self.agent.may_go.set()
+        self.agent.may_die.set()
+        self.model.may_answer.set()
+        (self.folder / "go").touch()
+        await self.stack.aclose()
+        with anyio.fail_after(DEADLINE):
+            await self.runner.close(Halt("the end", checkpoint_kind="exit"))
+
+
+# --- where a codon or the server can stand ---------------------------------------------------
+
+
+async def nothing_has_run(scene: Scene) -> None:
+    pass
+
+
+async def in_its_rig(scene: Scene) -> None:
+    await scene.reach(PreparingCodon)
+    await scene.until((scene.folder / "rig-runs").exists)
+
+
+async def being_started(scene: Scene) -> None:
+    await scene.reach(StartingCodon, "starting")
+
+
+async def awaiting_its_session(scene: Scene) -> None:
+    await scene.reach(InitializingCodon, "initializing")
+
+
+async def at_work(scene: Scene) -> None:
+    await scene.reach(RunningCodon, "running")
+
+
+async def frozen(scene: Scene) -> None:
+    await at_work(scene)
+    assert scene.runner.active is not None
+    scene.stack.enter_context(scene.runner.rolling_back())
+    await scene.stack.enter_async_context(scene.runner.active.frozen())
+
+
+async def completing_its_sentinels(scene: Scene) -> None:
+    scene.model.may_answer = anyio.Event()
+    await scene.reach(CompletingSentinelsCodon)
+
+
+async def being_stopped(scene: Scene) -> None:
+    await at_work(scene)
+    scene.agent.may_die = anyio.Event()
+    scene.tasks.start_soon(scene.runner.skip)
+    await scene.agent.stopped.wait()
+
+
+async def waiting_for_its_retry(scene: Scene) -> None:
+    await scene.finish("two", exit_code=1)
+    await scene.until(lambda: bool(told(scene.folder / "execution", CodonRetrying)))
+
+
+async def failed(scene: Scene) -> None:
+    await scene.finish("one", exit_code=1)
+
+
+async def between_codons(scene: Scene) -> None:
+    await scene.finish("one")
+
+
+async def completed(scene: Scene) -> None:
+    await scene.finish("one", "two")
+
+
+async def in_a_rollback(scene: Scene) -> None:
+    await scene.finish("one")
+    scene.stack.enter_context(scene.runner.rolling_back())
+
+
+async def after_half_a_rollback(scene: Scene) -> None:
+    await scene.finish("one")
+    scene.runner.blocked = True
+
+
+async def shutting_down_idle(scene: Scene) -> None:
+    await scene.finish("one")
+    await scene.runner.close(Halt("the end"))
+
+
+async def shutting_down_at_work(scene: Scene) -> None:
+    await at_work(scene)
+    scene.agent.may_die = anyio.Event()
+    scene.tasks.start_soon(scene.runner.close, Halt("the end", checkpoint_kind="exit"))
+    await scene.agent.stopped.wait()
+
+
+async def without_room_idle(scene: Scene) -> None:
+    await scene.finish("one")
+    await scene.fill_the_disk()
+
+
+async def without_room_at_work(scene: Scene) -> None:
+    await at_work(scene)
+    await scene.fill_the_disk()
+
+
+Place = Callable[[Scene], Awaitable[None]]
+OK = "accepted"
+RUNNING = ErrorCode.CODON_RUNNING.value
+NONE_RUNS = ErrorCode.NO_CODON_RUNNING.value
+UNKNOWN = ErrorCode.UNKNOWN_CODON.value
+NOTHING = ErrorCode.NOTHING_TO_RUN.value
+ROLLBACK = ErrorCode.ROLLBACK_IN_PROGRESS.value
+CLOSING = ErrorCode.SHUTTING_DOWN.value
+NO_ROOM = ErrorCode.INSUFFICIENT_SPACE.value
+
+TABLE: Mapping[Place, tuple[str, str, str, str, str, str]] = {
+    # place: start, start unknown, next, redo, skip, forceStop
+    nothing_has_run: (OK, UNKNOWN, OK, NOTHING, NONE_RUNS, NONE_RUNS),
+    in_its_rig: (RUNNING, RUNNING, RUNNING, RUNNING, OK, OK),
+    being_started: (RUNNING, RUNNING, RUNNING, RUNNING, OK, OK),
+    awaiting_its_session: (RUNNING, RUNNING, RUNNING, RUNNING, OK, OK),
+    at_work: (RUNNING, RUNNING, RUNNING, RUNNING, OK, OK),
+    frozen: (ROLLBACK, ROLLBACK, ROLLBACK, ROLLBACK, ROLLBACK, ROLLBACK),
+    completing_its_sentinels: (RUNNING, RUNNING, RUNNING, RUNNING, OK, OK),
+    being_stopped: (RUNNING, RUNNING, RUNNING, RUNNING, OK, OK),
+    waiting_for_its_retry: (OK, UNKNOWN, OK, OK, NONE_RUNS, OK),
+    failed: (OK, UNKNOWN, OK, OK, NONE_RUNS, NONE_RUNS),
+    between_codons: (OK, UNKNOWN, OK, OK, NONE_RUNS, NONE_RUNS),
+    completed: (OK, UNKNOWN, NOTHING, OK, NONE_RUNS, NONE_RUNS),
+    in_a_rollback: (ROLLBACK, ROLLBACK, ROLLBACK, ROLLBACK, ROLLBACK, ROLLBACK),
+    after_half_a_rollback: (ROLLBACK, ROLLBACK, ROLLBACK, ROLLBACK, NONE_RUNS, NONE_RUNS),
+    shutting_down_idle: (CLOSING, CLOSING, CLOSING, CLOSING, NONE_RUNS, NONE_RUNS),
+    shutting_down_at_work: (RUNNING, RUNNING, RUNNING, RUNNING, OK, OK),
+    without_room_idle: (NO_ROOM, NO_ROOM, NO_ROOM, NO_ROOM, NONE_RUNS, NONE_RUNS),
+    without_room_at_work: (NO_ROOM, NO_ROOM, NO_ROOM, NO_ROOM, OK, OK),
+}
+
+PAIRS = [
+    pytest.param(place, name, expected, id=f"{name}, {place.__name__.replace('_', ' ')}")
+    for place, row in TABLE.items()
+    for name, expected in zip(ORDERS, row, strict=True)
+]
+
+ENDS: Mapping[tuple[Place, str], type[CodonExecution]] = {
+    (place, name): kind
+    for place in (in_its_rig, being_started, awaiting_its_session, at_work, without_room_at_work)
+    for name, kind in (("skip", SkippedCodon), ("forceStop", FailedCodon))
+} | {
+    # What the agent has done is done: only the wait for sentinels is cut short.
+    (completing_its_sentinels, "skip"): CompletedCodon,
+    (completing_its_sentinels, "forceStop"): CompletedCodon,
+    # The first word counts.
+    (being_stopped, "forceStop"): SkippedCodon,
+    (shutting_down_at_work, "skip"): FailedCodon,
+    (waiting_for_its_retry, "forceStop"): FailedCodon,
+}
+
+
+@pytest.mark.parametrize(("place", "name", "expected"), PAIRS)
+async def test_an_order_is_done_or_refused_as_the_table_says(
+    place: Place, name: str, expected: str, tmp_path: Path
+) -> None:
+    """For every order and every place: accepted, or refused with that code and without a trace;
+    the codon ends as it was told to, and the journal folds to the state before, after and at the
+    end."""
+    async with a_scene(tmp_path, has_rig=place is in_its_rig) as scene:
+        await place(scene)
+        before = await journaled(scene)
+        if expected == OK:
+            answers: list[str] = []
+
+            async def send() -> None:
+                answers.append(await scene.order(ORDERS[name]))
+
+            scene.tasks.start_soon(send)
+            await took_hold(scene, name, before)
+            await scene.end()
+            await scene.until(lambda: bool(answers))
+            assert answers == [OK]
+        else:
+            assert await scene.order(ORDERS[name]) == expected
+            await anyio.lowlevel.checkpoint()
+            assert await journaled(scene) == before
+            await scene.end()
+
+        await journaled(scene)
+        if (kind := ENDS.get((place, name))) is not None:
+            assert isinstance(scene.newest, kind)
+
+
+async def took_hold(scene: Scene, name: str, before: int) -> None:
+    """Waits until an order can be seen to be obeyed: a codon begins, or is told to end."""
+    if name in ("skip", "forceStop"):
+        for _ in range(20):
+            await anyio.lowlevel.checkpoint()
+    else:
+        await scene.until(lambda: scene.around.ledger.last_seq > before)
+
+
+async def journaled(scene: Scene) -> int:
+    """How many events there are; they fold to the state."""
+    ledger, seen = scene.around.ledger, -1
+    while seen != ledger.last_seq:
+        seen = ledger.last_seq
+        await anyio.sleep(QUIET)
+        await ledger.flush()
+
+    events = journal(scene.folder / "execution")
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    folded, told = fold(events), scene.around.ledger.state
+    assert replace(folded, last_event_seq=0) == replace(told, last_event_seq=0)
+    return len(events)
+
+
+@asynccontextmanager
+async def a_scene(folder: Path, *, has_rig: bool) -> AsyncIterator[Scene]:
+    """A new execution with everything in it but sockets."""
+    layout, clock = Layout.of_execution(folder / "execution"), SystemClock()
+    layout.work_tree.mkdir(parents=True)
+    engine = CheckpointEngine.open(layout)
+    ledger = await Ledger.open(layout, clock)
+    agent, model = HeldAgent(), Actor()
+    agent.may_die.set()
+    around = Surroundings(
+        layout=layout,
+        clock=clock,
+        ledger=ledger,
+        checkpointer=Checkpointer(engine, ledger, clock),
+        hank=load(_hank(folder, has_rig=has_rig)),
+        agent_for=lambda codon: agent,
+        started_monotonic=clock.monotonic(),
+        models=Cast({"play/actor": model}),
+    )
+    runner = Runner(around, autostart=False)
+    rollback = Rollback(around, runner)
+    runner.take_back = rollback.take_back
+    recovery = Recovery(around, runner, rollback, frozenset())
+    try:
+        async with anyio.create_task_group() as tasks, AsyncExitStack() as stack:
+            tasks.start_soon(ledger.run)
+            tasks.start_soon(runner.run)
+            await recovery.begin_if_new()
+            dispatch = _dispatch(around, runner)
+            yield Scene(folder, around, runner, dispatch, agent, model, tasks, stack)
+            await ledger.aclose()
+            tasks.cancel_scope.cancel()
+    finally:
+        engine.close()
+
+
+def _hank(folder: Path, *, has_rig: bool) -> Path:
+    """Codon one has a sentinel and, if asked for, a rig that waits for its leave."""
+    waits = f"touch {folder}/rig-runs; until [ -e {folder}/go ]; do sleep 0.01; done"
+    rig = [{"type": "command", "command": {"run": waits}}] if has_rig else []
+    sentinel = a_sentinel(
+        trigger={"type": "event", "on": ["assistant.action"]}, userPromptText="Look."
+    )
+    return write_hank(
+        folder / "hank",
+        codon("one", rigSetup=rig, sentinels=[{"sentinelConfig": sentinel}]),
+        codon("two", onFailure="retry", retryConfig={"maxAttempts": 3, "delayMs": 60_000}),
+    )
+
+
+def _dispatch(around: Surroundings, runner: Runner) -> Dispatch:
+    """Dispatch with the one room behind it that codons are ordered in."""
+
+    def nobody(*_: Any) -> None:
+        raise AssertionError("no order to a codon comes here")
+
+    elsewhere: Any = None
+    return Dispatch(
+        around,
+        control=Control(around, runner, stop=nobody, kill=nobody),
+        rollbacks=elsewhere,
+        inspect=elsewhere,
+        queries=elsewhere,
+        looks=elsewhere,
+        store=elsewhere,
+        branches=elsewhere,
+        space=around.ledger.space,
+        is_rolling_back=lambda: runner.is_rolling_back,
+        broadcast=nobody,
+    )

@@ -1,0 +1,139 @@
+"""Claims about handing out what codons make: commands before, the copies, and what fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hankweave_protocol.events import CodonCompletedEvent, ErrorEvent, RigOutput
+from support.invariants import Told, violations
+from support.running_server import running_server, state, tree
+from support.scripted_hank import codon, write_hank, writes
+from support.watching import told
+
+KILL = (
+    "test -e ../killed || { touch ../killed;"
+    """ kill -9 $(grep -o '"pid": *[0-9]*' ../.hankweave/runtime.lock | grep -o '[0-9]*$');"""
+    " sleep 20; }"
+)
+"""A command that kills its server, once."""
+
+
+def hands_out(*patterns: str, before: tuple[str, ...] = (), **fields: Any) -> dict[str, Any]:
+    commands = [{"type": "command", "command": {"run": line}, **fields} for line in before]
+    return {"outputFiles": [{"copy": list(patterns), "beforeCopy": commands}]}
+
+
+async def outcome(hank: Path, execution: Path, *options: str, **env: str) -> int:
+    async with running_server(hank, None, execution, "--headless", *options, env=env) as server:
+        return await server.ended()
+
+
+async def test_output_files_are_copied_once_a_codon_has_completed(tmp_path: Path) -> None:
+    """Its commands run first, with its environment, in the work tree; then what the globs mean is
+    copied with its path, before anything is archived."""
+    hank = write_hank(
+        tmp_path / "hank",
+        codon(
+            "one",
+            writes("out/deep/report.md", "report"),
+            writes("other.md", "other"),
+            env={"WORD": "sealed"},
+            archiveOnSuccess=["out"],
+            **hands_out("out/**/*.md", "seal.txt", before=("echo said; echo $WORD > seal.txt",)),
+        ),
+    )
+    execution, results = tmp_path / "execution", tmp_path / "deep" / "results"
+    assert await outcome(hank, execution, "--output", str(results)) == 0
+    assert tree(results) == {"out/deep/report.md": b"report", "seal.txt": b"sealed\n"}
+    assert [each.line for each in told(execution, RigOutput)] == ["said"]
+    assert (execution / "rigArchive" / "one" / "out" / "deep" / "report.md").exists()
+    assert state(execution).edits == {}, "what a command made is no person's edit"
+    assert violations(execution, Told()) == []
+
+
+async def test_without_an_output_directory_nothing_is_prepared(tmp_path: Path) -> None:
+    """The commands are for the copies alone; an environment variable names the directory, too."""
+    hank = write_hank(
+        tmp_path / "hank",
+        codon("one", writes("a", "a"), **hands_out("a", before=("touch ran",))),
+    )
+    assert await outcome(hank, tmp_path / "without") == 0
+    assert not (tmp_path / "without" / "agentRoot" / "ran").exists()
+    named = {"HANKWEAVE_RUNTIME_OUTPUT_DIRECTORY": str(tmp_path / "named")}
+    assert await outcome(hank, tmp_path / "with", **named) == 0
+    assert tree(tmp_path / "named") == {"a": b"a"}
+
+
+async def test_a_command_that_fails_fails_the_run(tmp_path: Path) -> None:
+    """Exit code 1, an error that says why, and no next codon; the codon stays completed. The next
+    start tries once more (before 0.9 Hankweave ignored all of it)."""
+    hank = write_hank(
+        tmp_path / "hank",
+        codon("one", writes("a", "a"), **hands_out("a", before=("test -e ../may",))),
+        codon("two", writes("b", "b")),
+    )
+    execution, options = tmp_path / "execution", ("--output", str(tmp_path / "results"))
+    assert await outcome(hank, execution, *options) == 1
+    (error,) = told(execution, ErrorEvent)
+    assert error.fatal
+    assert "exited with code 1: test -e ../may" in error.message
+    assert [each.codon_id for each in told(execution, CodonCompletedEvent)] == ["one"]
+    assert state(execution).runs[0].status == "failed"
+    assert await outcome(hank, execution, *options) == 1, "it is still not handed out"
+    (execution / "may").touch()
+    assert await outcome(hank, execution, *options) == 0
+    assert tree(tmp_path / "results") == {"a": b"a"}
+    assert [each.codon_id for each in told(execution, CodonCompletedEvent)] == ["one", "two"]
+    assert violations(execution, Told()) == []
+
+
+async def test_a_copy_that_fails_after_the_last_codon_fails_the_run(tmp_path: Path) -> None:
+    """That the plan is at its end makes the server no less honest, nor the next one."""
+    hank = write_hank(tmp_path / "hank", codon("one", writes("a/b", "b"), **hands_out("a/b")))
+    execution, results = tmp_path / "execution", tmp_path / "results"
+    results.mkdir()
+    (results / "a").write_text("in the way")
+    options = ("--output", str(results))
+    assert await outcome(hank, execution, *options) == 1
+    assert await outcome(hank, execution, *options) == 1
+    assert state(execution).runs[0].status == "failed"
+    (results / "a").unlink()
+    assert await outcome(hank, execution, *options) == 0
+    assert tree(results) == {"a/b": b"b"}
+    assert await outcome(hank, execution, *options) == 0
+
+
+async def test_a_command_that_may_fail_and_a_glob_that_finds_nothing_are_told(
+    tmp_path: Path,
+) -> None:
+    """Neither ends the run, and neither is passed over in silence."""
+    hank = write_hank(
+        tmp_path / "hank",
+        codon("one", **hands_out("*.md", before=("exit 7",), allowFailure=True)),
+    )
+    execution = tmp_path / "execution"
+    assert await outcome(hank, execution, "--output", str(tmp_path / "results")) == 0
+    failed, nothing = told(execution, ErrorEvent)
+    assert "code 7" in failed.message
+    assert nothing.message == "one has left no output files: *.md."
+    assert {each.severity for each in (failed, nothing)} == {"warning"}
+    assert not (tmp_path / "results").exists()
+
+
+async def test_a_crash_after_success_loses_neither_copies_nor_archives(tmp_path: Path) -> None:
+    """The server dies when the last codon has completed, before its files are handed out: the next
+    start does it, and archives."""
+    hank = write_hank(
+        tmp_path / "hank",
+        codon("one", writes("a/b", "b"), archiveOnSuccess=["a"], **hands_out("a", before=(KILL,))),
+    )
+    execution, results = tmp_path / "execution", tmp_path / "results"
+    options = ("--output", str(results))
+    assert await outcome(hank, execution, *options) == -9
+    assert not results.exists()
+    assert await outcome(hank, execution, *options) == 0
+    assert tree(results) == {"a/b": b"b"}
+    assert tree(execution / "rigArchive") == {"one/a/b": b"b"}
+    assert len(told(execution, CodonCompletedEvent)) == 1
+    assert violations(execution, Told()) == []

@@ -1,0 +1,86 @@
+"""Claims about single fields of a sentinel's configuration: each does what it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hankweave_protocol.events import SentinelUnloaded
+from hankweave_server.hanks.hank_files import HankFiles
+from hankweave_server.sentinels.config import load_config
+from hankweave_server.sentinels.model import CallFailed
+from support.sentinels import Actor, a_sentinel, entry_of, info, on_stage, write
+
+RISK = {"type": "object", "properties": {"risk": {"enum": ["high", "low"]}}, "required": ["risk"]}
+
+
+@pytest.mark.parametrize("field", ["jsonSchema", "jsonSchemaFile"])
+def test_a_schema_may_be_json_and_has_a_name(tmp_path: Path, field: str) -> None:
+    """In the configuration or in a file; a model is told its name and what it is for."""
+    schema = RISK if field == "jsonSchema" else write(tmp_path, "risk.json", RISK)
+    structured = {
+        "output": "object",
+        field: schema,
+        "schemaName": "risk",
+        "schemaDescription": "How bad it is.",
+    }
+    loaded = load_config(entry_of(a_sentinel(structuredOutput=structured)), HankFiles(tmp_path))
+    assert loaded.form is not None
+    assert (loaded.form.name, loaded.form.description) == ("risk", "How bad it is.")
+    assert loaded.form.content_of('{"risk": "low"}') == {"risk": "low"}
+
+
+async def test_files_come_before_texts_and_a_sentinel_knows_itself(tmp_path: Path) -> None:
+    """Prompts of files, a blank line, prompts of texts; a template has the sentinel's own id, name
+    and description; `$schema` is for editors."""
+    write(tmp_path, "system.md", "You watch.")
+    write(tmp_path, "user.md", "{{ sentinel.id }}")
+    config = a_sentinel(
+        **{"$schema": "https://example.org/sentinel.json"},
+        name="Watcher",
+        description="Looks on.",
+        systemPromptFile="system.md",
+        systemPromptText="Be brief.",
+        userPromptFile=["user.md"],
+        userPromptText="{{ sentinel.name }}: {{ sentinel.description }}",
+    )
+    async with on_stage(tmp_path, entry_of(config)) as stage:
+        stage.show(info("1"))
+        await stage.drain()
+        (call,) = stage.actor.calls
+        assert call.system == "You watch.\n\nBe brief."
+        assert call.messages[-1].content == "narrator\n\nWatcher: Looks on."
+
+
+async def test_a_sentinel_fails_as_often_in_a_row_as_it_may(tmp_path: Path) -> None:
+    """errorHandling.maxConsecutiveFailures, where it is not three."""
+    config = a_sentinel(errorHandling={"maxConsecutiveFailures": 2})
+    actor = Actor(answer=lambda call: CallFailed("busy", retriable=True))
+    async with on_stage(tmp_path, entry_of(config), actor=actor) as stage:
+        stage.show(*(info(str(number)) for number in range(5)))
+        await stage.drain()
+        (gone,) = stage.says(SentinelUnloaded)
+        assert (gone.reason, gone.llm_call_count) == ("consecutive-failures", 2)
+
+
+async def test_a_sequence_with_conditions_and_gaps_fires(tmp_path: Path) -> None:
+    """interestFilter, the steps' types and conditions, and `consecutive: false`, together."""
+
+    def step(word: str) -> dict[str, Any]:
+        condition = {"operator": "contains", "path": "message", "value": word}
+        return {"type": "info", "conditions": [condition]}
+
+    trigger = {
+        "type": "sequence",
+        "interestFilter": {"on": ["info"]},
+        "pattern": [step("begin"), step("end")],
+        "options": {"consecutive": False},
+    }
+    text = "{% for event in events %}{{ event.data.message }};{% endfor %}"
+    config = a_sentinel(trigger=trigger, userPromptText=text)
+    async with on_stage(tmp_path, entry_of(config)) as stage:
+        stage.show(info("end"), info("begin"), info("other"), info("end"))
+        await stage.drain()
+        assert stage.prompts == ["begin;end;"]
