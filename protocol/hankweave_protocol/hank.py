@@ -273,7 +273,7 @@ class Overrides(HankValue):
     model: str | None = None
     """The model of every codon, whatever the codon says."""
     data_hash_time_limit: PositiveInt | None = None
-    """Milliseconds that the hash of the data may take."""
+    """Hankweave's, in milliseconds; taken as it is."""
     sentinel: SentinelOverrides | None = None
     shim_idle_timeout: IdleSeconds | None = None
     """The idle timeout of codons that have none of their own, in seconds."""

@@ -12,6 +12,7 @@ from hankweave_protocol.commands import (
     CodonNext,
     CodonSkip,
     CodonStart,
+    RollbackToCheckpoint,
     RollbackToCodon,
 )
 from hankweave_protocol.events import (
@@ -20,7 +21,7 @@ from hankweave_protocol.events import (
     RigSetupCompleted,
 )
 from hankweave_protocol.ids import CodonId
-from hankweave_protocol.state import CompletedCodon
+from hankweave_protocol.state import CompletedCodon, FailedCodon
 from support.git_facts import GitWitness
 from support.running_server import appears, running_server, state
 from support.scripted_hank import codon, waits_for, write_hank, writes
@@ -179,3 +180,51 @@ async def test_an_end_is_the_same_after_a_start_of_an_older_codon(tmp_path: Path
         if isinstance(each, CompletedCodon) and each.codon_id == "one"
     ]
     assert costs == [0.5, 0.5]
+
+
+async def test_each_attempt_costs_what_it_cost(tmp_path: Path) -> None:
+    """codon.completed and the record say the same of each attempt (Hankweave's event of the last
+    one has the costs of all before it)."""
+    retries: dict[str, Any] = {
+        "onFailure": "retry",
+        "retryConfig": {"maxAttempts": 2, "delayMs": 1},
+    }
+    hank = write_hank(
+        tmp_path / "hank", codon("one", {"cost": 0.5}, {"fail": {"message": "busy"}}, **retries)
+    )
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 1
+
+    records: Any = state(execution).runs[0].codons
+    assert [each.partial_cost for each in records] == [0.5, 0.5]
+    assert [each.cost for each in told(execution, CodonCompletedEvent)] == [0.5, 0.5]
+
+
+async def test_a_rig_that_two_attempts_share_can_be_gone_back_to(tmp_path: Path) -> None:
+    """Its whole sha names one moment, though two records have it (in Hankweave it is ambiguous)."""
+    retries: dict[str, Any] = {
+        "onFailure": "retry",
+        "retryConfig": {"maxAttempts": 2, "delayMs": 1},
+    }
+    hank = write_hank(
+        tmp_path / "hank",
+        codon("one", rigSetup=RIG, **retries)
+        | {"agent": {"type": "command", "command": ["sh", "-c", "echo >> rig.txt; exit 7"]}},
+    )
+    execution = tmp_path / "execution"
+    async with (
+        running_server(hank, None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await idle(client, "codon-failed")
+        first, second = state(execution).runs[0].codons
+        assert isinstance(first, FailedCodon)
+        assert isinstance(second, FailedCodon)
+        rig = first.rig_setup_checkpoint
+        assert rig == second.rig_setup_checkpoint
+        assert rig is not None
+        await client.send(RollbackToCheckpoint(checkpoint_sha=rig))
+        await idle(client, "rollback-completed")
+
+    assert (execution / "agentRoot" / "rig.txt").read_text().count("\n") == 1

@@ -65,9 +65,11 @@ def place(tmp_path: Path) -> Place:
 
 
 def test_a_completed_execution_has_nothing_to_do(place: Place) -> None:
-    """A second run says so in words and ends with 0."""
+    """A second run says so in words and ends with 0; data that lost its link has one again."""
     place.run()
+    (place.execution / "read_only_data_source").unlink()
     again = place.run()
+    assert (place.execution / "read_only_data_source" / "rows.csv").exists()
     assert "Resumed completed execution: nothing to do" in again.stdout
     assert place.ran() == ["one"]
 

@@ -19,7 +19,7 @@ from support.tiers import Lay, Tier
 
 GROUPS = ("rename", "fsync", "unlink", "write", "link", "mkdir")
 SEED = 20250104
-FAST_SECONDS = 2.5
+FAST_SECONDS = 2.0
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS if IS_LONG else SPREAD, ids=lambda each: each.name)

@@ -89,9 +89,8 @@ def test_a_start_does_what_the_map_says_in_its_order() -> None:
     assert _in_order(_body_of(source, "live"), ["_watch_signals", "_live_in("])
     assert _in_order(_body_of(source, "_live_in"), opening)
     assert _in_order(_body_of(source, "_live_with"), ["_recover(", "_serve("])
-    recovery = ["_say_hello(", "_validate(", "recovery.recover(", "_begin_plan("]
+    recovery = ["_say_hello(", "_validate(", "recovery.recover(", "begin_if_new("]
     assert _in_order(_body_of(source, "_recover"), recovery)
-    assert _in_order(_body_of(source, "_begin_plan"), ["begin_if_new("])
 
 
 def test_events_and_codes_on_the_map_exist() -> None:

@@ -206,6 +206,6 @@ SCENARIOS = (
 SPREAD = tuple(
     scenario
     for scenario in SCENARIOS
-    if scenario.name not in ("a start", "a rollback of paths", "a redo")
+    if scenario.name not in ("a start", "a rollback of paths", "an undo", "a redo")
 )
 """For the fast tier: of those that are much alike, one."""

@@ -239,7 +239,9 @@ def _with_data(
             "directory, leaves it alone.",
         )
 
-    if chosen.source is None or not (is_other or (settings.copy and former.link_type != "copy")):
+    is_gone = not os.path.lexists(layout.data_source)  # A crash came between the next two steps.
+    wants_copy = settings.copy and former.link_type != "copy"
+    if chosen.source is None or not (is_other or is_gone or wants_copy):
         return former
 
     copy = settings.copy or former.link_type == "copy"

@@ -9,50 +9,35 @@ terminal state.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, assert_never
 
 import anyio
 
-from hankweave_protocol.events import CodonExtended, CodonStartedEvent, FileSource
+from hankweave_protocol.events import FileSource
 from hankweave_protocol.ids import RunId, Sha
-from hankweave_protocol.records import CheckpointKind, Notice
+from hankweave_protocol.records import CheckpointKind
 from hankweave_protocol.state import (
     FailureReason,
-    InitializingCodon,
     PlanEntry,
     PreparingCodon,
-    StartingCodon,
     TerminalCodon,
 )
-from hankweave_protocol.transitions import ExtensionCountUpdated
 from hankweave_server.agents.base import (
     AgentError,
-    AgentOutcome,
-    AgentSession,
-    AgentSignal,
-    AgentTask,
-    Exited,
-    Killed,
-    PermissionAsked,
-    SessionStarted,
-    TimedOut,
-    WordReceived,
 )
 from hankweave_server.domain import lifecycle
 from hankweave_server.domain.budget import Overrun
-from hankweave_server.domain.plan import awaits_full_context
 from hankweave_server.domain.targets import ATTEMPT_START
-from hankweave_server.domain.verdict import ContextFull, Ending, Failure, Success, judge
-from hankweave_server.execution.assignment import assignment, extension, prompt_of
+from hankweave_server.domain.verdict import ContextFull, Ending, Failure, Success
+from hankweave_server.execution.agent_work import NO_PROCESS, AgentWork
 from hankweave_server.execution.budgeting import BudgetWatch
 from hankweave_server.execution.codon_ends import CodonEnds
 from hankweave_server.execution.codon_record import CodonRecord
-from hankweave_server.execution.companions import alongside
 from hankweave_server.execution.file_news import PERSON, FileNews
 from hankweave_server.execution.narrator import Narrator
-from hankweave_server.execution.notices import text_of, told
+from hankweave_server.execution.notices import text_of
 from hankweave_server.execution.rig_setup import RigFailed, set_up_rig
 from hankweave_server.execution.sentinel_watch import (
     SentinelsNotLoaded,
@@ -79,9 +64,6 @@ class Halt:
 
 Interruption: TypeAlias = Skip | Halt
 
-NO_PROCESS = -1
-"""The exit code of a codon whose agent never ran, or was ended by a time limit."""
-
 
 class CodonRun:
     """The execution of one plan entry; `interrupt` may be called at any moment of it."""
@@ -100,11 +82,8 @@ class CodonRun:
         self._restored_rig = restored_rig
         self._skip_rig = skip_rig
         self._interruption: Interruption | None = None
-        self._session: AgentSession | None = None
         self._rig_scope = anyio.CancelScope()
         self._sentinels: SentinelWatch | None = None
-        self._notice: Notice | None = None
-        """What the agent is told at its start."""
         self._record = CodonRecord(around, run_id, entry)
         self._budget = BudgetWatch(around, self._record)
         self._narrator = Narrator(
@@ -114,6 +93,13 @@ class CodonRun:
             on_safe_point=self._safe_point,
             on_turn=self._budget.after_turn,
         )
+        self._work = AgentWork(
+            around,
+            self._record,
+            self._narrator,
+            self._budget,
+            is_interrupted=lambda: self._interruption is not None,
+        )
         self._ends = CodonEnds(
             around,
             self._record,
@@ -121,7 +107,6 @@ class CodonRun:
             drain_sentinels=self._drain_sentinels,
             has_result=lambda: self._narrator.result is not None,
         )
-        self._awaits_full_context = awaits_full_context(around.hank.hank, entry)
 
     @property
     def entry(self) -> PlanEntry:
@@ -155,12 +140,12 @@ class CodonRun:
             self._sentinels.hurry()
 
         self._rig_scope.cancel()
-        if self._session is not None:
-            await self._session.stop()
+        if self._work.session is not None:
+            await self._work.session.stop()
 
     def refuse_unless_pausable(self) -> None:
         """Refuses to freeze a codon whose agent does not work yet."""
-        if self._session is None or not self._record.is_running:
+        if self._work.session is None or not self._record.is_running:
             self._record.refuse_to_freeze()
 
     @asynccontextmanager
@@ -169,21 +154,21 @@ class CodonRun:
 
         What it did until now is told and checkpointed first: it is the agent's, not a person's.
         """
-        assert self._session is not None, "refuse_unless_pausable comes first"
+        assert self._work.session is not None, "refuse_unless_pausable comes first"
         async with self._narrator.files:
-            await self._session.pause()
+            await self._work.session.pause()
             try:
                 await self._narrator.announce_frozen_work()
                 await self._take("tool")
                 yield
             finally:
-                await self._session.resume()
+                await self._work.session.resume()
 
     async def tell_of_rollback(self) -> None:
         """Leaves word for the agent; until one has acknowledged it, the next is told as well."""
         notice = self._around.state.notice
-        if notice is not None and self._session is not None:
-            await self._session.leave_word(notice.operation_id, text_of(notice))
+        if notice is not None and self._work.session is not None:
+            await self._work.session.leave_word(notice.operation_id, text_of(notice))
 
     async def run(self) -> TerminalCodon:
         """Runs the codon to its end and returns its terminal record."""
@@ -202,7 +187,7 @@ class CodonRun:
         try:
             await self._set_up()
             if self._interruption is None:
-                ending = await self._drive_agent()
+                ending = await self._work.do()
                 return await self._conclude(ending)
         except SentinelsNotLoaded as missing:
             return await self._ends.fail(missing.reason, NO_PROCESS)
@@ -253,148 +238,7 @@ class CodonRun:
         record, checkpointer = self._record, self._around.checkpointer
         await record.tell(checkpointer.reattached(sha, record.run_id, self._entry.codon_id))
 
-    # --- the agent -----------------------------------------------------------------------------
-
-    async def _drive_agent(self) -> Ending:
-        """Lets the agent work, and sends it on while the hank asks for that."""
-        self._notice = self._around.state.notice
-        task = assignment(self._around, self._record.run_id, self._entry)
-        ending = await self._converse(task)
-        while (prompt := self._further_prompt(ending)) is not None:
-            session_id = await self._extend(prompt)
-            ending = await self._converse(extension(self._around, task, session_id, prompt))
-
-        return ending
-
-    async def _converse(self, task: AgentTask) -> Ending:
-        """Starts the agent with one prompt and listens until it has ended."""
-        self._narrator.begin_conversation()
-        agent = self._around.agent_for(self._entry.codon)
-        async with AsyncExitStack() as stack:
-            # Log and record of the agent are made before it works: they may wait for room.
-            session = await self._around.ledger.space.insist(
-                lambda: stack.enter_async_context(agent.start(task))
-            )
-            self._session = session
-            await self._await_session(session, task)
-            if self._interruption is not None:
-                await session.stop()
-
-            async with alongside(lambda: self._budget.guard(session.stop)):
-                async for signal in session.signals():
-                    await self._heed(signal, session)
-
-                outcome = await session.wait()
-
-        return self._ending(outcome)
-
-    async def _heed(self, signal: AgentSignal, session: AgentSession) -> None:
-        match signal:
-            case SessionStarted():
-                await self._session_started(signal)
-            case WordReceived(operation_id=operation_id):
-                await self._told(operation_id, live=True)
-            case _:
-                pass
-
-        await self._narrator.tell(signal)
-        if isinstance(signal, PermissionAsked):
-            await session.answer(signal)
-
-    async def _await_session(self, session: AgentSession, task: AgentTask) -> None:
-        if self._record.is_running:
-            return  # An extension: it goes on in a session that has begun.
-
-        log = session.log_path.relative_to(self._around.layout.root)
-        await self._record.move(
-            lifecycle.await_session(
-                self._record.expect(StartingCodon),
-                pid=session.pid,
-                log_path=str(log),
-                previous_session_id=task.resume_session,
-            )
-        )
-
-    async def _session_started(self, signal: SessionStarted) -> None:
-        current = self._record.current
-        if not isinstance(current, InitializingCodon):
-            return
-
-        await self._record.move(lifecycle.begin(current, session_id=signal.session_id))
-        await self._record.tell(
-            CodonStartedEvent(
-                codon_id=self._entry.codon_id,
-                codon_name=self._entry.codon.name,
-                codon_description=self._entry.codon.description,
-                session_id=signal.session_id,
-                previous_session_id=current.previous_session_id,
-                start_time=current.start_time,
-                prompt_metadata=prompt_of(self._around, self._entry).metadata,
-            )
-        )
-        if self._notice is not None:
-            await self._told(self._notice.operation_id, live=False)
-
-    async def _told(self, operation_id: str, *, live: bool) -> None:
-        notice = self._around.state.notice
-        if notice is not None and notice.operation_id == operation_id:
-            await self._record.tell(*told(notice, self._entry.codon_id, live=live))
-
-    def _ending(self, outcome: AgentOutcome) -> Ending:
-        narrator = self._narrator
-        exit_code, timed_out = _exit_of(outcome)
-        return Ending(
-            exit_code=exit_code,
-            timed_out=timed_out,
-            request_timed_out=narrator.request_timed_out,
-            had_session=self._record.is_running,
-            result_success=None if narrator.result is None else narrator.result.success,
-            text=narrator.last_words,
-            context_exceeded=narrator.context_exceeded,
-            compacted=narrator.compacted and not self._entry.codon.auto_compact,
-        )
-
-    # --- extensions ----------------------------------------------------------------------------
-
-    def _further_prompt(self, ending: Ending) -> str | None:
-        """The prompt that sends the agent on after a clean end; None where it is to end."""
-        codon = self._entry.codon
-        is_over = self._interruption is not None or self._budget.overrun is not None
-        if codon.exhaust_with_prompt is None or is_over:
-            return None
-
-        ended_well = isinstance(self._judged(ending), Success)
-        may_go_on = self._record.working().extension_count < codon.max_extensions
-        return codon.exhaust_with_prompt if ended_well and may_go_on else None
-
-    async def _extend(self, prompt: str) -> str:
-        """Records one more extension; gives the session that goes on."""
-        working = self._record.working()
-        tokens, number = working.current_tokens, working.extension_count + 1
-        session_id = self._narrator.session_id or working.claude_session_id
-        await self._record.tell(
-            ExtensionCountUpdated(
-                run_id=self._record.run_id,
-                codon_id=self._entry.codon_id,
-                extension_count=number,
-                session_id=session_id,
-            ),
-            CodonExtended(
-                codon_id=self._entry.codon_id,
-                codon_name=self._entry.codon.name,
-                extension_number=number,
-                exhaust_with_prompt=prompt,
-                cumulative_tokens=tokens.input_tokens + tokens.output_tokens,
-                cumulative_cost=working.current_cost,
-            ),
-        )
-        return session_id
-
     # --- the end -------------------------------------------------------------------------------
-
-    def _judged(self, ending: Ending) -> Success | ContextFull | Failure:
-        now = self._around.clock.now()
-        return judge(ending, awaits_full_context=self._awaits_full_context, now=now)
 
     async def _conclude(self, ending: Ending) -> TerminalCodon:
         await self._narrator.announce_files(FileSource(kind="codon-end"))
@@ -404,7 +248,7 @@ class CodonRun:
         if self._budget.overrun is not None:
             return await self._end_over_budget(self._budget.overrun, ending.exit_code)
 
-        match self._judged(ending):
+        match self._work.judged(ending):
             case Success():
                 return await self._ends.complete(ending.exit_code)
             case ContextFull():
@@ -453,15 +297,3 @@ class CodonRun:
         sha = await self._record.take(kind, label)
         self._narrator.has_saved()
         return sha
-
-
-def _exit_of(outcome: AgentOutcome) -> tuple[int, str | None]:
-    match outcome:
-        case Exited(code=code):
-            return code, None
-        case Killed(signal=signal):
-            return 128 + signal, None
-        case TimedOut(which=which):
-            return NO_PROCESS, which
-        case _:
-            assert_never(outcome)

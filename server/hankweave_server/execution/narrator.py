@@ -53,6 +53,12 @@ DEEPEST_INPUT = codec.MAX_DEPTH // 2
 TREE_INTERVAL = 5.0
 """Seconds between two pictures of the file tree while an agent works; each takes kilobytes."""
 
+CHATTER = 16
+"""Messages in a row after which no file had changed: the agent talks, it does not write."""
+
+CHATTER_INTERVAL = 0.1
+"""Seconds between two looks at the files of an agent that talks: it may say thousands a second."""
+
 LAST_WORDS = 20
 """Lines of stderr kept to say why an agent failed."""
 
@@ -89,6 +95,8 @@ class Narrator:
         self._last_words: deque[str] = deque(maxlen=LAST_WORDS)
         self._is_unsaved = False
         """Files changed since the last checkpoint of this codon."""
+        self._fruitless_looks = 0
+        self._looked_at = -math.inf
         self._is_tree_told = False
         self._tree_told_at = -math.inf
         self.result: ResultReported | None = None
@@ -158,8 +166,9 @@ class Narrator:
             news = await self._news.tell(source, self._run_id, self._codon_id)
 
         self._is_unsaved |= news.any
+        self._fruitless_looks = 0 if news.any else self._fruitless_looks + 1
         self._is_tree_told &= not news.moved
-        now = self._around.clock.monotonic()
+        now = self._looked_at = self._around.clock.monotonic()
         is_late = now - self._tree_told_at >= TREE_INTERVAL or source.kind != "tool_use"
         if not self._is_tree_told and is_late:
             self._is_tree_told, self._tree_told_at = True, now
@@ -184,7 +193,9 @@ class Narrator:
 
     async def _message_ended(self) -> None:
         """A message is a boundary that people see: what changed until now can be gone back to."""
-        if "turn" in self._around.safe_points:
+        since = self._around.clock.monotonic() - self._looked_at
+        is_chatter = self._fruitless_looks > CHATTER and since < CHATTER_INTERVAL
+        if "turn" in self._around.safe_points and not is_chatter:
             await self.announce_files(FileSource(kind="tool_use"))
             await self._reach("turn")
 

@@ -33,13 +33,14 @@ from hankweave_server.domain import plan as plans
 from hankweave_server.domain.history import end_state, next_codon, plan_entry, thread
 from hankweave_server.domain.inheritance import NO_SERVER
 from hankweave_server.domain.targets import last_success
+from hankweave_server.execution.agent_work import NO_PROCESS
 from hankweave_server.execution.archiving import Archives
 from hankweave_server.execution.changed_hank import PlanConflict, replanned
-from hankweave_server.execution.codon_run import NO_PROCESS
 from hankweave_server.execution.reentry import grown
 from hankweave_server.execution.rollback import Rollback
 from hankweave_server.execution.rollback_outlook import Journey
-from hankweave_server.execution.runner import Runner, new_run
+from hankweave_server.execution.runner import Runner
+from hankweave_server.execution.runs import new_run
 from hankweave_server.execution.surroundings import Surroundings
 
 

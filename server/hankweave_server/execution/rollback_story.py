@@ -51,7 +51,7 @@ from hankweave_server.domain.history import (
     thread,
 )
 from hankweave_server.execution.reentry import reentered_by
-from hankweave_server.execution.runner import closing, new_run
+from hankweave_server.execution.runs import closing, new_run
 from hankweave_server.execution.surroundings import Surroundings
 from hankweave_server.ledger.batch import Entry
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -22,44 +21,32 @@ from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import (
     CodonRetrying,
     ErrorEvent,
-    LoopIterationCompleted,
     ServerIdle,
     StateSnapshot,
 )
-from hankweave_protocol.hank import Loop
-from hankweave_protocol.ids import CodonId, RunId, Sha, branch_of
+from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_protocol.state import (
     CompletedCodon,
-    Continuation,
     FailedCodon,
-    LoopContext,
     PlanEntry,
-    Run,
-    StartingConditions,
     TerminalCodon,
 )
-from hankweave_protocol.transitions import PlanSet, RunCompleted, RunFailed, RunStarted
 from hankweave_server.checkpoints.errors import RestoreIncomplete, is_for_want_of_room
-from hankweave_server.domain import plan as plans
-from hankweave_server.domain.budget_report import is_budgeted, summary
 from hankweave_server.domain.history import (
     attempts_made,
-    end_state,
     is_done,
     newest_run,
     next_codon,
     plan_entry,
-    rig_checkpoint,
-    run_named,
-    starting_conditions,
     thread,
 )
 from hankweave_server.domain.retrying import GiveUp, Ignore, Retry, decide
 from hankweave_server.execution.aftermath import Aftermath, AftermathFailed
 from hankweave_server.execution.codon_run import CodonRun, Halt, Skip
+from hankweave_server.execution.loops import Loops
+from hankweave_server.execution.runs import Runs
 from hankweave_server.execution.snapshot import snapshot_of
 from hankweave_server.execution.surroundings import Surroundings
-from hankweave_server.ledger.batch import Entry
 from hankweave_server.ledger.space import RETRY_SECONDS
 
 IdleReason = Literal[
@@ -105,14 +92,14 @@ class Runner:
         self._wish: Wish | None = None
         self._pause: Pause | None = None
         self._aftermath = Aftermath(around)
+        self._runs = Runs(around)
+        self._loops = Loops(around)
         self._wake = anyio.Event()
         self._at_rest = anyio.Event()
         self._at_rest.set()
         self._closing = False
         self._rolling_back = False
         self._rolled_back = anyio.Event()
-        self._iteration: tuple[LoopContext, float] | None = None
-        """The iteration that began last, and when by the monotonic clock."""
         self.blocked = False
         """True after a rollback that could not finish, until one does."""
         self.active: CodonRun | None = None
@@ -317,7 +304,7 @@ class Runner:
                 return
 
         due = await self._aftermath.due(wish.codon_id)
-        run_id = await self._open_run(wish)
+        run_id = await self._runs.open_for(wish.codon_id, is_retry=wish.is_retry)
         try:
             if due is not None:
                 await self._aftermath.catch_up(run_id, due)
@@ -335,12 +322,12 @@ class Runner:
             self._around,
             run_id,
             entry,
-            restored_rig=standing_rig or self._restored_rig(run_id, wish.codon_id),
+            restored_rig=standing_rig or self._runs.restored_rig(run_id, wish.codon_id),
             skip_rig=wish.skip_rig,
         )
         self._wish = None
         self.outcome = Outcome.WAITING
-        self._note_iteration(entry)
+        self._loops.begin(entry)
         try:
             terminal = await self.active.run()
             failed = await self._settle(run_id, entry, terminal)
@@ -371,7 +358,7 @@ class Runner:
 
         ended = None
         if is_done(terminal, self._around.state.execution_plan):
-            ended = await self._advance_loop(entry, terminal)
+            ended = await self._loops.advance(entry, terminal)
 
         try:
             if ended is not None and fault is None:
@@ -480,111 +467,8 @@ class Runner:
         else:
             await self.idle("codon-completed", f"Codon {entry.codon_id} completed.")
 
-    async def _advance_loop(self, entry: PlanEntry, terminal: TerminalCodon) -> Loop | None:
-        """Adds a loop's next iteration when one ends and the loop does not (seed 002).
-
-        Gives the loop if it has ended.
-        """
-        loop = plans.loop_of(self._around.hank.hank, entry)
-        if loop is None or entry.loop_context is None:
-            return None
-
-        final = plans.is_loop_finished(loop, entry, terminal)
-        if not final and not plans.ends_iteration(loop, entry):
-            return None
-
-        state = self._around.state
-        tokens = plans.iteration_tokens(state, entry)
-        event = LoopIterationCompleted(
-            loop_id=loop.id,
-            iteration=entry.loop_context.iteration,
-            duration_ms=self._iteration_ms(entry),
-            cost_usd=plans.iteration_cost(state, entry),
-            tokens_used=tokens.input_tokens + tokens.output_tokens,
-            is_final=final,
-            termination_reason=plans.why_loop_ends(loop, terminal) if final else None,
-        )
-        plan = state.execution_plan
-        onward = plans.without_rest(plan, entry)
-        if not final:
-            onward = plans.next_iteration(plan, loop, entry)
-
-        changed = () if onward == plan else (PlanSet(execution_plan=onward),)
-        await self._around.ledger.record(event, *changed)
-        return loop if final else None
-
-    def _note_iteration(self, entry: PlanEntry) -> None:
-        context = entry.loop_context
-        if context is not None and context.codon_index_in_loop == 0:
-            self._iteration = context, self._around.clock.monotonic()
-
-    def _iteration_ms(self, entry: PlanEntry) -> int:
-        """By the monotonic clock; by the record where it began in an earlier server."""
-        context, noted = entry.loop_context, self._iteration
-        if context is None or noted is None:
-            return plans.iteration_duration_ms(self._around.state, entry)
-
-        first, begun = noted
-        if (first.loop_id, first.iteration) != (context.loop_id, context.iteration):
-            return plans.iteration_duration_ms(self._around.state, entry)
-
-        return round((self._around.clock.monotonic() - begun) * 1000)
-
-    # --- runs ----------------------------------------------------------------------------------
-
-    async def _open_run(self, wish: Wish) -> RunId:
-        """The current run, or a new one; a codon that a person has done again gets its own."""
-        state, codon_id = self._around.state, wish.codon_id
-        current = run_named(state, state.current_run_id)
-        entries = thread(state)
-        again = bool(entries) and entries[-1].codon.codon_id == codon_id
-        if current is not None and (wish.is_retry or not (again and current.codons)):
-            return current.run_id
-
-        conditions = starting_conditions(state, codon_id, "retry" if again else "continue")
-        if current is not None:
-            await self.close_run()
-
-        return await self.open_run(conditions)
-
-    async def open_run(self, conditions: StartingConditions) -> RunId:
-        run = new_run(self._around, conditions)
-        await self._around.ledger.record(RunStarted(run=run), run_id=run.run_id)
-        self.outcome = Outcome.WAITING
-        return run.run_id
-
     async def close_run(self, *, failed: bool = False) -> None:
-        """Closes the current run: failed if its newest codon failed for good, else completed."""
-        state = self._around.state
-        run = run_named(state, state.current_run_id)
-        if run is None:
-            return
-
-        around = self._around
-        end = closing(run, around.now_text(), state.execution_plan)
-        if failed:
-            end = RunFailed(run_id=run.run_id, end_time=around.now_text())
-
-        entries: list[Entry] = [end]
-        if is_budgeted(around.hank.hank, around.ceilings):
-            entries.insert(0, summary(around.hank.hank, state, around.ceilings))
-
-        await around.ledger.record(*entries, run_id=run.run_id)
-
-    def _restored_rig(self, run_id: RunId, codon_id: CodonId) -> Sha | None:
-        """The rig checkpoint that the work tree was restored to for this very codon, if any."""
-        state = self._around.state
-        run = run_named(state, run_id)
-        if run is None or run.codons or not isinstance(run.starting_conditions, Continuation):
-            return None
-
-        restored = run.starting_conditions.source.checkpoint_sha
-        if restored is None or run.starting_conditions.reason != "rollback":
-            return None
-
-        owners = (codon for other in state.runs for codon in other.codons)
-        matches = (c for c in owners if c.codon_id == codon_id and rig_checkpoint(c) == restored)
-        return restored if next(matches, None) is not None else None
+        await self._runs.close(failed=failed)
 
     def snapshot(self) -> StateSnapshot:
         elapsed = self._around.clock.monotonic() - self._around.started_monotonic
@@ -600,28 +484,6 @@ class Runner:
 
 async def _nothing_to_take_back(codon_id: CodonId) -> Sha | None:
     return None
-
-
-def new_run(around: Surroundings, conditions: StartingConditions) -> Run:
-    run_id = around.new_run_id()
-    return Run(
-        run_id=run_id,
-        run_folder=str(around.layout.run_folder(run_id)),
-        git_branch=branch_of(run_id),
-        starting_conditions=conditions,
-        codons=(),
-        status="running",
-        start_time=around.now_text(),
-        server_pid=os.getpid(),
-    )
-
-
-def closing(run: Run, end_time: str, plan: tuple[PlanEntry, ...]) -> RunCompleted | RunFailed:
-    newest = run.codons[-1] if run.codons else None
-    if newest is not None and end_state(newest) and not is_done(newest, plan):
-        return RunFailed(run_id=run.run_id, end_time=end_time)
-
-    return RunCompleted(run_id=run.run_id, end_time=end_time)
 
 
 def _failure_sentence(terminal: TerminalCodon) -> str:

@@ -1,0 +1,99 @@
+"""Runs: which one a codon belongs to, and what is told when one ends."""
+
+from __future__ import annotations
+
+import os
+
+from hankweave_protocol.ids import CodonId, RunId, Sha, branch_of
+from hankweave_protocol.state import Continuation, PlanEntry, Run, StartingConditions
+from hankweave_protocol.transitions import RunCompleted, RunFailed, RunStarted
+from hankweave_server.domain.budget_report import is_budgeted, summary
+from hankweave_server.domain.history import (
+    end_state,
+    is_done,
+    rig_checkpoint,
+    run_named,
+    starting_conditions,
+    thread,
+)
+from hankweave_server.execution.surroundings import Surroundings
+from hankweave_server.ledger.batch import Entry
+
+
+class Runs:
+    """The runs of one execution."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+
+    async def open_for(self, codon_id: CodonId, *, is_retry: bool) -> RunId:
+        """The current run, or a new one; a codon that a person has done again gets its own."""
+        state = self._around.state
+        current = run_named(state, state.current_run_id)
+        entries = thread(state)
+        again = bool(entries) and entries[-1].codon.codon_id == codon_id
+        if current is not None and (is_retry or not (again and current.codons)):
+            return current.run_id
+
+        conditions = starting_conditions(state, codon_id, "retry" if again else "continue")
+        if current is not None:
+            await self.close()
+
+        run = new_run(self._around, conditions)
+        await self._around.ledger.record(RunStarted(run=run), run_id=run.run_id)
+        return run.run_id
+
+    async def close(self, *, failed: bool = False) -> None:
+        """Closes the current run: failed if its newest codon failed for good, else completed."""
+        state = self._around.state
+        run = run_named(state, state.current_run_id)
+        if run is None:
+            return
+
+        around = self._around
+        end = closing(run, around.now_text(), state.execution_plan)
+        if failed:
+            end = RunFailed(run_id=run.run_id, end_time=around.now_text())
+
+        entries: list[Entry] = [end]
+        if is_budgeted(around.hank.hank, around.ceilings):
+            entries.insert(0, summary(around.hank.hank, state, around.ceilings))
+
+        await around.ledger.record(*entries, run_id=run.run_id)
+
+    def restored_rig(self, run_id: RunId, codon_id: CodonId) -> Sha | None:
+        """The rig checkpoint that the work tree was restored to for this very codon, if any."""
+        state = self._around.state
+        run = run_named(state, run_id)
+        if run is None or run.codons or not isinstance(run.starting_conditions, Continuation):
+            return None
+
+        restored = run.starting_conditions.source.checkpoint_sha
+        if restored is None or run.starting_conditions.reason != "rollback":
+            return None
+
+        owners = (codon for other in state.runs for codon in other.codons)
+        matches = (c for c in owners if c.codon_id == codon_id and rig_checkpoint(c) == restored)
+        return restored if next(matches, None) is not None else None
+
+
+def new_run(around: Surroundings, conditions: StartingConditions) -> Run:
+    run_id = around.new_run_id()
+    return Run(
+        run_id=run_id,
+        run_folder=str(around.layout.run_folder(run_id)),
+        git_branch=branch_of(run_id),
+        starting_conditions=conditions,
+        codons=(),
+        status="running",
+        start_time=around.now_text(),
+        server_pid=os.getpid(),
+    )
+
+
+def closing(run: Run, end_time: str, plan: tuple[PlanEntry, ...]) -> RunCompleted | RunFailed:
+    newest = run.codons[-1] if run.codons else None
+    if newest is not None and end_state(newest) and not is_done(newest, plan):
+        return RunFailed(run_id=run.run_id, end_time=end_time)
+
+    return RunCompleted(run_id=run.run_id, end_time=end_time)

@@ -1,0 +1,222 @@
+"""Rollbacks that stop in mid-way and are finished later, in one process: the fault has its moment.
+
+Rooms and disk are real. What fails is the restore, and only as often as a test says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.events import RollbackFailed
+from hankweave_protocol.records import CheckpointRecord
+from hankweave_server.agents.scripted import ScriptedAgent
+from hankweave_server.checkpoints.engine import CheckpointEngine
+from hankweave_server.checkpoints.errors import InsufficientSpace, RestoreIncomplete
+from hankweave_server.clock import SystemClock
+from hankweave_server.domain import targets
+from hankweave_server.execution.checkpointer import Checkpointer
+from hankweave_server.execution.recovery import Recovery
+from hankweave_server.execution.rollback import CutShort, Rollback
+from hankweave_server.execution.rollback_outlook import Journey
+from hankweave_server.execution.runner import Runner
+from hankweave_server.execution.surroundings import Surroundings
+from hankweave_server.hanks.load import load
+from hankweave_server.layout import Layout
+from hankweave_server.ledger.ledger import Ledger
+from support.running_server import journal
+from support.scripted_hank import codon, write_hank
+
+DEADLINE = 20.0
+
+
+@dataclass
+class Room:
+    """A new execution with one file in its initial checkpoint, and another text in it now."""
+
+    around: Surroundings
+    runner: Runner
+    rollback: Rollback
+
+    @property
+    def file(self) -> Path:
+        return self.around.layout.work_tree / "a.txt"
+
+    @property
+    def journey(self) -> Journey:
+        known = self.around.checkpointer.known
+        return Journey(targets.last_success(self.around.state, known))
+
+    @property
+    def is_intended(self) -> bool:
+        return self.around.layout.rollback_intent.exists()
+
+    async def failures(self) -> list[str]:
+        await self.around.ledger.flush()
+        events = journal(self.around.layout.root)
+        return [event.data.message for event in events if isinstance(event.data, RollbackFailed)]
+
+
+@asynccontextmanager
+async def a_room(tmp_path: Path) -> AsyncIterator[Room]:
+    hank = write_hank(tmp_path / "hank", codon("one"))
+    layout, clock = Layout.of_execution(tmp_path / "execution"), SystemClock()
+    layout.work_tree.mkdir(parents=True)
+    (layout.work_tree / "a.txt").write_text("first")
+    engine = CheckpointEngine.open(layout)
+    ledger = await Ledger.open(layout, clock)
+    around = Surroundings(
+        layout=layout,
+        clock=clock,
+        ledger=ledger,
+        checkpointer=Checkpointer(engine, ledger, clock),
+        hank=load(hank),
+        agent_for=lambda codon: ScriptedAgent(),
+        started_monotonic=clock.monotonic(),
+    )
+    runner = Runner(around, autostart=False)
+    rollback = Rollback(around, runner)
+    try:
+        with anyio.fail_after(DEADLINE):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(ledger.run)
+                tasks.start_soon(ledger.space.watch)
+                ledger.space.be_patient()
+                await Recovery(around, runner, rollback, frozenset()).begin_if_new()
+                room = Room(around, runner, rollback)
+                room.file.write_text("second")
+                yield room
+                ledger.space.give_up()
+                await ledger.aclose()
+                tasks.cancel_scope.cancel()
+    finally:
+        engine.close()
+
+
+def written_meanwhile(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody writes to the file right after the safety checkpoint of it."""
+    take = room.around.checkpointer.take
+
+    async def then_written(*words: Any, **more: Any) -> CheckpointRecord:
+        made = await take(*words, **more)
+        room.file.write_text("third, by somebody else")
+        monkeypatch.setattr(room.around.checkpointer, "take", take)
+        return made
+
+    monkeypatch.setattr(room.around.checkpointer, "take", then_written)
+
+
+def full(room: Room, monkeypatch: pytest.MonkeyPatch, *, until: Callable[[], bool]) -> None:
+    """The disk takes no file of a restore before `until` says so."""
+    restore = room.around.checkpointer.engine.restore
+
+    def maybe(*words: Any) -> Any:
+        if until():
+            return restore(*words)
+
+        raise InsufficientSpace(100, 10)
+
+    monkeypatch.setattr(room.around.checkpointer.engine, "restore", maybe)
+
+
+async def test_a_file_that_changes_under_a_rollback_is_named_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody saved it, so it stays; the failure is on record, and no codon runs on half a tree."""
+    async with a_room(tmp_path) as room:
+        written_meanwhile(room, monkeypatch)
+        with pytest.raises(RestoreIncomplete):
+            await room.rollback.perform(room.journey)
+
+        assert room.file.read_text() == "third, by somebody else"
+        assert room.is_intended
+        assert room.runner.blocked
+        (message,) = await room.failures()
+        assert "'a.txt' (changed)" in message
+
+
+async def test_the_second_try_saves_what_it_found_and_comes_to_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What somebody wrote is in a safety checkpoint; then the file is the target's."""
+    async with a_room(tmp_path) as room:
+        written_meanwhile(room, monkeypatch)
+        with pytest.raises(RestoreIncomplete):
+            await room.rollback.perform(room.journey)
+
+        report = await room.rollback.finish_interrupted()
+        assert report is not None
+        assert report.recovered
+        assert room.file.read_text() == "first"
+        assert not room.is_intended
+        assert not room.runner.blocked
+        assert await room.rollback.finish_interrupted() is None
+
+
+async def test_a_rollback_whose_target_is_gone_cannot_be_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is said, the intent stays, and nothing is touched."""
+    async with a_room(tmp_path) as room:
+        written_meanwhile(room, monkeypatch)
+        journey = room.journey
+        with pytest.raises(RestoreIncomplete):
+            await room.rollback.perform(journey)
+
+        del room.around.checkpointer.known[journey.sha]
+        with pytest.raises(Refused) as refused:
+            await room.rollback.finish_interrupted()
+
+        assert refused.value.code is ErrorCode.CHECKPOINT_NOT_FOUND
+        assert room.is_intended
+        assert room.file.read_text() == "third, by somebody else"
+
+
+async def test_what_a_full_disk_cut_short_is_finished_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client was refused; nobody asks again, and yet it comes to its end."""
+    room_there = False
+    async with a_room(tmp_path) as room, anyio.create_task_group() as tasks:
+        tasks.start_soon(room.rollback.finish_when_there_is_room)
+        await anyio.lowlevel.checkpoint()
+        full(room, monkeypatch, until=lambda: room_there)
+        with pytest.raises(CutShort):
+            await room.rollback.perform(room.journey)
+
+        assert room.is_intended
+        assert "when the disk has room again" in (await room.failures())[0]
+        room_there = True
+        while room.runner.blocked or room.is_intended:  # noqa: ASYNC110  # it tells nobody
+            await anyio.sleep(0.01)
+
+        assert room.file.read_text() == "first"
+        tasks.cancel_scope.cancel()
+
+
+async def test_what_cannot_be_finished_leaves_the_server_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is room, but the target is gone: no codon runs, and the next start is asked again."""
+    async with a_room(tmp_path) as room, anyio.create_task_group() as tasks:
+        tasks.start_soon(room.rollback.finish_when_there_is_room)
+        await anyio.lowlevel.checkpoint()
+        full(room, monkeypatch, until=lambda: False)
+        journey = room.journey
+        with pytest.raises(CutShort):
+            await room.rollback.perform(journey)
+
+        del room.around.checkpointer.known[journey.sha]
+        await room.around.ledger.space.relief()
+        await anyio.lowlevel.checkpoint()
+        assert room.is_intended
+        assert room.runner.blocked
+        tasks.cancel_scope.cancel()
