@@ -7,6 +7,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from hankweave_protocol.events import (
     CodonCompletedEvent,
     CodonRetrying,
@@ -270,6 +272,24 @@ async def test_money_ends_a_codon_that_goes_on(tmp_path: Path) -> None:
     assert done.success
     assert (done.budget_exceeded.currency, done.budget_exceeded.limit) == ("cost", 1.0)
     assert 1.0 <= done.cost < 2.0
+
+
+async def test_money_ends_a_codon_whose_agent_tells_its_cost_only_at_the_end(
+    tmp_path: Path,
+) -> None:
+    """It is not sent on past its limit, although no message of it was ever counted."""
+    execution = await run(
+        tmp_path,
+        codon(
+            "one",
+            {"cost": 0.4},
+            exhaustWithPrompt=json.dumps({"steps": [{"cost": 0.4}]}),
+            budget={"maxDollars": 1.0},
+        ),
+    )
+    (done,) = told(execution, CodonCompletedEvent)
+    assert done.budget_exceeded.currency == "cost"
+    assert done.cost == pytest.approx(1.2)
 
 
 async def test_shares_of_a_hank_are_kept_apart(tmp_path: Path) -> None:

@@ -33,6 +33,9 @@ from support.running_server import RunningServer, journal, running_server
 from support.scripted_hank import codon, write_hank
 
 BENCH = "plans"
+PART_DONE = 10
+"""A tenth of the longest plan is done where it is gone on with: that past takes minutes to make."""
+
 SHORT = 10
 """Codons of the plan that long ones are compared with."""
 
@@ -47,7 +50,7 @@ SESSION = '{"type":"system","subtype":"init","session_id":"s","model":"m"}'
 async def measure(folder: Path, scale: Scale) -> list[Figure]:
     long, short = _Plan(folder / "long", scale.codons), _Plan(folder / "short", SHORT)
     fresh = await medians({"long": long.start_anew, "short": short.start_anew}, scale.rounds)
-    done = scale.codons // 2
+    done = scale.codons // PART_DONE
     middle, begun = _Plan(folder / "middle", scale.codons), _Plan(folder / "begun", SHORT)
     for plan, ended in ((middle, done), (begun, SHORT // 2)):
         await plan.come_to(ended)
@@ -187,7 +190,7 @@ async def _in_the_middle(folder: Path, scale: Scale) -> Figure:
         for codons in (scale.codons, 2 * STEPS)
     )
     took = {}
-    for each, done in ((plan, scale.codons // 2), (begun, 0)):
+    for each, done in ((plan, scale.codons // PART_DONE), (begun, 0)):
         await each.come_to(done)
         async with running_server(each.hank, None, each.root) as server:
             async with server.client() as client:
@@ -197,8 +200,10 @@ async def _in_the_middle(folder: Path, scale: Scale) -> Figure:
 
         took[done] = median(_steps(each.root)[-STEPS // 2 :])
 
-    name = f"a codon, {scale.codons // 2:,} of {scale.codons:,} done"
-    return Figure(BENCH, name, took[scale.codons // 2], "ms", f"0 of {2 * STEPS} done", took[0])
+    name = f"a codon, {scale.codons // PART_DONE:,} of {scale.codons:,} done"
+    return Figure(
+        BENCH, name, took[scale.codons // PART_DONE], "ms", f"0 of {2 * STEPS} done", took[0]
+    )
 
 
 STEPS = 20

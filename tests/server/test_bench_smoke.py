@@ -295,3 +295,30 @@ def _references_by_row(figures: list[Figure]) -> dict[str, list[str]]:
 
 def a_figure(value: float, target: Target | None) -> Figure:
     return Figure("journal", "appends", value, "/s", "raw", 100_000, target)
+
+
+async def test_the_bench_of_an_agent_measures_every_row(tmp_path: Path) -> None:
+    """A real agent's lines reach all clients, and memory and saves of the state come out."""
+    figures = await BENCHES["agent"](tmp_path, SMALLEST)
+
+    assert [(figure.name, figure.unit) for figure in figures] == [
+        ("32 lines to 10 clients", "lines/s"),
+        ("lines in a second of its processor", "lines/s"),
+        ("memory, growth", "MB"),
+        ("state.json saved", "/s"),
+    ]
+    assert figures[0].value > 0
+
+
+async def test_the_bench_of_plans_measures_every_row(tmp_path: Path) -> None:
+    """Starting and going on with a long plan come out beside a short one, and each codon's time."""
+    figures = await BENCHES["plans"](tmp_path, SMALLEST)
+
+    assert [(figure.name, figure.unit, figure.reference_name) for figure in figures] == [
+        ("start of 50 codons", "s", "10 codons"),
+        ("start, 5 of 50 codons done", "s", "10 codons"),
+        ("plan of 12 codons", "codons/s", ""),
+        ("a codon of the last tenth", "ms", "first tenth"),
+        ("a codon, 5 of 50 done", "ms", "0 of 40 done"),
+    ]
+    assert all(figure.value > 0 for figure in figures)

@@ -161,8 +161,10 @@ class AgentWork:
     def _further_prompt(self, ending: Ending) -> str | None:
         """The prompt that sends the agent on after a clean end; None where it is to end."""
         codon = self._record.entry.codon
-        is_over = self._is_interrupted() or self._budget.overrun is not None
-        if codon.exhaust_with_prompt is None or is_over:
+        if codon.exhaust_with_prompt is None or self._is_interrupted():
+            return None
+
+        if self._budget.look() is not None:
             return None
 
         ended_well = isinstance(self.judged(ending), Success)

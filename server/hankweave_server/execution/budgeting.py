@@ -44,9 +44,14 @@ class BudgetWatch:
                 await self._turned.wait()
 
             self._turned = anyio.Event()
-            self.overrun = self._allowance.exceeded_by(self._spent())
+            self.look()
 
         await stop()
+
+    def look(self) -> Overrun | None:
+        """Compares once, as when an agent has ended that told its cost only then."""
+        self.overrun = self.overrun or self._allowance.exceeded_by(self._spent())
+        return self.overrun
 
     def _seconds_left(self) -> float:
         seconds = self._allowance.seconds

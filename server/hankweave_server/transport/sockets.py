@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 
-from websockets.asyncio.server import ServerConnection, broadcast
+from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
+from websockets.frames import Frame, Opcode
 from websockets.protocol import State
 
 from hankweave_server.transport.auth import Role
@@ -62,6 +64,12 @@ class Socket(ServerConnection):
         return str(address[0]) if address else "unknown"
 
 
+@functools.lru_cache(maxsize=1)
+def _as_text(frame: bytes) -> bytes:
+    """The frame as it goes over the wire, the same for every client (RFC 6455, 5.2)."""
+    return Frame(Opcode.TEXT, frame).serialize(mask=False)
+
+
 class SocketWire:
     """The outbox's wire over a WebSocket; frames are UTF-8 and go out as text, as they are."""
 
@@ -69,13 +77,15 @@ class SocketWire:
         self._socket = socket
 
     def write_now(self, frame: bytes) -> bool:
-        # An empty write buffer means that the kernel took all there was. Then `broadcast` hands
-        # the frame over without a task switch: its missing back-pressure is this very check.
+        # An empty write buffer means that the kernel took all there was. Then the frame is handed
+        # over without a task switch: the back-pressure that this lacks is this very check. It goes
+        # past the library, which would encode it anew for each client; no message of ours is in
+        # parts or compressed, so nothing can be under way that a frame would break into.
         socket = self._socket
         if socket.state is not State.OPEN or socket.transport.get_write_buffer_size():
             return False
 
-        broadcast((socket,), frame, text=True)
+        socket.transport.write(_as_text(frame))
         return True
 
     async def send(self, frame: bytes) -> None:

@@ -8,7 +8,12 @@ import os
 import pytest
 
 from hankweave_server.checkpoints import placing
-from hankweave_server.checkpoints.errors import InsufficientSpace, ShadowRepositoryError
+from hankweave_server.checkpoints.errors import (
+    InsufficientSpace,
+    RestoreIncomplete,
+    ShadowRepositoryError,
+)
+from hankweave_server.checkpoints.model import Skipped
 from hankweave_server.checkpoints.spare import Spares
 
 
@@ -112,3 +117,51 @@ def test_folders_that_somebody_else_removed_are_as_good_as_removed(lab, monkeypa
 
     assert not lab.exists("d")
     assert report.skipped == ()
+
+
+def refusing(monkeypatch, call: str, name: bytes, error: int) -> None:
+    """Lets the system refuse one call for one name."""
+    real = getattr(os, call)
+
+    def maybe(path, *words, **more):
+        if path == name:
+            raise OSError(error, os.strerror(error))
+
+        return real(path, *words, **more)
+
+    monkeypatch.setattr(os, call, maybe)
+
+
+def test_a_file_that_nobody_may_remove_is_named(lab, monkeypatch):
+    """No protection of its folder can be lifted; the others are done all the same."""
+    made = lab.checkpoint()
+    lab.write("d/a", "new")
+    lab.write("d/b", "new")
+    safety = lab.checkpoint(kind="safety", codon=None)
+    refusing(monkeypatch, "unlink", b"a", errno.EPERM)
+
+    with pytest.raises(RestoreIncomplete) as incomplete:
+        lab.engine.restore(made.sha, safety.sha)
+
+    assert incomplete.value.unfinished == (Skipped(b"d/a", "os-error"),)
+    assert lab.read("d/a") == b"new"
+    assert not lab.exists("d/b")
+
+
+@pytest.mark.parametrize(("call", "then"), [("rmdir", "removed"), ("mkdir", "made")])
+def test_a_disk_that_breaks_under_a_folder_ends_the_restore(lab, monkeypatch, call, then):
+    """A fault of the disk is not one of the path: it comes out."""
+    if then == "made":
+        lab.write("d/a", "one")
+
+    made = lab.checkpoint()
+    if then == "made":
+        lab.delete("d")
+    else:
+        lab.write("d/a", "one")
+
+    safety = lab.checkpoint(kind="safety", codon=None)
+    refusing(monkeypatch, call, b"d", errno.EIO)
+
+    with pytest.raises(ShadowRepositoryError, match="Input/output"):
+        lab.engine.restore(made.sha, safety.sha)

@@ -55,3 +55,21 @@ def test_an_empty_state_has_cost_nothing() -> None:
 def test_every_state_can_be_asked_for_its_sentinels(codon) -> None:
     """Loaded or executed, or none before there are any."""
     assert sentinels_of(codon) == ()
+
+
+def test_a_total_is_right_whatever_was_asked_before() -> None:
+    """What was added up last is remembered; a state with fewer, other or changed codons, and the
+    same state again, are added up as if nothing were."""
+    states = [
+        STATE,
+        replace(STATE, runs=STATE.runs[1:]),
+        replace(STATE, runs=(replace(STATE.runs[1], codons=STATE.runs[1].codons[:1]),)),
+        replace(STATE, runs=STATE.runs[::-1]),
+        replace(
+            STATE,
+            runs=(replace(STATE.runs[1], codons=STATE.runs[1].codons[::-1]), STATE.runs[0]),
+        ),
+        EMPTY_STATE,
+        STATE,
+    ]
+    assert [total_cost(state) for state in states] == [16.75, 12.0, 1.0, 16.75, 16.75, 0.0, 16.75]

@@ -1,6 +1,6 @@
-"""Rollbacks that stop in mid-way and are finished later, in one process: the fault has its moment.
+"""Rollbacks that cannot begin, or stop in mid-way, in one process: the fault has its moment.
 
-Rooms and disk are real. What fails is the restore, and only as often as a test says.
+Rooms and disk are real. What fails is the plan or the restore, and only as often as a test says.
 """
 
 from __future__ import annotations
@@ -17,10 +17,16 @@ import pytest
 
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import RollbackFailed
+from hankweave_protocol.ids import Sha
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_server.agents.scripted import ScriptedAgent
 from hankweave_server.checkpoints.engine import CheckpointEngine
-from hankweave_server.checkpoints.errors import InsufficientSpace, RestoreIncomplete
+from hankweave_server.checkpoints.errors import (
+    CheckpointDamaged,
+    InsufficientSpace,
+    RestoreIncomplete,
+)
+from hankweave_server.checkpoints.model import Damage
 from hankweave_server.clock import SystemClock
 from hankweave_server.domain import targets
 from hankweave_server.execution.checkpointer import Checkpointer
@@ -220,3 +226,48 @@ async def test_what_cannot_be_finished_leaves_the_server_as_it_is(
         assert room.is_intended
         assert room.runner.blocked
         tasks.cancel_scope.cancel()
+
+
+NOWHERE = Sha("0" * 40)
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        (
+            CheckpointDamaged(NOWHERE, (Damage(NOWHERE, "blob", b"a.txt", (NOWHERE,)),)),
+            ErrorCode.CHECKPOINT_DAMAGED,
+        ),
+        (InsufficientSpace(100, 10), ErrorCode.INSUFFICIENT_SPACE),
+    ],
+)
+async def test_what_the_plan_finds_is_refused_before_anything_moves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception, code: ErrorCode
+) -> None:
+    """No file, no intent, no safety checkpoint; the next codon may run."""
+    async with a_room(tmp_path) as room:
+
+        def plan_restore(*_: Any) -> Any:
+            raise fault
+
+        monkeypatch.setattr(room.around.checkpointer.engine, "plan_restore", plan_restore)
+        known = dict(room.around.checkpointer.known)
+        with pytest.raises(Refused) as refused:
+            await room.rollback.perform(room.journey)
+
+        assert refused.value.code is code
+        assert room.around.checkpointer.known == known
+        assert room.file.read_text() == "second"
+        assert not room.is_intended
+        assert not room.runner.blocked
+
+
+async def test_a_target_that_a_gc_took_meanwhile_is_refused(tmp_path: Path) -> None:
+    """It was resolved, and is gone when the plan is made."""
+    async with a_room(tmp_path) as room:
+        journey = room.journey
+        del room.around.checkpointer.known[journey.sha]
+        with pytest.raises(Refused) as refused:
+            await room.rollback.outlook.preview(journey)
+
+    assert refused.value.code is ErrorCode.CHECKPOINT_NOT_FOUND
