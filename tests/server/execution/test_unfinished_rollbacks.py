@@ -25,6 +25,7 @@ from hankweave_server.checkpoints.errors import (
     CheckpointDamaged,
     InsufficientSpace,
     RestoreIncomplete,
+    ShadowRepositoryError,
 )
 from hankweave_server.checkpoints.model import Damage
 from hankweave_server.clock import SystemClock
@@ -184,6 +185,26 @@ async def test_a_rollback_whose_target_is_gone_cannot_be_finished(
         assert refused.value.code is ErrorCode.CHECKPOINT_NOT_FOUND
         assert room.is_intended
         assert room.file.read_text() == "third, by somebody else"
+
+
+async def test_a_disk_that_breaks_under_a_rollback_leaves_its_intent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error comes out as it is, for the server to end with; the next start finishes it."""
+    async with a_room(tmp_path) as room:
+
+        def broken(*_: Any) -> Any:
+            raise ShadowRepositoryError("Input/output error")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(room.around.checkpointer.engine, "restore", broken)
+            with pytest.raises(ShadowRepositoryError):
+                await room.rollback.perform(room.journey)
+
+        assert room.is_intended
+        assert await room.failures() == []
+        await room.rollback.finish_interrupted()
+        assert room.file.read_text() == "first"
 
 
 async def test_what_a_full_disk_cut_short_is_finished_when_there_is_room(
