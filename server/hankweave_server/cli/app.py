@@ -4,45 +4,48 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 import click
 
 from hankweave_server import __version__
-from hankweave_server.cli import (
-    beginning,
-    branching,
-    events,
-    housekeeping,
-    looking,
-    remote,
-    running,
-    storing,
-    travelling,
-    validating,
-)
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hanks.load import HankInvalid
 
+PLACES = {
+    "run": "running",
+    "init": "beginning",
+    "validate": "validating",
+    **dict.fromkeys(("ls", "cleanup"), "housekeeping"),
+    **dict.fromkeys(("status", "checkpoints", "log"), "remote"),
+    **dict.fromkeys(("show", "diff", "replay", "runs"), "looking"),
+    **dict.fromkeys(("rollback", "undo", "redo", "preview"), "travelling"),
+    **dict.fromkeys(("gc", "fsck", "pin"), "storing"),
+    "branch": "branching",
+    "events": "events",
+}
+"""The module of each command."""
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+
+class OnDemand(click.Group):
+    """Imports a command when it is asked for: a server has no use for the others in its memory."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(PLACES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in PLACES:
+            return None
+
+        module = import_module(f"hankweave_server.cli.{PLACES[cmd_name]}")
+        commands: Sequence[click.Command] = module.COMMANDS
+        return next(command for command in commands if command.name == cmd_name)
+
+
+@click.group(cls=OnDemand, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="hankweave")
 def cli() -> None:
     """Run pipelines of agents, checkpoint every step, and go back to any of them."""
-
-
-cli.add_command(running.run)
-cli.add_command(validating.validate)
-cli.add_command(beginning.init)
-cli.add_command(events.events)
-for command in (
-    *remote.COMMANDS,
-    *travelling.COMMANDS,
-    *storing.COMMANDS,
-    *branching.COMMANDS,
-    *looking.COMMANDS,
-    *housekeeping.COMMANDS,
-):
-    cli.add_command(command)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -99,3 +99,6 @@ def _refuse_taken(directory: Path, files: dict[str, bytes]) -> None:
             ExitCode.CANNOT_CREATE,
             hint="Name a new or an empty directory: `hankweave init my-hank`.",
         )
+
+
+COMMANDS = (init,)

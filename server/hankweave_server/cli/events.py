@@ -133,3 +133,6 @@ def _refusals() -> Iterator[None]:
         raise Stop(f"{refused.message}{place}", code, hint=refused.hint) from None
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as damage:
         raise Stop(f"An event of the journal cannot be read: {damage}", ExitCode.BAD_DATA) from None
+
+
+COMMANDS = (events,)

@@ -277,3 +277,6 @@ def _leaves(error: BaseException) -> list[BaseException]:
         return [leaf for part in error.exceptions for leaf in _leaves(part)]
 
     return [error]
+
+
+COMMANDS = (run,)

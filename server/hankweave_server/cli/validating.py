@@ -168,3 +168,6 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         console.print(table)
 
     click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+COMMANDS = (validate,)

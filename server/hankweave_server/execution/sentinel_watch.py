@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.abc
@@ -23,7 +23,9 @@ from hankweave_server.ledger.batch import Entry
 from hankweave_server.ledger.ledger import Published
 from hankweave_server.sentinels.failures import UnloadReason
 from hankweave_server.sentinels.model import OpensModels
-from hankweave_server.sentinels.watch import DRAIN_DEADLINE, LoadReport, Setting, Watch
+
+if TYPE_CHECKING:
+    from hankweave_server.sentinels.watch import LoadReport, Setting, Watch
 
 LAST_WORDS: Final = timedelta(seconds=30)
 """For what sentinels make of the codon's end, which everybody waits for."""
@@ -67,6 +69,9 @@ class SentinelWatch:
         if not self._record.entry.codon.sentinels:
             return
 
+        # Not before: templates and schemas take ten megabytes of a server that has no sentinels.
+        from hankweave_server.sentinels.watch import Watch
+
         self._watch = Watch(self._setting())
         report = await self._watch.load(self._tasks)
         if report.required:
@@ -100,7 +105,7 @@ class SentinelWatch:
 
         count = self._watch.active_count
         await self._tell(Info(message=f"Completing work for {count} sentinel(s)..."))
-        await self._drain(DRAIN_DEADLINE)
+        await self._drain()
         await self._tell(Info(message=f"Sentinel work completed ({count} sentinel(s))"))
 
     async def finish(
@@ -128,11 +133,12 @@ class SentinelWatch:
         if self._watch is not None:
             self._watch.hurry()
 
-    async def _drain(self, within: timedelta) -> None:
+    async def _drain(self, within: timedelta | None = None) -> None:
         """Waits first until what happened is on record: only then have they seen it."""
         assert self._watch is not None
         await self._around.ledger.flush()
-        await self._watch.drain(SHORT_DRAIN if self._is_short else within)
+        limit = SHORT_DRAIN if self._is_short else within
+        await (self._watch.drain() if limit is None else self._watch.drain(limit))
 
     async def _tell(self, *entries: Entry) -> None:
         await self._around.ledger.post(
@@ -143,6 +149,8 @@ class SentinelWatch:
         around, record = self._around, self._record
         overrides = around.hank.hank.overrides
         sentinel = None if overrides is None else overrides.sentinel
+        from hankweave_server.sentinels.watch import Setting
+
         return Setting(
             run_id=record.run_id,
             entry=record.entry,

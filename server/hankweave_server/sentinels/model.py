@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from hankweave_protocol.state import NO_TOKENS, Tokens
-from hankweave_server.sentinels.structured import Form
+
+if TYPE_CHECKING:
+    from hankweave_server.sentinels.structured import Form
 
 FatalKind = Literal["template", "configuration", "corruption", "resource"]
 """Errors that trying again cannot mend (Hankweave)."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hankweave_protocol.state import Tokens
 from hankweave_server.sentinels.model import Answer, Call, CallFailed
-from hankweave_server.sentinels.structured import Form
+
+if TYPE_CHECKING:
+    from hankweave_server.sentinels.structured import Form
 
 _SAY, _FAIL = "SAY:", "FAIL:"
 CHARACTERS_PER_TOKEN = 4
