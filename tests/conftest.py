@@ -23,6 +23,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("faults")
     group.addoption("--all-faults", action="store_true", help="the long tier: every point")
     group.addoption("--rounds", type=int, default=300, help="random kills in the long tier")
+    group.addoption(
+        "--sampled", type=float, metavar="SECONDS", help="a sample of each scenario, so long each"
+    )
     group.addoption("--summary", type=Path, help="write the table of the campaigns as JSON")
 
 

@@ -14,8 +14,11 @@ from support.tiers import Lay, Tier
 
 @pytest.fixture(scope="session")
 def tier(pytestconfig: pytest.Config) -> Tier:
-    is_long = bool(pytestconfig.getoption("--all-faults"))
-    return Tier(is_long, int(pytestconfig.getoption("--rounds")) if is_long else 3)
+    if not pytestconfig.getoption("--all-faults"):
+        return Tier(is_long=False, rounds=3)
+
+    rounds, sampled = pytestconfig.getoption("--rounds"), pytestconfig.getoption("--sampled")
+    return Tier(is_long=True, rounds=rounds, sampled=sampled)
 
 
 @pytest.fixture(scope="session")

@@ -30,7 +30,7 @@ async def test_a_kill_at_any_call_loses_nothing(
     place = grounds(scenario)
     counted = await place.build()
     before = len(place.tally.violations)
-    if tier.is_long:
+    if tier.is_whole:
         for group in GROUPS:
             await _until_untouched(place, group)
     else:

@@ -16,8 +16,15 @@ class Tier:
     is_long: bool
     rounds: int
     """Random kills."""
+    sampled: float | None = None
+    """Seconds for each scenario of the long tier; None: every point, all night."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Every point is to be tried, and one beyond."""
+        return self.is_long and self.sampled is None
 
     def within(self, seconds: float) -> Callable[[], bool]:
-        """Tells whether there is time for another point; the long tier has all night."""
-        end = time.monotonic() + seconds
-        return lambda: self.is_long or time.monotonic() < end
+        """Tells whether there is time for another point; `seconds` are those of the fast tier."""
+        end = time.monotonic() + (self.sampled or seconds)
+        return lambda: self.is_whole or time.monotonic() < end

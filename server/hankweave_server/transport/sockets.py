@@ -70,11 +70,21 @@ def _as_text(frame: bytes) -> bytes:
     return Frame(Opcode.TEXT, frame).serialize(mask=False)
 
 
+AT_ONCE = 64 * 1024
+"""Bytes of frames that are gathered for one write: as much as a socket's buffer takes."""
+
+
 class SocketWire:
-    """The outbox's wire over a WebSocket; frames are UTF-8 and go out as text, as they are."""
+    """The outbox's wire over a WebSocket; frames are UTF-8 and go out as text, as they are.
+
+    What is written in one turn of the loop goes to the kernel in one piece at its end: where many
+    events are told at once, to many clients, most of the work would be asking the kernel.
+    """
 
     def __init__(self, socket: Socket) -> None:
         self._socket = socket
+        self._gathered: list[bytes] = []
+        self._bytes = 0
 
     def write_now(self, frame: bytes) -> bool:
         # An empty write buffer means that the kernel took all there was. Then the frame is handed
@@ -82,20 +92,32 @@ class SocketWire:
         # past the library, which would encode it anew for each client; no message of ours is in
         # parts or compressed, so nothing can be under way that a frame would break into.
         socket = self._socket
-        if socket.state is not State.OPEN or socket.transport.get_write_buffer_size():
+        is_free = socket.state is State.OPEN and not socket.transport.get_write_buffer_size()
+        if not is_free or self._bytes >= AT_ONCE:
             return False
 
-        socket.transport.write(_as_text(frame))
+        if not self._gathered:
+            asyncio.get_running_loop().call_soon(self._hand_over)
+
+        self._gathered.append(_as_text(frame))
+        self._bytes += len(frame)
         return True
 
     async def send(self, frame: bytes) -> None:
+        self._hand_over()
         try:
             await self._socket.send(frame, text=True)
         except ConnectionClosed:
             raise ConnectionLost from None
 
     async def close(self, code: int, reason: str) -> None:
+        self._hand_over()
         await self._socket.close(code, reason)
 
     def abort(self) -> None:
         self._socket.transport.abort()
+
+    def _hand_over(self) -> None:
+        gathered, self._gathered, self._bytes = self._gathered, [], 0
+        if gathered and self._socket.state is State.OPEN:
+            self._socket.transport.write(b"".join(gathered))
