@@ -184,6 +184,13 @@ def _start(command: list[str], group: str) -> tuple[int, int]:
     return agent, int(error) if error else 0
 
 
+def _hear_all_signals() -> None:
+    """Ignores nothing that Python ignores, or whoever started us (a shell does it with `&`)."""
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+
+
 def _become(command: list[str], keeper: int, group: str, errors: int) -> None:
     """Turns the fork into the agent; never returns."""
     try:
@@ -195,9 +202,7 @@ def _become(command: list[str], keeper: int, group: str, errors: int) -> None:
         _join(group)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         _offer_to_oom_killer()
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them; programs do not.
-            signal.signal(number, signal.SIG_DFL)
-
+        _hear_all_signals()
         os.execvp(command[0], command)
     except OSError as error:
         os.write(errors, str(error.errno).encode())

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import signal
 import sys
 from datetime import timedelta
-from pathlib import Path
 
 import anyio
 import pytest
 
+from hankweave_server.agents import agent_log
 from hankweave_server.agents import session as session_module
 from hankweave_server.agents.base import (
     AgentLimits,
@@ -24,6 +27,8 @@ from hankweave_server.agents.base import (
     Stderr,
 )
 from hankweave_server.agents.command import CommandAgent
+
+HEARD = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
 
 
 async def test_a_plain_program_is_a_whole_agent(a_task, hear) -> None:
@@ -208,12 +213,30 @@ async def test_an_error_of_the_caller_is_raised_as_it_is(a_task, lives) -> None:
     assert len(pids) == 1
 
 
-async def test_an_agent_whose_log_cannot_be_written_is_ended(a_task, python) -> None:
-    """A full disk ends the agent, and its signals end with the error."""
+async def test_an_agent_hears_what_whoever_started_the_server_ignores(a_task, hear) -> None:
+    """A shell ignores INT and QUIT for what it starts with `&`; an agent must hear INT."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in HEARD}
+    try:
+        agent = CommandAgent(("grep", "SigIgn", "/proc/self/status"))
+        heard = await hear(agent, a_task())
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    assert [line.line.split()[1] for line in heard.of(PlainOutput)] == ["0" * 16]
+
+
+async def test_an_agent_whose_log_cannot_be_written_is_ended(a_task, python, monkeypatch) -> None:
+    """A broken disk ends the agent, and its signals end with the error; a full one does not."""
+
+    def broken(descriptor: int, data: bytes) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(agent_log, "append_whole", broken)
     source = "import time; print('hello', flush=True); time.sleep(600)"
     with anyio.fail_after(20):
-        async with python(source).start(a_task(log_path=Path("/dev/full"))) as session:
-            with pytest.raises(OSError, match="No space left"):
+        async with python(source).start(a_task()) as session:
+            with pytest.raises(OSError, match="Input/output error"):
                 [signal async for signal in session.signals()]
 
             assert isinstance(await session.wait(), Killed)
