@@ -91,9 +91,11 @@ class SocketWire:
         # over without a task switch: the back-pressure that this lacks is this very check. It goes
         # past the library, which would encode it anew for each client; no message of ours is in
         # parts or compressed, so nothing can be under way that a frame would break into.
+        if self._bytes >= AT_ONCE:
+            self._hand_over()
+
         socket = self._socket
-        is_free = socket.state is State.OPEN and not socket.transport.get_write_buffer_size()
-        if not is_free or self._bytes >= AT_ONCE:
+        if socket.state is not State.OPEN or socket.transport.get_write_buffer_size():
             return False
 
         if not self._gathered:
