@@ -55,6 +55,23 @@ async def publish_paced(rest: SmallRest, server: SmallServer) -> int:
     return most
 
 
+async def test_what_is_told_in_one_stretch_cuts_nobody_off_who_reads(tmp_path: Path) -> None:
+    """Twice as many events as an outbox holds, told without a pause: the kernel takes them."""
+    count, rest = 2_000, SmallRest()
+    async with small_server(tmp_path, rest) as server:
+        received: list[list[int]] = [[] for _ in range(5)]
+        async with anyio.create_task_group() as group, asyncio.timeout(30):
+            for seqs in received:
+                group.start_soon(_healthy, server, seqs, count)
+
+            await wait_for_live(server, 5)
+            for number in range(count):
+                rest.publish(Info(message=f"event {number}"))
+
+        assert received == [list(range(1, count + 1))] * 5
+        assert server.listener.evicted_clients == 0
+
+
 async def test_a_peer_that_never_reads_is_cut_off_and_delays_nobody(tmp_path: Path) -> None:
     """Five healthy clients get each event in order; the stalled one costs one outbox, then goes."""
     rest = SmallRest()
@@ -78,9 +95,9 @@ async def test_a_peer_that_never_reads_is_cut_off_and_delays_nobody(tmp_path: Pa
         peer.close()
 
 
-async def _healthy(server: SmallServer, seqs: list[int]) -> None:
+async def _healthy(server: SmallServer, seqs: list[int], upto: int = EVENTS) -> None:
     async with server.raw(mode="readonly") as client:
-        await collect(client, EVENTS, seqs)
+        await collect(client, upto, seqs)
 
 
 async def test_a_slow_reader_is_told_1013_after_a_stream_without_a_gap(tmp_path: Path) -> None:
