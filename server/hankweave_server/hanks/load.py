@@ -32,6 +32,9 @@ __all__ = ["HankInvalid", "LoadedHank", "Problem", "ResolvedPrompt", "load", "no
 
 _HANK = msgspec.inspect.type_info(Hank)
 
+_NOT_A_HANK = (msgspec.ValidationError, OverflowError, UnicodeEncodeError)
+"""What msgspec raises at JSON of another shape; the last at half a surrogate pair in a key."""
+
 
 @dataclass(frozen=True, slots=True)
 class LoadedHank:
@@ -129,14 +132,14 @@ def _converted(source: Source) -> Hank | None:
     """Gives the hank if its shape is right: the fast way, which tells no more than that."""
     try:
         return msgspec.convert(_typed(source.value), Hank)
-    except (msgspec.ValidationError, OverflowError):
+    except _NOT_A_HANK:
         return None
 
 
 def _complaint(source: Source) -> str:
     try:
         msgspec.convert(_typed(source.value), Hank)
-    except (msgspec.ValidationError, OverflowError) as error:
+    except _NOT_A_HANK as error:
         return str(error)
 
     return "The hank cannot be read."
