@@ -168,4 +168,4 @@ async def test_a_peer_that_vanished_is_noticed(tmp_path: Path) -> None:
     async with small_server(tmp_path) as server, peer(server.url, server.viewer) as gone:
         gone.send(frame(HELLO))
         await eventually(lambda: server.listener.hub.live_clients == 1)
-        await eventually(lambda: server.listener.connections == 0, 45)
+        await eventually(lambda: server.listener.connections == 0, 60)
