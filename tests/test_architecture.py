@@ -18,12 +18,15 @@ ROWS: tuple[frozenset[str], ...] = (
     frozenset({"checkpoints", "agents", "sentinels", "ledger", "runtime_lock"}),
     frozenset({"execution"}),
     frozenset({"transport", "commands"}),
-    frozenset({"cli", "app", "daemon"}),
+    frozenset({"cli", "app", "daemon", "architect"}),
 )
 """Rooms from the bottom up: a row imports only rows below it, and no sibling."""
 
 LIBRARY_ROOMS = {
-    "pygit2": {"hankweave_server.checkpoints.shadow_repo"},
+    "pygit2": {
+        "hankweave_server.checkpoints.shadow_repo",
+        "hankweave_server.checkpoints.workspace_git.repository",
+    },
     "websockets": {"hankweave_server.transport", "hankweave_client"},
 }
 

@@ -24,6 +24,7 @@ from hankweave_protocol.records import (
 from hankweave_protocol.shapes import Registry, Typed, Value
 from hankweave_protocol.state import (
     BudgetExceeded,
+    Captured,
     CodonExecution,
     FailureReason,
     LoopContext,
@@ -297,6 +298,10 @@ class CodonCompletedEvent(EventData):
     budget_exceeded: BudgetExceeded | None = None
     skipped: bool | None = None
     """Ours: true where a person skipped it, which Hankweave's event does not say."""
+    condition: str | None = None
+    """Ours: the condition that did not hold, where it was skipped for that."""
+    captured: Captured | None = None
+    """Ours: what the codons after it may refer to."""
 
 
 class CodonExtended(EventData):
@@ -420,6 +425,25 @@ class RigOutput(EventData):
     stream: Literal["stdout", "stderr"]
     line: str
     command_index: int
+
+
+class CheckCompleted(EventData):
+    """One of a codon's checks has ended."""
+
+    TYPE: ClassVar[str] = "check.completed"
+    codon_id: CodonId
+    check_index: int
+    command: str
+    passed: bool
+    duration_ms: int
+    output: str
+    """The last of what it wrote on stdout and stderr."""
+    exit_code: int | None = None
+    """None where its time was up or it could not be started."""
+    message: str | None = None
+    """Why it did not pass."""
+    ignored: bool = False
+    """True where the hank allows it to fail."""
 
 
 class LoopIterationCompleted(EventData):
@@ -814,6 +838,7 @@ EVENTS: Registry[EventData] = Registry(
     RigSetupCompleted,
     RigSetupFailed,
     RigOutput,
+    CheckCompleted,
     LoopIterationCompleted,
     ArchiveCompleted,
     ArchivePartial,

@@ -21,6 +21,7 @@ Seconds = Annotated[float, Meta(gt=0)]
 PositiveInt = Annotated[int, Meta(ge=1)]
 IdleSeconds = Annotated[int, Meta(ge=1, le=1800)]
 Texts = str | tuple[str, ...]
+VariableName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$(?!\n)")]
 
 
 class HankValue(Value, forbid_unknown_fields=True):
@@ -171,6 +172,17 @@ class ClaudeAgentSpec(HankValue, tag_field="type", tag="claude"):
 AgentSpec = ScriptedAgentSpec | CommandAgentSpec | ClaudeAgentSpec
 
 
+class Check(HankValue):
+    """A shell command in the work tree that says by its exit code whether a codon did its work."""
+
+    run: str
+    """A shell command line; 0 is a pass."""
+    timeout_seconds: Seconds = 120.0
+    """The command and all it started are ended after so long; that is a failed check."""
+    allow_failure: bool = False
+    """True: a failed check is told and passed over."""
+
+
 class Codon(HankValue, tag_field="type", tag="codon"):
     """One step of the pipeline, done by one agent."""
 
@@ -218,6 +230,16 @@ class Codon(HankValue, tag_field="type", tag="codon"):
     budget: CodonBudget | None = None
     agent: AgentSpec | None = None
     """Who does this step; absent: the agent named on the command line, else `claude`."""
+    timeout_seconds: Seconds | None = None
+    """How long its agent may work on one prompt; then the codon has failed."""
+    condition: str | None = None
+    """An expression over the hank's variables; where it does not hold the codon is skipped."""
+    checks: tuple[Check, ...] = ()
+    """Run after the agent's success, in this order; the first that fails fails the codon."""
+    output_var: VariableName | None = None
+    """The variable that takes the agent's last answer, for the codons that follow."""
+    checkpoint_label: str | None = None
+    """What the checkpoint of its success is labelled with."""
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -278,6 +300,10 @@ class Overrides(HankValue):
     shim_idle_timeout: IdleSeconds | None = None
     """The idle timeout of codons that have none of their own, in seconds."""
     budget: ContainerBudget | None = None
+    checkpoint_every_steps: Annotated[int, Meta(ge=1, le=50)] | None = None
+    """Ours: a checkpoint after every so many steps of an agent (seed 003, `every_n_steps`)."""
+    checkpoint_repository: Literal["shadow", "workspace"] = "shadow"
+    """Ours: `workspace` makes labelled checkpoints commits of the project's own branch, too."""
 
 
 class Requirements(HankValue):
@@ -303,3 +329,5 @@ class Hank(HankValue):
     global_system_prompt_file: Texts | None = None
     """Paths of what begins the system prompt of every codon; excludes `globalSystemPromptText`."""
     global_system_prompt_text: str | None = None
+    variables: dict[VariableName, str] = msgspec.field(default_factory=dict)
+    """Stand for `{{name}}` in prompts, and in conditions; `outputVar` adds to them."""

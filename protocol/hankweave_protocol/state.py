@@ -63,7 +63,9 @@ class LoopContext(Value):
 
 
 class FailureReason(Value):
-    type: Literal["timeout", "rate-limit", "api-error", "sentinel-load-failure", "unknown"]
+    type: Literal[
+        "timeout", "rate-limit", "api-error", "sentinel-load-failure", "check-failed", "unknown"
+    ]
     retriable: bool
     message: str | None = None
     sentinel_refs: tuple[str, ...] = ()
@@ -77,6 +79,15 @@ class BudgetExceeded(Value):
     """USD, tokens, or seconds."""
     limit: float
     used: float
+
+
+class Captured(Value):
+    """A codon's answer, for the codons after it (`outputVar`)."""
+
+    name: str
+    value: str
+    truncated: bool = False
+    """True where the answer was longer; all of it is in the codon's log."""
 
 
 class SentinelState(Value, kw_only=True):
@@ -184,6 +195,7 @@ class CompletedCodon(CodonBase, kw_only=True, tag="completed"):
     context_exceeded: bool = False
     """It ended because the agent's context was full, which codon or loop had asked for."""
     budget_exceeded: BudgetExceeded | None = None
+    captured: Captured | None = None
 
 
 class FailedCodon(CodonBase, kw_only=True, tag="failed"):
@@ -208,7 +220,7 @@ class FailedCodon(CodonBase, kw_only=True, tag="failed"):
 
 
 class SkippedCodon(CodonBase, kw_only=True, tag="skipped"):
-    """Terminal: a person skipped it, or nothing was left of its budget when it was to begin."""
+    """Terminal: a person skipped it, its condition did not hold, or its budget was spent before."""
 
     end_time: str
     skipped_during: ActiveStatus
@@ -222,6 +234,8 @@ class SkippedCodon(CodonBase, kw_only=True, tag="skipped"):
     rig_setup_checkpoint: Sha | None = None
     skip_checkpoint: Sha | None = None
     budget_exceeded: BudgetExceeded | None = None
+    condition: str | None = None
+    """The condition that did not hold."""
 
 
 ActiveCodon = (
@@ -252,7 +266,8 @@ class ContinuationSource(Value):
     after_codon: CodonId | None
     """The codon after which to go on; null: from the beginning."""
     checkpoint_sha: Sha | None
-    """What the files were restored to; null only in a state that Hankweave wrote."""
+    """What the files were restored to; null where they were left as they were, or where Hankweave
+    wrote the state."""
 
 
 class Continuation(Value, tag_field="type", tag="continuation"):

@@ -23,6 +23,7 @@ from anyio.abc import TaskStatus
 
 from hankweave_protocol.errors import Refused
 from hankweave_protocol.events import (
+    ErrorEvent,
     HankChanged,
     Info,
     ServerIdle,
@@ -32,7 +33,7 @@ from hankweave_protocol.events import (
     StateRecovered,
     StateTransition,
 )
-from hankweave_protocol.ids import Sha
+from hankweave_protocol.ids import CodonId, Sha
 from hankweave_protocol.state import State
 from hankweave_protocol.transitions import RunStarted
 from hankweave_server import __version__, files
@@ -259,7 +260,11 @@ class Daemon:
         await self._finish_branch(app)
         other_hank = past.differences.hank_hash is not None
         with _refusing_another_past():
-            await recovery.begin_if_new(other_hank=other_hank, keep_plan=self._settings.force)
+            await recovery.begin_if_new(
+                other_hank=other_hank,
+                keep_plan=self._settings.force,
+                begin_at=self._settings.begin_at,
+            )
 
         # The hank counts as known only once the plan that follows it is on record.
         await opened.ledger.flush()
@@ -376,6 +381,8 @@ class Daemon:
             )
         elif app.runner.outcome is Outcome.FAILED:
             self._on_rest(Outcome.FAILED)
+        elif self._settings.begin_at is not None:
+            await self._begin_at(self._settings.begin_at, app)
         elif next_codon(app.around.state) is None:
             app.runner.outcome = Outcome.COMPLETED
             await opened.ledger.record(
@@ -391,6 +398,15 @@ class Daemon:
             await opened.ledger.record(
                 ServerIdle(reason="startup", message="Waiting for a command.")
             )
+
+    async def _begin_at(self, codon_id: CodonId, app: App) -> None:
+        """Begins the plan again with a codon; ends the server where it cannot."""
+        try:
+            app.runner.start(codon_id, is_anew=True)
+        except Refused as refused:
+            message = " ".join(filter(None, (refused.message, refused.hint)))
+            await app.around.ledger.record(ErrorEvent(message=message, fatal=True))
+            self._switch.flip(refused.message, ExitCode.USAGE)
 
     def _on_rest(self, outcome: Outcome) -> None:
         if not self._settings.headless:

@@ -11,6 +11,8 @@ class ExitCode(IntEnum):
     DONE = 0
     FAILED = 1
     USAGE = 2
+    NO_SUCH_SESSION = 3
+    """Architect's code for what it was called with and is not there."""
     BAD_DATA = 65
     NO_INPUT = 66
     UNAVAILABLE = 69

@@ -74,6 +74,11 @@ class Layout:
         return self.state_directory / "runtime.lock.guard"
 
     @property
+    def pipelines(self) -> Path:
+        """Architect's pipelines as the hanks that they mean, each in a folder of its own."""
+        return self.state_directory / "pipelines"
+
+    @property
     def meta(self) -> Path:
         return self.state_directory / "execution-meta.json"
 

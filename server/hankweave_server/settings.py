@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias, cast, get_args
 
+from hankweave_protocol.ids import CodonId
+
 DEFAULT_ROOT = Path("~/.hankweave-executions")
 """Where executions lie unless `--execution` or HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR says else."""
 
@@ -48,6 +50,10 @@ class RunSettings:
     headless: bool = False
     """Ends when the plan ends, with the run's exit code."""
     autostart: bool = True
+    begin_at: CodonId | None = None
+    """The plan begins again with this codon, on the files as they are."""
+    plan_on_record: bool = False
+    """Follows the plan as it stands and reads no hank: nothing of it can run."""
     copy: bool = False
     new: bool = False
     force: bool = False

@@ -81,6 +81,8 @@ def _of(kind: shapes.Type) -> st.SearchStrategy[Any]:
             return st.one_of([_of(each) for each in types])
         case shapes.VarTupleType(item_type=item):
             return st.lists(_of(item), min_size=kind.min_length or 0, max_size=2).map(tuple)
+        case shapes.ListType(item_type=item):
+            return st.lists(_of(item), max_size=2)
         case shapes.DictType(key_type=key, value_type=value):
             return st.dictionaries(_of(key), _of(value), max_size=2)
         case shapes.LiteralType(values=values):

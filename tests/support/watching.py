@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from hankweave_client.client import Client
+from hankweave_protocol.commands import ListCheckpoints
 from hankweave_protocol.events import CodonStartedEvent, Event, EventData, ServerIdle
+from hankweave_protocol.records import CheckpointRecord
+from hankweave_protocol.replies import CheckpointPage
 from support.running_server import journal
 
 DEADLINE = 30.0
@@ -26,6 +29,11 @@ async def started(client: Client, codon_id: str) -> Event:
         lambda event: getattr(event.data, "codon_id", None) == codon_id,
         timeout=DEADLINE,
     )
+
+
+async def listed(client: Client) -> tuple[CheckpointRecord, ...]:
+    """The checkpoints, newest first."""
+    return (await client.ask(ListCheckpoints(), CheckpointPage)).checkpoints
 
 
 def told(execution: Path, kind: type[EventData], since: int = 0) -> list[Any]:

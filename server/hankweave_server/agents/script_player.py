@@ -19,7 +19,8 @@ A script is `{"steps": [step, …]}`; a step is an object with one of these name
 Every file step is a tool call and its result. With `{"steps": …, "asks": true}` it asks leave
 before each; what is refused is not done. Paths are relative to the work tree. Ids and token counts
 follow from run, codon and words, so that two runs of a script print the same. After the last step
-comes a successful result. Standard library only, as `own_program` demands.
+comes a successful result, whose text is the last message. Standard library only, as `own_program`
+demands.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def main(_arguments: list[str]) -> int:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         player.fail({"message": f"The script is wrong: {error!r}", "exitCode": _BAD_SCRIPT})
 
-    player.end("Done.", is_error=False)
+    player.end(player.last_words, is_error=False)
     return 0
 
 
@@ -90,10 +91,12 @@ class Player:
         self._notices_read = 0
         self._questions = 0
         self._memory = _Memory(self._session)
+        self.last_words = "Done."
+        """What its result says: the last of its messages, if it has said any."""
         self.asks = False
         """Whether it asks leave before each step that changes files."""
         self._steps: dict[str, Callable[[Any], None]] = {
-            "say": lambda text: self._message({"type": "text", "text": text}),
+            "say": self._say,
             "think": lambda text: self._message({"type": "thinking", "thinking": text}),
             "write": self._write,
             "append": self._append,
@@ -126,6 +129,10 @@ class Player:
             }
         )
         self._memory.add({"prompt": self._prompt_words})
+
+    def _say(self, text: str) -> None:
+        self.last_words = text
+        self._message({"type": "text", "text": text})
 
     def play(self, step: dict[str, Any]) -> None:
         self._read_notices()

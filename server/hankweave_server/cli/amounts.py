@@ -42,6 +42,7 @@ class _Amount(click.ParamType[int]):
 
 
 AGE = _Amount("age", _SECONDS, "30d, 12h, 90m or 45s")
+AGE_IN_DAYS = _Amount("age", _SECONDS | {"": 86_400}, "30 for days, or 30d, 12h, 45s")
 SIZE = _Amount("size", _BYTES, "500MB, 2GiB or 1000000")
 
 

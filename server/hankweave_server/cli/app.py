@@ -9,6 +9,7 @@ from importlib import import_module
 import click
 
 from hankweave_server import __version__
+from hankweave_server.cli.complaints import complain, complain_of
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hanks.load import HankInvalid
 
@@ -20,8 +21,11 @@ PLACES = {
     **dict.fromkeys(("status", "checkpoints", "log"), "remote"),
     **dict.fromkeys(("show", "diff", "replay", "runs"), "looking"),
     **dict.fromkeys(("rollback", "undo", "redo", "preview"), "travelling"),
+    "history": "history",
+    **dict.fromkeys(("sessions", "resume"), "sessions"),
     **dict.fromkeys(("gc", "fsck", "pin"), "storing"),
     "branch": "branching",
+    "pipeline": "pipelining",
     "events": "events",
 }
 """The module of each command."""
@@ -53,12 +57,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         cli.main(args=arguments, prog_name="hankweave", standalone_mode=False)
     except Stop as stop:
-        _complain(stop.message, stop.hint)
+        complain(stop.message, stop.hint)
         sys.exit(stop.exit_code)
     except HankInvalid as invalid:
-        for problem in invalid.problems:
-            _complain(problem.located(invalid.file), problem.suggestion)
-
+        complain_of(invalid)
         sys.exit(ExitCode.USAGE)
     except click.ClickException as error:
         error.show()
@@ -70,11 +72,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stderr.close()
         sys.exit(141)
     except OSError as error:
-        _complain(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), None)
+        complain(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "))
         sys.exit(ExitCode.IO_ERROR)
-
-
-def _complain(message: str, hint: str | None) -> None:
-    click.echo(f"hankweave: {message}", err=True)
-    if hint:
-        click.echo(f"  hint: {hint}", err=True)

@@ -1,4 +1,4 @@
-"""`hankweave branch`: a new execution from a checkpoint of a running one."""
+"""`hankweave branch`: a new execution from a checkpoint of another one."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ from hankweave_server.cli.remote import ask, execution_option, json_option, prin
 def branch(sha: str, path: Path | None, execution: Path | None, as_json: bool) -> None:
     """Make a new execution from checkpoint SHA; the one it comes from stays as it is.
 
-    SHA may be any unique beginning of a checkpoint's name. The server must be running; the branch
-    has none yet.
+    SHA may be any unique beginning of a checkpoint's name. The branch has no server yet.
     """
     place = None if path is None else str(path.expanduser().absolute())
     command = ExecutionBranch(checkpoint_sha=sha, path=place)

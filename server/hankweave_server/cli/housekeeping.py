@@ -14,7 +14,7 @@ from rich.text import Text
 
 from hankweave_protocol import instants
 from hankweave_protocol.shapes import Value
-from hankweave_server.cli.amounts import AGE, size_text
+from hankweave_server.cli.amounts import AGE_IN_DAYS, size_text
 from hankweave_server.cli.catalogue import Listed, executions_in, listed, measured
 from hankweave_server.cli.cleaning import remove_execution, require_execution
 from hankweave_server.cli.executions import executions_root
@@ -116,7 +116,12 @@ def _state_text(each: Listed) -> str:
 
 @click.command()
 @click.option("--execution", "-e", type=click.Path(path_type=Path), help="Remove this one.")
-@click.option("--older-than", type=AGE, metavar="AGE", help="Not used for so long, as in 30d.")
+@click.option(
+    "--older-than",
+    type=AGE_IN_DAYS,
+    metavar="DAYS",
+    help="Not used for so many days; or for so long, as in 12h.",
+)
 @click.option("--keep", type=click.IntRange(min=0), help="All but so many, the last used ones.")
 @click.option("--all", "every", is_flag=True, help="All of them.")
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")

@@ -70,7 +70,8 @@ def as_text(path: str) -> str:
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
-def _look(root: Path, work: Callable[[Calls], Awaitable[T]]) -> T:
+def look(root: Path, work: Callable[[Calls], Awaitable[T]]) -> T:
+    """Does work that only looks, through the server where one runs, else on the files."""
     try:
         return at_server(root, work)
     except (NotRunning, ConnectionRefusedError):
@@ -92,12 +93,12 @@ def show(target: str, execution: Path | None, as_json: bool) -> None:
     root = root_of(execution)
     sha, colon, path = target.partition(":")
     if colon and path and not as_json:
-        if not _look(root, lambda calls: _copy_out(calls, sha, as_text(path))):
+        if not look(root, lambda calls: _copy_out(calls, sha, as_text(path))):
             raise BrokenPipeError
     elif colon and path:
-        print_json(_look(root, lambda calls: calls.read_file(sha, as_text(path))))
+        print_json(look(root, lambda calls: calls.read_file(sha, as_text(path))))
     elif colon:
-        _print_view(_look(root, lambda calls: _whole_view(calls, sha, None, None)), as_json)
+        _print_view(look(root, lambda calls: _whole_view(calls, sha, None, None)), as_json)
     else:
         _show_checkpoint(root, sha, as_json)
 
@@ -133,7 +134,7 @@ def _show_checkpoint(root: Path, sha: str, as_json: bool) -> None:
 
         return None, view
 
-    record, view = _look(root, work)
+    record, view = look(root, work)
     if as_json:
         print_json({"checkpoint": record, "previous": view.previous, "stats": view.stats})
     else:
@@ -175,7 +176,7 @@ def diff(
         raise click.UsageError("--patch and --stat exclude each other.")
 
     paths = _chosen_paths()
-    page = _look(root_of(execution), lambda calls: _whole_diff(calls, a, b, paths, patch))
+    page = look(root_of(execution), lambda calls: _whole_diff(calls, a, b, paths, patch))
     if as_json:
         print_json(page)
     elif patch:
@@ -229,9 +230,9 @@ def replay(
 
     root, paths = root_of(execution), _chosen_paths()
     if tree or as_json:
-        view = _look(root, lambda calls: _whole_view(calls, sha, seq, paths))
+        view = look(root, lambda calls: _whole_view(calls, sha, seq, paths))
     else:
-        view = _look(root, lambda calls: calls.replay(sha, seq=seq, paths=paths, limit=0))
+        view = look(root, lambda calls: calls.replay(sha, seq=seq, paths=paths, limit=0))
 
     if events:
         _print_events(layout_of(root), view, as_json)
@@ -291,7 +292,7 @@ def runs(execution: Path | None, as_json: bool) -> None:
         return await calls.state(), [record async for record in _all_checkpoints(calls)]
 
     root = root_of(execution)
-    state, newest_first = _look(root, work)
+    state, newest_first = look(root, work)
     lines = timelines(state, reversed(newest_first))
     family = _family_in(layout_of(root))
     origin = next((each for each in family if isinstance(each, ExecutionOrigin)), None)

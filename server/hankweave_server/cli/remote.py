@@ -24,6 +24,7 @@ from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.replies import CheckpointPage, ServerStatus
 from hankweave_server.cli.amounts import size_text
 from hankweave_server.cli.executions import newest_execution
+from hankweave_server.cli.passing import through_server
 from hankweave_server.cli.progress import line_of
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.layout import Layout
@@ -39,7 +40,16 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 
 def ask(execution: Path | None, work: Callable[[Client], Awaitable[T]]) -> T:
-    """Connects to the server of an execution, does the work, and turns refusals into sentences."""
+    """Does the work with the server of an execution, or with one for just as long.
+
+    Every failure is a Stop, a refusal too.
+    """
+    root = root_of(execution)
+    return through_server(root, lambda: at_server(root, work))
+
+
+def ask_running(execution: Path | None, work: Callable[[Client], Awaitable[T]]) -> T:
+    """The same with a server that runs already, for what only such a one can tell."""
     try:
         return at_server(root_of(execution), work)
     except NotRunning as error:
@@ -90,7 +100,7 @@ def _unavailable(error: Exception) -> Stop:
 @json_option
 def status(execution: Path | None, as_json: bool) -> None:
     """Tell what the server is doing."""
-    found = ask(execution, lambda client: client.send(GetServerStatus()))
+    found = ask_running(execution, lambda client: client.send(GetServerStatus()))
     if as_json:
         print_json(found)
         return
@@ -119,7 +129,7 @@ def status(execution: Path | None, as_json: bool) -> None:
 def checkpoints(execution: Path | None, run_id: str | None, as_json: bool) -> None:
     """List the checkpoints, newest first."""
     command = ListCheckpoints(run_id=run_id)  # type: ignore[arg-type]
-    found = ask(execution, lambda client: client.send(command))
+    found = ask_running(execution, lambda client: client.send(command))
     if as_json:
         print_json(found)
         return

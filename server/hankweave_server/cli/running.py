@@ -5,30 +5,23 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import anyio
 import click
 
-from hankweave_protocol import codec
-from hankweave_protocol.events import ServerReady
-from hankweave_protocol.state import State
-from hankweave_server.cli import executions, hanks, live, setting_aside
+from hankweave_protocol.ids import CodonId
+from hankweave_server.cli import executions, hanks, passing, recorded_plan, setting_aside
 from hankweave_server.cli.executions import Chosen
-from hankweave_server.cli.live import LiveVoice
-from hankweave_server.cli.plain_text import one_line
-from hankweave_server.cli.progress import line_of
-from hankweave_server.cli.voice import Voice
+from hankweave_server.cli.tellers import Teller, teller_for
 from hankweave_server.clock import Clock, SystemClock
 from hankweave_server.daemon import Daemon
-from hankweave_server.domain.budget import Ceilings, allowance
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hanks.load import LoadedHank, no_hank
 from hankweave_server.hanks.price_files import load_prices, usual_place
 from hankweave_server.layout import Layout
-from hankweave_server.ledger.ledger import Published
 from hankweave_server.settings import RunSettings, SafePoint, safe_points_named
 from hankweave_server.workspace.data import read_meta
 
@@ -43,6 +36,12 @@ from hankweave_server.workspace.data import read_meta
 @click.option("--port", "-p", type=click.IntRange(0, 65535), default=0, help="0 takes a free one.")
 @click.option("--headless", is_flag=True, help="End with the plan, with the run's exit code.")
 @click.option("--no-autostart", is_flag=True, help="Wait for codon.next instead of starting.")
+@click.option(
+    "--from",
+    "begin_at",
+    metavar="CODON",
+    help="Begin the plan again with this codon, on the files as they are.",
+)
 @click.option("--copy", is_flag=True, help="Copy the data instead of linking to it.")
 @click.option("--new", "-n", is_flag=True, help="Never resume: make a new execution.")
 @click.option(
@@ -82,6 +81,7 @@ from hankweave_server.workspace.data import read_meta
 )
 @click.option("--plain", is_flag=True, help="Print lines on a terminal too, as in a pipe.")
 @click.option("--json", "as_json", is_flag=True, help="Print the events, one JSON line each.")
+@click.option("--for-a-moment", is_flag=True, hidden=True)
 def run(
     hank: Path | None,
     data: Path | None,
@@ -90,6 +90,7 @@ def run(
     port: int,
     headless: bool,
     no_autostart: bool,
+    begin_at: str | None,
     copy: bool,
     new: bool,
     force: bool,
@@ -102,6 +103,7 @@ def run(
     output: Path | None,
     plain: bool,
     as_json: bool,
+    for_a_moment: bool,
 ) -> None:
     """Serve HANK (a hank.json or its directory) on DATA.
 
@@ -115,6 +117,12 @@ def run(
     hankweave run --workspace ~/my-project
     """
     _check_usage(hank, execution, workspace, new=new)
+    if begin_at is not None and no_autostart:
+        raise click.UsageError("--from and --no-autostart exclude each other.")
+
+    if for_a_moment:
+        passing.end_with_stdin()
+
     settings = RunSettings(
         hank=None if hank is None else hanks.file_of(hank),
         data=data,
@@ -123,7 +131,9 @@ def run(
         executions_root=executions.executions_root(),
         port=port,
         headless=headless,
-        autostart=not no_autostart,
+        autostart=not (no_autostart or for_a_moment),
+        plan_on_record=for_a_moment,
+        begin_at=None if begin_at is None else CodonId(begin_at),
         copy=copy,
         new=new,
         force=force,
@@ -164,48 +174,47 @@ def _check_usage(
         raise click.UsageError("--workspace excludes --execution and --new.")
 
 
-def serve(settings: RunSettings) -> ExitCode:
-    """Loads the hank, chooses the directory, and lives the server's life."""
+def serve(settings: RunSettings, teller: Teller | None = None) -> ExitCode:
+    """Loads the hank, chooses the directory, and lives the server's life.
+
+    What happens is told on stdout as the settings say, if not by a `teller` of the caller's.
+    """
     clock = SystemClock()
     chosen = executions.choose(settings, clock)
-    hank = executions.hank_of(settings, chosen)
-    loaded = no_hank(chosen.layout.work_tree) if hank is None else hanks.read(hank)
-    hanks.require(loaded)
+    loaded = _hank_for(settings, chosen)
     prices = load_prices(settings.prices, usual_place(os.environ.get("XDG_CONFIG_HOME")))
     chosen = _made_room(chosen, settings, clock)
     _confirm_hank(chosen.layout, loaded, settings)
-    voice = _voice(settings, loaded, clock)
+    if teller is None:
+        teller = teller_for(settings, loaded, clock)
+
     daemon = Daemon(
         settings,
         chosen,
         loaded,
         clock,
         prices=prices,
-        tell_ready=lambda ready, state: _greet(
-            _greeting(ready, settings, chosen.layout), state, voice
-        ),
-        tell_event=lambda published: _tell(published, settings, voice),
+        tell_ready=partial(teller.greet, chosen.layout),
+        tell_event=teller.tell,
     )
     try:
-        with voice.speaking():
+        with teller.speaking():
             return anyio.run(daemon.live)
     except BaseExceptionGroup as group:
         raise _first_stop(group) from group
 
 
-def _voice(settings: RunSettings, hank: LoadedHank, clock: Clock) -> Voice | LiveVoice:
-    if settings.plain or settings.json_output or not live.suits(os.environ):
-        return Voice()
+def _hank_for(settings: RunSettings, chosen: Chosen) -> LoadedHank:
+    if settings.plan_on_record:
+        return recorded_plan.plan_on_record(chosen.layout)
 
-    ceilings = Ceilings(settings.max_cost, settings.max_time)
-    return LiveVoice(clock, lambda entry, state: allowance(hank.hank, entry, state, ceilings))
+    hank = executions.hank_of(settings, chosen)
+    if hank is None:
+        return no_hank(chosen.layout.work_tree)
 
-
-def _greet(greeting: str, state: Callable[[], State], voice: Voice | LiveVoice) -> None:
-    if isinstance(voice, LiveVoice):
-        voice.open(greeting, state)
-    else:
-        voice.open(greeting)
+    loaded = hanks.read(hank)
+    hanks.require(loaded)
+    return loaded
 
 
 def _made_room(chosen: Chosen, settings: RunSettings, clock: Clock) -> Chosen:
@@ -234,33 +243,6 @@ def _confirm_hank(layout: Layout, hank: LoadedHank, settings: RunSettings) -> No
             ExitCode.FAILED,
             hint="--new makes a new execution of the hank as it is now.",
         )
-
-
-def _greeting(ready: ServerReady, settings: RunSettings, layout: Layout) -> str:
-    """The first thing said: where everything is."""
-    if settings.json_output:
-        return codec.encode({"type": ready.TYPE, "data": ready}).decode()
-
-    # The token stands behind `#`: a browser sends it to nobody.
-    page = f"http://127.0.0.1:{ready.port}/{_token_of(layout)}"
-    serves = f"Hankweave serves {one_line(ready.execution_path)}"
-    return f"{serves}\n  watch it: {page}   WebSocket: {ready.url}"
-
-
-def _tell(published: Published, settings: RunSettings, voice: Voice | LiveVoice) -> None:
-    if isinstance(voice, LiveVoice):
-        voice.hear(published.event)
-    elif settings.json_output:
-        voice.say(published.frame.decode())
-    elif (line := line_of(published.event)) is not None:
-        voice.say(line)
-
-
-def _token_of(layout: Layout) -> str:
-    try:
-        return f"#token={layout.controller_token.read_text().strip()}"
-    except FileNotFoundError:
-        return ""
 
 
 def _first_stop(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -22,10 +22,12 @@ from hankweave_protocol.commands import (
 )
 from hankweave_protocol.ids import CodonId, RunId
 from hankweave_protocol.records import CodonCheckpointType, RollbackReport
+from hankweave_server.cli.catalogue import living_server
 from hankweave_server.cli.looking import as_text
-from hankweave_server.cli.remote import ask, execution_option, json_option, print_json
+from hankweave_server.cli.remote import ask, execution_option, json_option, print_json, root_of
 from hankweave_server.cli.reports import draw_report
 from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.layout import Layout
 
 F = TypeVar("F", bound=Callable[..., None])
 Travelling = RollbackCommand | RollbackUndo | RollbackRedo
@@ -80,6 +82,8 @@ def _going(command: F) -> F:
 @click.command()
 @execution_option
 @click.option("--to", "sha", help="A checkpoint: its sha or a unique beginning of it.")
+@click.option("--to-commit", help="The same; in a git workspace that nobody serves, a commit.")
+@click.option("--to-step", metavar="STEP", help="A step's checkpoint: its number, or its name.")
 @_codon_option
 @_type_option
 @_path_option
@@ -91,6 +95,8 @@ def _going(command: F) -> F:
 def rollback(
     execution: Path | None,
     sha: str | None,
+    to_commit: str | None,
+    to_step: str | None,
     codon: str | None,
     kind: CodonCheckpointType | None,
     paths: tuple[str, ...],
@@ -108,14 +114,45 @@ def rollback(
 
     What the rollback overwrites or removes is kept in a safety checkpoint, and `hankweave undo`
     brings it back. With --path only these files move: no run ends.
+
+    \b
+    hankweave rollback --to-step implement
+    hankweave rollback --to-commit abc1234
     """
     if restart and paths:
         raise click.UsageError("--restart and --path exclude each other: no run ends.")
 
+    said: str | None = None
+    if to_commit is not None or to_step is not None:
+        if sha is not None or codon is not None:
+            raise click.UsageError("--to-commit, --to-step, --to and --codon exclude one another.")
+
+        # Architect's door brings git along: who rolls back otherwise need not load it.
+        from hankweave_server.cli import step_targets
+
+        root = step_targets.git_workspace(execution)
+        if root is not None:
+            others = (kind, paths, restart, stop, pause, keep_edits, reason, rewind_memory)
+            _require_plain(only_preview, *others)
+            step_targets.go_in_git(
+                root, to_step, to_commit, asks=not (yes or as_json), as_json=as_json
+            )
+            return
+
+        execution = root_of(execution)
+        target = step_targets.target_in(execution, to_step, to_commit)
+        sha, codon, said = target.sha, target.codon, target.said
+
     foreseen = _previewed(sha, codon, kind, paths=paths, keep_edits=keep_edits)
+    if said is not None:
+        click.echo(said, err=as_json)
+
     if only_preview:
         _show_preview(execution, foreseen, as_json)
         return
+
+    if restart:
+        _require_server(root_of(execution))
 
     fields: dict[str, Any] = {
         "auto_restart": restart,
@@ -139,6 +176,20 @@ def rollback(
         return RollbackToLastSuccess(**guarded)
 
     _go(execution, command, foreseen, "Roll back?", asks=not (yes or as_json), as_json=as_json)
+
+
+def _require_server(root: Path) -> None:
+    if living_server(Layout.of_execution(root)) is None:
+        raise Stop(
+            "--restart goes on with the plan, and no server runs that could.",
+            ExitCode.UNAVAILABLE,
+            hint=f"Roll back without it; `hankweave run --execution {root}` goes on then.",
+        )
+
+
+def _require_plain(*others: object) -> None:
+    if any(others):
+        raise click.UsageError("In a git workspace only --to-step, --to-commit, --yes and --json.")
 
 
 def _previewed(

@@ -1,6 +1,6 @@
-"""What the server says on stdout, said by a thread of its own.
+"""What the server says on stdout or stderr, said by a thread of its own.
 
-Whoever reads our stdout may be slow, or gone: neither may hold the server up. Lines wait in a
+Whoever reads that may be slow, or gone: neither may hold the server up. Lines wait in a
 bounded queue; a reader that falls that far behind, or closes the pipe, is told no more. Nothing is
 lost by it: every event is in the journal.
 """
@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TextIO
 
 WAITING = 100_000
 """Lines that may wait for a slow reader: some tens of megabytes."""
@@ -23,7 +24,9 @@ LAST_WORDS_SECONDS = 2.0
 class Voice:
     """Says lines in order. Until `open` is called they are kept back."""
 
-    def __init__(self) -> None:
+    def __init__(self, stream: TextIO | None = None) -> None:
+        """`stream` is stdout if it is none else."""
+        self._stream = stream
         self._lines: queue.Queue[str | None] = queue.Queue(WAITING)
         self._held: list[str] | None = []
         self._silent = threading.Event()
@@ -61,11 +64,12 @@ class Voice:
             thread.join(LAST_WORDS_SECONDS)
 
     def _speak(self) -> None:
+        stream = self._stream or sys.stdout
         while (line := self._lines.get()) is not None:
             try:
-                sys.stdout.write(line + "\n")
+                stream.write(line + "\n")
                 if self._lines.empty():
-                    sys.stdout.flush()
+                    stream.flush()
             except (BrokenPipeError, ValueError):
                 self._silent.set()
                 return

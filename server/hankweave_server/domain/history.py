@@ -9,7 +9,9 @@ a codon's work (its rig, a tool call, an error) leaves that codon out, because i
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Literal
 
 from hankweave_protocol.ids import CodonId, RunId, Sha
@@ -210,6 +212,38 @@ def previous_session(state: State, codon_id: CodonId) -> str | None:
                 return None
 
     return None
+
+
+def thread_before(
+    state: State, plan: tuple[PlanEntry, ...], codon_id: CodonId
+) -> tuple[ThreadEntry, ...]:
+    """The thread up to the first codon that a plan does not have before the one named."""
+    earlier = {entry.codon_id for entry in takewhile(lambda e: e.codon_id != codon_id, plan)}
+    return tuple(takewhile(lambda entry: entry.codon.codon_id in earlier, thread(state)))
+
+
+def answers_of(entries: Iterable[ThreadEntry]) -> dict[str, str]:
+    """What codons have answered for others to refer to, by the variable's name; the last counts."""
+    return {
+        answer.name: answer.value
+        for entry in entries
+        if isinstance(entry.codon, CompletedCodon) and (answer := entry.codon.captured) is not None
+    }
+
+
+def starting_at(state: State, codon_id: CodonId) -> StartingConditions:
+    """How a new run begins with any codon of the plan, on the files as they are.
+
+    What the thread holds from that codon on is left out of it; what comes before stays.
+    """
+    run = newest_run(state)
+    if run is None:
+        return FreshStart(initial_checkpoint_sha=state.initial_checkpoint)
+
+    before = thread_before(state, state.execution_plan, codon_id)
+    after = before[-1].codon.codon_id if before else None
+    source = ContinuationSource(run_id=run.run_id, after_codon=after, checkpoint_sha=None)
+    return Continuation(source=source, reason="continue")
 
 
 def starting_conditions(

@@ -22,6 +22,7 @@ from hankweave_protocol.state import (
     ActiveCodon,
     ActiveStatus,
     BudgetExceeded,
+    Captured,
     CodonExecution,
     CodonStatus,
     CompletedCodon,
@@ -233,6 +234,7 @@ def complete(
     checkpoint: Sha,
     context_exceeded: bool = False,
     budget_exceeded: BudgetExceeded | None = None,
+    captured: Captured | None = None,
 ) -> CompletedCodon:
     return CompletedCodon(
         codon_id=codon.codon_id,
@@ -253,6 +255,7 @@ def complete(
         assistant_message_count=codon.assistant_message_count,
         context_exceeded=context_exceeded,
         budget_exceeded=budget_exceeded,
+        captured=captured,
     )
 
 
@@ -295,6 +298,7 @@ def skip(
     end_time: str,
     checkpoint: Sha | None,
     budget_exceeded: BudgetExceeded | None = None,
+    condition: str | None = None,
 ) -> SkippedCodon:
     known = _Known(codon)
     return SkippedCodon(
@@ -314,6 +318,7 @@ def skip(
         rig_setup_checkpoint=known.rig,
         skip_checkpoint=checkpoint,
         budget_exceeded=budget_exceeded,
+        condition=condition,
     )
 
 

@@ -8,9 +8,11 @@ from datetime import timedelta
 from hankweave_protocol.ids import RunId
 from hankweave_protocol.state import PlanEntry
 from hankweave_server.agents.base import AgentError, AgentLimits, AgentTask
+from hankweave_server.domain import variables
 from hankweave_server.domain.history import previous_session
 from hankweave_server.execution.notices import with_notice
 from hankweave_server.execution.surroundings import Surroundings
+from hankweave_server.execution.variables import known
 from hankweave_server.hanks.prompts import ResolvedPrompt, render
 
 KILL_GRACE = timedelta(seconds=1.5)
@@ -21,8 +23,7 @@ def assignment(around: Surroundings, run_id: RunId, entry: PlanEntry) -> AgentTa
     """Gives the codon's own task; raises AgentError where the hank or the thread lack a part."""
     codon, prompt = entry.codon, prompt_of(around, entry)
     system_prompt = _rendered(around, prompt.system_prompt) if prompt.system_prompt else None
-    seconds = codon.shim_idle_timeout
-    idle = around.idle_timeout if seconds is None else timedelta(seconds=seconds)
+    idle = _limit(codon.shim_idle_timeout) or around.idle_timeout
     return AgentTask(
         prompt=_rendered(around, prompt.text),
         system_prompt=with_notice(system_prompt, around.state.notice),
@@ -35,7 +36,7 @@ def assignment(around: Surroundings, run_id: RunId, entry: PlanEntry) -> AgentTa
         run_id=run_id,
         codon_id=entry.codon_id,
         processes_dir=around.layout.agent_processes,
-        limits=AgentLimits(idle=idle, kill_grace=KILL_GRACE),
+        limits=AgentLimits(idle=idle, total=_limit(codon.timeout_seconds), kill_grace=KILL_GRACE),
     )
 
 
@@ -57,7 +58,12 @@ def prompt_of(around: Surroundings, entry: PlanEntry) -> ResolvedPrompt:
 
 def _rendered(around: Surroundings, text: str) -> str:
     layout = around.layout
-    return render(text, agent_root=layout.work_tree, data_dir=layout.data_source)
+    text = render(text, agent_root=layout.work_tree, data_dir=layout.data_source)
+    return variables.render(text, known(around))
+
+
+def _limit(seconds: float | None) -> timedelta | None:
+    return None if seconds is None else timedelta(seconds=seconds)
 
 
 def _session_to_resume(around: Surroundings, entry: PlanEntry) -> str | None:

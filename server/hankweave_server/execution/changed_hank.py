@@ -13,7 +13,7 @@ from hankweave_protocol.hank import Hank
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import PlanEntry, State
 from hankweave_server.domain import plan as plans
-from hankweave_server.domain.history import is_done, thread
+from hankweave_server.domain.history import is_done, thread, thread_before
 from hankweave_server.execution.reentry import grown
 
 Plan = tuple[PlanEntry, ...]
@@ -27,6 +27,12 @@ class PlanConflict(Exception):
         super().__init__(f"where {ran} has run, the hank has {instead} now")
         self.ran = ran
         self.now = now
+
+
+def begun_again(state: State, hank: Hank, codon_id: CodonId) -> Plan:
+    """Returns another hank's plan for an execution that begins it again at one of its codons."""
+    whole = plans.initial_plan(hank)
+    return grown(whole, hank, thread_before(state, whole, codon_id))
 
 
 def replanned(state: State, hank: Hank) -> Plan:

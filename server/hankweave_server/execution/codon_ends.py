@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from hankweave_protocol.events import ExitStatus
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.records import CheckpointKind
-from hankweave_protocol.state import BudgetExceeded, FailureReason, TerminalCodon
+from hankweave_protocol.state import BudgetExceeded, Captured, FailureReason, TerminalCodon
 from hankweave_server.domain import lifecycle
 from hankweave_server.execution.codon_record import CodonRecord
 from hankweave_server.execution.surroundings import Surroundings
@@ -21,15 +21,17 @@ class CodonEnds:
         around: Surroundings,
         record: CodonRecord,
         *,
-        checkpoint: Callable[[CheckpointKind], Awaitable[Sha]],
+        checkpoint: Callable[[CheckpointKind, str | None], Awaitable[Sha]],
         drain_sentinels: Callable[[bool], Awaitable[None]],
         has_result: Callable[[], bool],
+        answer: Callable[[str], Captured],
     ) -> None:
         self._around = around
         self._record = record
         self._checkpoint = checkpoint
         self._drain_sentinels = drain_sentinels
         self._has_result = has_result
+        self._answer = answer
 
     async def complete(
         self,
@@ -39,7 +41,8 @@ class CodonEnds:
         budget_exceeded: BudgetExceeded | None = None,
     ) -> TerminalCodon:
         await self._drain_sentinels(True)
-        sha = await self._checkpoint("completed")
+        codon = self._record.entry.codon
+        sha = await self._checkpoint("completed", codon.checkpoint_label)
         done = lifecycle.complete(
             self._record.working(),
             end_time=self._around.now_text(),
@@ -48,6 +51,7 @@ class CodonEnds:
             checkpoint=sha,
             context_exceeded=context_exceeded,
             budget_exceeded=budget_exceeded,
+            captured=None if codon.output_var is None else self._answer(codon.output_var),
         )
         return await self._record.end(done, ExitStatus(type="success"))
 
@@ -60,7 +64,7 @@ class CodonEnds:
         budget_exceeded: BudgetExceeded | None = None,
     ) -> TerminalCodon:
         await self._drain_sentinels(False)
-        sha = await self._checkpoint(kind)
+        sha = await self._checkpoint(kind, None)
         failed = lifecycle.fail(
             self._record.active,
             end_time=self._around.now_text(),
@@ -72,14 +76,19 @@ class CodonEnds:
         return await self._record.end(failed, ExitStatus(type="error", code=exit_code))
 
     async def skip(
-        self, exit_code: int, budget_exceeded: BudgetExceeded | None = None
+        self,
+        exit_code: int,
+        *,
+        budget_exceeded: BudgetExceeded | None = None,
+        condition: str | None = None,
     ) -> TerminalCodon:
         await self._drain_sentinels(False)
-        sha = await self._checkpoint("skipped")
+        sha = await self._checkpoint("skipped", None)
         skipped = lifecycle.skip(
             self._record.active,
             end_time=self._around.now_text(),
             checkpoint=sha,
             budget_exceeded=budget_exceeded,
+            condition=condition,
         )
         return await self._record.end(skipped, ExitStatus(type="error", code=exit_code))

@@ -112,6 +112,8 @@ class CodonRecord:
             failure_ignored=True if failed and self.entry.codon.on_failure == "ignore" else None,
             budget_exceeded=terminal.budget_exceeded,
             skipped=True if isinstance(terminal, SkippedCodon) else None,
+            condition=terminal.condition if isinstance(terminal, SkippedCodon) else None,
+            captured=terminal.captured if isinstance(terminal, CompletedCodon) else None,
         )
         await self.tell(self._transition(terminal), event)
         return terminal

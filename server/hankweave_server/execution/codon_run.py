@@ -19,6 +19,7 @@ from hankweave_protocol.events import FileSource
 from hankweave_protocol.ids import RunId, Sha
 from hankweave_protocol.records import CheckpointKind
 from hankweave_protocol.state import (
+    BudgetExceeded,
     FailureReason,
     PlanEntry,
     PreparingCodon,
@@ -33,11 +34,13 @@ from hankweave_server.domain.targets import ATTEMPT_START
 from hankweave_server.domain.verdict import ContextFull, Ending, Failure, Success
 from hankweave_server.execution.agent_work import NO_PROCESS, AgentWork
 from hankweave_server.execution.budgeting import BudgetWatch
+from hankweave_server.execution.checks import Checks
 from hankweave_server.execution.codon_ends import CodonEnds
 from hankweave_server.execution.codon_record import CodonRecord
 from hankweave_server.execution.file_news import PERSON, FileNews
 from hankweave_server.execution.narrator import Narrator
 from hankweave_server.execution.notices import text_of
+from hankweave_server.execution.publishing import publish
 from hankweave_server.execution.rig_setup import RigFailed, set_up_rig
 from hankweave_server.execution.sentinel_watch import (
     SentinelsNotLoaded,
@@ -45,6 +48,7 @@ from hankweave_server.execution.sentinel_watch import (
     sentinels_of,
 )
 from hankweave_server.execution.surroundings import Surroundings
+from hankweave_server.execution.variables import holds
 from hankweave_server.sentinels.failures import UnloadReason
 from hankweave_server.settings import SafePoint
 
@@ -82,7 +86,8 @@ class CodonRun:
         self._restored_rig = restored_rig
         self._skip_rig = skip_rig
         self._interruption: Interruption | None = None
-        self._rig_scope = anyio.CancelScope()
+        self._commands = anyio.CancelScope()
+        """Around the shell commands of its rig, and of its checks."""
         self._sentinels: SentinelWatch | None = None
         self._record = CodonRecord(around, run_id, entry)
         self._budget = BudgetWatch(around, self._record)
@@ -106,6 +111,7 @@ class CodonRun:
             checkpoint=self._checkpoint,
             drain_sentinels=self._drain_sentinels,
             has_result=lambda: self._narrator.result is not None,
+            answer=lambda name: self._narrator.answer.captured_as(name),
         )
 
     @property
@@ -139,7 +145,7 @@ class CodonRun:
         if self._sentinels is not None:
             self._sentinels.hurry()
 
-        self._rig_scope.cancel()
+        self._commands.cancel()
         if self._work.session is not None:
             await self._work.session.stop()
 
@@ -181,6 +187,10 @@ class CodonRun:
 
     async def _run(self) -> TerminalCodon:
         await self._begin()
+        condition = self._entry.codon.condition
+        if condition is not None and not holds(condition, self._around):
+            return await self._ends.skip(NO_PROCESS, condition=condition)
+
         if (overrun := self._budget.open()) is not None:
             return await self._end_over_budget(overrun, NO_PROCESS)
 
@@ -216,7 +226,7 @@ class CodonRun:
         codon = self._entry.codon
         rig_wanted = bool(codon.rig_setup) and not self._skip_rig and self._restored_rig is None
         if rig_wanted:
-            with self._rig_scope:
+            with self._commands:
                 await set_up_rig(self._around, self._record.run_id, self._entry)
 
         if self._interruption is not None:
@@ -250,13 +260,40 @@ class CodonRun:
 
         match self._work.judged(ending):
             case Success():
-                return await self._ends.complete(ending.exit_code)
+                return await self._succeed(ending.exit_code)
             case ContextFull():
-                return await self._ends.complete(ending.exit_code, context_exceeded=True)
+                return await self._succeed(ending.exit_code, context_exceeded=True)
             case Failure(reason=reason):
                 return await self._ends.fail(reason, ending.exit_code)
             case other:
                 assert_never(other)
+
+    async def _succeed(
+        self,
+        exit_code: int,
+        *,
+        context_exceeded: bool = False,
+        budget_exceeded: BudgetExceeded | None = None,
+    ) -> TerminalCodon:
+        """Completes the codon, if its checks agree that its work is done."""
+        if self._entry.codon.checks:
+            failure = None
+            self._commands = anyio.CancelScope()
+            with self._commands:
+                failure = await Checks(self._around, self._record).failure()
+
+            await self._narrator.announce_files(FileSource(kind="codon-end"))
+            if self._interruption is not None:
+                return await self._end_interrupted(exit_code)
+
+            if failure is not None:
+                return await self._ends.fail(failure, exit_code, budget_exceeded=budget_exceeded)
+
+        completed = await self._ends.complete(
+            exit_code, context_exceeded=context_exceeded, budget_exceeded=budget_exceeded
+        )
+        await publish(self._around, self._record, self._entry.codon.checkpoint_label)
+        return completed
 
     async def _end_over_budget(self, overrun: Overrun, exit_code: int) -> TerminalCodon:
         """Ends a codon at its limit; one that had not begun to work by then is passed over."""
@@ -265,9 +302,9 @@ class CodonRun:
             return await self._ends.fail(overrun.reason, exit_code, budget_exceeded=exceeded)
 
         if self._record.is_running:
-            return await self._ends.complete(exit_code, budget_exceeded=exceeded)
+            return await self._succeed(exit_code, budget_exceeded=exceeded)
 
-        return await self._ends.skip(exit_code, exceeded)
+        return await self._ends.skip(exit_code, budget_exceeded=exceeded)
 
     async def _end_interrupted(self, exit_code: int) -> TerminalCodon:
         match self._interruption:
@@ -288,6 +325,7 @@ class CodonRun:
 
     async def _safe_point(self, point: SafePoint, label: str | None) -> None:
         await self._checkpoint("tool" if point == "before-tool" else point, label)
+        await publish(self._around, self._record, label)
 
     async def _checkpoint(self, kind: CheckpointKind, label: str | None = None) -> Sha:
         async with self._narrator.files:

@@ -38,6 +38,8 @@ from hankweave_server.agents.base import (
     WordReceived,
 )
 from hankweave_server.execution import effects
+from hankweave_server.execution.agent_steps import AgentSteps
+from hankweave_server.execution.answer import Answer
 from hankweave_server.execution.file_news import FileNews
 from hankweave_server.execution.file_tree import picture
 from hankweave_server.execution.surroundings import Surroundings
@@ -75,6 +77,9 @@ class Narrator:
         on_safe_point: Callable[[SafePoint, str | None], Awaitable[None]],
         on_turn: Callable[[Tokens], None],
     ) -> None:
+        overrides = around.hank.hank.overrides
+        self._steps = AgentSteps(None if overrides is None else overrides.checkpoint_every_steps)
+        self.answer = Answer()
         self.files = anyio.Lock()
         """Held while the work tree is looked at, and by whoever needs it to stand still."""
         self._around = around
@@ -95,6 +100,8 @@ class Narrator:
         self._last_words: deque[str] = deque(maxlen=LAST_WORDS)
         self._is_unsaved = False
         """Files changed since the last checkpoint of this codon."""
+        self._has_changed = False
+        """Files changed since the last checkpoint of its steps."""
         self._fruitless_looks = 0
         self._looked_at = -math.inf
         self._is_tree_told = False
@@ -110,6 +117,7 @@ class Narrator:
         self._before = self._spent
         self._message = ("", NO_TOKENS)
         self._last_words.clear()
+        self.answer = Answer()
         self.result = None
         self.request_timed_out = self.context_exceeded = self.compacted = False
 
@@ -128,6 +136,8 @@ class Narrator:
                 self._model = model
                 self._counts = True
             case Said(text=text):
+                self.answer.said(text)
+                self._steps.spoke()
                 await self._act("message", text)
                 await self._message_ended()
             case Thought(text=text):
@@ -141,6 +151,7 @@ class Narrator:
             case ResultReported():
                 await self._conclude(signal)
             case PlainOutput(line=line):
+                self.answer.printed(line)
                 await self._post(AgentOutput(codon_id=self._codon_id, stream="stdout", line=line))
             case Stderr(line=line):
                 self._last_words.append(line)
@@ -166,6 +177,7 @@ class Narrator:
             news = await self._news.tell(source, self._run_id, self._codon_id)
 
         self._is_unsaved |= news.any
+        self._has_changed |= news.any
         self._fruitless_looks = 0 if news.any else self._fruitless_looks + 1
         self._is_tree_told &= not news.moved
         now = self._looked_at = self._around.clock.monotonic()
@@ -211,6 +223,7 @@ class Narrator:
 
     async def _tool_called(self, call: ToolCalled) -> None:
         self._called_at[call.tool_use_id] = self._around.clock.monotonic()
+        self._steps.called(call.tool_use_id)
         await self._post(
             AssistantAction(
                 codon_id=self._codon_id,
@@ -242,9 +255,16 @@ class Narrator:
                 is_error=done.is_error,
             )
         )
-        if done.name not in READ_ONLY_TOOLS:
+        has_written = done.name not in READ_ONLY_TOOLS
+        if has_written:
             source = FileSource(kind="tool_use", tool_use_id=done.tool_use_id)
             await self.announce_files(source)
+
+        label = self._steps.returned(done.tool_use_id)
+        if label is not None and self._has_changed:
+            self._has_changed = False
+            await self._on_safe_point("turn", label)
+        elif has_written:
             await self._reach("tool")
 
     async def _count(self, usage: UsageReported) -> None:
@@ -275,6 +295,7 @@ class Narrator:
 
     async def _conclude(self, result: ResultReported) -> None:
         self.result = result
+        self.answer.concluded(result.text if result.success else "")
         if not self._counts or (result.cost_usd is None and result.tokens is None):
             return
 

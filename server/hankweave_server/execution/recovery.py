@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from hankweave_protocol.ids import RunId, Sha
+from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_protocol.state import (
     CodonExecution,
     FailedCodon,
@@ -35,7 +35,7 @@ from hankweave_server.domain.inheritance import NO_SERVER
 from hankweave_server.domain.targets import last_success
 from hankweave_server.execution.agent_work import NO_PROCESS
 from hankweave_server.execution.archiving import Archives
-from hankweave_server.execution.changed_hank import PlanConflict, replanned
+from hankweave_server.execution.changed_hank import PlanConflict, begun_again, replanned
 from hankweave_server.execution.reentry import grown
 from hankweave_server.execution.rollback import Rollback
 from hankweave_server.execution.rollback_outlook import Journey
@@ -80,16 +80,23 @@ class Recovery:
             rolled_back=rolled_back,
         )
 
-    async def begin_if_new(self, *, other_hank: bool = False, keep_plan: bool = False) -> None:
+    async def begin_if_new(
+        self,
+        *,
+        other_hank: bool = False,
+        keep_plan: bool = False,
+        begin_at: CodonId | None = None,
+    ) -> None:
         """Lays out the plan of a new execution, takes its `initial` checkpoint, opens its run.
 
         Each part is done only if it is missing, so a crash between them is made good here; so is
         one that kept the plan from growing, and one after the last codon's success. With
         `other_hank` the plan follows the hank as it is now; where it cannot, PlanConflict is
-        raised, or the plan stays because of `keep_plan`.
+        raised, or the plan stays because of `keep_plan`. Where it will begin again with `begin_at`,
+        nothing that ran from there on counts.
         """
         around = self._around
-        plan = self._plan(other_hank=other_hank, keep_plan=keep_plan)
+        plan = self._plan(other_hank=other_hank, keep_plan=keep_plan, begin_at=begin_at)
         if plan != around.state.execution_plan:
             await around.ledger.record(PlanSet(execution_plan=plan))
 
@@ -106,8 +113,13 @@ class Recovery:
         if next_codon(around.state) is None:
             await self._runner.settle_past()
 
-    def _plan(self, *, other_hank: bool, keep_plan: bool) -> tuple[PlanEntry, ...]:
+    def _plan(
+        self, *, other_hank: bool, keep_plan: bool, begin_at: CodonId | None
+    ) -> tuple[PlanEntry, ...]:
         state, hank = self._around.state, self._around.hank.hank
+        if other_hank and begin_at is not None:
+            return begun_again(state, hank, begin_at)
+
         if other_hank:
             try:
                 return replanned(state, hank)

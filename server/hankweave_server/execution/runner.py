@@ -73,6 +73,8 @@ class Wish:
     skip_rig: bool = False
     is_retry: bool = False
     """The codon failed and its policy is to try again, from the files that it began with."""
+    is_anew: bool = False
+    """The plan begins again with this codon, in a run of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +142,11 @@ class Runner:
 
     # --- wishes --------------------------------------------------------------------------------
 
-    def start(self, codon_id: CodonId, *, skip_rig: bool = False) -> None:
-        """Wishes for one entry of the plan; refused while a codon is running."""
+    def start(self, codon_id: CodonId, *, skip_rig: bool = False, is_anew: bool = False) -> None:
+        """Wishes for one entry of the plan; refused while a codon is running.
+
+        `is_anew` begins the plan again with it: what ran after it until now does not count.
+        """
         self.refuse_while_running()
         if self._closing:
             raise Refused(ErrorCode.SHUTTING_DOWN, "The server is stopping.")
@@ -162,7 +167,7 @@ class Runner:
                 hint=f"The plan has: {known}.",
             )
 
-        self._want(Wish(codon_id, skip_rig))
+        self._want(Wish(codon_id, skip_rig, is_anew=is_anew))
 
     def _want(self, wish: Wish) -> None:
         self._wish, self._pause = wish, None
@@ -304,7 +309,11 @@ class Runner:
                 return
 
         due = await self._aftermath.due(wish.codon_id)
-        run_id = await self._runs.open_for(wish.codon_id, is_retry=wish.is_retry)
+        if wish.is_anew:
+            run_id = await self._runs.open_at(wish.codon_id)
+        else:
+            run_id = await self._runs.open_for(wish.codon_id, is_retry=wish.is_retry)
+
         try:
             if due is not None:
                 await self._aftermath.catch_up(run_id, due)

@@ -6,16 +6,19 @@ import os
 
 from hankweave_protocol.ids import CodonId, RunId, Sha, branch_of
 from hankweave_protocol.state import Continuation, PlanEntry, Run, StartingConditions
-from hankweave_protocol.transitions import RunCompleted, RunFailed, RunStarted
+from hankweave_protocol.transitions import PlanSet, RunCompleted, RunFailed, RunStarted
 from hankweave_server.domain.budget_report import is_budgeted, summary
 from hankweave_server.domain.history import (
     end_state,
     is_done,
+    plan_entry,
     rig_checkpoint,
     run_named,
+    starting_at,
     starting_conditions,
     thread,
 )
+from hankweave_server.execution.reentry import reentered_by
 from hankweave_server.execution.surroundings import Surroundings
 from hankweave_server.ledger.batch import Entry
 
@@ -41,6 +44,26 @@ class Runs:
 
         run = new_run(self._around, conditions)
         await self._around.ledger.record(RunStarted(run=run), run_id=run.run_id)
+        return run.run_id
+
+    async def open_at(self, codon_id: CodonId) -> RunId:
+        """A new run that begins with any codon of the plan, on the files as they are."""
+        around, tracked = self._around, self._around.patterns()
+        conditions = starting_at(around.state, codon_id)
+        await self.close()
+        run = new_run(around, conditions)
+        plan = reentered_by(run, around.state, around.hank.hank)
+        is_other = plan_entry(plan, codon_id) is not None and plan != around.state.execution_plan
+        changed = (PlanSet(execution_plan=plan),) if is_other else ()
+        await around.ledger.record(RunStarted(run=run), *changed, run_id=run.run_id)
+        await around.checkpointer.take(
+            "safety",
+            run_id=run.run_id,
+            codon=None,
+            codon_name="Before beginning again",
+            patterns=tracked,
+            label=f"before beginning at {codon_id}",
+        )
         return run.run_id
 
     async def close(self, *, failed: bool = False) -> None:

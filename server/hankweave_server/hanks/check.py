@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from hankweave_server.domain.conditions import ConditionError, parse
 from hankweave_server.hanks import check_budgets, check_prompts, references
 from hankweave_server.hanks.check_sentinels import of_sentinels
 from hankweave_server.hanks.nodes import (
@@ -136,6 +137,23 @@ def _fault_of_shell(text: Any) -> str | None:
     return None
 
 
+def _of_condition(codon: Node, _: Surroundings) -> Iterator[Finding]:
+    text = codon.raw["condition"]
+    if not isinstance(text, str):
+        return
+
+    try:
+        parse(text)
+    except ConditionError as fault:
+        yield Finding((*codon.path, "condition"), str(fault), fault.suggestion)
+
+
+def _of_checks(codon: Node, _: Surroundings) -> Iterator[Finding]:
+    for check in objects(codon, "checks"):
+        if (fault := _fault_of_shell(check.raw.get("run"))) is not None:
+            yield Finding((*check.path, "run"), fault)
+
+
 def _of_outputs(codon: Node, _: Surroundings) -> Iterator[Finding]:
     for output in objects(codon, "outputFiles"):
         yield from faults(output, "copy", references.fault_of_relative)
@@ -218,4 +236,6 @@ _OF_CODON: dict[str, Rule] = {
     "archiveOnSuccess": _of_archives,
     "retryConfig": _of_retry,
     "agent": _of_agent,
+    "condition": _of_condition,
+    "checks": _of_checks,
 }

@@ -1,0 +1,88 @@
+"""`CheckpointManager`: the documented door (seed 003, "Python API")."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, assert_never
+
+from hankweave_server.architect.backend import Backend
+from hankweave_server.architect.model import Checkpoint
+from hankweave_server.architect.workspace import has_repository, open_workspace
+
+Repository = Literal["auto", "workspace", "shadow"]
+
+
+class CheckpointManager:
+    """Makes, lists and restores checkpoints of a workspace; each call is complete when it returns.
+
+    Raises CheckpointError, with a hint, where a repository cannot be used as it is.
+    """
+
+    def __init__(self, workspace_root: str, *, repository: Repository = "auto") -> None:
+        """`auto` takes the git repository around the workspace, or else the shadow repository."""
+        self._backend = _backend_of(Path(workspace_root), repository)
+
+    def create(self, step: int, message: str = "") -> Checkpoint | None:
+        """Creates a checkpoint. Returns None if there are no changes."""
+        return self._backend.create(step, message)
+
+    def list_checkpoints(self) -> list[Checkpoint]:
+        """Lists checkpoints (most recent first)."""
+        return self._backend.list_checkpoints()
+
+    def rollback(self, step: int | str | None = None, commit: str | None = None) -> bool:
+        """Rolls back to a checkpoint; `commit` wins over `step`, which may be a step's name.
+
+        A safety commit is made first. Returns False, with nothing touched, when there is no target.
+        """
+        return self._backend.rollback(step, commit or None)
+
+    def get_latest(self) -> Checkpoint | None:
+        """Gets the most recent checkpoint."""
+        return self._backend.get_latest()
+
+    def has_changes_since(self, commit_hash: str) -> bool:
+        """Checks if there are changes since a commit, new files among them."""
+        return self._backend.has_changes_since(commit_hash)
+
+    def undo(self) -> bool:
+        """Takes the last rollback back; False when there is none."""
+        return self._backend.undo()
+
+    def close(self) -> None:
+        """Gives back what is held; a manager that is not closed harms nothing."""
+        self._backend.close()
+
+    def __enter__(self) -> CheckpointManager:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _backend_of(workspace_root: Path, repository: Repository) -> Backend:
+    match repository:
+        case "workspace":
+            return open_workspace(workspace_root)
+        case "shadow":
+            return _shadow(workspace_root)
+        case "auto":
+            if has_repository(workspace_root):
+                return open_workspace(workspace_root)
+
+            return _shadow(workspace_root)
+        case _:
+            assert_never(repository)
+
+
+def _shadow(workspace_root: Path) -> Backend:
+    # It talks to a server: whoever keeps checkpoints in git need not load that.
+    from hankweave_server.architect.shadow import open_shadow
+
+    return open_shadow(workspace_root)

@@ -1,0 +1,191 @@
+"""`CheckpointManager(repository="shadow")`: checkpoints beside the project, never in its git.
+
+Lists are read from the files. What changes something is done by the server of the workspace, or by
+one for a moment that is kept from the first such call to the end of the manager. Every call is
+made in a thread of its own, so that it may come out of a running event loop too; several threads
+wait for one another.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from hankweave_client.client import Client
+from hankweave_client.errors import CommandRefused
+from hankweave_protocol.errors import ErrorCode
+from hankweave_protocol.ids import Sha
+from hankweave_protocol.records import CheckpointRecord
+from hankweave_server.architect.backend import Backend
+from hankweave_server.architect.errors import CheckpointError, UnknownCheckpoint, WorkspaceMissing
+from hankweave_server.architect.labels import label_of
+from hankweave_server.architect.model import Checkpoint
+from hankweave_server.architect.shadow_history import ShadowHistory, reading
+from hankweave_server.checkpoints.errors import CheckpointDamaged, ShadowRepositoryError
+from hankweave_server.cli.looking import look
+from hankweave_server.cli.passing import PassingServer
+from hankweave_server.cli.remote import at_server
+from hankweave_server.cli.workspaces import layout_in
+from hankweave_server.errors import Stop
+from hankweave_server.layout import Layout
+from hankweave_server.workspace import data
+
+T = TypeVar("T")
+
+
+def open_shadow(workspace_root: Path) -> Backend:
+    """Opens the checkpoints of a workspace; touches nothing before there is one to make.
+
+    Raises CheckpointError for what can be no workspace.
+    """
+    root = workspace_root.expanduser().absolute()
+    if not root.is_dir():
+        raise WorkspaceMissing(f"There is no folder {root}.", "Name a folder that exists.")
+
+    try:
+        return Shadow(_layout_of(root))
+    except Stop as stop:
+        raise CheckpointError(stop.message, stop.hint or "") from None
+
+
+def _layout_of(root: Path) -> Layout:
+    if data.read_meta(Layout.of_execution(root)) is not None:
+        return data.layout_of(root)
+
+    return layout_in(root)
+
+
+class Shadow:
+    """The manager's methods, answered by a shadow repository."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._server = PassingServer(layout.root, founds=True)
+        self._lock = threading.Lock()
+        # Also where nobody closes it: with the last reference to it, or with the interpreter.
+        self._ending = weakref.finalize(self, self._server.end)
+
+    def create(self, step: int, message: str) -> Checkpoint | None:
+        label = label_of(step, message)
+        return self._apart(partial(self._create, label))
+
+    def list_checkpoints(self) -> list[Checkpoint]:
+        return self._apart(self._listed)
+
+    def get_latest(self) -> Checkpoint | None:
+        return self._apart(self._latest)
+
+    def has_changes_since(self, commit_hash: str) -> bool:
+        return self._apart(partial(self._has_changes_since, commit_hash))
+
+    def rollback(self, step: int | str | None, commit: str | None) -> bool:
+        return self._apart(partial(self._roll_back, step, commit))
+
+    def undo(self) -> bool:
+        return self._apart(self._undo)
+
+    def close(self) -> None:
+        with self._lock:
+            self._ending()
+
+    # --- what is asked -------------------------------------------------------------------------
+
+    def _create(self, label: str) -> Checkpoint | None:
+        with reading(self._layout) as history:
+            latest = history.latest()
+
+        if latest is not None and not self._differs_from(latest.sha):
+            return None
+
+        made = self._served(lambda client: client.create_checkpoint(label))
+        return self._described(made)
+
+    def _described(self, made: CheckpointRecord) -> Checkpoint:
+        with reading(self._layout) as history:
+            own = next(each for each in history.labelled if each.sha == made.sha)
+            return history.described(own)
+
+    def _listed(self) -> list[Checkpoint]:
+        with reading(self._layout) as history:
+            return [history.described(each) for each in history.labelled]
+
+    def _latest(self) -> Checkpoint | None:
+        with reading(self._layout) as history:
+            latest = history.latest()
+            return None if latest is None else history.described(latest)
+
+    def _has_changes_since(self, commit: str) -> bool:
+        with reading(self._layout) as history:
+            found = _meant_by(commit, history)
+
+        if len(found) != 1:
+            raise UnknownCheckpoint(
+                f"{commit!r} names {len(found) or 'no'} checkpoints of {self._layout.root}.",
+                "list_checkpoints() gives the full hash of each.",
+            )
+
+        return self._differs_from(found[0])
+
+    def _roll_back(self, step: int | str | None, commit: str | None) -> bool:
+        with reading(self._layout) as history:
+            if commit:
+                found = _meant_by(commit, history)
+                target = found[0] if len(found) == 1 else None
+            else:
+                called = [] if step is None else history.called(step)
+                target = called[0].sha if called else None
+
+        if target is None:
+            return False
+
+        self._served(lambda client: client.roll_back_to_checkpoint(target))
+        return True
+
+    def _undo(self) -> bool:
+        if not self._layout.state_directory.is_dir():
+            return False
+
+        async def work(client: Client) -> bool:
+            try:
+                await client.undo()
+            except CommandRefused as refused:
+                if refused.code is ErrorCode.NOTHING_TO_UNDO:
+                    return False
+
+                raise
+
+            return True
+
+        return self._served(work)
+
+    # --- how it is asked -----------------------------------------------------------------------
+
+    def _differs_from(self, sha: Sha) -> bool:
+        page = look(self._layout.root, lambda calls: calls.diff(sha, limit=1))
+        return page.stats.files > 0
+
+    def _served(self, work: Callable[[Client], Awaitable[T]]) -> T:
+        return self._server.do(lambda: at_server(self._layout.root, work))
+
+    def _apart(self, work: Callable[[], T]) -> T:
+        """Works in another thread: a client has an event loop of its own. One at a time."""
+        with self._lock, ThreadPoolExecutor(1, "checkpoints") as thread:
+            try:
+                return thread.submit(work).result()
+            except Stop as stop:
+                raise CheckpointError(stop.message, stop.hint or "") from None
+            except (ShadowRepositoryError, CheckpointDamaged) as damage:
+                raise CheckpointError(
+                    f"The shadow repository of {self._layout.root} cannot be read: {damage}.",
+                    "`hankweave fsck` names what is damaged.",
+                ) from None
+
+
+def _meant_by(commit: str, history: ShadowHistory) -> list[Sha]:
+    prefix = commit.strip().lower()
+    return history.beginning_with(prefix) if prefix else []

@@ -1,0 +1,78 @@
+"""Checkpoints as commits in the workspace's own git repository (seed 003, "Concept")."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hankweave_server.architect.model import Checkpoint
+from hankweave_server.checkpoints.workspace_git.engine import WorkspaceGit
+from hankweave_server.checkpoints.workspace_git.listing import Listed
+from hankweave_server.checkpoints.workspace_git.repository import git_folder_of
+
+
+class WorkspaceBackend:
+    """The manager's methods on a person's repository; it holds nothing between calls."""
+
+    def __init__(self, root: Path) -> None:
+        self._git = WorkspaceGit(root)
+
+    def create(self, step: int, message: str) -> Checkpoint | None:
+        if step < 0:
+            raise ValueError(f"a step is counted from 0, not {step}")
+
+        return _documented(self._git.create(f"step-{step}", message))
+
+    def create_named(self, name: str, message: str = "") -> Checkpoint | None:
+        """Makes the checkpoint of a pipeline's step: `architect:checkpoint:<name>`."""
+        if not name.strip() or "\n" in name or " -- " in name:
+            raise ValueError(f"{name!r} cannot be the name of a step")
+
+        return _documented(self._git.create(name, message))
+
+    def list_checkpoints(self) -> list[Checkpoint]:
+        return [_checkpoint(found) for found in self._git.listed()]
+
+    def rollback(self, step: int | str | None, commit: str | None) -> bool:
+        if step is None and commit is None:
+            return False
+
+        return self._git.rollback(step=step, commit=commit)
+
+    def get_latest(self) -> Checkpoint | None:
+        return _documented(self._git.newest())
+
+    def has_changes_since(self, commit_hash: str) -> bool:
+        return self._git.differs_from(commit_hash)
+
+    def undo(self) -> bool:
+        return self._git.undo()
+
+    def close(self) -> None:
+        """Every call has given back what it opened."""
+
+
+def has_repository(root: Path) -> bool:
+    """Tells whether a folder is in a git repository that does not ignore it as a whole."""
+    if not root.is_dir() or git_folder_of(root) is None:
+        return False
+
+    return not WorkspaceGit(root.absolute()).is_ignored()
+
+
+def open_workspace(root: Path) -> WorkspaceBackend:
+    """Opens the repository around a workspace; raises CheckpointError where that cannot be."""
+    return WorkspaceBackend(root.absolute())
+
+
+def _documented(found: Listed | None) -> Checkpoint | None:
+    return None if found is None else _checkpoint(found)
+
+
+def _checkpoint(found: Listed) -> Checkpoint:
+    return Checkpoint(
+        step=found.mark.step,
+        commit_hash=found.sha,
+        message=found.mark.message,
+        timestamp=float(found.timestamp),
+        files_changed=list(found.files),
+    )

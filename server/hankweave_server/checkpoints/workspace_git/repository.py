@@ -1,0 +1,288 @@
+"""The one place that speaks to pygit2 about a person's repository: objects, refs, configuration.
+
+A repository is opened for each operation, so that nothing is remembered that another program has
+changed since. libgit2 runs no hook and signs nothing; its index, filters and checkout are not used.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pygit2
+from pygit2.enums import ConfigLevel, ObjectType, SortMode
+
+from hankweave_server.checkpoints.workspace_git.errors import (
+    CheckpointError,
+    NotARepository,
+    RepositoryBusy,
+    UnsupportedRepository,
+)
+from hankweave_server.files import sync_directory, sync_filesystem
+
+FEW = 64
+"""Objects that are flushed one by one; beyond that the whole file system is."""
+
+_BLOB, _TREE, _COMMIT = int(ObjectType.BLOB), int(ObjectType.TREE), int(ObjectType.COMMIT)
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    sha: str
+    tree: bytes
+    parents: tuple[str, ...]
+    author_time: int
+    message: bytes
+
+    @property
+    def subject(self) -> bytes:
+        return self.message.partition(b"\n")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Where HEAD leads: a branch, born or not, or straight to a commit."""
+
+    branch: str | None
+    sha: str | None
+
+
+def git_folder_of(workspace: Path) -> Path | None:
+    """Finds the git directory of the repository around a folder; None: there is none."""
+    with _libgit2_errors():
+        found = pygit2.discover_repository(str(workspace))
+
+    return None if found is None else Path(found)
+
+
+class GitRepository:
+    """An open repository with a work tree."""
+
+    def __init__(self, workspace: Path) -> None:
+        """Raises NotARepository or UnsupportedRepository where checkpoints cannot be kept."""
+        found = git_folder_of(workspace)
+        if found is None:
+            raise NotARepository(
+                f"{workspace} is in no git repository.",
+                'Run `git init` there, or use repository="shadow".',
+            )
+
+        with _libgit2_errors():
+            self._repo = pygit2.Repository(str(found))
+
+        if self._repo.workdir is None:
+            raise UnsupportedRepository(
+                f"{found} is a bare repository: it has no files to checkpoint.",
+                "Use a clone or a worktree of it.",
+            )
+
+        self.git_dir = Path(self._repo.path).resolve()
+        self.work_tree = Path(self._repo.workdir).resolve()
+        self.common_dir = self._common_dir()
+        self._written: set[bytes] = set()
+
+    def _common_dir(self) -> Path:
+        named = self.git_dir / "commondir"
+        if not named.is_file():
+            return self.git_dir
+
+        return (self.git_dir / named.read_text().rstrip("\n")).resolve()
+
+    def close(self) -> None:
+        self._repo.free()
+
+    # Objects
+
+    def read(self, digest: bytes, kind: int) -> bytes:
+        """Gives an object's content; raises CheckpointError when it is missing or damaged."""
+        try:
+            found, data = self._repo.odb.read(pygit2.Oid(raw=digest))
+        except (pygit2.GitError, KeyError, ValueError, OSError) as problem:
+            raise CheckpointError(
+                f"Object {digest.hex()} of the repository cannot be read.",
+                "See what `git fsck` says.",
+            ) from problem
+
+        if int(found) != kind:
+            raise CheckpointError(f"Object {digest.hex()} is not what it should be.")
+
+        return bytes(data)
+
+    def read_tree(self, digest: bytes) -> bytes:
+        return self.read(digest, _TREE)
+
+    def read_blob(self, digest: bytes) -> bytes:
+        return self.read(digest, _BLOB)
+
+    def write_blob(self, content: bytes) -> bytes:
+        return self._write(_BLOB, content)
+
+    def write_tree(self, content: bytes) -> bytes:
+        return self._write(_TREE, content)
+
+    def write_commit(self, content: bytes) -> str:
+        return self._write(_COMMIT, content).hex()
+
+    def _write(self, kind: int, content: bytes) -> bytes:
+        with _libgit2_errors():
+            digest = bytes(self._repo.write(ObjectType(kind), content).raw)
+
+        self._written.add(digest)
+        return digest
+
+    def flush(self) -> None:
+        """Makes what was written survive a power cut: before anything names it."""
+        if len(self._written) > FEW:
+            sync_filesystem(self.common_dir)
+            self._written.clear()
+
+        folders = set()
+        for digest in self._written:
+            name = digest.hex()
+            path = self.common_dir / "objects" / name[:2] / name[2:]
+            if _synced(path):
+                folders.add(path.parent)
+
+        for folder in folders:
+            sync_directory(folder)
+
+        self._written.clear()
+
+    # History
+
+    def commit(self, sha: str) -> Commit:
+        """Gives a commit; raises CheckpointError when there is none of that name."""
+        found = self._repo.get(sha)
+        if not isinstance(found, pygit2.Commit):
+            raise CheckpointError(f"{sha} is no commit of this repository.")
+
+        return _commit(found)
+
+    def named(self, text: str) -> str | None:
+        """Finds the commit that a person means: a hash, its beginning, a branch, `HEAD~1`."""
+        try:
+            return str(self._repo.revparse_single(text).peel(pygit2.Commit).id)
+        except (pygit2.GitError, KeyError, ValueError):
+            return None
+
+    def history(self, tips: Iterable[str], hidden: Iterable[str] = ()) -> Iterator[Commit]:
+        """Walks what the tips reach and the hidden do not, children first, else newest first."""
+        with _libgit2_errors():
+            walker = self._repo.walk(None, SortMode.TOPOLOGICAL | SortMode.TIME)
+            for tip in tips:
+                walker.push(tip)
+
+            for sha in hidden:
+                walker.hide(sha)
+
+            yield from map(_commit, walker)
+
+    def leads_to(self, ancestor: str, sha: str) -> bool:
+        with _libgit2_errors():
+            return ancestor == sha or bool(self._repo.descendant_of(sha, ancestor))
+
+    # Refs
+
+    def head(self) -> Head:
+        with _libgit2_errors():
+            target = self._repo.references["HEAD"].target
+            sha = None if self._repo.head_is_unborn else str(self._repo.head.target)
+
+        return Head(target if isinstance(target, str) else None, sha)
+
+    def move_head(self, head: Head, sha: str | None, why: str, who: tuple[str, str]) -> None:
+        """Moves what HEAD leads to, with a line in the reflog, if it still is where it was.
+
+        Raises RepositoryBusy when another program has moved it meanwhile.
+        """
+        if self.head() != head:
+            raise RepositoryBusy("Another program has moved the branch meanwhile.", "Try again.")
+
+        with _libgit2_errors():
+            self._repo.set_ident(*who)
+            name = head.branch or "HEAD"
+            if sha is None:
+                self._repo.references.delete(name)
+            elif head.sha is None:
+                self._repo.create_reference_direct(name, pygit2.Oid(hex=sha), False, why)
+            else:
+                self._repo.references[name].set_target(pygit2.Oid(hex=sha), why)
+
+        place = (self.common_dir if head.branch else self.git_dir) / name
+        if _synced(place):
+            sync_directory(place.parent)
+
+    def references(self, prefix: str) -> dict[str, str]:
+        with _libgit2_errors():
+            references = self._repo.references
+            names = [name for name in references if name.startswith(prefix)]
+            return {name: str(references[name].resolve().target) for name in names}
+
+    def point(self, ref: str, sha: str) -> None:
+        """Creates a ref of ours, or makes it name another commit."""
+        with _libgit2_errors():
+            self._repo.references.create(ref, pygit2.Oid(hex=sha), force=True)
+
+        place = self.common_dir / ref
+        if _synced(place):
+            sync_directory(place.parent)
+
+    # Configuration
+
+    def own_settings(self) -> list[tuple[str, str]]:
+        """Gives what the repository itself is configured to, in the order in which it counts."""
+        with _libgit2_errors():
+            return [
+                (entry.name, entry.value or "")
+                for entry in self._repo.config
+                if entry.level >= ConfigLevel.LOCAL
+            ]
+
+
+def _synced(path: Path) -> bool:
+    """Flushes a file; False where there is none: an object in a pack, a ref among the packed."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+    return True
+
+
+def settings_in(path: Path) -> list[tuple[str, str]]:
+    """Reads a person's configuration file; one that is missing or malformed says nothing."""
+    try:
+        if path.is_file():
+            return [(entry.name, entry.value or "") for entry in pygit2.Config(str(path))]
+    except (pygit2.GitError, KeyError, ValueError, OSError):
+        pass
+
+    return []
+
+
+def _commit(found: pygit2.Commit) -> Commit:
+    return Commit(
+        sha=str(found.id),
+        tree=bytes(found.tree_id.raw),
+        parents=tuple(str(parent) for parent in found.parent_ids),
+        author_time=int(found.author.time),
+        message=bytes(found.raw_message),
+    )
+
+
+@contextmanager
+def _libgit2_errors() -> Iterator[None]:
+    try:
+        yield
+    except (pygit2.GitError, KeyError, ValueError, OSError) as problem:
+        raise UnsupportedRepository(
+            f"The repository cannot be used: {problem}.", "See whether `git status` works there."
+        ) from problem

@@ -1,0 +1,86 @@
+"""What is kept before anything changes: the work tree, what is staged, and bytes as they stand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hankweave_server.checkpoints.trees import REGULAR, Entry
+from hankweave_server.checkpoints.workspace_git.capture import Captured
+from hankweave_server.checkpoints.workspace_git.commits import SAFETY, STAGED, content_of
+from hankweave_server.checkpoints.workspace_git.index_file import GITLINK
+from hankweave_server.checkpoints.workspace_git.opened import Opened
+
+SAFETY_REFS = "refs/hankweave/safety/"
+STAGED_REFS = "refs/hankweave/staged/"
+
+
+@dataclass(frozen=True, slots=True)
+class Safety:
+    """What there was before a move."""
+
+    commit: str
+    tree: bytes
+    ref: str
+    staged: str | None
+
+
+def save(place: Opened, captured: Captured, why: bytes, exact: dict[bytes, Entry]) -> Safety:
+    """Commits the work tree and what is staged, under a ref that is never moved."""
+    staged, more = None, []
+    staged_tree = place.staged_tree()
+    if staged_tree is not None:
+        staged = write_commit(place, staged_tree, STAGED + b" " + why + b"\n")
+        more.append(staged)
+
+    if exact:
+        message = SAFETY + b" exact bytes " + why + b"\n"
+        more.append(write_commit(place, place.tree_with(exact), message))
+
+    tree = place.tree_of(captured)
+    message = SAFETY + b" " + why + b"\n"
+    sha = write_commit(place, tree, message, *more)
+    place.repo.flush()
+    taken = place.repo.references(SAFETY_REFS)
+    numbers = [int(end) for ref in taken if (end := ref.removeprefix(SAFETY_REFS)).isdecimal()]
+    ref = f"{SAFETY_REFS}{max(numbers, default=0) + 1}"
+    place.repo.point(ref, sha)
+    return Safety(sha, tree, ref, staged)
+
+
+def write_commit(place: Opened, tree: bytes, message: bytes, *more: str) -> str:
+    parents = [place.head.sha] if place.head.sha else []
+    return place.repo.write_commit(content_of(tree, [*parents, *more], place.who, message))
+
+
+def keep_staged(place: Opened, captured: Captured, sha: str) -> None:
+    """Keeps what was staged where it is neither in HEAD nor in the work tree."""
+    staged = place.index_files()
+    in_head = place.files_of(place.head_tree)
+    lost = [
+        path
+        for path, entry in staged.items()
+        if path not in captured.left_alone
+        and entry.mode != GITLINK
+        and entry not in (in_head.get(path), captured.files.get(path))
+    ]
+    tree = place.staged_tree() if lost else None
+    if tree is not None:
+        message = STAGED + b" before checkpoint " + sha[:7].encode() + b"\n"
+        kept = write_commit(place, tree, message)
+        place.repo.flush()
+        place.repo.point(STAGED_REFS + sha[:12], kept)
+
+
+def exact_bytes(
+    place: Opened, captured: Captured, changes: Mapping[bytes, tuple[Entry | None, Entry | None]]
+) -> dict[bytes, Entry]:
+    """Stores files as they stand where an undo would else give them other line ends."""
+    found = {}
+    for path, (old, _) in changes.items():
+        seen = captured.seen.get(path)
+        content = place.observer.exact_bytes(path, seen) if old and seen else None
+        if content is not None:
+            found[path] = Entry(REGULAR, place.repo.write_blob(content))
+
+    return found

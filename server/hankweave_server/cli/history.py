@@ -1,0 +1,90 @@
+"""`hankweave history`: Architect's list of checkpoints (seed 003, "Listing checkpoints")."""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from hankweave_protocol.shapes import Value
+from hankweave_server.cli.plain_text import one_line
+from hankweave_server.cli.remote import execution_option, json_option, print_json
+from hankweave_server.cli.steps import Repository, Step, place_of, steps_in
+
+_PIPE_WIDTH = 10_000
+
+
+class HistoryEntry(Value, kw_only=True, omit_defaults=False):
+    """One checkpoint, as `hankweave history --json` prints it."""
+
+    step: int
+    """0 for a named step."""
+    name: str | None
+    commit_hash: str
+    message: str
+    timestamp: float
+    files_changed: tuple[str, ...]
+
+
+@click.command()
+@execution_option
+@click.option(
+    "--repository",
+    type=click.Choice(["auto", "workspace", "shadow"]),
+    default="auto",
+    show_default=True,
+    help="Whose: the workspace's own git, or Hankweave's shadow repository; auto takes the latter "
+    "where there is one.",
+)
+@json_option
+def history(execution: Path | None, repository: Repository, as_json: bool) -> None:
+    """List the checkpoints of steps, newest first.
+
+    These are the ones that have a label of Architect's; `hankweave checkpoints` lists them all.
+    """
+    found = steps_in(place_of(execution, repository))
+    if as_json:
+        print_json([_entry(step) for step in found])
+    elif not found:
+        click.echo("No checkpoints recorded.")
+    else:
+        width = None if sys.stdout.isatty() else _PIPE_WIDTH
+        Console(width=width, highlight=False, soft_wrap=True).print(_table(found))
+
+
+def _entry(step: Step) -> HistoryEntry:
+    made = step.checkpoint
+    return HistoryEntry(
+        step=made.step,
+        name=step.name,
+        commit_hash=made.commit_hash,
+        message=step.text,
+        timestamp=made.timestamp,
+        files_changed=tuple(one_line(path) for path in made.files_changed),
+    )
+
+
+def _table(found: list[Step]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("Step", "Hash", "Date"):
+        table.add_column(name, no_wrap=True)
+
+    table.add_column("Message", overflow="ellipsis", no_wrap=True)
+    for step in found:
+        when = datetime.fromtimestamp(step.checkpoint.timestamp).astimezone()
+        table.add_row(
+            Text(one_line(step.title)),
+            Text(step.checkpoint.short_hash()),
+            Text(f"{when:%Y-%m-%d %H:%M:%S}"),
+            Text(one_line(step.text or "-")),
+        )
+
+    return table
+
+
+COMMANDS = (history,)

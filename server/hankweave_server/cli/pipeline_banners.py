@@ -1,0 +1,171 @@
+"""What `hankweave pipeline` tells on stderr while steps run, and what it keeps for the report."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+
+from hankweave_protocol import codec
+from hankweave_protocol.events import (
+    AgentOutput,
+    AssistantAction,
+    CheckCompleted,
+    CodonCompletedEvent,
+    CodonRetrying,
+    CodonStartedEvent,
+    ErrorEvent,
+    Event,
+    FileUpdated,
+    ServerDegraded,
+    ServerReady,
+    ServerRecovered,
+    ServerStopping,
+    StateTransition,
+)
+from hankweave_protocol.ids import CodonId, Sha
+from hankweave_protocol.state import EMPTY_STATE, State
+from hankweave_protocol.transitions import CheckpointCreated
+from hankweave_server.cli.plain_text import one_line
+from hankweave_server.cli.tellers import greeting
+from hankweave_server.cli.voice import Voice
+from hankweave_server.layout import Layout
+from hankweave_server.ledger.ledger import Published
+
+LONGEST = 100
+"""Characters of what an agent says that go into a line."""
+
+SHOWN_OF_A_CHECK = 5
+"""Lines of a failed check's output."""
+
+
+class Banners:
+    """Tells of each step as it begins and ends, unless it is to be quiet."""
+
+    def __init__(self, agents: Mapping[CodonId, str], *, quiet: bool) -> None:
+        """`agents` names each step's agent, in the order of the plan."""
+        self._agents = agents
+        self._quiet = quiet
+        self._voice = Voice(sys.stderr)
+        self._state: Callable[[], State] = lambda: EMPTY_STATE
+        self._has_begun = False
+        self.files: dict[str, str] = {}
+        """What became of each file that a step has changed: created, modified or deleted."""
+        self.checks: dict[CodonId, list[CheckCompleted]] = {}
+        """Of the last attempt of each step."""
+        self.before: Sha | None = None
+        """The newest checkpoint before the first step of this call."""
+        self.stopped_by: str | None = None
+
+    @property
+    def state(self) -> State:
+        """How things stand, or stood at the end."""
+        return self._state()
+
+    def greet(self, layout: Layout, ready: ServerReady, state: Callable[[], State]) -> None:
+        self._state = state
+        if not self._quiet:
+            self._voice.open(greeting(layout, ready))
+
+    def tell(self, published: Published) -> None:
+        event = published.event
+        self._keep(event)
+        if not self._quiet:
+            for line in _lines_of(event, self._agents):
+                self._voice.say(line)
+
+    def speaking(self) -> AbstractContextManager[None]:
+        return self._voice.speaking()
+
+    # --- what the report wants --------------------------------------------------------------------
+
+    def _keep(self, event: Event) -> None:
+        match event.data:
+            case CodonStartedEvent(codon_id=codon):
+                self._has_begun = True
+                self.checks.pop(codon, None)
+            case StateTransition() as change if not self._has_begun:
+                match codec.decode_transition(change):
+                    case CheckpointCreated(checkpoint=made):
+                        self.before = made.sha
+                    case _:
+                        pass
+            case FileUpdated(path=path, action=action, source=source):
+                if source.kind in ("tool_use", "codon-end"):
+                    self._change(path, action)
+            case CheckCompleted(codon_id=codon) as check:
+                self.checks.setdefault(codon, []).append(check)
+            case ServerStopping(reason=reason):
+                self.stopped_by = reason
+            case _:
+                pass
+
+    def _change(self, path: str, action: str) -> None:
+        former = self.files.get(path)
+        if former == "created" and action == "deleted":
+            del self.files[path]
+        elif former == "created":
+            self.files[path] = former
+        elif former == "deleted" and action == "created":
+            self.files[path] = "modified"
+        else:
+            self.files[path] = action
+
+
+# --- banners --------------------------------------------------------------------------------------
+
+
+def _lines_of(event: Event, agents: Mapping[CodonId, str]) -> Iterator[str]:
+    """The lines that an event is worth."""
+    match event.data:
+        case CodonStartedEvent(codon_id=codon):
+            number = 1 + list(agents).index(codon)
+            yield f"── step {number}/{len(agents)}: {codon} ({agents[codon]})"
+        case AssistantAction(action="message", content=text) | AgentOutput(line=text):
+            yield f"   {_short(text)}"
+        case AssistantAction(action="tool_use", tool_name=tool, tool_input=given):
+            yield f"   {_short(f'{tool} {_object_of(given)}')}"
+        case CheckCompleted() as check:
+            yield from _check(check)
+        case CodonRetrying(attempt=attempt, max_attempts=most, delay_ms=delay):
+            yield f"   again in {delay / 1000:g} s, attempt {attempt} of {most}"
+        case CodonCompletedEvent() as done:
+            yield _ended(done)
+        case ErrorEvent(message=message) | ServerDegraded(message=message):
+            yield f"hankweave: {one_line(message)}"
+        case ServerRecovered(message=message):
+            yield f"hankweave: {one_line(message)}"
+        case _:
+            pass
+
+
+def _check(check: CheckCompleted) -> Iterator[str]:
+    word = "passed" if check.passed else "failed, and may" if check.ignored else "failed"
+    yield f"   check {word}: {_short(check.command)} ({check.duration_ms / 1000:.1f} s)"
+    if not check.passed:
+        shown = check.output.splitlines()[-SHOWN_OF_A_CHECK:]
+        yield from (f"     {_short(line)}" for line in shown)
+
+
+def _ended(done: CodonCompletedEvent) -> str:
+    if done.condition is not None:
+        return f"── {done.codon_id}: skipped, for this does not hold: {_short(done.condition)}"
+
+    outcome = "success" if done.success else "skipped" if done.skipped else "failed"
+    line = f"── {done.codon_id}: {outcome} in {done.duration / 1000:.1f} s, ${done.cost:.4f}"
+    reason = done.failure_reason
+    return line if reason is None or not reason.message else f"{line}: {_short(reason.message)}"
+
+
+def _object_of(given: Mapping[str, object] | None) -> str:
+    """What a tool is used on: the one thing that people want to see of its input."""
+    for key in ("file_path", "path", "command", "pattern", "url"):
+        if given and isinstance(value := given.get(key), str):
+            return value
+
+    return ""
+
+
+def _short(text: str) -> str:
+    line = one_line(text.strip().partition("\n")[0])
+    return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"

@@ -1,0 +1,389 @@
+"""`hankweave pipeline`: Architect's YAML, run as any hank is (seed 003)."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from enum import IntEnum
+from pathlib import Path
+from time import monotonic
+from typing import get_args
+
+import click
+
+from hankweave_protocol.ids import CodonId, Sha
+from hankweave_protocol.state import State
+from hankweave_server import files
+from hankweave_server.cli import executions, hanks, workspaces
+from hankweave_server.cli.complaints import complain, complain_of
+from hankweave_server.cli.past_files import on_files
+from hankweave_server.cli.pipeline_banners import Banners
+from hankweave_server.cli.pipeline_report import DIFF_LIMIT, Format, Report
+from hankweave_server.cli.plain_text import one_line
+from hankweave_server.cli.running import serve
+from hankweave_server.domain.history import answers_of, next_codon, thread_before
+from hankweave_server.domain.step_results import (
+    PipelineResult,
+    StepResult,
+    is_of_authentication,
+    result_of,
+    resumes_at,
+)
+from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.hanks.load import LoadedHank
+from hankweave_server.hanks.pipelines.compile import compile_pipeline, write_compiled, written
+from hankweave_server.hanks.pipelines.load import load_pipeline
+from hankweave_server.hanks.pipelines.model import Pipeline
+from hankweave_server.hanks.pipelines.summary import plan_summary, unknown_step
+from hankweave_server.hanks.pipelines.variables import NotAVariable, parse_var
+from hankweave_server.hanks.problems import HankInvalid
+from hankweave_server.layout import Layout
+from hankweave_server.settings import RunSettings
+from hankweave_server.workspace.data import read_meta
+
+
+class PipelineExit(IntEnum):
+    """Architect's exit codes, which scripts that call it rely on; others are sysexits as always."""
+
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    CONFIGURATION = 3
+    AUTHENTICATION = 4
+    TIMEOUT = 5
+    INTERRUPTED = 130
+    TERMINATED = 143
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--var", "entries", multiple=True, metavar="NAME=VALUE", help="Set a variable.")
+@click.option("--from-step", metavar="STEP", help="Begin at this step, on the files as they are.")
+@click.option("--restart", is_flag=True, help="Begin at the first step, whatever was left undone.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and touch nothing.")
+@click.option("--config", "-c", type=click.Path(path_type=Path), help="Architect's configuration.")
+@click.option(
+    "--workspace", "-w", type=click.Path(path_type=Path), help="The project; default: here."
+)
+@click.option("--agent", metavar="NAME", help="Who does the steps that name nobody.")
+@click.option(
+    "--repository",
+    type=click.Choice(["shadow", "workspace"]),
+    help="Where checkpoints are kept: `workspace` makes commits on your branch, too.",
+)
+@click.option("--report", type=click.Choice(get_args(Format)), help="Print a report.")
+@click.option("--json", "as_json", is_flag=True, help="The same as --report json.")
+@click.option(
+    "--report-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the report there; .json or .md tell its format.",
+)
+@click.option("--port", "-p", type=click.IntRange(0, 65535), default=0, help="0 takes a free one.")
+@click.option("--quiet", "-q", is_flag=True, help="Say nothing while the steps run.")
+def pipeline(
+    file: Path,
+    entries: tuple[str, ...],
+    from_step: str | None,
+    restart: bool,
+    dry_run: bool,
+    config: Path | None,
+    workspace: Path | None,
+    agent: str | None,
+    repository: str | None,
+    report: Format | None,
+    as_json: bool,
+    report_file: Path | None,
+    port: int,
+    quiet: bool,
+) -> None:
+    """Run the steps of FILE, a pipeline in YAML, in the project one is in.
+
+    A pipeline that was cut short goes on where it stopped; one that has ended begins again. Each
+    step can be gone back to: `hankweave history` and `hankweave rollback --to-step STEP`.
+
+    \b
+    Exit codes: 0 all steps done or skipped, 1 failed, 3 the pipeline or its configuration is
+    wrong, 4 the provider did not let the agent in, 5 a step took too long, 130 interrupted.
+
+    \b
+    hankweave pipeline examples/pipeline/pipeline.yaml --var language=English
+    hankweave pipeline build.yaml --from-step optimize --report github > comment.md
+    """
+    if from_step is not None and restart:
+        raise click.UsageError("--from-step and --restart exclude each other.")
+
+    form = _format(report, as_json, report_file)
+    meant = _read(file, entries, config, agent, repository)
+    if from_step is not None and (problem := unknown_step(meant, from_step)) is not None:
+        complain(problem.message, problem.suggestion)
+        sys.exit(PipelineExit.CONFIGURATION)
+
+    layout = workspaces.layout_in(workspace or Path.cwd())
+    before = _state_of(layout)
+    if dry_run:
+        click.echo(plan_summary(_rest_of(meant, from_step, before)), nl=False)
+        return
+
+    hank = hanks.read(_compiled(layout, meant))
+    begin_at = _beginning(layout, hank, before, from_step, restart=restart)
+    _announce(before, begin_at, quiet=quiet)
+    sys.exit(_run(meant, hank, layout, begin_at, form, report_file, port=port, quiet=quiet))
+
+
+# --- before it runs -------------------------------------------------------------------------------
+
+
+def _format(report: Format | None, as_json: bool, file: Path | None) -> Format | None:
+    """The format that was named, or else that of the file's name."""
+    if as_json and report not in (None, "json"):
+        raise click.UsageError("--json and --report exclude each other.")
+
+    if as_json or report is not None:
+        return "json" if as_json else report
+
+    if file is None:
+        return None
+
+    match file.suffix:
+        case ".json":
+            return "json"
+        case ".md" | ".markdown":
+            return "markdown"
+        case _:
+            raise click.UsageError(f"{file.name}: name the format with --report, or .json or .md.")
+
+
+def _read(
+    file: Path,
+    entries: tuple[str, ...],
+    config: Path | None,
+    agent: str | None,
+    repository: str | None,
+) -> Pipeline:
+    """Reads and checks the pipeline; ends the program with all that is wrong."""
+    try:
+        variables = dict(map(parse_var, entries))
+        meant = load_pipeline(file, variables=variables, config=config, agent=agent)
+    except NotAVariable as fault:
+        complain(fault.message, fault.suggestion)
+        sys.exit(PipelineExit.CONFIGURATION)
+    except HankInvalid as invalid:
+        complain_of(invalid)
+        sys.exit(PipelineExit.CONFIGURATION)
+
+    for warning in meant.warnings:
+        complain(f"warning: {warning.located(file)}", warning.suggestion)
+
+    match repository:
+        case "shadow" | "workspace":
+            return replace(meant, checkpoints=replace(meant.checkpoints, repository=repository))
+        case _:
+            return meant
+
+
+def _state_of(layout: Layout) -> State | None:
+    """The state of what ran here before; None where nothing did."""
+    if not layout.journal.exists():
+        return None
+
+    return on_files(layout, lambda calls: calls.state())
+
+
+def _rest_of(meant: Pipeline, from_step: str | None, before: State | None) -> Pipeline:
+    """What is left of a pipeline from a step on, with the answers of the steps before it."""
+    if from_step is None:
+        return meant
+
+    first = [step.name for step in meant.steps].index(from_step)
+    known: Mapping[str, str] = {}
+    if before is not None:
+        plan = before.execution_plan
+        known = answers_of(thread_before(before, plan, CodonId(from_step)))
+
+    return replace(meant, steps=meant.steps[first:], variables={**meant.variables, **known})
+
+
+def _compiled(layout: Layout, meant: Pipeline) -> Path:
+    """Writes the pipeline as a hank into the project's own folder of ours; gives its path.
+
+    It is named by what it says: another pipeline, or the same with other variables, never takes
+    the place of one that may have to go on.
+    """
+    files.make_private_directory(layout.state_directory)
+    executions.hide(layout)
+    name = hashlib.sha256(written(compile_pipeline(meant))).hexdigest()[:12]
+    return write_compiled(meant, layout.pipelines / name)
+
+
+def _beginning(
+    layout: Layout,
+    hank: LoadedHank,
+    before: State | None,
+    from_step: str | None,
+    *,
+    restart: bool,
+) -> CodonId | None:
+    """The step to begin at; None to go on where the same pipeline stopped, or to begin at all."""
+    if from_step is not None:
+        return CodonId(from_step)
+
+    if before is None or not before.execution_plan:
+        return None
+
+    former = read_meta(layout)
+    is_same = former is not None and not executions.is_other_hank(former, hank)
+    if not restart and is_same and resumes_at(before, next_codon(before)):
+        return None
+
+    first = hank.hank.hank[0].id
+    return CodonId(first)
+
+
+def _announce(before: State | None, begin_at: CodonId | None, *, quiet: bool) -> None:
+    following = None if before is None else next_codon(before)
+    if quiet or begin_at is not None or following is None:
+        return
+
+    assert before is not None
+    if before.runs and any(run.codons for run in before.runs):
+        click.echo(f"Going on at {following}; --restart begins at the first step.", err=True)
+
+
+# --- running --------------------------------------------------------------------------------------
+
+
+def _run(
+    meant: Pipeline,
+    hank: LoadedHank,
+    layout: Layout,
+    begin_at: CodonId | None,
+    form: Format | None,
+    report_file: Path | None,
+    *,
+    port: int,
+    quiet: bool,
+) -> int:
+    settings = RunSettings(
+        hank=hank.directory / hanks.HANK_FILE,
+        data=None,
+        workspace=layout.root,
+        executions_root=executions.executions_root(),
+        headless=True,
+        begin_at=begin_at,
+        port=port,
+    )
+    agents = {
+        CodonId(step.name): f"{step.agent_name}, {meant.model_of(step)}" for step in meant.steps
+    }
+    banners = Banners(agents, quiet=quiet)
+    begun = monotonic()
+    ended = serve(settings, banners)
+    result = result_of(banners.state)
+    if form is not None:
+        report = _report(meant, layout, banners, result, round((monotonic() - begun) * 1000))
+        _hand_over(report.written(form), report_file)
+
+    if form is None or report_file is not None:
+        _print_summary(meant, result)
+
+    return _exit_code(ended, result, banners.stopped_by)
+
+
+def _report(
+    meant: Pipeline, layout: Layout, banners: Banners, result: PipelineResult, duration_ms: int
+) -> Report:
+    return Report(
+        task=meant.name,
+        result=result,
+        duration_ms=duration_ms,
+        files=tuple(sorted(banners.files.items())),
+        checks=banners.checks,
+        diff=_diff(layout, banners.before, result) if banners.files else "",
+    )
+
+
+def _diff(layout: Layout, before: Sha | None, result: PipelineResult) -> str:
+    """What lies between the first step and the last that has run."""
+    after = [step.checkpoint for step in result.steps if step.checkpoint is not None]
+    if before is None or not after:
+        return ""
+
+    page = on_files(layout, lambda calls: calls.diff(before, after[-1], patch=True))
+    text = ""
+    for file in page.files:
+        if len(text) <= DIFF_LIMIT:
+            text += file.patch or ""
+
+    return text
+
+
+def _hand_over(text: str, file: Path | None) -> None:
+    if file is None:
+        click.echo(text, nl=False)
+        return
+
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise Stop(
+            f"The report could not be written to {file}: {error.strerror}.",
+            ExitCode.IO_ERROR,
+            hint="The pipeline itself has ended; `hankweave sessions` tells how.",
+        ) from None
+
+
+_MARKS = {
+    "success": "PASS",
+    "partial": "PART",
+    "failed": "FAIL",
+    "skipped": "SKIP",
+    "interrupted": "STOP",
+    "not run": "----",
+}
+
+
+def _print_summary(meant: Pipeline, result: PipelineResult) -> None:
+    width = max(len(step.name) for step in result.steps) if result.steps else 0
+    for step in result.steps:
+        seconds = f"{step.duration_ms / 1000:.1f} s"
+        line = f"[{_MARKS[step.status]}] {step.name:<{width}}  {seconds:>8}  ${step.cost:.4f}"
+        click.echo(f"{line}  {_remark(step)}".rstrip())
+
+    done = sum(step.status in ("success", "partial", "skipped") for step in result.steps)
+    steps = f"{done} of {len(result.steps)} steps"
+    click.echo(f"{one_line(meant.name)}: {result.status}, {steps}, ${result.cost:.4f}")
+
+
+def _remark(step: StepResult) -> str:
+    return one_line(step.error or step.condition or "")
+
+
+def _exit_code(ended: ExitCode, result: PipelineResult, stopped_by: str | None) -> int:
+    match stopped_by:
+        case "SIGINT":
+            return PipelineExit.INTERRUPTED
+        case "SIGTERM":
+            return PipelineExit.TERMINATED
+        case _:
+            pass
+
+    if ended not in (ExitCode.DONE, ExitCode.FAILED):
+        return ended
+
+    failure = result.failure
+    if ended is ExitCode.DONE and result.status != "failed":
+        return PipelineExit.DONE if failure is None else PipelineExit.FAILED
+
+    if failure is None or failure.reason is None:
+        return PipelineExit.FAILED
+
+    if failure.reason.type == "timeout":
+        return PipelineExit.TIMEOUT
+
+    authentication = is_of_authentication(failure.reason)
+    return PipelineExit.AUTHENTICATION if authentication else PipelineExit.FAILED
+
+
+COMMANDS = (pipeline,)

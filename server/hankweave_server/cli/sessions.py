@@ -1,0 +1,174 @@
+"""`hankweave sessions` and `resume`: the runs of an execution, and going on with the newest one."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from hankweave_protocol.ids import RunId
+from hankweave_protocol.shapes import Value
+from hankweave_protocol.state import Run, RunStatus, State
+from hankweave_server.cli.looking import look
+from hankweave_server.cli.plain_text import one_line
+from hankweave_server.cli.remote import execution_option, json_option, print_json, root_of
+from hankweave_server.cli.running import run
+from hankweave_server.domain.history import end_checkpoint, is_done, next_codon, thread
+from hankweave_server.domain.lifecycle import cost_of
+from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.workspace.data import layout_of, read_meta
+
+_PIPE_WIDTH = 10_000
+
+
+class Session(Value, kw_only=True, omit_defaults=False):
+    """One run, as `hankweave sessions --json` prints it."""
+
+    id: RunId
+    status: RunStatus
+    steps_done: int
+    """Of the plan, when the run ended; those of the runs that it went on from count, too."""
+    steps_total: int
+    cost: float
+    """USD, of this run alone."""
+    task: str | None
+    started_at: str
+    ended_at: str | None
+
+
+@click.command()
+@execution_option
+@json_option
+def sessions(execution: Path | None, as_json: bool) -> None:
+    """List the runs of an execution, the newest first."""
+    root = root_of(execution)
+    state = look(root, lambda calls: calls.state())
+    task = _task_of(root)
+    found = [_session(state, number, task) for number in range(len(state.runs))]
+    if as_json:
+        print_json(found)
+    elif not found:
+        click.echo("No sessions recorded.")
+    else:
+        width = None if sys.stdout.isatty() else _PIPE_WIDTH
+        Console(width=width, highlight=False, soft_wrap=True).print(_table(found))
+
+
+def _session(state: State, number: int, task: str | None) -> Session:
+    own = state.runs[number]
+    # As this run saw it: it was the newest one.
+    seen = msgspec.structs.replace(state, runs=state.runs[number:])
+    return Session(
+        id=own.run_id,
+        status=own.status,
+        steps_done=sum(is_done(entry.codon, state.execution_plan) for entry in thread(seen)),
+        steps_total=len(state.execution_plan),
+        cost=sum(cost_of(codon) for codon in own.codons),
+        task=task,
+        started_at=own.start_time,
+        ended_at=own.end_time,
+    )
+
+
+def _task_of(root: Path) -> str | None:
+    """The name that the hank gives itself, or that of its folder; the file may be gone by now."""
+    meta = read_meta(layout_of(root))
+    if meta is None or meta.hank_path is None:
+        return None
+
+    path = Path(meta.hank_path)
+    try:
+        name = json.loads(path.read_bytes())["meta"]["name"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        name = None
+
+    return name if isinstance(name, str) else path.parent.name
+
+
+def _table(found: list[Session]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("ID", "Status", "Steps", "Cost"):
+        table.add_column(name, no_wrap=True, justify="right" if name == "Cost" else "left")
+
+    table.add_column("Task", overflow="ellipsis", no_wrap=True)
+    for each in found:
+        table.add_row(
+            Text(each.id),
+            Text(each.status),
+            Text(f"{each.steps_done}/{each.steps_total}"),
+            Text(f"${each.cost:.4f}"),
+            Text(one_line(each.task or "-")),
+        )
+
+    return table
+
+
+# --- resume ---------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("session_id", metavar="ID")
+@execution_option
+@click.option("--plain", is_flag=True, help="Print lines on a terminal too, as in a pipe.")
+@click.option("--json", "as_json", is_flag=True, help="Print the events, one JSON line each.")
+def resume(session_id: str, execution: Path | None, plain: bool, as_json: bool) -> None:
+    """Go on with the run ID (or a unique beginning of it) where it stopped, to the plan's end.
+
+    Exit codes are those of `hankweave run --headless`; 3 where there is no such run.
+    """
+    root = root_of(execution)
+    state = look(root, lambda calls: calls.state())
+    meant = _run_named(state, session_id)
+    if meant is not state.runs[0]:
+        raise Stop(
+            f"Run {meant.run_id} is not the newest one: {state.runs[0].run_id} came after it.",
+            ExitCode.FAILED,
+            hint=_way_back(meant),
+        )
+
+    if not state.execution_plan:
+        raise Stop(
+            f"Run {meant.run_id} has no plan that could go on.",
+            ExitCode.FAILED,
+            hint="It took checkpoints alone; `hankweave run HANK` gives it something to do.",
+        )
+
+    if next_codon(state) is None:
+        click.echo(f"Run {meant.run_id} has completed: nothing is left to do.", err=as_json)
+        return
+
+    place = "--workspace" if layout_of(root).is_in_place else "--execution"
+    options = [word for word, wanted in (("--plain", plain), ("--json", as_json)) if wanted]
+    run.main([place, str(root), "--headless", *options], "hankweave run", standalone_mode=False)
+
+
+def _run_named(state: State, prefix: str) -> Run:
+    matches = [each for each in state.runs if prefix and each.run_id.startswith(prefix)]
+    exact = [each for each in matches if each.run_id == prefix]
+    match exact or matches:
+        case []:
+            raise Stop(
+                f"There is no run {prefix!r}.",
+                ExitCode.NO_SUCH_SESSION,
+                hint="`hankweave sessions` lists them.",
+            )
+        case [meant]:
+            return meant
+        case several:
+            listed = ", ".join(each.run_id for each in several)
+            raise Stop(f"{len(several)} runs begin with {prefix}: {listed}.", ExitCode.FAILED)
+
+
+def _way_back(meant: Run) -> str:
+    ends = [sha for codon in meant.codons if (sha := end_checkpoint(codon)) is not None]
+    target = f"--to {ends[-1][:12]}" if ends else "--to CHECKPOINT"
+    return f"Roll back first: `hankweave rollback {target}` begins a run that goes on from there."
+
+
+COMMANDS = (sessions, resume)

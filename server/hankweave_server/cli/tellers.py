@@ -1,0 +1,113 @@
+"""Who tells what a server does while it runs: in lines, as JSON, or on a living terminal."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from hankweave_protocol import codec
+from hankweave_protocol.events import ServerReady
+from hankweave_protocol.state import State
+from hankweave_server.cli import live
+from hankweave_server.cli.live import LiveVoice
+from hankweave_server.cli.plain_text import one_line
+from hankweave_server.cli.progress import line_of
+from hankweave_server.cli.voice import Voice
+from hankweave_server.clock import Clock
+from hankweave_server.domain.budget import Ceilings, allowance
+from hankweave_server.hanks.load import LoadedHank
+from hankweave_server.layout import Layout
+from hankweave_server.ledger.ledger import Published
+from hankweave_server.settings import RunSettings
+
+
+class Teller(Protocol):
+    """Tells a person or a program; costs the server next to nothing."""
+
+    def greet(self, layout: Layout, ready: ServerReady, state: Callable[[], State]) -> None:
+        """Begins, with where everything is; what came before is told after it."""
+
+    def tell(self, published: Published) -> None:
+        """Takes an event, in the journal's order."""
+
+    def speaking(self) -> AbstractContextManager[None]:
+        """Holds while somebody listens; leaving it says what is left to say."""
+
+
+def teller_for(settings: RunSettings, hank: LoadedHank, clock: Clock) -> Teller:
+    """Chooses who tells on stdout, by what the person asked for and where it goes."""
+    if settings.json_output:
+        return JsonTeller()
+
+    if settings.plain or not live.suits(os.environ):
+        return LineTeller()
+
+    ceilings = Ceilings(settings.max_cost, settings.max_time)
+    voice = LiveVoice(clock, lambda entry, state: allowance(hank.hank, entry, state, ceilings))
+    return LiveTeller(voice)
+
+
+class LineTeller:
+    """One plain line for each thing that matters."""
+
+    def __init__(self) -> None:
+        self._voice = Voice()
+
+    def greet(self, layout: Layout, ready: ServerReady, _state: Callable[[], State]) -> None:
+        self._voice.open(greeting(layout, ready))
+
+    def tell(self, published: Published) -> None:
+        if (line := line_of(published.event)) is not None:
+            self._voice.say(line)
+
+    def speaking(self) -> AbstractContextManager[None]:
+        return self._voice.speaking()
+
+
+class JsonTeller:
+    """Every event, one JSON line each; `server.ready` is the first (DESIGN 11)."""
+
+    def __init__(self) -> None:
+        self._voice = Voice()
+
+    def greet(self, _layout: Layout, ready: ServerReady, _state: Callable[[], State]) -> None:
+        self._voice.open(codec.encode({"type": ready.TYPE, "data": ready}).decode())
+
+    def tell(self, published: Published) -> None:
+        self._voice.say(published.frame.decode())
+
+    def speaking(self) -> AbstractContextManager[None]:
+        return self._voice.speaking()
+
+
+class LiveTeller:
+    """The plan as a table that lives, under the lines of the story."""
+
+    def __init__(self, voice: LiveVoice) -> None:
+        self._voice = voice
+
+    def greet(self, layout: Layout, ready: ServerReady, state: Callable[[], State]) -> None:
+        self._voice.open(greeting(layout, ready), state)
+
+    def tell(self, published: Published) -> None:
+        self._voice.hear(published.event)
+
+    def speaking(self) -> AbstractContextManager[None]:
+        return self._voice.speaking()
+
+
+def greeting(layout: Layout, ready: ServerReady) -> str:
+    """The first thing said: where everything is."""
+    # The token stands behind `#`: a browser sends it to nobody.
+    page = f"http://127.0.0.1:{ready.port}/{_token_of(layout)}"
+    serves = f"Hankweave serves {one_line(ready.execution_path)}"
+    return f"{serves}\n  watch it: {page}   WebSocket: {ready.url}"
+
+
+def _token_of(layout: Layout) -> str:
+    try:
+        return f"#token={layout.controller_token.read_text().strip()}"
+    except FileNotFoundError:
+        return ""

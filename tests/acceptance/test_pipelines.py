@@ -1,0 +1,441 @@
+"""Claims about `hankweave pipeline`: Architect's YAML by the real command, in real projects."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+import yaml
+
+from hankweave_protocol.commands import RollbackToCodon
+from hankweave_protocol.events import RollbackCompleted
+from hankweave_protocol.ids import CodonId
+from hankweave_protocol.state import CompletedCodon, SkippedCodon
+from support.running_server import appears, command, environment, running_server, state
+
+SECONDS = 60
+
+SNIPPET = """\
+steps:
+  - name: implement
+    prompt: "Implementa la feature"
+    checkpoint: true
+    # → git add -A && git commit -m "architect:checkpoint:implement"
+
+  - name: optimize
+    prompt: "Optimiza el rendimiento"
+    checkpoint: true
+"""
+"""Seed 003, "Usage in Pipelines", word for word."""
+
+
+def hankweave(folder: Path, *words: str, **extra: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*words),
+        cwd=folder,
+        env=environment(**extra),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+
+
+def git(folder: Path, *words: str) -> str:
+    names = {
+        f"GIT_{who}_{what}": "t@t" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")
+    }
+    done = subprocess.run(
+        ["git", *words], cwd=folder, env=environment(**names), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def scripted(*steps: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "scripted", "script": {"steps": list(steps)}}
+
+
+def writes(path: str, text: str) -> dict[str, Any]:
+    return {"write": {"path": path, "text": text}}
+
+
+def project(folder: Path, pipeline: dict[str, Any] | str) -> Path:
+    """A project with a pipeline in it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text = pipeline if isinstance(pipeline, str) else yaml.safe_dump(pipeline, sort_keys=False)
+    (folder / "pipeline.yaml").write_text(text)
+    return folder
+
+
+def two_steps(**fields: Any) -> dict[str, Any]:
+    """`implement` and `optimize`, which add a line each to a file."""
+    return {
+        "name": "two steps",
+        "agents": {
+            "first": scripted({"say": "it works"}, {"run": "echo implemented >> code.txt"}),
+            "second": scripted({"run": "echo optimized >> code.txt"}),
+        },
+        "steps": [
+            {"name": "implement", "agent": "first", "prompt": "Implement it.", "checkpoint": True},
+            {"name": "optimize", "agent": "second", "prompt": "Make it fast.", "checkpoint": True},
+        ],
+        **fields,
+    }
+
+
+def code(folder: Path) -> list[str]:
+    return (folder / "code.txt").read_text().splitlines()
+
+
+# --- the seed's pipeline --------------------------------------------------------------------------
+
+
+def test_the_seeds_pipeline_runs_and_goes_back_by_step(tmp_path: Path) -> None:
+    """The snippet word for word: it runs offline, and rollback --to-step takes it back by step."""
+    place = project(tmp_path / "project", SNIPPET)
+    done = hankweave(place, "pipeline", "pipeline.yaml", "--agent", "scripted")
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[:2] for line in done.stdout.splitlines()[:2]] == [
+        ["[PASS]", "implement"],
+        ["[PASS]", "optimize"],
+    ]
+    assert (place / "notes" / "optimize.md").exists()
+    history = hankweave(place, "history").stdout
+    assert history.index("optimize") < history.index("implement")
+    back = hankweave(place, "rollback", "--to-step", "implement", "--yes")
+    assert back.returncode == 0, back.stderr
+    assert (place / "notes" / "implement.md").exists()
+    assert not (place / "notes" / "optimize.md").exists()
+    shadow = place / ".hankweave" / "checkpoints" / ".hankweavecheckpoints"
+    listed = git(
+        place, f"--git-dir={shadow}", "log", "--all", "--grep=architect:checkpoint", "--oneline"
+    )
+    assert len(listed.splitlines()) == 2
+
+
+async def test_a_pipeline_goes_back_from_the_socket_that_the_page_uses(tmp_path: Path) -> None:
+    """A client rolls a finished pipeline back to a step, and the plan goes on from there."""
+    place = project(tmp_path / "project", two_steps())
+    assert hankweave(place, "pipeline", "pipeline.yaml").returncode == 0
+    async with (
+        running_server(None, None, place, "--no-autostart", place="--workspace") as server,
+        server.client(since_seq=0) as client,
+    ):
+        target = RollbackToCodon(codon_id=CodonId("implement"), checkpoint_type="end")
+        await client.send(target)
+        await client.until(RollbackCompleted, timeout=SECONDS)
+        assert code(place) == ["implemented"]
+
+    again = hankweave(place, "pipeline", "pipeline.yaml")
+    assert again.returncode == 0
+    assert "Going on at optimize" in again.stderr
+    assert code(place) == ["implemented", "optimized"]
+
+
+def test_a_persons_git_repository_is_not_touched(tmp_path: Path) -> None:
+    """Neither branch, index, stash, config nor hooks of it move; uncommitted work stays.
+
+    Architect commits on the user's branch and sweeps everything along (A8, 1, 2 and 14).
+    """
+    place = project(tmp_path / "project", two_steps())
+    git(place, "init", "-q", "-b", "main")
+    hook = place / ".git" / "hooks" / "pre-commit"
+    hook.write_text("#!/bin/sh\nexit 1\n")
+    hook.chmod(0o755)
+    (place / "mine.txt").write_text("staged\n")
+    git(place, "add", "mine.txt")
+    (place / "mine.txt").write_text("and changed since\n")
+    files = [path for path in sorted((place / ".git").rglob("*")) if path.is_file()]
+    before = {path: path.read_bytes() for path in files}
+    assert hankweave(place, "pipeline", "pipeline.yaml").returncode == 0
+    after = [path for path in sorted((place / ".git").rglob("*")) if path.is_file()]
+    assert {path: path.read_bytes() for path in after} == before
+    assert (place / "mine.txt").read_text() == "and changed since\n"
+    assert git(place, "status", "--porcelain").splitlines() == [
+        "AM mine.txt",
+        "?? code.txt",
+        "?? pipeline.yaml",
+    ]
+
+
+def test_labelled_checkpoints_are_commits_of_the_projects_branch_too(tmp_path: Path) -> None:
+    """With repository workspace the seed's `git log` prints what the seed shows."""
+    place = project(tmp_path / "project", two_steps(checkpoints={"repository": "workspace"}))
+    git(place, "init", "-q", "-b", "main")
+    git(place, "commit", "-q", "--allow-empty", "-m", "A person's own.")
+    done = hankweave(place, "pipeline", "pipeline.yaml")
+    assert done.returncode == 0, done.stderr
+    listed = git(place, "log", "--oneline", "--grep=architect:checkpoint").splitlines()
+    assert [line.split(" ", 1)[1] for line in listed] == [
+        "architect:checkpoint:optimize",
+        "architect:checkpoint:implement",
+    ]
+    assert git(place, "show", "HEAD~1:code.txt") == "implemented\n"
+    assert git(place, "status", "--porcelain") == ""
+
+
+# --- going on -------------------------------------------------------------------------------------
+
+
+async def test_a_killed_pipeline_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    """kill -9 in the second step: the next call does that step again, and only that."""
+    pipeline = two_steps()
+    gate = tmp_path / "gate"
+    script = [{"run": "echo half >> code.txt; touch half"}, {"waitForFile": str(gate)}]
+    pipeline["agents"]["second"]["script"]["steps"] = [*script, {"run": "echo done >> code.txt"}]
+    place = project(tmp_path / "project", pipeline)
+    words = command("pipeline", "pipeline.yaml", "--quiet")
+    async with await anyio.open_process(words, cwd=place, env=environment()) as process:
+        await appears(place / "half")
+        process.kill()
+
+    gate.touch()
+    again = hankweave(place, "pipeline", "pipeline.yaml")
+    assert again.returncode == 0, again.stderr
+    assert code(place) == ["implemented", "half", "done"]
+    assert "step 1/2" not in again.stderr
+
+
+def test_a_pipeline_that_has_ended_begins_again(tmp_path: Path) -> None:
+    """As Architect's does; what it did before stays in the history, and can be gone back to."""
+    place = project(tmp_path / "project", two_steps())
+    assert hankweave(place, "pipeline", "pipeline.yaml").returncode == 0
+    assert hankweave(place, "pipeline", "pipeline.yaml").returncode == 0
+    assert code(place) == ["implemented", "optimized"] * 2
+    assert len(state(place).runs) == 2
+    assert len(hankweave(place, "sessions").stdout.splitlines()) == 3
+
+
+def test_a_failed_step_is_done_again_or_everything(tmp_path: Path) -> None:
+    """After a failure the same call does the failed step; --restart begins at the first."""
+    pipeline = two_steps()
+    pipeline["steps"][1]["checks"] = f"test -e {tmp_path}/allowed"
+    place = project(tmp_path / "project", pipeline)
+    assert hankweave(place, "pipeline", "pipeline.yaml").returncode == 1
+    (tmp_path / "allowed").touch()
+    again = hankweave(place, "pipeline", "pipeline.yaml", "--quiet")
+    assert again.returncode == 0
+    assert again.stderr == ""
+    assert code(place).count("implemented") == 1
+    assert hankweave(place, "pipeline", "pipeline.yaml", "--restart").returncode == 0
+    assert code(place).count("implemented") == 2
+
+
+def test_from_step_knows_the_answers_of_the_steps_before(tmp_path: Path) -> None:
+    """--from-step runs that step and the rest, with the captured variables of the former run.
+
+    Architect loses them (A8, 19).
+    """
+    pipeline = two_steps()
+    pipeline["steps"][0]["output_var"] = "answer"
+    step = {"steps": [{"run": "echo {{answer}} >> code.txt"}]}
+    pipeline["steps"][1] |= {"agent": "scripted", "prompt": json.dumps(step)}
+    place = project(tmp_path / "project", pipeline)
+    assert hankweave(place, "pipeline", "pipeline.yaml").returncode == 0
+    assert hankweave(place, "pipeline", "pipeline.yaml", "--from-step", "optimize").returncode == 0
+    assert code(place) == ["implemented", "it works", "it works"]
+    plan = hankweave(place, "pipeline", "pipeline.yaml", "--from-step", "optimize", "--dry-run")
+    assert "echo it works" in plan.stdout
+    assert "implement" not in plan.stdout
+
+
+# --- what ends it ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "script", "code_of_end"),
+    [
+        ({"checks": "exit 7"}, [], 1),
+        ({"checks": "exit 7", "on_failure": "continue"}, [], 1),
+        ({"timeout": 0.5}, [{"wait": 600}], 5),
+        ({}, [{"fail": {"message": "Invalid API key · Please run /login"}}], 4),
+        ({}, [{"crash": 9}], 1),
+    ],
+    ids=["check", "check passed over", "timeout", "authentication", "crash"],
+)
+def test_the_exit_code_tells_the_truth(
+    tmp_path: Path, fields: dict[str, Any], script: list[dict[str, Any]], code_of_end: int
+) -> None:
+    """1 failed, 4 authentication, 5 timeout; the step after a failure runs only if it may.
+
+    In Architect a failing check changes nothing, and a failed step is gone on from (A8, 18).
+    """
+    pipeline = two_steps()
+    pipeline["steps"][0] |= fields
+    if script:
+        pipeline["agents"]["first"] = scripted(*script)
+
+    place = project(tmp_path / "project", pipeline)
+    done = hankweave(place, "pipeline", "pipeline.yaml")
+    assert done.returncode == code_of_end, done.stderr
+    assert done.stdout.startswith("[FAIL] implement")
+    may_go_on = fields.get("on_failure") == "continue"
+    assert ("[PASS] optimize" in done.stdout) == may_go_on
+    assert ("[----] optimize" in done.stdout) == (not may_go_on)
+    assert ("two steps: partial" in done.stdout) == may_go_on
+
+
+@pytest.mark.parametrize(("number", "code_of_end"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+async def test_a_pipeline_that_is_interrupted_says_so(
+    tmp_path: Path, number: signal.Signals, code_of_end: int
+) -> None:
+    """The agent is ended, the work is in a checkpoint, and the exit code names the signal."""
+    pipeline = two_steps()
+    pipeline["agents"]["first"] = scripted(writes("half.txt", "half"), {"wait": 600})
+    place = project(tmp_path / "project", pipeline)
+    words = command("pipeline", "pipeline.yaml", "--quiet")
+    async with await anyio.open_process(words, cwd=place, env=environment()) as process:
+        await appears(place / "half.txt")
+        process.send_signal(number)
+        with anyio.fail_after(SECONDS):
+            assert process.stdout is not None
+            out = b"".join([chunk async for chunk in process.stdout])
+            assert await process.wait() == code_of_end
+
+    assert out.startswith(b"[FAIL] implement")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"steps": []}, "steps"),
+        ({"step": []}, "Did you mean 'steps'?"),
+        ({"variables": {"n": 3}, "steps": "x"}, "steps"),
+    ],
+)
+def test_a_wrong_pipeline_touches_nothing(
+    tmp_path: Path, change: dict[str, Any], says: str
+) -> None:
+    """Exit code 3 with every fault; no `.hankweave` is made."""
+    place = project(tmp_path / "project", two_steps() | change)
+    done = hankweave(place, "pipeline", "pipeline.yaml")
+    assert done.returncode == 3
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (place / ".hankweave").exists()
+
+
+def test_a_typo_in_a_steps_name_is_an_error(tmp_path: Path) -> None:
+    """Exit code 3 and the name that was meant; Architect runs nothing and exits 0 (A8, 19)."""
+    place = project(tmp_path / "project", two_steps())
+    done = hankweave(place, "pipeline", "pipeline.yaml", "--from-step", "optimise")
+    assert done.returncode == 3
+    assert "Did you mean 'optimize'?" in done.stderr
+    assert not (place / ".hankweave").exists()
+
+
+def test_a_dry_run_touches_nothing(tmp_path: Path) -> None:
+    """It prints the plan with checks and conditions, and makes no file."""
+    pipeline = two_steps(variables={"mode": "fast"})
+    pipeline["steps"][1] |= {"condition": "mode == 'slow'", "checks": "pytest -q"}
+    place = project(tmp_path / "project", pipeline)
+    done = hankweave(place, "pipeline", "pipeline.yaml", "--dry-run")
+    assert done.returncode == 0
+    assert "would be skipped" in done.stdout
+    assert "check: pytest -q" in done.stdout
+    assert [path.name for path in place.iterdir()] == ["pipeline.yaml"]
+
+
+# --- reports --------------------------------------------------------------------------------------
+
+
+def test_a_report_tells_what_was_done(tmp_path: Path) -> None:
+    """JSON: status, cost, each step with its checks, the files that changed, and the diff."""
+    pipeline = two_steps()
+    pipeline["steps"][1]["checks"] = ["true", {"run": "echo no; false", "allow_failure": True}]
+    place = project(tmp_path / "project", pipeline)
+    (place / "old.txt").write_text("old\n")
+    done = hankweave(place, "pipeline", "pipeline.yaml", "--json")
+    report = json.loads(done.stdout)
+    assert (report["task"], report["status"], report["errors"]) == ("two steps", "success", [])
+    assert report["files_modified"] == [{"path": "code.txt", "action": "created"}]
+    steps = [(step["step"], step["status"], step["attempts"]) for step in report["timeline"]]
+    assert steps == [("implement", "success", 1), ("optimize", "success", 1)]
+    assert report["timeline"][0]["checks_passed"] is None
+    assert report["timeline"][1]["checks_passed"] is False
+    assert [check["exit_code"] for check in report["timeline"][1]["checks"]] == [0, 1]
+    assert "+implemented" in report["git_diff"]
+    assert "old.txt" not in report["git_diff"]
+
+
+@pytest.mark.parametrize(("name", "begins"), [("r.json", "{"), ("r.md", "# two steps")])
+def test_a_report_goes_into_a_file_of_its_kind(tmp_path: Path, name: str, begins: str) -> None:
+    """The file's name tells the format; the summary stays on stdout."""
+    place = project(tmp_path / "project", two_steps())
+    done = hankweave(place, "pipeline", "pipeline.yaml", "--report-file", f"../{name}")
+    assert done.returncode == 0
+    assert (tmp_path / name).read_text().startswith(begins)
+    assert done.stdout.startswith("[PASS] implement")
+
+
+def test_nothing_that_an_agent_wrote_can_break_a_comment(tmp_path: Path) -> None:
+    """Names and contents stay text in a report for a pull request."""
+    pipeline = two_steps()
+    evil = "</details><img src=x> `` ``` | a"
+    pipeline["agents"]["second"] = scripted(
+        writes("a|b<i>.txt", "```\n</details>\n````\n"), {"fail": {"message": evil}}
+    )
+    place = project(tmp_path / "project", pipeline)
+    done = hankweave(place, "pipeline", "pipeline.yaml", "--report", "github")
+    assert done.returncode == 1
+    outside = "\n".join(
+        part for number, part in enumerate(done.stdout.split("`````")) if number % 2 == 0
+    )
+    assert "<img" not in outside.replace(r"\<img", "")
+    assert outside.count("</details>") == outside.count("<details>")
+
+
+# --- where it works -------------------------------------------------------------------------------
+
+
+def test_it_works_without_a_git_program(tmp_path: Path) -> None:
+    """Neither the run, the history nor a rollback needs git."""
+    place = project(tmp_path / "project", two_steps())
+    bare = tmp_path / "bin"
+    bare.mkdir()
+    for name in ("sh", "touch"):
+        found = next(
+            Path(folder, name) for folder in ("/bin", "/usr/bin") if Path(folder, name).exists()
+        )
+        (bare / name).symlink_to(found)
+
+    only = {"PATH": str(bare)}
+    assert hankweave(place, "pipeline", "pipeline.yaml", **only).returncode == 0
+    back = hankweave(place, "rollback", "--to-step", "implement", "--yes", **only)
+    assert back.returncode == 0, back.stderr
+    assert code(place) == ["implemented"]
+
+
+def test_it_works_in_a_subdirectory_of_a_repository(tmp_path: Path) -> None:
+    """Only the folder one is in is the project: nothing around it is captured or moved.
+
+    Architect sweeps and resets the whole repository (A8, 3).
+    """
+    outer = tmp_path / "outer"
+    place = project(outer / "inner", two_steps())
+    git(outer, "init", "-q")
+    (outer / "code.txt").write_text("not mine\n")
+    assert hankweave(place, "pipeline", "pipeline.yaml").returncode == 0
+    assert hankweave(place, "rollback", "--to-step", "implement", "--yes").returncode == 0
+    assert (outer / "code.txt").read_text() == "not mine\n"
+    assert code(place) == ["implemented"]
+
+
+def test_a_skipped_step_is_on_record_with_its_condition(tmp_path: Path) -> None:
+    """A condition that is written as the documentation has it is compared, not taken for true."""
+    pipeline = two_steps(variables={"run_review": "false"})
+    pipeline["steps"][0]["condition"] = "run_review == 'true'"
+    place = project(tmp_path / "project", pipeline)
+    done = hankweave(place, "pipeline", "pipeline.yaml", "--var", "run_review=no")
+    assert done.stdout.startswith("[SKIP] implement")
+    first, second = state(place).runs[0].codons
+    assert isinstance(first, SkippedCodon)
+    assert isinstance(second, CompletedCodon)
+    assert os.listdir(place / ".hankweave" / "pipelines")

@@ -1,0 +1,319 @@
+"""Claims about the language of conditions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hankweave_server.domain.conditions import (
+    DEEPEST,
+    LONGEST,
+    Condition,
+    ConditionError,
+    parse,
+)
+
+KNOWN = {
+    "yes_text": "yes",
+    "no_text": "no",
+    "word": "ok",
+    "three": "3",
+    "ten": "10",
+    "ver": "3.0",
+    "empty": "",
+    "log": "an error here\n",
+    "spaced": " ok\n",
+    "big": "True",
+}
+
+
+def holds(text: str) -> bool:
+    return parse(text).holds(KNOWN)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "word == 'ok'",
+        'word == "ok"',
+        "{{word}} == 'ok'",
+        "'{{word}}' == 'ok'",
+        "'{{word}}-{{three}}' == 'ok-3'",
+        "spaced == word",
+        "word != 'no'",
+        "three < ten",
+        "three == ver",
+        "three >= 3 and three <= 3.0",
+        "-1 < 0",
+        "'abc' < 'abd'",
+        "'10' > '9'",
+        "'error' in log",
+        "'panic' not in log",
+        "big == true",
+        "true == 'TRUE'",
+        "not no_text",
+        "not not word",
+        "not word == 'no'",
+        "no_text or word",
+        "no_text and missing or word",
+        "word and (no_text or three)",
+        "defined(word) and not defined(missing)",
+        "defined({{empty}})",
+        "missing != 'a'",
+        "missing != missing",
+        "'a' not in missing",
+        "empty == ''",
+        r"'it\'s' == " '"it\'s"',
+        "yes",
+        "TRUE",
+        "1",
+        "'any other text'",
+    ],
+)
+def test_it_holds(text: str):
+    """Each of these holds."""
+    assert holds(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "missing",
+        "{{missing}}",
+        "'{{missing}}'",
+        "'see {{missing}}'",
+        "missing == missing",
+        "missing == ''",
+        "missing < 1",
+        "missing >= 1",
+        "'a' in missing",
+        "missing in 'a'",
+        "empty",
+        "no",
+        "False",
+        "0",
+        "'  off '",
+        "'NONE'",
+        "word == 'OK'",
+        "word < 3",
+        "not (word or missing)",
+    ],
+)
+def test_it_does_not_hold(text: str):
+    """Each of these does not; what nobody has defined holds in no way."""
+    assert not holds(text)
+
+
+def test_a_documented_comparison_is_a_comparison():
+    """A4 [run]: `run_review == 'true'` always ran, whatever the variable was."""
+    condition = parse("run_review == 'true'")
+    assert condition.holds({"run_review": "true"})
+    assert not condition.holds({"run_review": "false"})
+    assert not condition.holds({})
+
+
+def test_a_placeholder_that_nobody_fills_does_not_run_the_step():
+    """A4 [run]: `{{missing}}` always ran."""
+    assert not parse("{{missing}}").holds({})
+    assert not parse("{{missing}} == 'true'").holds({})
+
+
+@pytest.mark.parametrize("value", ["true", "YES", "1", "anything at all"])
+def test_a_value_by_itself_holds_as_architect_has_it(value: str):
+    """True, yes, 1 and any other text run the step."""
+    assert parse("flag").holds({"flag": value})
+
+
+@pytest.mark.parametrize("value", ["false", "No", "0", "", " \n"])
+def test_a_value_by_itself_does_not_hold_as_architect_has_it(value: str):
+    """False, no, 0 and nothing skip it."""
+    assert not parse("flag").holds({"flag": value})
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["test -f x", "exit 0", "grep -q a b", "[ -f x ]", "./check.sh", "npm test", "test -f a && b"],
+)
+def test_a_shell_command_is_no_condition(text: str):
+    """The shell is never asked by surprise: the error says that `checks` run commands."""
+    with pytest.raises(ConditionError) as caught:
+        parse(text)
+
+    assert caught.value.suggestion is not None
+    assert "no shell command" in caught.value.suggestion
+    assert "'checks'" in caught.value.suggestion
+
+
+@pytest.mark.parametrize(
+    ("text", "offset", "words"),
+    [
+        ("", 0, "is empty"),
+        ("a = 'b'", 2, "=="),
+        ("a && b", 2, "'and'"),
+        ("a || b", 2, "'or'"),
+        ("!a", 0, "'not'"),
+        ("a == 'b", 5, "quote"),
+        ("1 < a < 3", 6, "chained"),
+        ("a ==", 4, "value"),
+        ("(a", 2, "')'"),
+        ("a)", 1, "the end"),
+        ("(a and b) == 'c'", 13, "values"),
+        ("defined('a')", 8, "name"),
+        ("{{a b}}", 0, "braces"),
+        ("a == é", 5, "nothing"),
+        ("(" * (DEEPEST + 1) + "a" + ")" * (DEEPEST + 1), DEEPEST, "deeply"),
+        ("a" * (LONGEST + 1), LONGEST, "characters"),
+        ("__import__('os')", 10, "end"),
+        ("a.b", 1, "nothing"),
+    ],
+)
+def test_a_fault_is_told_with_its_place(text: str, offset: int, words: str):
+    """The offset is that of the first character that cannot be there."""
+    with pytest.raises(ConditionError) as caught:
+        parse(text)
+
+    assert caught.value.offset == offset
+    assert words in f"{caught.value.message} {caught.value.suggestion}"
+
+
+def test_parentheses_side_by_side_are_not_deep():
+    """Only those inside of each other count."""
+    assert holds(" and ".join(["(word)"] * (DEEPEST + 8)))
+
+
+def test_the_names_are_those_that_are_read():
+    """Names inside quotes are among them, and those that `defined` asks about are told apart."""
+    condition = parse("a == 'x{{b}}' and defined(c) and not {{d}} or 'e' in \"f\"")
+    assert condition.names == {"a", "b", "c", "d"}
+    assert condition.asked == {"c"}
+
+
+def outcome(text: str) -> Condition | ConditionError:
+    try:
+        return parse(text)
+    except ConditionError as error:
+        return error
+
+
+class Watched(dict[str, str]):
+    """Variables that remember who was asked for."""
+
+    def __init__(self, values: dict[str, str]) -> None:
+        super().__init__(values)
+        self.read: set[str] = set()
+
+    def get(self, name: str, default: str | None = None) -> str | None:  # type: ignore[override]
+        self.read.add(name)
+        return super().get(name, default)
+
+
+@given(text=st.text(alphabet="ab(){}'\"=!<> \\01.-andortif", max_size=60) | st.text(max_size=40))
+def test_a_text_is_a_condition_or_its_fault_is_told(text: str):
+    """Whatever the text: an answer for any variables, of the names it lists, or ConditionError."""
+    condition = outcome(text)
+    if isinstance(condition, ConditionError):
+        assert 0 <= condition.offset <= len(text)
+        assert condition.message
+        return
+
+    variables = Watched({"a": "1", "b": "x"})
+    assert condition.holds(variables) in (True, False)
+    assert variables.read <= condition.names
+
+
+# --- a model ------------------------------------------------------------------------------------
+
+VARIABLES = {"p": "1", "q": "02", "r": "b", "s": "no", "t": ""}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A condition, and what a reader would say that it does."""
+
+    text: str
+    expected: bool
+
+
+def values() -> st.SearchStrategy[tuple[str, str | None]]:
+    variables = list(VARIABLES.items())
+    braced = [(f"{{{{ {name} }}}}", value) for name, value in VARIABLES.items()]
+    others = [("missing", None), ("'b'", "b"), ('"abc"', "abc"), ("2", "2"), ("1.0", "1.0")]
+    return st.sampled_from([*variables, *braced, *others])
+
+
+def number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def compared(sign: str, one: str | None, other: str | None) -> bool:
+    if one is None or other is None:
+        return sign in ("!=", "not in")
+
+    if sign.endswith("in"):
+        return (one in other) is (sign == "in")
+
+    left, right = number(one), number(other)
+    pair = (one, other) if left is None or right is None else (left, right)
+    return {
+        "==": pair[0] == pair[1],
+        "!=": pair[0] != pair[1],
+        "<": pair[0] < pair[1],  # type: ignore[operator]
+        "<=": pair[0] <= pair[1],  # type: ignore[operator]
+        ">": pair[0] > pair[1],  # type: ignore[operator]
+        ">=": pair[0] >= pair[1],  # type: ignore[operator]
+    }[sign]
+
+
+@st.composite
+def atoms(draw: st.DrawFn) -> Case:
+    text, value = draw(values())
+    if draw(st.booleans()):
+        return Case(text, value is not None and value.lower() not in ("", "no", "0"))
+
+    sign = draw(st.sampled_from(["==", "!=", "<", "<=", ">", ">=", "in", "not in"]))
+    other, other_value = draw(values())
+    return Case(f"{text} {sign} {other}", compared(sign, value, other_value))
+
+
+def grown(children: st.SearchStrategy[Case]) -> st.SearchStrategy[Case]:
+    return st.one_of(
+        children.map(lambda case: Case(f"not ({case.text})", not case.expected)),
+        st.tuples(children, children).map(
+            lambda two: Case(
+                f"({two[0].text}) and ({two[1].text})", two[0].expected and two[1].expected
+            )
+        ),
+        st.tuples(children, children).map(
+            lambda two: Case(
+                f"({two[0].text}) or ({two[1].text})", two[0].expected or two[1].expected
+            )
+        ),
+    )
+
+
+@given(case=st.recursive(atoms(), grown, max_leaves=6))
+def test_it_holds_as_a_reader_would_say(case: Case):
+    """Any expression agrees with the plain reading of its parts."""
+    condition: Condition = parse(case.text)
+    assert condition.holds(VARIABLES) is case.expected
+
+
+@given(parts=st.lists(st.tuples(atoms(), st.sampled_from(["and", "or"])), min_size=1, max_size=5))
+def test_and_binds_tighter_than_or(parts: list[tuple[Case, str]]):
+    """Without parentheses a condition is a choice between what `and` has joined."""
+    groups: list[list[bool]] = [[]]
+    text = ""
+    for index, (case, word) in enumerate(parts):
+        if index and word == "or":
+            groups.append([])
+
+        groups[-1].append(case.expected)
+        text += f" {word} {case.text}" if index else case.text
+
+    assert parse(text).holds(VARIABLES) is any(all(group) for group in groups)

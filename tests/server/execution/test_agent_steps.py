@@ -1,0 +1,94 @@
+"""Claims about an agent's steps: a checkpoint after every so many (seed 003, every_n_steps)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hankweave_server.execution.agent_steps import AgentSteps
+from support.git_facts import GitWitness
+from support.running_server import running_server
+from support.scripted_hank import codon, write_hank, writes
+from support.watching import idle, listed
+
+
+@pytest.mark.parametrize("safe_points", ["all", "none"])
+async def test_a_checkpoint_follows_every_n_steps(tmp_path: Path, safe_points: str) -> None:
+    """Every second step of an agent is labelled with its number, and holds the files of then."""
+    steps = [writes("a.txt", str(number)) for number in range(1, 6)]
+    # It asks leave for each, and so waits until what came before has been dealt with.
+    script = json.dumps({"steps": steps, "asks": True})
+    hank = write_hank(
+        tmp_path / "hank",
+        codon("one", promptText=script),
+        overrides={"checkpointEverySteps": 2},
+    )
+    execution = tmp_path / "execution"
+    flags = ("--safe-points", safe_points)
+    async with (
+        running_server(hank, None, execution, *flags) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await idle(client, "all-codons-completed")
+        labelled = {r.label: r for r in await listed(client) if r.label is not None}
+
+    assert sorted(labelled) == ["architect:checkpoint:step-2", "architect:checkpoint:step-4"]
+    git = GitWitness(execution)
+    for number in (2, 4):
+        record = labelled[f"architect:checkpoint:step-{number}"]
+        assert record.kind == "turn"
+        assert git.blob(record.sha, "a.txt") == str(number).encode()
+
+
+async def test_steps_that_change_nothing_leave_no_checkpoint(tmp_path: Path) -> None:
+    """As `create` gives None where nothing has changed (seed 003, CheckpointManager)."""
+    hank = write_hank(
+        tmp_path / "hank",
+        codon("one", writes("a.txt", "a"), {"run": "true"}, {"run": "true"}),
+        overrides={"checkpointEverySteps": 1},
+    )
+    execution = tmp_path / "execution"
+    async with (
+        running_server(hank, None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await idle(client, "all-codons-completed")
+        labels = [record.label for record in await listed(client) if record.label]
+
+    assert labels == ["architect:checkpoint:step-1"]
+
+
+async def test_without_the_setting_no_step_is_labelled(tmp_path: Path) -> None:
+    """Steps are counted only where the hank asks for it."""
+    hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "a")))
+    execution = tmp_path / "execution"
+    async with (
+        running_server(hank, None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await idle(client, "all-codons-completed")
+        assert not [record for record in await listed(client) if record.label]
+
+
+def test_an_answer_with_several_tools_is_one_step() -> None:
+    """A step ends when all tools that an answer called have returned."""
+    steps = AgentSteps(every=1)
+    for call in ("a", "b", "c"):
+        steps.called(call)
+
+    assert [steps.returned(call) for call in ("b", "a", "c")] == [
+        None,
+        None,
+        "architect:checkpoint:step-1",
+    ]
+
+
+def test_a_tool_that_never_returns_holds_up_one_step_only() -> None:
+    """What an answer called and nobody answered is forgotten with the next answer."""
+    steps = AgentSteps(every=1)
+    steps.called("lost")
+    steps.spoke()
+    steps.called("b")
+    assert steps.returned("b") == "architect:checkpoint:step-1"

@@ -1,0 +1,145 @@
+"""Claims about a codon's checks: they run after its agent's success, and their word counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hankweave_protocol.commands import CodonForceStop, CodonNext
+from hankweave_protocol.events import CheckCompleted, CodonRetrying
+from hankweave_protocol.state import CompletedCodon, FailedCodon
+from support.git_facts import GitWitness
+from support.running_server import appears, running_server, state
+from support.scripted_hank import codon, write_hank, writes
+from support.watching import idle, told
+
+
+def checks(*lines: str, **fields: Any) -> list[dict[str, Any]]:
+    return [{"run": line, **fields} for line in lines]
+
+
+async def test_a_failed_check_fails_its_codon_and_the_run(tmp_path: Path) -> None:
+    """The codon fails with what the check said, later checks and codons do not run, exit code 1.
+
+    Architect's checks change nothing: not the status, not the exit code (A8, 18).
+    """
+    wrong = checks("true", "echo to stdout; echo to stderr >&2; exit 3", "touch never")
+    hank = write_hank(
+        tmp_path / "hank", codon("one", writes("a.txt", "a"), checks=wrong), codon("two")
+    )
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 1
+
+    (failed,) = state(execution).runs[0].codons
+    assert isinstance(failed, FailedCodon)
+    assert failed.failure_reason.type == "check-failed"
+    assert "Check 2 of 3 failed: The command exited with code 3" in str(
+        failed.failure_reason.message
+    )
+    passed, broken = told(execution, CheckCompleted)
+    assert (passed.passed, passed.exit_code, passed.message) == (True, 0, None)
+    assert (broken.check_index, broken.passed, broken.exit_code) == (1, False, 3)
+    assert sorted(broken.output.splitlines()) == ["to stderr", "to stdout"]
+    assert not (execution / "agentRoot" / "never").exists()
+
+
+async def test_checks_that_pass_complete_the_codon_with_what_they_changed(tmp_path: Path) -> None:
+    """What a check writes is in the codon's last checkpoint: nobody's edit, and nothing lost."""
+    hank = write_hank(
+        tmp_path / "hank",
+        codon("one", writes("a.txt", "a"), checks=checks("grep -q a a.txt && echo ok > seen.txt")),
+    )
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 0
+
+    (done,) = state(execution).runs[0].codons
+    assert isinstance(done, CompletedCodon)
+    files = GitWitness(execution).files(done.completion_checkpoint)
+    assert files == {"a.txt": b"a", "seen.txt": b"ok\n"}
+
+
+async def test_a_failed_check_is_tried_again_from_the_files_before(tmp_path: Path) -> None:
+    """onFailure retry: the next attempt begins with the files of the first, and counts."""
+    once = f"test -e {tmp_path}/second || {{ touch {tmp_path}/second; exit 1; }}"
+    step = {"run": "echo line >> a.txt"}
+    policy = {"onFailure": "retry", "retryConfig": {"delayMs": 0}}
+    hank = write_hank(tmp_path / "hank", codon("one", step, checks=checks(once), **policy))
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 0
+
+    assert [each.failure_reason.type for each in told(execution, CodonRetrying)] == ["check-failed"]
+    assert [codon.attempt for codon in state(execution).runs[0].codons] == [1, 2]
+    assert (execution / "agentRoot" / "a.txt").read_text() == "line\n"
+
+
+async def test_a_failed_check_can_be_gone_on_from(tmp_path: Path) -> None:
+    """onFailure ignore runs the next codon; a check with allowFailure is told and passed over."""
+    hank = write_hank(
+        tmp_path / "hank",
+        codon("one", checks=checks("false"), onFailure="ignore"),
+        codon("two", checks=checks("false", allowFailure=True)),
+    )
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 0
+
+    one, two = state(execution).runs[0].codons
+    assert isinstance(one, FailedCodon)
+    assert isinstance(two, CompletedCodon)
+    assert [each.ignored for each in told(execution, CheckCompleted)] == [False, True]
+
+
+async def test_a_check_that_takes_too_long_is_ended_with_all_it_started(tmp_path: Path) -> None:
+    """Its time limit is a failure, told without an exit code; no process of it lives on."""
+    line = f"echo $$ > {tmp_path}/pid; sleep 600 & wait"
+    slow = checks(line, timeoutSeconds=0.5)
+    hank = write_hank(tmp_path / "hank", codon("one", checks=slow))
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 1
+
+    (late,) = told(execution, CheckCompleted)
+    assert (late.passed, late.exit_code) == (False, None)
+    assert "took more than 0.5 s" in str(late.message)
+    assert not Path("/proc", (tmp_path / "pid").read_text().strip()).exists()
+
+
+async def test_a_codon_can_be_ended_in_its_checks(tmp_path: Path) -> None:
+    """forceStop ends the check's processes; the codon fails because it was stopped."""
+    hank = write_hank(
+        tmp_path / "hank", codon("one", checks=checks("echo $$ > pid.txt; sleep 600 & wait"))
+    )
+    execution = tmp_path / "execution"
+    async with (
+        running_server(hank, None, execution, "--no-autostart") as server,
+        server.client(since_seq=0) as client,
+    ):
+        await client.send(CodonNext())
+        pid = execution / "agentRoot" / "pid.txt"
+        await appears(pid)
+        await client.send(CodonForceStop(reason="enough"))
+        await idle(client, "stopped")
+        assert not Path("/proc", pid.read_text().strip()).exists()
+
+    (ended,) = state(execution).runs[0].codons
+    assert isinstance(ended, FailedCodon)
+    assert ended.failure_reason.message == "enough"
+
+
+async def test_an_agent_has_so_long_and_no_longer(tmp_path: Path) -> None:
+    """timeoutSeconds ends an agent that works too long; the codon fails as timed out.
+
+    Architect reads the field and never uses it (A4, timeout).
+    """
+    hank = write_hank(tmp_path / "hank", codon("one", {"wait": 600}, timeoutSeconds=0.5))
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 1
+
+    (failed,) = state(execution).runs[0].codons
+    assert isinstance(failed, FailedCodon)
+    assert failed.failure_reason.type == "timeout"
+    assert "total time limit" in str(failed.failure_reason.message)

@@ -1,0 +1,155 @@
+"""Claims about variables: what a hank says and its agents answer, in prompts and conditions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from hankweave_protocol.commands import RollbackToCodon
+from hankweave_protocol.events import CodonCompletedEvent
+from hankweave_protocol.ids import CodonId
+from hankweave_protocol.state import Captured, CompletedCodon, SkippedCodon
+from support.running_server import running_server, state
+from support.scripted_hank import codon, write_hank, writes
+from support.watching import idle, listed, told
+
+
+def says(text: str) -> dict[str, Any]:
+    return {"say": text}
+
+
+async def test_a_prompt_holds_what_its_variables_stand_for(tmp_path: Path) -> None:
+    """Variables of the hank and answers of earlier codons; what is unknown stays as it stands."""
+    hank = write_hank(
+        tmp_path / "hank",
+        codon("one", says("forty-two"), outputVar="answer"),
+        codon("two", writes("a.txt", "{{greeting}} {{ answer }} {{unknown}} {{greeting}}")),
+        variables={"greeting": "hello"},
+    )
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 0
+
+    text = (execution / "agentRoot" / "a.txt").read_text()
+    assert text == "hello forty-two {{unknown}} hello"
+    one, _ = state(execution).runs[0].codons
+    assert isinstance(one, CompletedCodon)
+    assert one.captured == Captured(name="answer", value="forty-two")
+    assert told(execution, CodonCompletedEvent)[0].captured == one.captured
+
+
+async def test_what_stands_for_a_variable_is_not_filled_in_again(tmp_path: Path) -> None:
+    """A value is text: the name of another variable in it stays as it stands."""
+    hank = write_hank(
+        tmp_path / "hank",
+        codon("one", writes("a.txt", "{{outer}}")),
+        variables={"outer": "{{inner}}", "inner": "told"},
+    )
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 0
+
+    assert (execution / "agentRoot" / "a.txt").read_text() == "{{inner}}"
+
+
+async def test_a_codon_whose_condition_does_not_hold_is_skipped(tmp_path: Path) -> None:
+    """It is skipped before its rig and agent, with the condition on record; the plan goes on."""
+    rig = [{"type": "command", "command": {"run": "touch rig.txt"}}]
+    condition = "review == 'bad' or defined(nothing)"
+    hank = write_hank(
+        tmp_path / "hank",
+        codon("review", says("good"), outputVar="review"),
+        codon("repair", writes("a.txt", "a"), condition=condition, rigSetup=rig),
+        codon("publish", writes("b.txt", "b"), condition="{{review}} == 'good'"),
+    )
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 0
+
+    _, repair, publish = state(execution).runs[0].codons
+    assert isinstance(repair, SkippedCodon)
+    assert (repair.condition, repair.skipped_during) == (condition, "preparing")
+    assert isinstance(publish, CompletedCodon)
+    names = {path.name for path in (execution / "agentRoot").iterdir()}
+    assert names == {"b.txt"}
+    ended = told(execution, CodonCompletedEvent)[1]
+    assert (ended.skipped, ended.condition) == (True, condition)
+
+
+async def test_a_rollback_takes_answers_back(tmp_path: Path) -> None:
+    """After a rollback to before the codon that answered, its variable is unknown again."""
+    hank = write_hank(
+        tmp_path / "hank",
+        codon("zero", writes("0.txt", "0")),
+        codon("one", says("yes"), outputVar="answer"),
+        codon("two", writes("two.txt", "{{answer}}"), condition="defined(answer)"),
+    )
+    execution = tmp_path / "execution"
+    async with (
+        running_server(hank, None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await idle(client, "all-codons-completed")
+        raw = json.loads(hank.read_text())
+        raw["hank"][1]["condition"] = "false"
+        await client.send(RollbackToCodon(codon_id=CodonId("zero"), checkpoint_type="end"))
+
+    hank.write_text(json.dumps(raw))
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 0
+
+    one, two = state(execution).runs[0].codons
+    assert isinstance(one, SkippedCodon)
+    assert isinstance(two, SkippedCodon)
+    assert two.condition == "defined(answer)"
+
+
+async def test_an_answer_survives_the_server(tmp_path: Path) -> None:
+    """A server that is started anew knows what the codons before its start have answered."""
+    hank = write_hank(
+        tmp_path / "hank",
+        codon("one", says("kept"), outputVar="answer"),
+        codon("two", {"fail": {"message": "no"}}),
+    )
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 1
+
+    raw = json.loads(hank.read_text())
+    raw["hank"][1] = codon("two", writes("a.txt", "{{answer}}"))
+    hank.write_text(json.dumps(raw))
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 0
+
+    assert (execution / "agentRoot" / "a.txt").read_text() == "kept"
+
+
+async def test_what_a_plain_program_prints_is_its_answer(tmp_path: Path) -> None:
+    """A program without messages answers with its stdout; what is too long is cut, and says so."""
+    prints = "echo one; echo two; yes long | head -n 20000"
+    plain = {"agent": {"type": "command", "command": ["sh", "-c", prints]}, "promptText": "-"}
+    hank = write_hank(tmp_path / "hank", codon("one", outputVar="answer") | plain)
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 0
+
+    (done,) = state(execution).runs[0].codons
+    assert isinstance(done, CompletedCodon)
+    assert done.captured is not None
+    assert done.captured.value.startswith("one\ntwo\nlong\n")
+    assert (len(done.captured.value), done.captured.truncated) == (65_536, True)
+
+
+async def test_a_checkpoint_carries_its_codons_label(tmp_path: Path) -> None:
+    """checkpointLabel labels the checkpoint of the codon's success, where stock git finds it."""
+    hank = write_hank(tmp_path / "hank", codon("one", checkpointLabel="architect:checkpoint:one"))
+    execution = tmp_path / "execution"
+    async with (
+        running_server(hank, None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await idle(client, "all-codons-completed")
+        labels = {record.kind: record.label for record in await listed(client)}
+
+    assert labels["completed"] == "architect:checkpoint:one"

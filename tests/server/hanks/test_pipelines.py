@@ -1,0 +1,404 @@
+"""Claims about Architect's pipelines: what their keys mean, and what is told about them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from hankweave_protocol.hank import (
+    Check,
+    ClaudeAgentSpec,
+    Codon,
+    CommandAgentSpec,
+    HankMeta,
+    Overrides,
+    RetryConfig,
+    ScriptedAgentSpec,
+)
+from hankweave_server.cli import hanks
+from hankweave_server.hanks.pipelines.compile import compile_pipeline, write_compiled
+from hankweave_server.hanks.pipelines.load import load_pipeline
+from hankweave_server.hanks.pipelines.model import Pipeline, PipelineInvalid
+from hankweave_server.hanks.pipelines.summary import plan_summary, unknown_step
+from hankweave_server.hanks.pipelines.variables import NotAVariable, parse_var
+from hankweave_server.hanks.problems import HankInvalid
+from support.golden import GOLDEN
+
+VALID = GOLDEN / "pipelines" / "valid"
+STEP = "steps:\n  - name: one\n    prompt: Do it.\n"
+
+Write: TypeAlias = Callable[[str], Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Writes a pipeline into a folder of its own."""
+
+    def write(text: str) -> Path:
+        path = tmp_path / "pipeline.yaml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def codons(pipeline: Pipeline) -> list[Codon]:
+    return [step for step in compile_pipeline(pipeline).hank if isinstance(step, Codon)]
+
+
+def messages(load: Callable[[], object]) -> list[str]:
+    with pytest.raises(PipelineInvalid) as caught:
+        load()
+
+    return [problem.message for problem in caught.value.problems]
+
+
+# --- what the keys mean -------------------------------------------------------------------------
+
+
+def test_the_snippet_of_the_seed_loads_word_for_word() -> None:
+    """Seed 003: two steps with a name, a prompt and a checkpoint; nothing else need be said."""
+    pipeline = load_pipeline(VALID / "seed-003.yaml")
+    assert pipeline.name == "seed-003"
+    first, second = codons(pipeline)
+    assert first == Codon(
+        id="implement",
+        name="implement",
+        model="sonnet",
+        continuation_mode="fresh",
+        prompt_text="Implementa la feature",
+        checkpoint_label="architect:checkpoint:implement",
+    )
+    assert (second.id, second.checkpoint_label) == ("optimize", "architect:checkpoint:optimize")
+
+
+def test_every_key_arrives_in_the_hank() -> None:
+    """Nothing that a pipeline can say is lost, `timeout` included (A4 gap: parsed, never used)."""
+    hank = compile_pipeline(load_pipeline(VALID / "every-key.yaml"))
+    assert hank.meta == HankMeta(
+        name="Every key", version="1.10", description="What a pipeline can say."
+    )
+    assert hank.variables == {"area": "parser", "tries": "3", "strict": "true", "nothing": ""}
+    assert hank.overrides == Overrides(checkpoint_every_steps=7, checkpoint_repository="workspace")
+    plan, build, lint, say = (step for step in hank.hank if isinstance(step, Codon))
+    assert (plan.agent, plan.output_var, plan.prompt_text) == (None, "plan", "Plan the {{area}}.")
+    assert build == Codon(
+        id="build",
+        name="build",
+        model="opus",
+        continuation_mode="fresh",
+        prompt_text="Do this: {{plan}}\n",
+        append_system_prompt_text="Be brief.",
+        env={"LEVEL": "2", "DEBUG": "false"},
+        on_failure="retry",
+        retry_config=RetryConfig(max_attempts=3),
+        agent=ClaudeAgentSpec(),
+        timeout_seconds=600,
+        condition="tries < 5 and ('parser' in plan or not strict)",
+        checks=(
+            Check(run="python -m pytest -q"),
+            Check(run="ruff check", timeout_seconds=30.5, allow_failure=True),
+        ),
+        checkpoint_label="architect:checkpoint:build",
+    )
+    assert lint.agent == CommandAgentSpec(command=("lint", "--level", "2"))
+    assert (lint.checks, lint.on_failure) == ((Check(run="test -f report.txt"),), "ignore")
+    assert isinstance(say.agent, ScriptedAgentSpec)
+    assert say.checkpoint_label is None
+
+
+def test_a_merge_key_gives_what_is_not_said() -> None:
+    """YAML's own way not to repeat oneself works; what a step says itself wins."""
+    _, two, three = load_pipeline(VALID / "anchors-and-merges.yaml").steps
+    assert (two.prompt, two.checkpoint, two.timeout_seconds) == ("Look at {{area}}.", True, 60)
+    assert (three.model, three.checkpoint, three.timeout_seconds) == ("opus", True, 90)
+
+
+def test_a_script_goes_with_the_hank(tmp_path: Path) -> None:
+    """A file or a list of steps: both lie beside the hank.json, and a change of a file is late."""
+    (tmp_path / "play.json").write_text('{"steps": [{"say": "from a file"}]}')
+    path = tmp_path / "p.yaml"
+    path.write_text(
+        "agents:\n  filed: {type: scripted, script: play.json}\n"
+        "  inline: {type: scripted, script: [{say: at once}, {wait: 0.5}]}\n"
+        "steps:\n  - {prompt: a, agent: filed}\n  - {prompt: b, agent: inline}\n"
+        "  - {prompt: c, agent: filed}\n  - {prompt: d, agent: scripted}\n"
+    )
+    pipeline = load_pipeline(path)
+    (tmp_path / "play.json").unlink()
+    file = write_compiled(pipeline, tmp_path / "compiled")
+    scripts = []
+    for codon in codons(pipeline):
+        assert isinstance(codon.agent, ScriptedAgentSpec)
+        scripts.append(codon.agent.script)
+
+    assert scripts[0] == scripts[2] != scripts[1]
+    assert scripts[3] is None
+    played = [json.loads((file.parent / name).read_text()) for name in scripts if name]
+    assert played[0] == {"steps": [{"say": "from a file"}]}
+    assert played[1] == {"steps": [{"say": "at once"}, {"wait": 0.5}]}
+    assert hanks.read(file).hank == compile_pipeline(pipeline)
+
+
+@pytest.mark.parametrize("name", ["build", "plan", "review", "resume"])
+def test_architects_own_agents_are_whoever_is_usual(write: Write, name: str) -> None:
+    """Nobody on the command line: the codon names nobody; else him, or whom `build` stands for."""
+    text = f"agents: {{mine: {{type: command, command: [mine]}}}}\n{STEP}    agent: {name}\n"
+    mine = CommandAgentSpec(command=("mine",))
+    [codon] = codons(load_pipeline(write(text)))
+    assert codon.agent is None
+    [codon] = codons(load_pipeline(write(text), agent="mine"))
+    assert codon.agent == mine
+    [codon] = codons(load_pipeline(write(text), agent="claude"))
+    assert codon.agent == ClaudeAgentSpec()
+    [codon] = codons(load_pipeline(write(text.replace("mine:", "build:"))))
+    assert codon.agent == mine
+    [codon] = codons(load_pipeline(write(text.replace("mine:", "build:")), agent="claude"))
+    assert codon.agent == ClaudeAgentSpec()
+
+
+def test_an_unknown_agent_is_no_other_one(write: Write) -> None:
+    """A4 [gap]: an unknown name fell back to `build`; here and on the command line it is told."""
+    path = write(f"{STEP}    agent: claud\n")
+    told = messages(lambda: load_pipeline(path, agent="scriptd"))
+    assert told == ["--agent: There is no agent 'scriptd'.", "There is no agent 'claud'."]
+
+
+# --- variables ----------------------------------------------------------------------------------
+
+
+def test_a_number_is_no_crash(write: Write) -> None:
+    """A8 19 [run]: `n: 3` was a TypeError; every scalar is a text, as its author wrote it."""
+    path = write("variables: {n: 3, v: 1.10, d: 2024-01-31, b: no, e: , s: '07', h: 0x1F}\n" + STEP)
+    assert load_pipeline(path).variables == {
+        "n": "3", "v": "1.10", "d": "2024-01-31", "b": "false", "e": "", "s": "07", "h": "0x1F",
+    }  # fmt: skip
+
+
+def test_the_command_line_wins_over_the_file(write: Write) -> None:
+    """Low to high: the file's variables, then --var."""
+    path = write("variables: {a: file, b: file}\n" + STEP.replace("Do it.", "'{{a}}{{b}}{{c}}'"))
+    pipeline = load_pipeline(path, variables={"a": "line", "c": "line"})
+    assert pipeline.variables == {"a": "line", "b": "file", "c": "line"}
+    assert not pipeline.warnings
+
+
+def test_a_var_is_a_name_and_a_value() -> None:
+    """Both are stripped, as in Architect; the value may have '=' in it, or be empty."""
+    assert parse_var(" a = b=c ") == ("a", "b=c")
+    assert parse_var("a=") == ("a", "")
+
+
+@pytest.mark.parametrize("text", ["a", "", "=b", "a-b=c", "1=2", "true=1", "a=\udcff", "a=\0"])
+def test_an_entry_that_sets_nothing_is_an_error(text: str) -> None:
+    """A4: an entry without '=' was passed over silently."""
+    with pytest.raises(NotAVariable) as caught:
+        parse_var(text)
+
+    assert caught.value.message
+    assert caught.value.suggestion
+
+
+def test_a_var_that_nothing_reads_is_told(write: Write) -> None:
+    """A typing mistake on the command line is as likely as one in the file."""
+    path = write("variables: {area: x}\n" + STEP.replace("Do it.", "'{{area}}'"))
+    [warning] = load_pipeline(path, variables={"aera": "y"}).warnings
+    assert warning.message == "--var aera: nothing in the pipeline reads it."
+    assert warning.suggestion == "Did you mean 'area'?"
+    assert messages(lambda: load_pipeline(path, variables={"a b": "", "b": "\ud800"})) == [
+        "--var a b: 'a b' is no name of a variable.",
+        "--var b: The value is no text.",
+    ]
+
+
+def test_an_unknown_name_in_a_prompt_is_a_warning(write: Write) -> None:
+    """It stays literally, as documented, so it is no error; but it is said, with its line."""
+    pipeline = load_pipeline(write("variables: {area: x}\n" + STEP.replace("Do it.", "'{{aera}}'")))
+    [warning] = pipeline.warnings
+    assert (warning.path, warning.line, warning.column) == ("$.steps[0].prompt", 4, 5)
+    assert "{{aera}} as it stands" in warning.message
+    assert warning.suggestion == "Did you mean 'area'?"
+    assert codons(pipeline)[0].prompt_text == "{{aera}}"
+
+
+def test_a_condition_may_ask_what_nobody_defines(write: Write) -> None:
+    """`defined(name)` is there for it; an answer of an earlier step is defined."""
+    path = write(
+        "steps:\n  - {prompt: a, output_var: early}\n"
+        "  - {prompt: b, condition: \"defined(given) and given == 'x' or early\"}\n"
+        "  - {prompt: c, condition: defined(late)}\n  - {prompt: d, output_var: late}\n"
+    )
+    assert not load_pipeline(path).warnings
+
+
+# --- what is wrong ------------------------------------------------------------------------------
+
+
+def test_everything_is_told_at_once_in_the_order_of_the_file(write: Write) -> None:
+    """One round of corrections is enough; each fault has its line and column."""
+    path = write(
+        "nme: x\nvariables: {a: [1]}\nsteps:\n  - {name: a b, prompt: x}\n"
+        "  - name: c\n    task: y\n    checkpoint: 'no'\n    condition: exit 0\n"
+        "  - {name: c, prompt: '', timeout: -1}\n"
+    )
+    with pytest.raises(PipelineInvalid) as caught:
+        load_pipeline(path)
+
+    places = [(each.path, each.line, each.column) for each in caught.value.problems]
+    assert places == [
+        ("$.nme", 1, 1),
+        ("$.variables.a", 2, 13),
+        ("$.steps[0].name", 4, 6),
+        ("$.steps[1].task", 6, 5),
+        ("$.steps[1].checkpoint", 7, 5),
+        ("$.steps[1].condition", 8, 5),
+        ("$.steps[2].name", 9, 6),
+        ("$.steps[2].prompt", 9, 15),
+        ("$.steps[2].timeout", 9, 27),
+    ]
+    assert str(caught.value).startswith(f"{path} cannot be run:\n{path}:1:1: $.nme: ")
+
+
+def test_a_pipeline_that_is_wrong_is_told_as_a_hank_is() -> None:
+    """The command line prints both alike."""
+    assert issubclass(PipelineInvalid, HankInvalid)
+
+
+def test_an_unknown_key_at_the_top_is_told(write: Write) -> None:
+    """A4 [run]: unknown top-level keys were passed over silently."""
+    assert messages(lambda: load_pipeline(write("vars: {a: b}\n" + STEP))) == [
+        "The key 'vars' is not known here."
+    ]
+
+
+def test_two_steps_of_one_name_are_told(write: Write) -> None:
+    """A4 [run]: duplicates were not detected, and --from-step took the first."""
+    [told] = messages(lambda: load_pipeline(write(STEP + "  - {name: one, prompt: b}\n")))
+    assert "belongs to another step: $.steps[0]" in told
+
+
+def test_a_text_is_no_boolean(write: Write) -> None:
+    """A4 [run]: the string "false" was truthy, and the step was committed."""
+    [told] = messages(lambda: load_pipeline(write(f'{STEP}    checkpoint: "false"\n')))
+    assert told == "Expected true or false; found the text 'false'."
+
+
+def test_a_file_that_is_not_there_is_told_with_its_neighbour(tmp_path: Path, write: Write) -> None:
+    """No traceback (Architect: FileNotFoundError), and a hint."""
+    write(STEP)
+    with pytest.raises(PipelineInvalid) as caught:
+        load_pipeline(tmp_path / "pipelin.yaml")
+
+    [problem] = caught.value.problems
+    assert problem.suggestion == "Did you mean 'pipeline.yaml'?"
+    assert messages(lambda: load_pipeline(tmp_path)) == ["The file cannot be read: Is a directory."]
+
+
+def test_a_script_is_read_below_the_pipeline_alone(tmp_path: Path, write: Write) -> None:
+    """Neither a path that leads out nor a symbolic link gets a file into the hank."""
+    outside = tmp_path.parent / "outside.json"
+    outside.write_text('{"steps": []}')
+    (tmp_path / "link.json").symlink_to(outside)
+    for reference, told in (
+        ("../outside.json", "leads out of its folder"),
+        ("link.json", "goes through a symbolic link"),
+        (str(outside), "is absolute"),
+    ):
+        path = write(f"agents: {{a: {{type: scripted, script: {reference}}}}}\n{STEP}")
+        [message] = messages(lambda path=path: load_pipeline(path))  # type: ignore[misc]
+        assert told in message
+
+
+# --- configuration ------------------------------------------------------------------------------
+
+
+def test_a_configuration_says_what_the_pipeline_does_not(tmp_path: Path, write: Write) -> None:
+    """Its checkpoints, agents and model hold; what the pipeline says itself wins, key by key."""
+    config = tmp_path / "architect.yaml"
+    config.write_text(
+        "llm: {model: opus, timeout: 60}\nsessions: {auto_save: true}\nworkspace: {root: .}\n"
+        "checkpoints: {enabled: true, every_n_steps: 9, repository: workspace}\n"
+        "agents:\n  build: {type: command, command: [usual]}\n  other: {type: claude}\n"
+    )
+    path = write(
+        "checkpoints: {repository: shadow}\nagents: {other: {type: command, command: [own]}}\n"
+        f"{STEP}  - {{prompt: b, agent: other, model: haiku}}\n"
+    )
+    pipeline = load_pipeline(path, config=config)
+    hank = compile_pipeline(pipeline)
+    assert hank.overrides == Overrides(checkpoint_every_steps=9)
+    one, two = codons(pipeline)
+    assert (one.model, one.agent) == ("opus", CommandAgentSpec(command=("usual",)))
+    assert (two.model, two.agent) == ("haiku", CommandAgentSpec(command=("own",)))
+    [warning] = pipeline.warnings
+    assert warning.message == (
+        "architect.yaml says things that pipelines pass over: llm.timeout, sessions, workspace."
+    )
+
+
+def test_a_configuration_is_read_strictly_where_it_counts(tmp_path: Path, write: Write) -> None:
+    """Its faults are told with its own lines, and a block that is misspelt is no other's."""
+    config = tmp_path / "architect.yaml"
+    config.write_text("checkpoint: {}\ncheckpoints: {every_n_steps: 51}\nllm: {model: ''}\n")
+    with pytest.raises(PipelineInvalid) as caught:
+        load_pipeline(write(STEP), config=config)
+
+    assert caught.value.file == config
+    assert [(each.path, each.line) for each in caught.value.problems] == [
+        ("$.checkpoint", 1),
+        ("$.checkpoints.every_n_steps", 2),
+        ("$.llm.model", 3),
+    ]
+
+
+def test_checkpoints_are_off_unless_they_are_enabled(write: Write) -> None:
+    """Seed 003: `enabled` is false by default, and every 5 steps where it is true."""
+    for block, every in (("", None), ("{enabled: true}", 5), ("{enabled: false}", None)):
+        pipeline = load_pipeline(write(f"checkpoints: {block}\n{STEP}"))
+        assert pipeline.checkpoints.every_n_steps == every
+
+    pipeline = load_pipeline(write(f"checkpoints: {{every_n_steps: 3}}\n{STEP}"))
+    assert pipeline.checkpoints.every_n_steps is None
+    assert "enabled: true" in pipeline.warnings[0].message
+
+
+# --- the plan for people ------------------------------------------------------------------------
+
+
+def test_the_plan_says_what_would_be_done(write: Write) -> None:
+    """A5: checks, models, conditions and what is not known yet are all in it."""
+    path = write(
+        "name: Ship it\nvariables: {area: parser, quick: yes}\nsteps:\n"
+        "  - {name: review, prompt: 'Look at {{area}}, then {{later}}.', output_var: verdict}\n"
+        "  - {name: fix, prompt: 'Mind {{verdict}}.', condition: \"verdict == 'bad'\","
+        " checkpoint: true, checks: [make test], timeout: 90}\n"
+        "  - {name: slow, prompt: '" + "x" * 90 + "', condition: not quick, output_var: more}\n"
+        "  - {name: tell, prompt: Tell., condition: not defined(more), model: opus}\n"
+    )
+    assert plan_summary(load_pipeline(path)) == (
+        "# Ship it\n\n4 steps\nVariables: area, quick\n\n"
+        "1. review (build, sonnet)\n   - answer: goes into verdict\n"
+        "   - prompt: Look at parser, then {{later}}.\n\n"
+        "2. fix (build, sonnet) (if: verdict == 'bad') [checkpoint]\n"
+        "   - unknown until `review` has run\n   - check: make test\n   - timeout: 90 s\n"
+        "   - prompt: Mind {{verdict}}.\n\n"
+        "3. slow (build, sonnet) (if: not quick)\n   - would be skipped\n"
+        "   - answer: goes into more\n   - prompt: " + "x" * 80 + "…\n\n"
+        "4. tell (build, opus) (if: not defined(more))\n   - would run\n   - prompt: Tell.\n"
+    )
+
+
+def test_a_step_that_is_not_there_is_told_with_the_nearest(write: Write) -> None:
+    """A4 [run]: a typing mistake in --from-step ended with exit code 0."""
+    pipeline = load_pipeline(write(STEP + "  - {name: deploy, prompt: b}\n"))
+    assert unknown_step(pipeline, "deploy") is None
+    problem = unknown_step(pipeline, "deplyo")
+    assert problem is not None
+    assert problem.suggestion == "Did you mean 'deploy'?"
+    problem = unknown_step(pipeline, "zzz")
+    assert problem is not None
+    assert problem.suggestion == "The steps are one, deploy."

@@ -1,0 +1,106 @@
+"""Bytes from anywhere, as a pipeline or its configuration: only PipelineInvalid comes out."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from hankweave_server.cli import hanks
+from hankweave_server.hanks.pipelines.compile import compile_pipeline, write_compiled
+from hankweave_server.hanks.pipelines.load import load_pipeline
+from hankweave_server.hanks.pipelines.model import Pipeline, PipelineInvalid
+from hankweave_server.hanks.pipelines.summary import plan_summary
+from support.golden import GOLDEN
+
+ORIGINALS = [path.read_bytes() for path in sorted((GOLDEN / "pipelines" / "valid").glob("*"))]
+
+NASTY = [
+    b"\0", b"\xff", b"\xed\xa0\x80", b'"\\ud800"', b'"\\0"', b"\t", b"\r", b"\xe2\x80\xa8", b"&a ",
+    b"*a", b"*all", b"<<: ", b"<<: *usual\n", b"? ", b"- ", b"{", b"}", b"[", b"[" * 70, b"---\n",
+    b"...\n", b"!!python/object:os.system ", b"!!binary ", b"!!int ", b"!!bool ", b"!!set ", b"!",
+    b"%YAML 9.9\n", b"0x" + b"f" * 6_000, b"9" * 5_000, b".inf", b".nan", b"1e999", b"null", b"~",
+    b"=", b"2024-01-31", b"|\n", b">-\n", b"{{a}}", b"'", b'"', b"#", b":", b"steps:\n",
+]  # fmt: skip
+
+often = settings(
+    max_examples=250,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+
+
+@st.composite
+def spoiled(draw: st.DrawFn) -> bytes:
+    """One of the originals with parts cut out, doubled, overwritten or put in."""
+    data = bytearray(draw(st.sampled_from(ORIGINALS)))
+    for _ in range(draw(st.integers(0, 4))):
+        at = draw(st.integers(0, len(data)))
+        until = min(len(data), at + draw(st.integers(0, 12)))
+        match draw(st.sampled_from(["cut", "double", "put", "end"])):
+            case "cut":
+                del data[at:until]
+            case "double":
+                data[at:at] = data[at:until]
+            case "put":
+                data[at:at] = draw(st.sampled_from(NASTY) | st.binary(max_size=8))
+            case "end":
+                del data[at:]
+
+    return bytes(data)
+
+
+def outcome(path: Path, config: Path | None = None) -> Pipeline | PipelineInvalid:
+    try:
+        return load_pipeline(path, config=config)
+    except PipelineInvalid as told:
+        return told
+
+
+def holds(found: Pipeline | PipelineInvalid, folder: Path) -> None:
+    """A pipeline that loads again as a hank, or a sentence and a path for each fault."""
+    if isinstance(found, PipelineInvalid):
+        assert found.problems
+        assert all(problem.message and problem.path for problem in found.problems)
+        str(found).encode()
+        return
+
+    assert plan_summary(found)
+    assert hanks.read(write_compiled(found, folder)).hank == compile_pipeline(found)
+
+
+@often
+@given(content=spoiled() | st.binary(max_size=200))
+@example(content=b"a: " + b"[" * 100_000)
+@example(content=b"- " * 20_000)
+@example(content=b"? " * 20_000)
+@example(content=b"steps: &a\n  <<: *a\n")
+@example(content=b"steps: &a [<<: *a, *a]\n")
+@example(content=b"a: " + b"{a: " * 200 + b"}" * 200)
+@example(content=b"#" * 2_000_000)
+def test_a_pipeline_is_loaded_or_its_problems_are_told(tmp_path: Path, content: bytes) -> None:
+    """Any bytes for a pipeline: one that compiles to a hank that loads, or PipelineInvalid."""
+    path = tmp_path / "p.yaml"
+    path.write_bytes(content)
+    holds(outcome(path), tmp_path / "compiled")
+
+
+@often
+@given(content=spoiled() | st.binary(max_size=200))
+def test_a_configuration_is_read_or_its_problems_are_told(tmp_path: Path, content: bytes) -> None:
+    """Any bytes for a configuration."""
+    path, config = tmp_path / "p.yaml", tmp_path / "c.yaml"
+    path.write_bytes(ORIGINALS[-1])
+    config.write_bytes(content)
+    holds(outcome(path, config), tmp_path / "compiled")
+
+
+@pytest.mark.parametrize("name", ["text-alias-bomb", "text-nested-too-deeply"])
+def test_what_means_too_much_is_told_at_once(name: str) -> None:
+    """A page of references is refused before it becomes gigabytes."""
+    began = time.monotonic()
+    assert isinstance(outcome(GOLDEN / "pipelines" / "invalid" / f"{name}.yaml"), PipelineInvalid)
+    assert time.monotonic() - began < 5

@@ -1,0 +1,53 @@
+"""Claims about pipelines of the world: wrong ones, each in one way, and right ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hankweave_server.cli import hanks
+from hankweave_server.hanks.pipelines.compile import compile_pipeline, write_compiled
+from hankweave_server.hanks.pipelines.load import load_pipeline
+from hankweave_server.hanks.pipelines.model import PipelineInvalid
+from support.golden import GOLDEN
+
+PIPELINES = GOLDEN / "pipelines"
+INVALID = sorted((PIPELINES / "invalid").glob("*.yaml"))
+VALID = sorted((PIPELINES / "valid").glob("*.yaml"))
+EXPECTED = json.loads((PIPELINES / "expected.json").read_text())
+
+
+@pytest.mark.parametrize("file", INVALID, ids=lambda path: path.stem)
+def test_a_malformed_pipeline_yields_exactly_its_fault(file: Path) -> None:
+    """The fault in the file's name is told, once and alone, with its place and what to do."""
+    with pytest.raises(PipelineInvalid) as caught:
+        load_pipeline(file)
+
+    [problem] = caught.value.problems
+    at = None if problem.line is None else f"{problem.line}:{problem.column}"
+    assert EXPECTED[file.stem] == {
+        "at": at,
+        "path": problem.path,
+        "message": problem.message,
+        "suggestion": problem.suggestion,
+    }
+
+
+def test_every_expectation_has_its_pipeline() -> None:
+    """No fault is expected of a pipeline that is not there; there are enough to mean something."""
+    assert set(EXPECTED) == {path.stem for path in INVALID}
+    assert len(INVALID) >= 60
+
+
+@pytest.mark.parametrize("file", VALID, ids=lambda path: path.stem)
+def test_a_compiled_pipeline_is_a_hank_like_any_other(file: Path, tmp_path: Path) -> None:
+    """What is written loads without a problem, from its own folder alone, to the same hank."""
+    pipeline = load_pipeline(file)
+    assert not pipeline.warnings
+    loaded = hanks.read(write_compiled(pipeline, tmp_path / "compiled"))
+    assert loaded.hank == compile_pipeline(pipeline)
+    assert {path.stat().st_mode & 0o077 for path in (tmp_path / "compiled").rglob("*")} == {0}
+    again = write_compiled(pipeline, tmp_path / "again")
+    assert hanks.read(again).hank_hash == loaded.hank_hash
