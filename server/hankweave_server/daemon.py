@@ -21,7 +21,7 @@ import anyio.abc
 import anyio.to_thread
 from anyio.abc import TaskStatus
 
-from hankweave_protocol.errors import Refused
+from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import (
     ErrorEvent,
     HankChanged,
@@ -59,12 +59,14 @@ from hankweave_server.execution.changed_hank import PlanConflict
 from hankweave_server.execution.checking import recorded_checkpoints, reported_costs
 from hankweave_server.execution.checkpointer import record_of
 from hankweave_server.execution.codon_run import Halt
+from hankweave_server.execution.companions import alongside
 from hankweave_server.execution.recovery import Recovered
 from hankweave_server.execution.runner import Outcome
 from hankweave_server.hanks.load import LoadedHank
 from hankweave_server.layout import Layout
 from hankweave_server.ledger.journal import JournalCorrupt
 from hankweave_server.ledger.ledger import Ledger, LedgerFailed, Published
+from hankweave_server.ledger.space import Space
 from hankweave_server.ledger.store import NewerState
 from hankweave_server.logs import logger, server_log
 from hankweave_server.runtime_lock import HeldLock, LockLost, acquire
@@ -259,7 +261,7 @@ class Daemon:
 
         await self._finish_branch(app)
         other_hank = past.differences.hank_hash is not None
-        with _refusing_another_past():
+        with _refusing_what_cannot_begin():
             await recovery.begin_if_new(
                 other_hank=other_hank,
                 keep_plan=self._settings.force,
@@ -368,8 +370,10 @@ class Daemon:
                 tasks.start_soon(app.time_watch.run)
                 tasks.start_soon(app.rollback.finish_when_there_is_room)
                 opened.ledger.space.be_patient()
-                await self._begin(app, opened)
-                reason = await self._switch.wait()
+                # Who is told to end does not wait until there is room to say how it began.
+                async with alongside(partial(self._begin, app, opened)):
+                    reason = await self._switch.wait()
+
                 await self._drain(app, opened, reason)
                 listener.hurry(self._switch.left_of(CLOSING_SECONDS))
 
@@ -400,13 +404,13 @@ class Daemon:
             )
 
     async def _begin_at(self, codon_id: CodonId, app: App) -> None:
-        """Begins the plan again with a codon; ends the server where it cannot."""
+        """Starts the codon that the plan begins again with; ends the server where it cannot."""
         try:
-            app.runner.start(codon_id, is_anew=True)
+            app.runner.start(codon_id)
         except Refused as refused:
             message = " ".join(filter(None, (refused.message, refused.hint)))
             await app.around.ledger.record(ErrorEvent(message=message, fatal=True))
-            self._switch.flip(refused.message, ExitCode.USAGE)
+            self._switch.flip(refused.message, ExitCode.UNAVAILABLE)
 
     def _on_rest(self, outcome: Outcome) -> None:
         if not self._settings.headless:
@@ -429,12 +433,12 @@ class Daemon:
         app.packing.stop()
         app.branching.stop()
         app.time_watch.stop()
-        is_short = opened.ledger.space.is_short
-        seconds = DRAIN_SECONDS_WITHOUT_ROOM if is_short else DRAIN_SECONDS
-        with anyio.move_on_after(self._switch.left_of(seconds)) as scope:
-            opened.ledger.leave(ServerStopping(reason=reason))
-            await app.runner.close(Halt(f"The server stopped: {reason}.", checkpoint_kind="exit"))
-            await opened.ledger.flush()
+        with anyio.move_on_after(self._switch.left_of(DRAIN_SECONDS)) as scope:
+            async with alongside(partial(self._hurry_without_room, opened.ledger.space, scope)):
+                opened.ledger.leave(ServerStopping(reason=reason))
+                halt = Halt(f"The server stopped: {reason}.", checkpoint_kind="exit")
+                await app.runner.close(halt)
+                await opened.ledger.flush()
 
         if not scope.cancelled_caught:
             return
@@ -446,6 +450,12 @@ class Daemon:
             self._switch.exit_code = ExitCode.IO_ERROR
             opened.ledger.space.give_up()
             await opened.ledger.aclose()
+
+    async def _hurry_without_room(self, space: Space, drain: anyio.CancelScope) -> None:
+        """Leaves time to say why, whenever it turns out that an orderly end has no room."""
+        await space.shortage()
+        left = self._switch.left_of(DRAIN_SECONDS_WITHOUT_ROOM)
+        drain.deadline = min(drain.deadline, anyio.current_time() + left)
 
     async def _watch_signals(self, *, task_status: TaskStatus[None]) -> None:
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
@@ -492,10 +502,17 @@ class Daemon:
 
 
 @contextmanager
-def _refusing_another_past() -> Iterator[None]:
-    """Says to a person that another hank would not have led to where the execution stands."""
+def _refusing_what_cannot_begin() -> Iterator[None]:
+    """Says to a person why the plan cannot begin: for another hank's past, or where it is to."""
     try:
         yield
+    except Refused as refused:
+        is_unknown = refused.code is ErrorCode.UNKNOWN_CODON
+        raise Stop(
+            refused.message,
+            ExitCode.USAGE if is_unknown else ExitCode.UNAVAILABLE,
+            hint=refused.hint,
+        ) from None
     except PlanConflict as conflict:
         raise Stop(
             f"The hank has changed in what has already run: {conflict}.",

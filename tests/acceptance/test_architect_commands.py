@@ -270,16 +270,37 @@ def test_a_git_workspace_goes_back_in_its_own_git(tmp_path: Path) -> None:
     listed = hankweave("history", cwd=project).stdout.splitlines()[1:]
     assert [line.split()[0] for line in listed] == ["2", "1"]
     done = hankweave("rollback", "--to-step", "1", cwd=project)
-    assert done.stdout == f"Rolled back to step 1 ({shas[0][:7]}): number 1.\n"
+    assert done.stdout.startswith(f"Rolled back to step 1 ({shas[0][:7]}): number 1.\n")
     assert (project / "a.txt").read_text() == "step 1"
     done = hankweave("rollback", "--to-step", "1", "--to-commit", shas[1], cwd=project)
-    assert done.stdout == f"Rolled back to step 2 ({shas[1][:7]}): number 2.\n"
+    assert done.stdout.startswith(f"Rolled back to step 2 ({shas[1][:7]}): number 2.\n")
     assert (project / "a.txt").read_text() == "step 2"
     assert "There are: 2, 1" in hankweave("rollback", "--to-step", "9", cwd=project, code=1).stderr
     hankweave("rollback", "--to-commit", "f" * 40, cwd=project, code=1)
     hankweave("rollback", "--to-step", "1", "--keep-edits", cwd=project, code=2)
     assert (project / "a.txt").read_text() == "step 2"
     assert not (project / ".hankweave").exists()
+
+
+def test_undo_takes_a_git_workspace_back(tmp_path: Path) -> None:
+    """What `rollback --to-step` did there is undone, uncommitted work and branch included; once."""
+    project = tmp_path / "project"
+    project.mkdir()
+    git(project, "init", "--quiet")
+    with CheckpointManager(str(project), repository="workspace") as manager:
+        for step in (1, 2):
+            (project / "a.txt").write_text(f"step {step}")
+            assert manager.create(step) is not None
+
+    (project / "a.txt").write_text("not committed")
+    tip = git(project, "rev-parse", "HEAD")
+    assert "hankweave undo" in hankweave("rollback", "--to-step", "1", cwd=project).stdout
+    assert (project / "a.txt").read_text() == "step 1"
+    hankweave("undo", cwd=project)
+    assert (project / "a.txt").read_text() == "not committed"
+    assert git(project, "rev-parse", "HEAD") == tip
+    home = {"HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR": str(tmp_path / "none")}
+    hankweave("undo", cwd=project, code=66, **home)
 
 
 # --- sessions and resume --------------------------------------------------------------------------

@@ -375,6 +375,98 @@ def test_a_report_goes_into_a_file_of_its_kind(tmp_path: Path, name: str, begins
     assert done.stdout.startswith("[PASS] implement")
 
 
+def files_of(done: subprocess.CompletedProcess[str]) -> list[tuple[str, str]]:
+    told = json.loads(done.stdout)["files_modified"]
+    return [(each["path"], each["action"]) for each in told]
+
+
+def test_a_report_leaves_out_what_another_attempt_took_back(tmp_path: Path) -> None:
+    """Files of a failed attempt went back before the next one: the report tells of the last."""
+    script = f"test -e {tmp_path}/on && touch good || {{ touch {tmp_path}/on; touch dropped; }}"
+    pipeline = two_steps(steps=[{"name": "implement", "agent": "only", "prompt": "Do it."}])
+    pipeline["agents"] = {"only": scripted({"run": script})}
+    pipeline["steps"][0] |= {"checks": "test -e good", "on_failure": "retry", "attempts": 2}
+    place = project(tmp_path / "project", pipeline)
+    done = hankweave(place, "pipeline", "pipeline.yaml", "--json")
+    assert done.returncode == 0, done.stderr
+    assert files_of(done) == [("good", "created")]
+    assert json.loads(done.stdout)["timeline"][0]["attempts"] == 2
+
+
+def test_a_report_of_a_step_that_is_done_again_has_its_diff(tmp_path: Path) -> None:
+    """It begins where the failed step left the files; what a person changed since is not its."""
+    pipeline = two_steps()
+    pipeline["steps"][1]["checks"] = "test -e mended"
+    place = project(tmp_path / "project", pipeline)
+    assert hankweave(place, "pipeline", "pipeline.yaml", "--quiet").returncode == 1
+    (place / "mended").touch()
+    done = hankweave(place, "pipeline", "pipeline.yaml", "--json")
+    assert done.returncode == 0
+    assert files_of(done) == [("code.txt", "modified")]
+    assert json.loads(done.stdout)["git_diff"].count("\n+") == 2  # `+++ b/code.txt`, and a line.
+
+
+async def test_a_report_after_a_crash_begins_where_the_files_went_back_to(tmp_path: Path) -> None:
+    """What the crash had left, and went back, is no change of the step that is done again."""
+    pipeline = two_steps()
+    wait = f"test -e {tmp_path}/on && touch whole || {{ touch half; sleep 600; }}"
+    pipeline["agents"]["second"] = scripted({"run": wait})
+    place = project(tmp_path / "project", pipeline)
+    words = command("pipeline", "pipeline.yaml", "--quiet")
+    async with await anyio.open_process(words, cwd=place, env=environment()) as process:
+        await appears(place / "half")
+        process.send_signal(signal.SIGKILL)
+
+    (place / "persons.txt").touch()
+    (tmp_path / "on").touch()
+    done = hankweave(place, "pipeline", "pipeline.yaml", "--json")
+    assert done.returncode == 0, done.stderr
+    assert files_of(done) == [("whole", "created")]
+    assert "persons.txt" not in json.loads(done.stdout)["git_diff"]
+
+
+@pytest.mark.parametrize("file", ["missing/r.json", "file/r.json"])
+def test_a_report_that_cannot_be_written_is_told_before_anything_runs(
+    tmp_path: Path, file: str
+) -> None:
+    """No folder for it: exit code 74, and the project is as it was."""
+    place = project(tmp_path / "project", two_steps())
+    (tmp_path / "file").touch()
+    done = hankweave(place, "pipeline", "pipeline.yaml", "--report-file", f"../{file}")
+    assert done.returncode == 74
+    assert "there is no such folder" in done.stderr
+    assert not (place / "code.txt").exists()
+
+
+def test_a_commit_that_a_repository_refuses_is_told_in_the_end(tmp_path: Path) -> None:
+    """The step succeeds; summary and report say why there is no commit of it, quiet or not."""
+    place = project(tmp_path / "project", two_steps())
+    git(place, "init", "-q", "-b", "main")
+    git(place, "commit", "-q", "--allow-empty", "-m", "root")
+    (place / ".git" / "MERGE_HEAD").write_text(git(place, "rev-parse", "HEAD"))
+    words = ("pipeline", "pipeline.yaml", "--repository", "workspace", "--quiet")
+    done = hankweave(place, *words)
+    assert done.returncode == 0
+    assert "warning: architect:checkpoint:implement is no commit" in done.stdout
+    report = json.loads(hankweave(place, *words, "--json").stdout)
+    assert [warning.split()[0] for warning in report["warnings"]] == [
+        "architect:checkpoint:implement",
+        "architect:checkpoint:optimize",
+    ]
+
+
+def test_no_name_of_a_step_commands_the_terminal(tmp_path: Path) -> None:
+    """Control characters beyond ASCII, and marks that turn the line around, are shown instead."""
+    pipeline = two_steps()
+    pipeline["steps"][0]["name"] = "a\u202eb\x9bc"
+    place = project(tmp_path / "project", pipeline)
+    done = hankweave(place, "pipeline", "pipeline.yaml")
+    assert done.returncode == 0, done.stderr
+    assert r"[PASS] a\u202eb\x9bc" in done.stdout
+    assert r"step 1/2: a\u202eb\x9bc" in done.stderr
+    assert not {"\u202e", "\x9b"} & set(done.stdout + done.stderr)
+
+
 def test_nothing_that_an_agent_wrote_can_break_a_comment(tmp_path: Path) -> None:
     """Names and contents stay text in a report for a pull request."""
     pipeline = two_steps()

@@ -9,9 +9,10 @@ import anyio
 from hankweave_client.client import Client
 from hankweave_protocol.events import ExecutionBranched
 from hankweave_protocol.ids import CodonId
+from hankweave_server.domain.history import beginnings, thread
 from hankweave_server.layout import Layout
 from support.invariants import Told, tree_violations, violations
-from support.running_server import journal, running_server
+from support.running_server import journal, running_server, state
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.struck import BESIDE, Grounds, Scenario
 from support.tally import Tally
@@ -60,6 +61,12 @@ async def done(folder: Path) -> None:
     work_tree = folder / "execution" / "agentRoot"
     (work_tree / "a.txt").write_text("a person's")
     (work_tree / "new.txt").write_text("a person's")
+
+
+async def changed(folder: Path) -> None:
+    """The same, and the hank is another one by now."""
+    await done(folder)
+    write_hank(folder / "hank", ONE, TWO | {"name": "Two, as it is now"})
 
 
 async def travelled(folder: Path) -> None:
@@ -188,6 +195,21 @@ async def is_whole_or_nothing(execution: Path, told: Told) -> list[str]:
     return [f"In the branch: {what}" for what in [*differing, *violations(place, Told())]]
 
 
+async def stands_on_one_line(execution: Path, told: Told) -> list[str]:
+    """What ran is what the plan begins with, and nothing of before a new beginning is after it."""
+    stands = state(execution)
+    entries = thread(stands)
+    ran = [entry.codon.codon_id for entry in entries]
+    planned = [entry.codon_id for entry in stands.execution_plan]
+    first = stands.runs[-1].run_id
+    found = [] if ran == planned[: len(ran)] else [f"{ran} ran of {planned}."]
+    for place in beginnings(stands):
+        old = [each.codon.codon_id for each in entries[place:] if each.run_id == first]
+        found += [f"{codon_id} of the former run counts." for codon_id in old]
+
+    return found
+
+
 SCENARIOS = (
     Scenario("a first start", nothing_yet),
     Scenario("a start", done),
@@ -199,6 +221,7 @@ SCENARIOS = (
     Scenario("a redo", undone, redo),
     Scenario("a branch", done, branch, is_whole_or_nothing),
     Scenario("a gc", travelled, collect),
+    Scenario("a new beginning", changed, aftermath=stands_on_one_line, flags=("--from", "two")),
     Scenario("the recovery of a rollback", cut_short),
     Scenario("the recovery of a codon", crashed),
 )

@@ -78,6 +78,13 @@ class Scenario:
     act: Act | None = None
     """None: what is struck is the whole life of a server, from its start to its stop."""
     aftermath: Aftermath | None = None
+    flags: tuple[str, ...] = ("--no-autostart",)
+    """How the server is started that is struck."""
+
+    @property
+    def is_at_work(self) -> bool:
+        """Codons run in the life that is struck; each of them is done, or has not begun."""
+        return "--no-autostart" not in self.flags
 
 
 @dataclass
@@ -193,7 +200,8 @@ class Grounds:
         `arrives` says that the fault is no reason for not having done it.
         """
         told = await self._act(strike)
-        arrives = arrives or self.scenario.act is None or bool(told.rollbacks)
+        is_a_start = self.scenario.act is None and not self.scenario.is_at_work
+        arrives = arrives or is_a_start or bool(told.rollbacks)
         arrives = arrives or self._has_travelled()
         found = [*self._found, *await self._start_again(told, *self._expected(arrives))]
         where = f"{self.scenario.name}, {strike}"
@@ -246,9 +254,8 @@ class Grounds:
         self._found.clear()
         Path(strike.report).unlink(missing_ok=True)
         self._armed.touch()
-        words = command(
-            "run", str(self.hank), "--execution", str(self.execution), "--json", "--no-autostart"
-        )
+        words = command("run", str(self.hank), "--execution", str(self.execution), "--json")
+        words += self.scenario.flags
         told = Told()
         if self.scenario.act is None:
             await self._whole_life(strike, [*strike.words(), "--", *words], told)
@@ -260,7 +267,7 @@ class Grounds:
     async def _whole_life(self, strike: Strike, words: list[str], told: Told) -> None:
         async with process_of(words) as output:
             if await output.until('"server.ready"'):
-                await self._listening(told, _nothing)
+                await self._listening(told, _rest if self.scenario.is_at_work else _nothing)
                 if output.process.returncode is None:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(output.process.pid, signal.SIGTERM)
@@ -378,6 +385,13 @@ class Grounds:
 async def _nothing(client: Client, told: Told) -> None:
     """A client that only connects."""
     await client.status()
+
+
+async def _rest(client: Client, told: Told) -> None:
+    """A client that waits until the plan is at its end."""
+    while not told.is_at_rest:
+        await client.status()
+        await anyio.sleep(0.01)
 
 
 async def _one_more(client: Client, told: Told) -> None:

@@ -9,11 +9,10 @@ of the process, however sudden, leaves a terminal without one.
 from __future__ import annotations
 
 import operator
-import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -43,11 +42,6 @@ _AROUND = 8
 """Lines of the screen that are not rows: title, omissions, totals, address, words, sentinel."""
 
 _FINAL_ROWS = 40
-
-
-def suits(environment: Mapping[str, str]) -> bool:
-    """Tells whether stdout is a terminal that can be drawn on."""
-    return sys.stdout.isatty() and environment.get("TERM", "dumb") not in ("", "dumb", "unknown")
 
 
 class LiveVoice:

@@ -17,6 +17,7 @@ from hankweave_protocol.events import (
     ErrorEvent,
     Event,
     FileUpdated,
+    RollbackCompleted,
     ServerDegraded,
     ServerReady,
     ServerRecovered,
@@ -29,6 +30,8 @@ from hankweave_protocol.transitions import CheckpointCreated
 from hankweave_server.cli.plain_text import one_line
 from hankweave_server.cli.tellers import greeting
 from hankweave_server.cli.voice import Voice
+from hankweave_server.domain.history import end_checkpoint, thread
+from hankweave_server.domain.standing import restored_checkpoint
 from hankweave_server.layout import Layout
 from hankweave_server.ledger.ledger import Published
 
@@ -48,13 +51,16 @@ class Banners:
         self._quiet = quiet
         self._voice = Voice(sys.stderr)
         self._state: Callable[[], State] = lambda: EMPTY_STATE
+        self._announced: CodonId | None = None
         self._has_begun = False
-        self.files: dict[str, str] = {}
-        """What became of each file that a step has changed: created, modified or deleted."""
+        self.touched: set[str] = set()
+        """The files that a step has changed, be it for a while."""
         self.checks: dict[CodonId, list[CheckCompleted]] = {}
         """Of the last attempt of each step."""
         self.before: Sha | None = None
-        """The newest checkpoint before the first step of this call."""
+        """The checkpoint that the files lay as when the first step of this call began."""
+        self.warnings: list[str] = []
+        """What went wrong besides, and has failed no step."""
         self.stopped_by: str | None = None
 
     @property
@@ -64,6 +70,7 @@ class Banners:
 
     def greet(self, layout: Layout, ready: ServerReady, state: Callable[[], State]) -> None:
         self._state = state
+        self.before = self.before or _where_it_stands(state())
         if not self._quiet:
             self._voice.open(greeting(layout, ready))
 
@@ -71,11 +78,24 @@ class Banners:
         event = published.event
         self._keep(event)
         if not self._quiet:
-            for line in _lines_of(event, self._agents):
+            for line in (*self._headline(event), *_lines_of(event)):
                 self._voice.say(line)
 
     def speaking(self) -> AbstractContextManager[None]:
         return self._voice.speaking()
+
+    def _headline(self, event: Event) -> Iterator[str]:
+        """Announces a step with the first that is heard of its agent."""
+        match event.data:
+            case CodonStartedEvent(codon_id=codon) | AgentOutput(codon_id=codon):
+                if codon != self._announced:
+                    self._announced = codon
+                    number, agent = 1 + list(self._agents).index(codon), self._agents[codon]
+                    yield one_line(f"── step {number}/{len(self._agents)}: {codon} ({agent})")
+            case CodonCompletedEvent():
+                self._announced = None
+            case _:
+                pass
 
     # --- what the report wants --------------------------------------------------------------------
 
@@ -90,9 +110,13 @@ class Banners:
                         self.before = made.sha
                     case _:
                         pass
-            case FileUpdated(path=path, action=action, source=source):
+            case RollbackCompleted(checkpoint=sha) if not self._has_begun:
+                self.before = sha  # The way back from what a crash has left.
+            case FileUpdated(path=path, source=source):
                 if source.kind in ("tool_use", "codon-end"):
-                    self._change(path, action)
+                    self.touched.add(path)
+            case ErrorEvent(fatal=False, message=message):
+                self.warnings.append(message)
             case CheckCompleted(codon_id=codon) as check:
                 self.checks.setdefault(codon, []).append(check)
             case ServerStopping(reason=reason):
@@ -100,27 +124,20 @@ class Banners:
             case _:
                 pass
 
-    def _change(self, path: str, action: str) -> None:
-        former = self.files.get(path)
-        if former == "created" and action == "deleted":
-            del self.files[path]
-        elif former == "created":
-            self.files[path] = former
-        elif former == "deleted" and action == "created":
-            self.files[path] = "modified"
-        else:
-            self.files[path] = action
+
+def _where_it_stands(state: State) -> Sha | None:
+    """The newest checkpoint of the execution thread: of a failure, too, whose files lie there."""
+    ends = (end_checkpoint(entry.codon) for entry in reversed(thread(state)))
+    newest = next((sha for sha in ends if sha is not None), state.initial_checkpoint)
+    return restored_checkpoint(state) or newest
 
 
 # --- banners --------------------------------------------------------------------------------------
 
 
-def _lines_of(event: Event, agents: Mapping[CodonId, str]) -> Iterator[str]:
+def _lines_of(event: Event) -> Iterator[str]:
     """The lines that an event is worth."""
     match event.data:
-        case CodonStartedEvent(codon_id=codon):
-            number = 1 + list(agents).index(codon)
-            yield f"── step {number}/{len(agents)}: {codon} ({agents[codon]})"
         case AssistantAction(action="message", content=text) | AgentOutput(line=text):
             yield f"   {_short(text)}"
         case AssistantAction(action="tool_use", tool_name=tool, tool_input=given):
@@ -148,11 +165,12 @@ def _check(check: CheckCompleted) -> Iterator[str]:
 
 
 def _ended(done: CodonCompletedEvent) -> str:
+    name = one_line(done.codon_id)
     if done.condition is not None:
-        return f"── {done.codon_id}: skipped, for this does not hold: {_short(done.condition)}"
+        return f"── {name}: skipped, for this does not hold: {_short(done.condition)}"
 
     outcome = "success" if done.success else "skipped" if done.skipped else "failed"
-    line = f"── {done.codon_id}: {outcome} in {done.duration / 1000:.1f} s, ${done.cost:.4f}"
+    line = f"── {name}: {outcome} in {done.duration / 1000:.1f} s, ${done.cost:.4f}"
     reason = done.failure_reason
     return line if reason is None or not reason.message else f"{line}: {_short(reason.message)}"
 

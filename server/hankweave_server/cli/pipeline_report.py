@@ -11,6 +11,7 @@ import msgspec
 from hankweave_protocol import codec
 from hankweave_protocol.events import CheckCompleted
 from hankweave_protocol.ids import CodonId
+from hankweave_server.cli.plain_text import one_line
 from hankweave_server.domain.step_results import PipelineResult, StepResult
 
 Format: TypeAlias = Literal["json", "markdown", "github"]
@@ -30,6 +31,8 @@ class Report:
     files: tuple[tuple[str, str], ...]
     """Path and `created`, `modified` or `deleted`, by path."""
     checks: dict[CodonId, list[CheckCompleted]]
+    warnings: tuple[str, ...]
+    """What went wrong besides, and has failed no step."""
     diff: str
     """A unified diff of what the steps of this call changed."""
 
@@ -55,6 +58,7 @@ class Report:
             "duration": self.duration_ms / 1000,
             "cost": self.result.cost,
             "errors": self.errors,
+            "warnings": self.warnings,
             "files_modified": [{"path": path, "action": action} for path, action in self.files],
             "timeline": [self._entry(step) for step in self.result.steps],
             "git_diff": _cut(self.diff),
@@ -89,6 +93,9 @@ class Report:
         if self.errors:
             lines += ["", "## Errors", "", *(f"- {_plain(error)}" for error in self.errors)]
 
+        if self.warnings:
+            lines += ["", "## Warnings", "", *(f"- {_plain(each)}" for each in self.warnings)]
+
         if self.files:
             lines += ["", "## Files", "", *self._files()]
 
@@ -102,6 +109,9 @@ class Report:
         lines = [f"## {mark} {_plain(self.task)}", "", *self._summary(), "", *self._table()]
         if self.errors:
             lines += ["", *(f"> {_plain(error)}" for error in self.errors)]
+
+        if self.warnings:
+            lines += ["", *(f"> ⚠️ {_plain(each)}" for each in self.warnings)]
 
         if self.files:
             lines += ["", *_folded(f"{len(self.files)} files changed", self._files())]
@@ -137,7 +147,7 @@ class Report:
 
 def _plain(text: str) -> str:
     """Text of other people's making, as one line in which Markdown and HTML see nothing."""
-    line = " ".join(text.split())
+    line = one_line(" ".join(text.split()))
     return re.sub(r"([\\`*_{}\[\]<>|#~@!])", r"\\\1", line)
 
 
@@ -145,7 +155,9 @@ def _fenced(text: str) -> list[str]:
     """A code block that no line of the text can end."""
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
-    return [f"{fence}diff", text.rstrip("\n"), fence]
+    # A terminal takes no orders from a file's content; its own line ends and tabs stay.
+    lines = ["\t".join(map(one_line, line.split("\t"))) for line in text.rstrip("\n").split("\n")]
+    return [f"{fence}diff", *lines, fence]
 
 
 def _folded(title: str, lines: list[str]) -> list[str]:

@@ -6,32 +6,22 @@ import hashlib
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from enum import IntEnum
 from pathlib import Path
-from time import monotonic
 from typing import get_args
 
 import click
 
-from hankweave_protocol.ids import CodonId, Sha
+from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import State
 from hankweave_server import files
 from hankweave_server.cli import executions, hanks, workspaces
 from hankweave_server.cli.complaints import complain, complain_of
 from hankweave_server.cli.past_files import on_files
-from hankweave_server.cli.pipeline_banners import Banners
-from hankweave_server.cli.pipeline_report import DIFF_LIMIT, Format, Report
-from hankweave_server.cli.plain_text import one_line
-from hankweave_server.cli.running import serve
+from hankweave_server.cli.pipeline_report import Format
+from hankweave_server.cli.pipeline_run import PipelineExit, Telling, run_pipeline
 from hankweave_server.domain.history import answers_of, next_codon, thread_before
-from hankweave_server.domain.step_results import (
-    PipelineResult,
-    StepResult,
-    is_of_authentication,
-    result_of,
-    resumes_at,
-)
-from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.domain.plan import initial_plan
+from hankweave_server.domain.step_results import resumes_at
 from hankweave_server.hanks.load import LoadedHank
 from hankweave_server.hanks.pipelines.compile import compile_pipeline, write_compiled, written
 from hankweave_server.hanks.pipelines.load import load_pipeline
@@ -42,19 +32,6 @@ from hankweave_server.hanks.problems import HankInvalid
 from hankweave_server.layout import Layout
 from hankweave_server.settings import RunSettings
 from hankweave_server.workspace.data import read_meta
-
-
-class PipelineExit(IntEnum):
-    """Architect's exit codes, which scripts that call it rely on; others are sysexits as always."""
-
-    DONE = 0
-    FAILED = 1
-    USAGE = 2
-    CONFIGURATION = 3
-    AUTHENTICATION = 4
-    TIMEOUT = 5
-    INTERRUPTED = 130
-    TERMINATED = 143
 
 
 @click.command()
@@ -108,13 +85,13 @@ def pipeline(
     wrong, 4 the provider did not let the agent in, 5 a step took too long, 130 interrupted.
 
     \b
-    hankweave pipeline examples/pipeline/pipeline.yaml --var language=English
+    hankweave pipeline pipeline.yaml --var budget=20000
     hankweave pipeline build.yaml --from-step optimize --report github > comment.md
     """
     if from_step is not None and restart:
         raise click.UsageError("--from-step and --restart exclude each other.")
 
-    form = _format(report, as_json, report_file)
+    telling = Telling(_format(report, as_json, report_file), report_file, quiet=quiet)
     meant = _read(file, entries, config, agent, repository)
     if from_step is not None and (problem := unknown_step(meant, from_step)) is not None:
         complain(problem.message, problem.suggestion)
@@ -126,10 +103,20 @@ def pipeline(
         click.echo(plan_summary(_rest_of(meant, from_step, before)), nl=False)
         return
 
+    telling.refuse_where_it_cannot()
     hank = hanks.read(_compiled(layout, meant))
     begin_at = _beginning(layout, hank, before, from_step, restart=restart)
     _announce(before, begin_at, quiet=quiet)
-    sys.exit(_run(meant, hank, layout, begin_at, form, report_file, port=port, quiet=quiet))
+    settings = RunSettings(
+        hank=hank.directory / hanks.HANK_FILE,
+        data=None,
+        workspace=layout.root,
+        executions_root=executions.executions_root(),
+        headless=True,
+        begin_at=begin_at,
+        port=port,
+    )
+    sys.exit(run_pipeline(meant, layout, settings, telling))
 
 
 # --- before it runs -------------------------------------------------------------------------------
@@ -199,7 +186,7 @@ def _rest_of(meant: Pipeline, from_step: str | None, before: State | None) -> Pi
     first = [step.name for step in meant.steps].index(from_step)
     known: Mapping[str, str] = {}
     if before is not None:
-        plan = before.execution_plan
+        plan = initial_plan(compile_pipeline(meant))
         known = answers_of(thread_before(before, plan, CodonId(from_step)))
 
     return replace(meant, steps=meant.steps[first:], variables={**meant.variables, **known})
@@ -249,141 +236,6 @@ def _announce(before: State | None, begin_at: CodonId | None, *, quiet: bool) ->
     assert before is not None
     if before.runs and any(run.codons for run in before.runs):
         click.echo(f"Going on at {following}; --restart begins at the first step.", err=True)
-
-
-# --- running --------------------------------------------------------------------------------------
-
-
-def _run(
-    meant: Pipeline,
-    hank: LoadedHank,
-    layout: Layout,
-    begin_at: CodonId | None,
-    form: Format | None,
-    report_file: Path | None,
-    *,
-    port: int,
-    quiet: bool,
-) -> int:
-    settings = RunSettings(
-        hank=hank.directory / hanks.HANK_FILE,
-        data=None,
-        workspace=layout.root,
-        executions_root=executions.executions_root(),
-        headless=True,
-        begin_at=begin_at,
-        port=port,
-    )
-    agents = {
-        CodonId(step.name): f"{step.agent_name}, {meant.model_of(step)}" for step in meant.steps
-    }
-    banners = Banners(agents, quiet=quiet)
-    begun = monotonic()
-    ended = serve(settings, banners)
-    result = result_of(banners.state)
-    if form is not None:
-        report = _report(meant, layout, banners, result, round((monotonic() - begun) * 1000))
-        _hand_over(report.written(form), report_file)
-
-    if form is None or report_file is not None:
-        _print_summary(meant, result)
-
-    return _exit_code(ended, result, banners.stopped_by)
-
-
-def _report(
-    meant: Pipeline, layout: Layout, banners: Banners, result: PipelineResult, duration_ms: int
-) -> Report:
-    return Report(
-        task=meant.name,
-        result=result,
-        duration_ms=duration_ms,
-        files=tuple(sorted(banners.files.items())),
-        checks=banners.checks,
-        diff=_diff(layout, banners.before, result) if banners.files else "",
-    )
-
-
-def _diff(layout: Layout, before: Sha | None, result: PipelineResult) -> str:
-    """What lies between the first step and the last that has run."""
-    after = [step.checkpoint for step in result.steps if step.checkpoint is not None]
-    if before is None or not after:
-        return ""
-
-    page = on_files(layout, lambda calls: calls.diff(before, after[-1], patch=True))
-    text = ""
-    for file in page.files:
-        if len(text) <= DIFF_LIMIT:
-            text += file.patch or ""
-
-    return text
-
-
-def _hand_over(text: str, file: Path | None) -> None:
-    if file is None:
-        click.echo(text, nl=False)
-        return
-
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise Stop(
-            f"The report could not be written to {file}: {error.strerror}.",
-            ExitCode.IO_ERROR,
-            hint="The pipeline itself has ended; `hankweave sessions` tells how.",
-        ) from None
-
-
-_MARKS = {
-    "success": "PASS",
-    "partial": "PART",
-    "failed": "FAIL",
-    "skipped": "SKIP",
-    "interrupted": "STOP",
-    "not run": "----",
-}
-
-
-def _print_summary(meant: Pipeline, result: PipelineResult) -> None:
-    width = max(len(step.name) for step in result.steps) if result.steps else 0
-    for step in result.steps:
-        seconds = f"{step.duration_ms / 1000:.1f} s"
-        line = f"[{_MARKS[step.status]}] {step.name:<{width}}  {seconds:>8}  ${step.cost:.4f}"
-        click.echo(f"{line}  {_remark(step)}".rstrip())
-
-    done = sum(step.status in ("success", "partial", "skipped") for step in result.steps)
-    steps = f"{done} of {len(result.steps)} steps"
-    click.echo(f"{one_line(meant.name)}: {result.status}, {steps}, ${result.cost:.4f}")
-
-
-def _remark(step: StepResult) -> str:
-    return one_line(step.error or step.condition or "")
-
-
-def _exit_code(ended: ExitCode, result: PipelineResult, stopped_by: str | None) -> int:
-    match stopped_by:
-        case "SIGINT":
-            return PipelineExit.INTERRUPTED
-        case "SIGTERM":
-            return PipelineExit.TERMINATED
-        case _:
-            pass
-
-    if ended not in (ExitCode.DONE, ExitCode.FAILED):
-        return ended
-
-    failure = result.failure
-    if ended is ExitCode.DONE and result.status != "failed":
-        return PipelineExit.DONE if failure is None else PipelineExit.FAILED
-
-    if failure is None or failure.reason is None:
-        return PipelineExit.FAILED
-
-    if failure.reason.type == "timeout":
-        return PipelineExit.TIMEOUT
-
-    authentication = is_of_authentication(failure.reason)
-    return PipelineExit.AUTHENTICATION if authentication else PipelineExit.FAILED
 
 
 COMMANDS = (pipeline,)

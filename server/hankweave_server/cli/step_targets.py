@@ -114,6 +114,19 @@ def go_in_git(
         _say_where(done, commit)
 
 
+def undo_in_git(root: Path, *, as_json: bool) -> bool:
+    """Takes back the last rollback of a workspace, and says so; False where there was none."""
+    with git_manager(root) as manager, sentences():
+        is_undone = manager.undo()
+
+    if is_undone and as_json:
+        print_json({"undone": True})
+    elif is_undone:
+        click.echo(f"The last rollback of {root} is taken back.")
+
+    return is_undone
+
+
 def _rolled_back(root: Path, step: str | None, commit: str | None) -> Step | None:
     """Gives the step that it went to, if it is one; raises Stop for what is not there."""
     with git_manager(root) as manager, sentences():
@@ -138,8 +151,9 @@ def _rolled_back(root: Path, step: str | None, commit: str | None) -> Step | Non
 def _say_where(target: Step | None, commit: str | None) -> None:
     """Tells what was really gone back to."""
     if target is None:
-        click.echo(f"Rolled back to commit {commit}.")
+        click.echo(f"Rolled back to commit {commit}; `hankweave undo` takes it back.")
         return
 
     text = f": {target.text}" if target.text else ""
     click.echo(f"Rolled back to step {target.title} ({target.checkpoint.short_hash()}){text}.")
+    click.echo("`hankweave undo` takes it back.")

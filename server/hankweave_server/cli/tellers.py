@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from hankweave_protocol import codec
 from hankweave_protocol.events import ServerReady
 from hankweave_protocol.state import State
-from hankweave_server.cli import live
-from hankweave_server.cli.live import LiveVoice
 from hankweave_server.cli.plain_text import one_line
 from hankweave_server.cli.progress import line_of
 from hankweave_server.cli.voice import Voice
@@ -21,6 +20,9 @@ from hankweave_server.hanks.load import LoadedHank
 from hankweave_server.layout import Layout
 from hankweave_server.ledger.ledger import Published
 from hankweave_server.settings import RunSettings
+
+if TYPE_CHECKING:
+    from hankweave_server.cli.live import LiveVoice
 
 
 class Teller(Protocol):
@@ -41,12 +43,19 @@ def teller_for(settings: RunSettings, hank: LoadedHank, clock: Clock) -> Teller:
     if settings.json_output:
         return JsonTeller()
 
-    if settings.plain or not live.suits(os.environ):
+    if settings.plain or not _can_be_drawn_on(os.environ):
         return LineTeller()
+
+    from hankweave_server.cli.live import LiveVoice  # A server in a pipe has no use for it.
 
     ceilings = Ceilings(settings.max_cost, settings.max_time)
     voice = LiveVoice(clock, lambda entry, state: allowance(hank.hank, entry, state, ceilings))
     return LiveTeller(voice)
+
+
+def _can_be_drawn_on(environment: Mapping[str, str]) -> bool:
+    """Tells whether stdout is a terminal that can be drawn on."""
+    return sys.stdout.isatty() and environment.get("TERM", "dumb") not in ("", "dumb", "unknown")
 
 
 class LineTeller:

@@ -238,8 +238,16 @@ def undo(
 ) -> None:
     """Take the last rollback back: files, and the place in the plan.
 
-    Those before it follow, one by one; `hankweave redo` goes forward again.
+    Those before it follow, one by one; `hankweave redo` goes forward again. In a git workspace that
+    nobody serves, the last `rollback --to-step` there is taken back, if there was one.
     """
+    if not (stop or pause or keep_edits or reason):
+        from hankweave_server.cli import step_targets
+
+        root = step_targets.git_workspace(execution)
+        if root is not None and step_targets.undo_in_git(root, as_json=as_json):
+            return
+
     fields = {"on_running": _on_running(stop, pause), "keep_edits": keep_edits, "reason": reason}
     _go_or_return(execution, "undo", fields, asks=not (yes or as_json), as_json=as_json)
 

@@ -73,6 +73,36 @@ def _thread(state: State) -> tuple[ThreadEntry, ...]:
     return entries
 
 
+def beginnings(state: State) -> dict[int, Sha]:
+    """Where on the thread the plan began again on files as they lay, and the checkpoint of these.
+
+    By the position of the first codon of it; what the thread holds before that left other files.
+    """
+    entries: tuple[ThreadEntry, ...] = ()
+    found: dict[int, Sha] = {}
+    for run in reversed(line_of(state)):
+        match run.starting_conditions:
+            case FreshStart():
+                entries, found = (), {}
+            case Continuation(source=source, reason=reason):
+                entries, sha = _up_to(entries, source), source.checkpoint_sha
+                at = len(entries)
+                found = {
+                    place: s for place, s in found.items() if place < at or (place, s) == (at, sha)
+                }
+                if reason == "continue" and sha not in (None, _left_by(entries, state)):
+                    found[at] = sha
+
+        entries += tuple(ThreadEntry(run.run_id, codon) for codon in run.codons)
+
+    return found
+
+
+def _left_by(entries: tuple[ThreadEntry, ...], state: State) -> Sha | None:
+    """The checkpoint of what a thread's codons have left."""
+    return end_checkpoint(entries[-1].codon) if entries else state.initial_checkpoint
+
+
 def line_of(state: State) -> list[Run]:
     """The runs from the newest back to the fresh one, each the one that the former went on from."""
     by_id = {run.run_id: run for run in state.runs}
@@ -231,8 +261,10 @@ def answers_of(entries: Iterable[ThreadEntry]) -> dict[str, str]:
     }
 
 
-def starting_at(state: State, codon_id: CodonId) -> StartingConditions:
-    """How a new run begins with any codon of the plan, on the files as they are.
+def starting_at(
+    state: State, plan: tuple[PlanEntry, ...], codon_id: CodonId, files: Sha
+) -> StartingConditions:
+    """How a new run begins with any codon of a plan, on the files of a checkpoint.
 
     What the thread holds from that codon on is left out of it; what comes before stays.
     """
@@ -240,9 +272,9 @@ def starting_at(state: State, codon_id: CodonId) -> StartingConditions:
     if run is None:
         return FreshStart(initial_checkpoint_sha=state.initial_checkpoint)
 
-    before = thread_before(state, state.execution_plan, codon_id)
+    before = thread_before(state, plan, codon_id)
     after = before[-1].codon.codon_id if before else None
-    source = ContinuationSource(run_id=run.run_id, after_codon=after, checkpoint_sha=None)
+    source = ContinuationSource(run_id=run.run_id, after_codon=after, checkpoint_sha=files)
     return Continuation(source=source, reason="continue")
 
 
@@ -269,12 +301,12 @@ def starting_conditions(
     if source_run is None:
         return FreshStart(initial_checkpoint_sha=state.initial_checkpoint)
 
-    after = entries[-1].codon if entries else None
+    begun = beginnings(state).get(len(entries))
     return Continuation(
         source=ContinuationSource(
             run_id=source_run,
-            after_codon=None if after is None else after.codon_id,
-            checkpoint_sha=state.initial_checkpoint if after is None else end_checkpoint(after),
+            after_codon=entries[-1].codon.codon_id if entries else None,
+            checkpoint_sha=begun or _left_by(entries, state),
         ),
         reason=reason,
     )

@@ -12,7 +12,7 @@ from hankweave_protocol.ids import Sha
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.replies import KeepReason, KeptCheckpoint
 from hankweave_protocol.state import Continuation, State
-from hankweave_server.domain.history import end_checkpoint, rig_checkpoint, thread
+from hankweave_server.domain.history import beginnings, end_checkpoint, rig_checkpoint, thread
 from hankweave_server.domain.targets import Checkpoints
 
 
@@ -35,6 +35,7 @@ def thread_needs(state: State, known: Checkpoints) -> frozenset[Sha]:
         for run in state.runs[:1]
         if isinstance(run.starting_conditions, Continuation)
     }
+    origins |= set(beginnings(state).values())
     needed = named | taken | origins | {state.initial_checkpoint}
     return frozenset(sha for sha in needed if sha is not None)
 

@@ -21,6 +21,7 @@ from hankweave_protocol.records import (
 from hankweave_protocol.state import CompletedCodon, FailedCodon, Run, SkippedCodon, State
 from hankweave_server.domain.history import (
     ThreadEntry,
+    beginnings,
     end_checkpoint,
     is_done,
     rig_checkpoint,
@@ -59,8 +60,13 @@ class RollbackTarget:
 
 
 def last_success(state: State, known: Checkpoints) -> RollbackTarget:
-    """The newest completed codon; else the newest rig; else the state before any codon."""
-    entries = thread(state)
+    """The newest completed codon; else the newest rig; else the state before any codon.
+
+    Where the plan began again on files as they lay, nothing from before that counts: then those.
+    """
+    begun = {place: sha for place, sha in beginnings(state).items() if sha in known}
+    first = max(begun, default=None)
+    entries = thread(state)[first or 0 :]
     for entry in reversed(entries):
         if isinstance(entry.codon, CompletedCodon) and entry.codon.completion_checkpoint in known:
             return target_of(state, known, entry.codon.completion_checkpoint)
@@ -69,6 +75,9 @@ def last_success(state: State, known: Checkpoints) -> RollbackTarget:
         rig = rig_checkpoint(entry.codon)
         if rig is not None and rig in known:
             return target_of(state, known, rig)
+
+    if first is not None:
+        return target_of(state, known, begun[first])
 
     if state.initial_checkpoint is not None and state.initial_checkpoint in known:
         return target_of(state, known, state.initial_checkpoint)
@@ -147,6 +156,11 @@ def target_of(state: State, known: Checkpoints, sha: Sha) -> RollbackTarget:
     entries = thread(state)
     if record.kind == "initial":
         return RollbackTarget(record, None, tuple(reversed(entries)))
+
+    for place, begun in beginnings(state).items():
+        if begun == sha:
+            before, passed = entries[:place], entries[place:]
+            return RollbackTarget(record, _newest_of(before), tuple(reversed(passed)))
 
     if not _is_on(entries, record):
         return RollbackTarget(record, _after_in_old_timeline(state, known, record), ())
@@ -236,7 +250,13 @@ def _codon_checkpoint(
 
 
 def _before(state: State, entries: tuple[ThreadEntry, ...], position: int) -> Sha | None:
-    """The state a codon without a rig began from: where the codon before it ended."""
+    """The state a codon without a rig began from: where the codon before it ended.
+
+    Or the files as they lay, where the plan began again with it.
+    """
+    if (begun := beginnings(state).get(position)) is not None:
+        return begun
+
     for entry in reversed(entries[:position]):
         sha = end_checkpoint(entry.codon)
         if sha is not None:

@@ -118,13 +118,13 @@ class CodonRecord:
         await self.tell(self._transition(terminal), event)
         return terminal
 
-    def refuse_to_freeze(self) -> NoReturn:
-        """Says that nothing works yet that could be held where it is."""
+    def refuse_to_freeze(self, why: str, instead: str) -> NoReturn:
+        """Says that nothing works that could be held where it is."""
         raise Refused(
             ErrorCode.CODON_RUNNING,
-            f"Codon {self.entry.codon_id} is only beginning and cannot be frozen.",
+            f"Codon {self.entry.codon_id} {why} and cannot be frozen.",
             path="$.data.onRunning",
-            hint="Wait for codon.started, or end it with onRunning: stop.",
+            hint=f"{instead}, or end it with onRunning: stop.",
         )
 
     def _transition(self, to: CodonExecution) -> CodonTransitioned:

@@ -88,6 +88,8 @@ class CodonRun:
         self._interruption: Interruption | None = None
         self._commands = anyio.CancelScope()
         """Around the shell commands of its rig, and of its checks."""
+        self._is_checked = False
+        """Its agent has ended, and checks judge the files: nothing could hold these still."""
         self._sentinels: SentinelWatch | None = None
         self._record = CodonRecord(around, run_id, entry)
         self._budget = BudgetWatch(around, self._record)
@@ -150,9 +152,12 @@ class CodonRun:
             await self._work.session.stop()
 
     def refuse_unless_pausable(self) -> None:
-        """Refuses to freeze a codon whose agent does not work yet."""
+        """Refuses to freeze a codon whose agent does not work yet, or not any more."""
         if self._work.session is None or not self._record.is_running:
-            self._record.refuse_to_freeze()
+            self._record.refuse_to_freeze("is only beginning", "Wait for codon.started")
+
+        if self._is_checked:
+            self._record.refuse_to_freeze("is being checked", "Wait for codon.completed")
 
     @asynccontextmanager
     async def frozen(self) -> AsyncIterator[None]:
@@ -162,6 +167,7 @@ class CodonRun:
         """
         assert self._work.session is not None, "refuse_unless_pausable comes first"
         async with self._narrator.files:
+            self.refuse_unless_pausable()  # Its agent may have ended while we waited.
             await self._work.session.pause()
             try:
                 await self._narrator.announce_frozen_work()
@@ -277,7 +283,7 @@ class CodonRun:
     ) -> TerminalCodon:
         """Completes the codon, if its checks agree that its work is done."""
         if self._entry.codon.checks:
-            failure = None
+            failure, self._is_checked = None, True
             self._commands = anyio.CancelScope()
             with self._commands:
                 failure = await Checks(self._around, self._record).failure()

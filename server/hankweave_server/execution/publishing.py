@@ -13,7 +13,6 @@ from pathlib import Path
 import anyio.to_thread
 
 from hankweave_protocol.events import ErrorEvent, Info
-from hankweave_server.checkpoints.workspace_git.engine import WorkspaceGit
 from hankweave_server.checkpoints.workspace_git.errors import CheckpointError, CheckpointWarning
 from hankweave_server.execution.codon_record import CodonRecord
 from hankweave_server.execution.surroundings import Surroundings
@@ -50,6 +49,8 @@ async def publish(around: Surroundings, record: CodonRecord, label: str | None) 
 
 def _commit(root: Path, title: str) -> list[str]:
     """Makes the commit, if anything changed; gives what was left out of it."""
+    from hankweave_server.checkpoints.workspace_git.engine import WorkspaceGit  # For the few.
+
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", CheckpointWarning)
         WorkspaceGit(root).create(title)

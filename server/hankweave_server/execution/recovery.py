@@ -39,8 +39,8 @@ from hankweave_server.execution.changed_hank import PlanConflict, begun_again, r
 from hankweave_server.execution.reentry import grown
 from hankweave_server.execution.rollback import Rollback
 from hankweave_server.execution.rollback_outlook import Journey
-from hankweave_server.execution.runner import Runner
-from hankweave_server.execution.runs import new_run
+from hankweave_server.execution.runner import Outcome, Runner
+from hankweave_server.execution.runs import Runs, new_run
 from hankweave_server.execution.surroundings import Surroundings
 
 
@@ -92,17 +92,22 @@ class Recovery:
         Each part is done only if it is missing, so a crash between them is made good here; so is
         one that kept the plan from growing, and one after the last codon's success. With
         `other_hank` the plan follows the hank as it is now; where it cannot, PlanConflict is
-        raised, or the plan stays because of `keep_plan`. Where it will begin again with `begin_at`,
-        nothing that ran from there on counts.
+        raised, or the plan stays because of `keep_plan`. With `begin_at` it begins again with that
+        codon, in a run of its own, and nothing that ran from there on counts; raises Refused where
+        that cannot be, and then nothing has changed.
         """
         around = self._around
         plan = self._plan(other_hank=other_hank, keep_plan=keep_plan, begin_at=begin_at)
-        if plan != around.state.execution_plan:
+        begins_again = begin_at is not None and bool(around.state.runs)
+        if begin_at is not None:
+            self._runner.refuse_where_nothing_may_run(begin_at, plan)
+
+        if plan != around.state.execution_plan and not begins_again:
             await around.ledger.record(PlanSet(execution_plan=plan))
 
         run = new_run(around, FreshStart())
         if around.state.initial_checkpoint is None:
-            sha = await self._initial_checkpoint(run.run_id)
+            sha = await self._initial_checkpoint(run.run_id, plan)
             await around.ledger.record(InitialCheckpointSet(checkpoint_sha=sha))
 
         if not around.state.runs:
@@ -110,8 +115,16 @@ class Recovery:
             opened = msgspec.structs.replace(run, starting_conditions=fresh)
             await around.ledger.record(RunStarted(run=opened), run_id=run.run_id)
 
-        if next_codon(around.state) is None:
+        if begin_at is not None and begins_again:
+            await self._begin_again(begin_at, plan)
+        elif next_codon(around.state) is None:
             await self._runner.settle_past()
+
+    async def _begin_again(self, codon_id: CodonId, plan: tuple[PlanEntry, ...]) -> None:
+        """Opens a run that begins with any codon, once nothing is left to do for the newest one."""
+        await self._runner.settle_past(codon_id)
+        if self._runner.outcome is not Outcome.FAILED:
+            await Runs(self._around).open_at(codon_id, plan)
 
     def _plan(
         self, *, other_hank: bool, keep_plan: bool, begin_at: CodonId | None
@@ -129,7 +142,7 @@ class Recovery:
 
         return grown(state.execution_plan or plans.initial_plan(hank), hank, thread(state))
 
-    async def _initial_checkpoint(self, run_id: RunId) -> Sha:
+    async def _initial_checkpoint(self, run_id: RunId, plan: tuple[PlanEntry, ...]) -> Sha:
         known = self._around.checkpointer.known.values()
         made = next((record.sha for record in known if record.kind == "initial"), None)
         if made is not None:
@@ -140,13 +153,12 @@ class Recovery:
             run_id=run_id,
             codon=None,
             codon_name="Before any codon",
-            patterns=self._all_patterns(),
+            patterns=self._all_patterns(plan),
         )
         return record.sha
 
-    def _all_patterns(self) -> tuple[str, ...]:
+    def _all_patterns(self, entries: tuple[PlanEntry, ...]) -> tuple[str, ...]:
         """The initial checkpoint holds all that any codon will ever track."""
-        entries = self._around.state.execution_plan
         tracked = plans.tracked_patterns(entries, entries[-1].codon_id) if entries else ()
         return tracked or self._around.default_patterns
 

@@ -73,8 +73,6 @@ class Wish:
     skip_rig: bool = False
     is_retry: bool = False
     """The codon failed and its policy is to try again, from the files that it began with."""
-    is_anew: bool = False
-    """The plan begins again with this codon, in a run of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,15 +140,17 @@ class Runner:
 
     # --- wishes --------------------------------------------------------------------------------
 
-    def start(self, codon_id: CodonId, *, skip_rig: bool = False, is_anew: bool = False) -> None:
-        """Wishes for one entry of the plan; refused while a codon is running.
-
-        `is_anew` begins the plan again with it: what ran after it until now does not count.
-        """
+    def start(self, codon_id: CodonId, *, skip_rig: bool = False) -> None:
+        """Wishes for one entry of the plan; refused while a codon is running."""
         self.refuse_while_running()
         if self._closing:
             raise Refused(ErrorCode.SHUTTING_DOWN, "The server is stopping.")
 
+        self.refuse_where_nothing_may_run(codon_id, self._around.state.execution_plan)
+        self._want(Wish(codon_id, skip_rig))
+
+    def refuse_where_nothing_may_run(self, codon_id: CodonId, plan: tuple[PlanEntry, ...]) -> None:
+        """Refuses a codon that a plan does not have, and any while the files are half restored."""
         if self.blocked:
             raise Refused(
                 ErrorCode.ROLLBACK_IN_PROGRESS,
@@ -158,16 +158,14 @@ class Runner:
                 hint="Roll back again, or start the server anew: it finishes what was begun.",
             )
 
-        if plan_entry(self._around.state.execution_plan, codon_id) is None:
-            known = ", ".join(entry.codon_id for entry in self._around.state.execution_plan)
+        if plan_entry(plan, codon_id) is None:
+            known = ", ".join(entry.codon_id for entry in plan)
             raise Refused(
                 ErrorCode.UNKNOWN_CODON,
                 f"Codon {codon_id} is not in the execution plan.",
                 path="$.data.codonId",
                 hint=f"The plan has: {known}.",
             )
-
-        self._want(Wish(codon_id, skip_rig, is_anew=is_anew))
 
     def _want(self, wish: Wish) -> None:
         self._wish, self._pause = wish, None
@@ -309,11 +307,7 @@ class Runner:
                 return
 
         due = await self._aftermath.due(wish.codon_id)
-        if wish.is_anew:
-            run_id = await self._runs.open_at(wish.codon_id)
-        else:
-            run_id = await self._runs.open_for(wish.codon_id, is_retry=wish.is_retry)
-
+        run_id = await self._runs.open_for(wish.codon_id, is_retry=wish.is_retry)
         try:
             if due is not None:
                 await self._aftermath.catch_up(run_id, due)
@@ -380,9 +374,9 @@ class Runner:
 
         return fault
 
-    async def settle_past(self) -> None:
-        """Does what the last codon's success still asks for, where no codon is left to run."""
-        due = await self._aftermath.due(None)
+    async def settle_past(self, upcoming: CodonId | None = None) -> None:
+        """Does what the last codon's success still asks for, where none goes on from there."""
+        due = await self._aftermath.due(upcoming)
         run = newest_run(self._around.state)
         if due is None or run is None:
             return

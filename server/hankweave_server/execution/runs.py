@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 
+import msgspec
+
 from hankweave_protocol.ids import CodonId, RunId, Sha, branch_of
-from hankweave_protocol.state import Continuation, PlanEntry, Run, StartingConditions
+from hankweave_protocol.state import Continuation, FreshStart, PlanEntry, Run, StartingConditions
 from hankweave_protocol.transitions import PlanSet, RunCompleted, RunFailed, RunStarted
 from hankweave_server.domain.budget_report import is_budgeted, summary
 from hankweave_server.domain.history import (
@@ -18,6 +20,7 @@ from hankweave_server.domain.history import (
     starting_conditions,
     thread,
 )
+from hankweave_server.domain.plan import tracked_patterns
 from hankweave_server.execution.reentry import reentered_by
 from hankweave_server.execution.surroundings import Surroundings
 from hankweave_server.ledger.batch import Entry
@@ -46,17 +49,18 @@ class Runs:
         await self._around.ledger.record(RunStarted(run=run), run_id=run.run_id)
         return run.run_id
 
-    async def open_at(self, codon_id: CodonId) -> RunId:
-        """A new run that begins with any codon of the plan, on the files as they are."""
-        around, tracked = self._around, self._around.patterns()
-        conditions = starting_at(around.state, codon_id)
+    async def open_at(self, codon_id: CodonId, plan: tuple[PlanEntry, ...]) -> RunId:
+        """A new run that begins with any codon of a plan, on the files as they are.
+
+        Run and plan are one batch of the journal: a plan that another hank has laid out, under
+        codons that ran by the former one, would go on wherever a name of these stands in it. The
+        files are in a checkpoint before: a crash takes them back to there, and no further.
+        """
+        around = self._around
+        tracked = (*around.patterns(), *tracked_patterns(plan, plan[-1].codon_id))
         await self.close()
-        run = new_run(around, conditions)
-        plan = reentered_by(run, around.state, around.hank.hank)
-        is_other = plan_entry(plan, codon_id) is not None and plan != around.state.execution_plan
-        changed = (PlanSet(execution_plan=plan),) if is_other else ()
-        await around.ledger.record(RunStarted(run=run), *changed, run_id=run.run_id)
-        await around.checkpointer.take(
+        run = new_run(around, FreshStart())
+        files = await around.checkpointer.take(
             "safety",
             run_id=run.run_id,
             codon=None,
@@ -64,6 +68,13 @@ class Runs:
             patterns=tracked,
             label=f"before beginning at {codon_id}",
         )
+        conditions = starting_at(around.state, plan, codon_id, files.sha)
+        run = msgspec.structs.replace(run, starting_conditions=conditions)
+        planned = msgspec.structs.replace(around.state, execution_plan=plan)
+        grown = reentered_by(run, planned, around.hank.hank)
+        plan = plan if plan_entry(grown, codon_id) is None else grown
+        changed = () if plan == around.state.execution_plan else (PlanSet(execution_plan=plan),)
+        await around.ledger.record(RunStarted(run=run), *changed, run_id=run.run_id)
         return run.run_id
 
     async def close(self, *, failed: bool = False) -> None:

@@ -69,6 +69,10 @@ class Space:
         """Lets nobody wait any longer: the server ends."""
         self._given_up.set()
 
+    async def shortage(self) -> None:
+        """Returns when the disk is found full; at once where it is."""
+        await self._short.wait()
+
     async def relief(self) -> None:
         """Returns when the next shortage is over."""
         await self._relieved.wait()

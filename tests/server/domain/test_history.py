@@ -15,6 +15,7 @@ from hankweave_protocol.state import (
 )
 from hankweave_server.domain.history import (
     active_codon,
+    beginnings,
     next_codon,
     previous_session,
     starting_conditions,
@@ -254,3 +255,31 @@ def test_a_failed_codon_before_leaves_no_session() -> None:
     state = a_state(ended("first", in_session(ONE, "a"), in_session(failed("two"), "b")))
     assert previous_session(state, CodonId("three")) is None
     assert previous_session(a_state(), CodonId("one")) is None
+
+
+# --- beginning again ------------------------------------------------------------------------------
+
+
+def test_where_a_plan_began_again_is_known_while_the_thread_goes_through_it() -> None:
+    """It stays after retries and later rollbacks, and goes with a rollback to before it."""
+    anew = continued(
+        "anew", completed("two", 22), of="first", after="one", at=sha(90), reason="continue"
+    )
+    retried = continued(
+        "retried", completed("two", 32), of="anew", after="one", at=sha(90), reason="retry"
+    )
+    later = continued("later", completed("three", 43), of="anew", after="two", at=sha(22))
+    before = continued("before", completed("two", 52), of="anew", after="one", at=sha(11))
+    assert beginnings(a_state(FIRST)) == {}
+    assert beginnings(a_state(FIRST, anew)) == {1: sha(90)}
+    assert beginnings(a_state(FIRST, anew, retried)) == {1: sha(90)}
+    assert beginnings(a_state(FIRST, anew, later)) == {1: sha(90)}
+    assert beginnings(a_state(FIRST, anew, before)) == {}
+
+
+def test_what_goes_on_after_a_codon_has_not_begun_again() -> None:
+    """A continuation with the files that the codon before it left is none."""
+    on = continued(
+        "on", completed("two", 22), of="first", after="one", at=sha(11), reason="continue"
+    )
+    assert beginnings(a_state(FIRST, on)) == {}

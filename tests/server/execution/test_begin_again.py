@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import signal
+import socket
+import subprocess
 from pathlib import Path
 
+import pytest
+
+from hankweave_protocol.events import ServerReady
+from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import CompletedCodon, Continuation
-from hankweave_server.domain.history import thread
-from support.running_server import running_server, state
+from hankweave_server.domain.history import next_codon, thread
+from support.git_facts import GitWitness
+from support.running_server import appears, command, environment, journal, running_server, state
 from support.scripted_hank import codon, write_hank
 
 SAYS = {"say": "from before"}
@@ -26,6 +34,14 @@ async def ran(hank: Path, execution: Path, *flags: str) -> int:
         return await server.ended()
 
 
+def refused(hank: Path, execution: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    """A server that does not come to serve."""
+    words = command("run", str(hank), "--execution", str(execution), "--headless", *flags)
+    return subprocess.run(
+        words, env=environment(), capture_output=True, text=True, timeout=30, check=False
+    )
+
+
 async def test_a_plan_that_has_ended_begins_again(tmp_path: Path) -> None:
     """From the first codon: files stay as they are, answers are forgotten, the past is kept."""
     hank, execution = hank_in(tmp_path), tmp_path / "execution"
@@ -36,7 +52,9 @@ async def test_a_plan_that_has_ended_begins_again(tmp_path: Path) -> None:
     assert len(former.codons) == len(newest.codons) == 3
     conditions = newest.starting_conditions
     assert isinstance(conditions, Continuation)
-    assert (conditions.source.after_codon, conditions.source.checkpoint_sha) == (None, None)
+    assert conditions.source.after_codon is None
+    files = GitWitness(execution).files(conditions.source.checkpoint_sha or "")
+    assert files["log.txt"].startswith(b"one\ntwo ")
     assert [each.codon.codon_id for each in thread(state(execution))] == ["one", "two", "three"]
 
 
@@ -64,14 +82,13 @@ async def test_a_first_run_may_begin_in_the_middle(tmp_path: Path) -> None:
     assert [codon.codon_id for codon in state(execution).runs[0].codons] == ["three"]
 
 
-async def test_an_unknown_codon_is_a_usage_error(tmp_path: Path) -> None:
-    """It is named with those that there are; nothing runs; exit code 2."""
+def test_an_unknown_codon_is_a_usage_error(tmp_path: Path) -> None:
+    """It is named with those that there are; nothing is served; exit code 2."""
     hank, execution = hank_in(tmp_path), tmp_path / "execution"
-    async with running_server(hank, None, execution, "--headless", "--from", "tow") as server:
-        assert await server.ended() == 2
-
-    assert [codon for run in state(execution).runs for codon in run.codons] == []
-    assert any("tow" in line for line in server.output)
+    done = refused(hank, execution, "--from", "tow")
+    assert done.returncode == 2
+    assert "Codon tow is not in the execution plan.\n  hint: The plan has: one, two" in done.stderr
+    assert not [each for each in journal(execution) if isinstance(each.data, ServerReady)]
 
 
 async def test_a_changed_hank_begins_again_where_it_is_told_to(tmp_path: Path) -> None:
@@ -88,3 +105,99 @@ async def test_a_changed_hank_begins_again_where_it_is_told_to(tmp_path: Path) -
     lines = (execution / "agentRoot" / "log.txt").read_text().splitlines()
     assert lines[-2:] == ["new from before", "two again"]
     assert [each.codon.codon_id for each in thread(state(execution))] == ["one", "new", "two"]
+
+
+async def test_an_unknown_codon_of_another_hank_leaves_the_plan_as_it_was(tmp_path: Path) -> None:
+    """The plan of the former hank stays, and goes on where it stood once that is back."""
+    hank, execution = hank_in(tmp_path), tmp_path / "execution"
+    assert await ran(hank, execution) == 0
+    plan = state(execution).execution_plan
+    other = write_hank(tmp_path / "other", codon("one", SAYS), codon("three", SAYS), codon("four"))
+    assert refused(other, execution, "--from", "tow").returncode == 2
+    assert state(execution).execution_plan == plan
+    assert next_codon(state(execution)) is None
+
+
+async def test_a_plan_that_was_to_begin_again_does_so_after_a_fault(tmp_path: Path) -> None:
+    """The server ends before it begins: another hank's plan goes on at its beginning, not after.
+
+    Its last codon but one has the name of the former one's last, which has run.
+    """
+    hank, execution = hank_in(tmp_path), tmp_path / "execution"
+    assert await ran(hank, execution) == 0
+    other = write_hank(
+        tmp_path / "other",
+        codon("one", {"run": "echo new one >> log.txt"}),
+        codon("three", {"run": "echo new three >> log.txt"}),
+        codon("four", {"run": "echo new four >> log.txt"}),
+    )
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        assert refused(other, execution, "--from", "one", "--port", port).returncode == 69
+
+    assert next_codon(state(execution)) == "one"
+    assert await ran(other, execution) == 0
+    lines = (execution / "agentRoot" / "log.txt").read_text().splitlines()
+    assert lines[-3:] == ["new one", "new three", "new four"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+async def test_a_plan_that_began_again_goes_back_to_where_it_did(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    """Cut short in its first codon, it goes on with the files as they lay before that codon.
+
+    What people did since the plan had ended stays, too; the files of before any codon are history.
+    """
+    gate = tmp_path / "gate"
+    wait = {"run": f"echo half >> log.txt; touch half; test -e {gate} || sleep 600"}
+    hank = write_hank(tmp_path / "hank", codon("one", wait), codon("two"))
+    execution = tmp_path / "execution"
+    work_tree = execution / "agentRoot"
+    gate.touch()
+    assert await ran(hank, execution) == 0
+    (work_tree / "log.txt").write_text("a week of work\n")
+    (work_tree / "half").unlink()
+    gate.unlink()
+    async with running_server(hank, None, execution, "--headless", "--from", "one") as server:
+        await appears(work_tree / "half")
+        server.process.send_signal(number)
+        await server.ended()
+
+    async with (
+        running_server(None, None, execution, "--no-autostart") as server,
+        server.client() as client,
+    ):
+        assert (work_tree / "log.txt").read_text() == "a week of work\n"
+        assert not (work_tree / "half").exists()
+        assert (await client.status()).next_codon_id == "one"
+        gate.touch()
+        assert await server.stop() == 0
+
+    assert await ran(hank, execution) == 0
+    assert (work_tree / "log.txt").read_text() == "a week of work\nhalf\n"
+
+
+async def test_the_start_of_a_codon_that_began_again_is_its_own(tmp_path: Path) -> None:
+    """A rollback to its start brings the files that it began with, and its undo what it made."""
+    hank, execution = hank_in(tmp_path), tmp_path / "execution"
+    log = execution / "agentRoot" / "log.txt"
+    assert await ran(hank, execution) == 0
+    log.write_text("edited\n")
+    assert await ran(hank, execution, "--from", "two") == 0
+    made = log.read_text()
+    async with (
+        running_server(hank, None, execution, "--no-autostart") as server,
+        server.client() as client,
+    ):
+        await client.roll_back_to_codon(CodonId("two"), "start")
+        assert log.read_text() == "edited\n"
+        assert (await client.status()).next_codon_id == "two"
+        await client.undo()
+        assert log.read_text() == made
+        assert (await client.status()).next_codon_id is None
+        await client.roll_back_to_codon(CodonId("one"), "end")
+        assert log.read_text() == "one\n"
+        assert await server.stop() == 0

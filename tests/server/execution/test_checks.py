@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hankweave_protocol.commands import CodonForceStop, CodonNext
+import pytest
+
+from hankweave_client.errors import CommandRefused
+from hankweave_protocol.commands import CodonForceStop, CodonNext, RollbackToCheckpoint
 from hankweave_protocol.events import CheckCompleted, CodonRetrying
 from hankweave_protocol.state import CompletedCodon, FailedCodon
 from support.git_facts import GitWitness
@@ -127,6 +130,30 @@ async def test_a_codon_can_be_ended_in_its_checks(tmp_path: Path) -> None:
     (ended,) = state(execution).runs[0].codons
     assert isinstance(ended, FailedCodon)
     assert ended.failure_reason.message == "enough"
+
+
+async def test_files_do_not_go_back_under_a_check(tmp_path: Path) -> None:
+    """A rollback that would freeze the codon is refused while its checks judge the files.
+
+    Its agent has ended: nothing would hold the check still, and nobody be told of the rollback.
+    """
+    wait = f"touch {tmp_path}/begun; while ! test -e {tmp_path}/on; do sleep 0.05; done; test -e b"
+    hank = write_hank(
+        tmp_path / "hank", codon("one", writes("a", "a"), writes("b", "b"), checks=checks(wait))
+    )
+    execution = tmp_path / "execution"
+    async with (
+        running_server(hank, None, execution, "--headless") as server,
+        server.client(since_seq=0) as client,
+    ):
+        await appears(tmp_path / "begun")
+        tools = (await client.list_checkpoints(kinds=("tool",))).checkpoints
+        back = RollbackToCheckpoint(checkpoint_sha=tools[-1].sha, on_running="pause")
+        with pytest.raises(CommandRefused, match="being checked and cannot be frozen"):
+            await client.send(back)
+
+        (tmp_path / "on").touch()
+        assert await server.ended() == 0
 
 
 async def test_an_agent_has_so_long_and_no_longer(tmp_path: Path) -> None:

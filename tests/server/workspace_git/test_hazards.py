@@ -78,6 +78,14 @@ def seen(repo: PersonRepository) -> tuple[object, ...]:
     return repo.subjects()[0], tree, repo.status(), repo.git("diff", "--cached"), repo.standing()
 
 
+def blobs_at_hand(repo: PersonRepository) -> set[str]:
+    """Every content that stands, is staged, or is in a commit that some ref of git leads to."""
+    found = {line.split()[0] for line in repo.git("rev-list", "--objects", "--all").splitlines()}
+    found |= {line.split()[1] for line in repo.git("ls-files", "-s").splitlines()}
+    names = [name for name, what in repo.standing().items() if isinstance(what, bytes)]
+    return found | set(repo.git("hash-object", "--", *names).split())
+
+
 def states_after_kills(
     template: PersonRepository, work: Path, act: Callable[[Path], object]
 ) -> tuple[int, list[tuple[object, ...]]]:
@@ -88,7 +96,10 @@ def states_after_kills(
         shutil.copytree(template.root, work, symlinks=True)
         repo = PersonRepository(work)
         repo.status()  # So that git knows the copies.
+        precious = blobs_at_hand(repo)
         was_killed = killed_at(number, lambda: act(work))
+        assert precious <= blobs_at_hand(repo), "git alone does not find all of it"
+        repo.git("fsck")
         manager = CheckpointManager(str(work))
         manager.has_changes_since("HEAD")
         now = seen(repo)

@@ -431,6 +431,22 @@ def test_tracked_files_in_ignored_folders_are_captured(repo: PersonRepository) -
     assert repo.status() == ""
 
 
+def test_what_the_target_ignores_stays(repo: PersonRepository) -> None:
+    """A build's files are not removed on the way back to the rules that hide them, nor by undo."""
+    manager = CheckpointManager(str(repo.root))
+    repo.write({"app.py": "two\n", ".gitignore": "made/\n*.log\n", "made/large": "l", "x.log": "x"})
+    assert manager.create(1)
+    before = repo.standing()
+    assert manager.rollback(commit="HEAD~1")
+    assert repo.status() == "?? made/\n?? x.log\n"
+    assert manager.undo()
+    assert repo.standing() == before
+    assert manager.rollback(commit="HEAD~1")
+    assert manager.rollback(step=1)
+    assert repo.standing() == before
+    assert repo.status() == ""
+
+
 def test_an_ignored_file_that_the_target_has_is_saved_first(repo: PersonRepository) -> None:
     """Where the target tracks what is ignored now, the present content is in the safety commit."""
     repo.commit("tracked once", {"result.log": "old\n"})
@@ -548,6 +564,7 @@ def test_our_words_on_attributes_are_gits(tmp_path: Path) -> None:
                 'x/**/y.d text\nall/** -text\n[ab]?.e text\n"with \\"quote" text\n'
                 "!neg text\nfolder/ text\nsub text\n*.f text !eol\n[!a]z.g text\nq[^a]z.g text\n"
                 "*.h binary\n[attr]mine text eol=crlf\n*.i mine\n*a*a*a*a*b text\n\\*star text\n"
+                "?.j text\n??.j -text\n[!a]?.k text\né*.l text\n"
             ),
             "sub/.gitattributes": "*.a -text\n*.i !mine !text\n/dir/*.b eol=crlf\n",
             ".git/info/attributes": "final.a text=input\n",
@@ -559,6 +576,7 @@ def test_our_words_on_attributes_are_gits(tmp_path: Path) -> None:
         *("neg", "!neg", "folder/x", "sub/file", "sub/x.i", "sub/dir/1.b", "x.f", "az.g", "bz.g"),
         *("qaz.g", "qbz.g", "1.h", "1.i", "final.a", "sub/final.a", "aaaab", "xaxaxaxab", "*star"),
         *("tstar", 'with "quote', "a" * 200),
+        *("é.j", "a.j", "é.k", "é.l", "à.l"),
     ]
     names = ("text", "eol", "binary", "mine", "diff")
     with opened(repo.root) as place:

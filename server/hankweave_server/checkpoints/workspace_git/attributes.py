@@ -6,7 +6,6 @@ person's whole configuration.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from fnmatch import translate
@@ -43,7 +42,7 @@ class _Line(NamedTuple):
     values: tuple[tuple[str, Value], ...]
 
     def means(self, path: bytes) -> bool:
-        below = os.fsdecode(path[len(self.folder) + 1 :] if self.folder else path).split("/")
+        below = _text(path[len(self.folder) + 1 :] if self.folder else path).split("/")
         if self.is_for_names:
             return _fits(self.parts[0], below[-1])
 
@@ -140,7 +139,7 @@ class Attributes:
                 continue
 
             if line.startswith(b"[attr]"):
-                name, *words = os.fsdecode(line[6:]).split()
+                name, *words = _text(line[6:]).split()
                 self._macros[name] = _values(words)
                 continue
 
@@ -149,6 +148,11 @@ class Attributes:
                 is_for_names = "/" not in pattern
                 parts = tuple(pattern.lstrip("/").split("/"))
                 yield _Line(folder, parts, is_for_names, _values(rest))
+
+
+def _text(raw: bytes) -> str:
+    """Gives a character for each byte: to git `?` is one byte of a name, not one letter."""
+    return raw.decode("latin-1")
 
 
 def _values(words: Iterable[str]) -> tuple[tuple[str, Value], ...]:
@@ -169,9 +173,9 @@ def _values(words: Iterable[str]) -> tuple[tuple[str, Value], ...]:
 def _apart(line: bytes) -> tuple[str, list[str]]:
     quoted = _QUOTED.fullmatch(line)
     if quoted is not None:
-        return _ESCAPED.sub(r"\1", os.fsdecode(quoted[1])), os.fsdecode(quoted[2]).split()
+        return _ESCAPED.sub(r"\1", _text(quoted[1])), _text(quoted[2]).split()
 
-    pattern, *words = re.split(r"[ \t]+", os.fsdecode(line))
+    pattern, *words = re.split(r"[ \t]+", _text(line))
     return pattern, words
 
 

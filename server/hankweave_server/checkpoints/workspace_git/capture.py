@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -42,6 +43,8 @@ class Captured:
     foreign: set[bytes] = field(default_factory=set)
     """Paths of another program that differ from HEAD."""
     unreadable: set[bytes] = field(default_factory=set)
+    began_ns: int = field(default_factory=time.time_ns)
+    """A file changed shortly before or since may have changed unseen."""
 
 
 class Capture:
@@ -56,16 +59,21 @@ class Capture:
         observer: Observer,
         ignoring: Ignoring,
         descent: Descent,
+        is_sparse: bool,
         store: bool,
         also: Iterable[bytes] = (),
     ) -> None:
-        """`head` is what HEAD has in `folder`; `also` are paths to take in though ignored."""
+        """`head` is what HEAD has in `folder`; `also` are paths to take in though ignored.
+
+        In a sparse checkout (`is_sparse`) git looks at what stands there in spite of its mark.
+        """
         self._folder = folder
         self._index = index
         self._head = head
         self._observer = observer
         self._ignoring = ignoring
         self._descent = descent
+        self._is_sparse = is_sparse
         self._store = store
         self._also = also
         self._met: dict[bytes, os.stat_result] = {}
@@ -107,10 +115,19 @@ class Capture:
 
                 continue
 
-            if folder != self._folder and b".git" in names:
+            if folder != self._folder and b".git" in names and self._is_repository(folder):
                 self._inner.add(folder)
             else:
                 waiting += self._sorted_out(folder, names)
+
+    def _is_repository(self, folder: bytes) -> bool:
+        """Tells a repository from a folder that only has something called `.git`, as git does."""
+        inner = joined(folder, b".git")
+        status = self._descent.status(inner)
+        if status is None or not stat.S_ISDIR(status.st_mode):
+            return status is not None
+
+        return self._descent.status(joined(inner, b"HEAD")) is not None
 
     def _names_in(self, folder: bytes) -> dict[bytes, os.stat_result]:
         # All at once: the rules of the folder are read through the same descent.
@@ -168,6 +185,7 @@ class Capture:
         return (
             entry.is_sparse_folder
             or entry.is_assumed_unchanged
+            or (entry.is_skipped and not self._is_sparse)
             or bool(self._inner and is_in_one_of(path, self._inner))
             or OURS in path.split(b"/")
         )

@@ -12,9 +12,11 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from hankweave_server.checkpoints.trees import Entry
 from hankweave_server.checkpoints.workspace_git.capture import OURS, Captured
 from hankweave_server.checkpoints.workspace_git.commits import (
     ROLLBACK,
+    SAFETY,
     is_ours,
     message_of,
     what,
@@ -26,8 +28,9 @@ from hankweave_server.checkpoints.workspace_git.errors import (
 )
 from hankweave_server.checkpoints.workspace_git.index_file import GITLINK
 from hankweave_server.checkpoints.workspace_git.listing import Listed, Listing
-from hankweave_server.checkpoints.workspace_git.locking import alone, index_held
+from hankweave_server.checkpoints.workspace_git.locking import alone, gc_held_off, index_held
 from hankweave_server.checkpoints.workspace_git.moving import (
+    begin,
     changes_between,
     move,
     unusual_permissions,
@@ -37,7 +40,9 @@ from hankweave_server.checkpoints.workspace_git.repository import Commit
 from hankweave_server.checkpoints.workspace_git.saving import (
     exact_bytes,
     keep_staged,
+    keep_staged_since,
     save,
+    told,
     write_commit,
 )
 from hankweave_server.checkpoints.workspace_git.telling import (
@@ -155,11 +160,10 @@ class WorkspaceGit:
     def _changing(self) -> Iterator[Opened]:
         """Holds both locks, with nothing half done left over."""
         with faults_told(), opened(self._root) as place:
-            common_dir, git_dir = place.repo.common_dir, place.repo.git_dir
-            is_interrupted = place.notes.has_intent()
+            common_dir, git_dir, notes = place.repo.common_dir, place.repo.git_dir, place.notes
 
-        with faults_told(), alone(common_dir), index_held(git_dir):
-            if is_interrupted:
+        with faults_told(), alone(common_dir), index_held(git_dir), gc_held_off(common_dir):
+            if notes.has_intent():  # Asked only now: whoever was waited for may have died.
                 self._finish_interrupted()
 
             with opened(self._root) as place:
@@ -170,13 +174,15 @@ class WorkspaceGit:
         with opened(self._root) as place:
             common_dir, git_dir = place.repo.common_dir, place.repo.git_dir
 
-        with alone(common_dir), index_held(git_dir):
+        with alone(common_dir), index_held(git_dir), gc_held_off(common_dir):
             self._finish_interrupted()
 
     def _finish_interrupted(self) -> None:
         with opened(self._root) as place:
             intent = place.notes.intent()
             if intent is not None:
+                place.refuse_in_between()
+                keep_staged_since(place, intent)
                 tell_unfinished(move(place, intent, None), "What was interrupted is finished")
 
     def _go_to(self, place: Opened, target: Commit) -> None:
@@ -190,7 +196,8 @@ class WorkspaceGit:
         name = what(target)
         files = {path: e for path, e in wanted.items() if path not in captured.left_alone}
         tree = place.tree_with(without_collisions(files, captured.standing))
-        changes = changes_between(place, place.folder, place.tree_of(captured), tree)
+        now = self._without(place, captured, place.ignored_there(captured, wanted))
+        changes = changes_between(place, place.folder, now, tree)
         exact = exact_bytes(place, captured, changes)
         safety = save(place, captured, b"before rollback to " + name, exact)
         after = self._head_after(place, target, tree, name)
@@ -202,8 +209,8 @@ class WorkspaceGit:
             safety=safety.commit,
             safety_ref=safety.ref,
             staged=safety.staged,
-            permissions=unusual_permissions(captured, changes),
-            exact={path.hex(): entry.digest.hex() for path, entry in exact.items()},
+            permissions=unusual_permissions(place.descent, captured, changes),
+            exact=told(exact),
         )
         self._move(
             place,
@@ -211,7 +218,9 @@ class WorkspaceGit:
             after,
             "architect:rollback: to " + os.fsdecode(name),
             index_tree=tree,
-            trees=(safety.tree, tree),
+            trees=(now, tree),
+            exact=record.exact,
+            safety_ref=safety.ref,
             undo=record,
         )
 
@@ -220,11 +229,14 @@ class WorkspaceGit:
         wanted = place.files_of(before.tree)
         captured = place.capture(store=True, also=wanted)
         tell_of(captured)
-        save(place, captured, b"before undo of the rollback", {})
         alone_now = {
             path: entry for path, entry in wanted.items() if is_in_one_of(path, captured.left_alone)
         }
-        now = place.tree_with(without_collisions(captured.files, alone_now))
+        stays = place.ignored_there(captured, wanted)
+        now = self._without(place, captured, stays, alone_now)
+        changes = changes_between(place, place.folder, now, before.tree)
+        exact = exact_bytes(place, captured, changes)
+        safety = save(place, captured, b"before undo of the rollback", exact)
         staged = record.staged or record.head_before
         index_tree = place.repo.commit(staged).tree if staged else None
         self._move(
@@ -234,8 +246,22 @@ class WorkspaceGit:
             "architect:rollback: undone",
             index_tree=index_tree,
             trees=(now, before.tree),
+            exact=told(exact),
+            safety_ref=safety.ref,
             record=record,
         )
+
+    def _without(
+        self,
+        place: Opened,
+        captured: Captured,
+        stays: set[bytes],
+        standing: dict[bytes, Entry] | None = None,
+    ) -> bytes:
+        """Writes the tree of what may change: the work tree, but for what stays as it is."""
+        files = {path: entry for path, entry in captured.files.items() if path not in stays}
+        alone = captured.standing if standing is None else standing
+        return place.tree_with(without_collisions(files, alone))
 
     def _head_after(self, place: Opened, target: Commit, tree: bytes, name: bytes) -> str:
         """Steps back over commits of ours alone; a person's are kept, and a new one goes on top."""
@@ -260,6 +286,8 @@ class WorkspaceGit:
         *,
         index_tree: bytes | None,
         trees: tuple[bytes, bytes] | None = None,
+        exact: dict[str, str] | None = None,
+        safety_ref: str | None = None,
         undo: UndoRecord | None = None,
         record: UndoRecord | None = None,
     ) -> None:
@@ -273,10 +301,17 @@ class WorkspaceGit:
             tree_after=trees[1].hex() if trees else None,
             index_tree=index_tree.hex() if index_tree else None,
             permissions=record.permissions if record else {},
+            exact_before=exact or {},
             exact=record.exact if record else {},
+            safety_ref=safety_ref,
             undo=undo,
             replaces_undo=trees is not None,
         )
+        needed = [after] if after else []
+        if trees is not None:
+            # Its trees may be no commit's: what was ignored and comes back is in them.
+            needed.append(write_commit(place, trees[0], SAFETY + b" under way\n"))
+
         place.repo.flush()
-        place.notes.begin(intent)
+        begin(place, intent, *needed)
         tell_unfinished(move(place, intent, captured), "The rollback is done")

@@ -1,7 +1,8 @@
 """One at a time: our own lock, and git's lock on the index.
 
 Ours is a `flock` that the kernel frees when a process dies. `index.lock` keeps other git programs
-out; it holds our mark, so that one that a crash left is known for ours and removed.
+out; it holds our mark, so that one that a crash left is known for ours and removed. `gc.pid` is how
+one `git gc` keeps another out.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,11 +56,41 @@ def _wait_for(descriptor: int) -> None:
 
 
 @contextlib.contextmanager
+def gc_held_off(common_dir: Path) -> Iterator[None]:
+    """Keeps `git gc --prune=now` from what no ref names yet, as one `git gc` does another.
+
+    One that runs already is let be: it may take minutes, and spares what is new unless it is told
+    not to. What a crash leaves names a process that is gone, which git passes over.
+    """
+    pid, ours = common_dir / "gc.pid", common_dir / "hankweave-gc.new"
+    mark = f"{os.getpid()} {socket.gethostname()}".encode()
+    is_held = not _runs_elsewhere(pid)
+    try:
+        if is_held:
+            ours.write_bytes(mark)
+            ours.replace(pid)
+
+        yield
+    finally:
+        ours.unlink(missing_ok=True)
+        if is_held and _content(pid) == mark:
+            pid.unlink(missing_ok=True)
+
+
+def _runs_elsewhere(pid: Path) -> bool:
+    number, _, host = _content(pid).partition(b" ")
+    if not number.isdigit():
+        return False
+
+    return host != socket.gethostname().encode() or Path(f"/proc/{int(number)}").exists()
+
+
+@contextlib.contextmanager
 def index_held(git_dir: Path) -> Iterator[None]:
     """Keeps git out of the index; only for who is `alone`."""
     lock, ours = git_dir / "index.lock", git_dir / "hankweave-index.lock"
-    ours.write_bytes(_MARK)
     try:
+        ours.write_bytes(_MARK)
         # A link: at no moment is there a lock without its mark.
         _link(ours, lock)
     finally:
@@ -67,7 +99,9 @@ def index_held(git_dir: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        lock.unlink(missing_ok=True)
+        # Who removed ours by hand may have let another program in.
+        if _is_ours(lock):
+            lock.unlink(missing_ok=True)
 
 
 def _link(ours: Path, lock: Path) -> None:
@@ -76,7 +110,7 @@ def _link(ours: Path, lock: Path) -> None:
         try:
             os.link(ours, lock)
         except FileExistsError:
-            if _is_left_behind(lock):
+            if _is_ours(lock):
                 lock.unlink(missing_ok=True)
             elif time.monotonic() > deadline:
                 raise RepositoryBusy(
@@ -89,8 +123,12 @@ def _link(ours: Path, lock: Path) -> None:
             return
 
 
-def _is_left_behind(lock: Path) -> bool:
+def _is_ours(lock: Path) -> bool:
+    return _content(lock) == _MARK
+
+
+def _content(path: Path) -> bytes:
     try:
-        return lock.read_bytes() == _MARK
+        return path.read_bytes()
     except OSError:
-        return False
+        return b""

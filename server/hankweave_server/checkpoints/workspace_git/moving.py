@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping
+from urllib.parse import quote_from_bytes
 
 from hankweave_server.checkpoints.trees import Entry, Lookup, differences
 from hankweave_server.checkpoints.workspace_git.capture import Captured
-from hankweave_server.checkpoints.workspace_git.composing import files_in, is_in
-from hankweave_server.checkpoints.workspace_git.errors import UnsupportedRepository
-from hankweave_server.checkpoints.workspace_git.index_file import (
-    GITLINK,
-    IndexEntry,
-    IndexFile,
-    encoded,
+from hankweave_server.checkpoints.workspace_git.errors import (
+    CheckpointError,
+    RepositoryBusy,
+    RollbackIncomplete,
+    UnsupportedRepository,
 )
+from hankweave_server.checkpoints.workspace_git.index_after import index_after, write_index
+from hankweave_server.checkpoints.workspace_git.index_file import GITLINK
 from hankweave_server.checkpoints.workspace_git.opened import Opened
 from hankweave_server.checkpoints.workspace_git.repository import Head
 from hankweave_server.checkpoints.workspace_git.restoring import Restored, Restoring
 from hankweave_server.checkpoints.workspace_git.writing_down import Intent
-from hankweave_server.files import make_private_directory, sync_directory, sync_filesystem
+from hankweave_server.files import make_private_directory, sync_filesystem
+from hankweave_server.workspace.descent import Descent
 from hankweave_server.workspace.names import is_reserved, joined, parents_of
 
 _NO_NAMES = frozenset({b"", b".", b".."})
@@ -29,24 +32,77 @@ def move(place: Opened, intent: Intent, captured: Captured | None) -> list[bytes
     """Does it, durably, and gives the paths that somebody else changed meanwhile.
 
     `captured` is the look the intent was made of; without it, after a crash, files are read anew.
+    Raises RepositoryBusy, with nothing changed, or RollbackIncomplete where somebody else has gone
+    on from another commit: their files, branch and index are theirs.
     """
     folder = bytes.fromhex(intent.folder)
+    before, after = (Head(intent.branch, sha) for sha in (intent.head_before, intent.head_after))
+    if place.repo.head() not in (before, after):
+        _end(place)
+        raise _overtaken(intent, is_begun=captured is None)
+
     restored = _restore(place, intent, folder, captured)
     head = place.repo.head()
-    if head == Head(intent.branch, intent.head_before):
-        if intent.head_before != intent.head_after:
-            place.repo.move_head(head, intent.head_after, intent.why, place.who)
-    elif head != Head(intent.branch, intent.head_after):
-        # Somebody has gone on from there: their branch and index are theirs.
-        place.notes.end()
-        return restored.unfinished
+    if head == before != after:
+        place.repo.move_head(head, intent.head_after, intent.why, place.who)
+    elif head not in (before, after):
+        _end(place)
+        raise _overtaken(intent, is_begun=True)
 
-    _write_index(place, _index_after(place, intent, folder, captured, restored))
+    write_index(place, index_after(place, intent, folder, captured, restored))
     if intent.replaces_undo:
         place.notes.keep_undo(intent.undo)
 
-    place.notes.end()
+    _end(place)
     return restored.unfinished
+
+
+def begin(place: Opened, intent: Intent, *needed: str) -> None:
+    """Makes the intent durable, and keeps the commits it needs from `git gc` until it is done."""
+    if intent.tree_before is not None and intent.tree_after is not None:
+        trees = bytes.fromhex(intent.tree_before), bytes.fromhex(intent.tree_after)
+        _refuse_missing(place, changes_between(place, bytes.fromhex(intent.folder), *trees))
+
+    for number, sha in enumerate(needed):
+        place.repo.point(f"{_under_way(place)}{number}", sha)
+
+    place.notes.begin(intent)
+
+
+def _end(place: Opened) -> None:
+    place.notes.end()
+    for ref in place.repo.references(_under_way(place)):
+        place.repo.forget(ref)
+
+
+def _under_way(place: Opened) -> str:
+    """The refs of a move in this work tree; others of the repository have theirs."""
+    name = quote_from_bytes(os.fsencode(place.repo.git_dir.name), safe="").replace("~", "%7E")
+    is_main = place.repo.git_dir == place.repo.common_dir
+    return f"refs/hankweave/underway/{'main' if is_main else 'worktree-' + name}/"
+
+
+def _overtaken(intent: Intent, *, is_begun: bool) -> CheckpointError:
+    if not is_begun or intent.safety_ref is None:
+        return RepositoryBusy("Another program has moved the branch meanwhile.", "Try again.")
+
+    return RollbackIncomplete(
+        "A rollback did not end before another program moved the branch: that is left as it is.",
+        f"The files as they were before it are kept as {intent.safety_ref}.",
+        (),
+    )
+
+
+def _refuse_missing(
+    place: Opened, changes: Mapping[bytes, tuple[Entry | None, Entry | None]]
+) -> None:
+    """Raises CheckpointError where there is no content for a file: in a partial clone."""
+    for path, (_, new) in changes.items():
+        if new is not None and not place.repo.has(new.digest):
+            raise CheckpointError(
+                f"The content of {os.fsdecode(path)!r} is not in this repository.",
+                "In a partial clone, `git checkout` of that commit fetches it.",
+            )
 
 
 def _restore(place: Opened, intent: Intent, folder: bytes, captured: Captured | None) -> Restored:
@@ -68,13 +124,19 @@ def _restore(place: Opened, intent: Intent, folder: bytes, captured: Captured | 
             spares=descriptor,
             captured=captured,
             permissions={bytes.fromhex(path): mode for path, mode in intent.permissions.items()},
-            exact={bytes.fromhex(path): bytes.fromhex(blob) for path, blob in intent.exact.items()},
+            exact_before=_blobs(intent.exact_before),
+            exact=_blobs(intent.exact),
+            converts=intent.undo is not None,
         ).run(changes)
     finally:
         os.close(descriptor)
 
     sync_filesystem(place.repo.work_tree)
     return restored
+
+
+def _blobs(told: Mapping[str, str]) -> dict[bytes, bytes]:
+    return {bytes.fromhex(path): bytes.fromhex(blob) for path, blob in told.items()}
 
 
 def changes_between(
@@ -102,97 +164,27 @@ def changes_between(
     return found
 
 
-def _index_after(
-    place: Opened, intent: Intent, folder: bytes, captured: Captured | None, restored: Restored
-) -> IndexFile:
-    """Makes the folder's part of the index say what it shall, and leaves the rest as it is."""
-    old = place.index
-    tree = bytes.fromhex(intent.index_tree) if intent.index_tree else None
-    files = files_in(place.repo, tree, folder)
-    inside = {each.path: each for each in old.entries if is_in(each.path, folder)}
-    outside = [each.doubted(old.written_ns) for each in old.entries if each.path not in inside]
-    kept = {path: each for path, each in inside.items() if _stays(each, captured)}
-    folders = {path.rstrip(b"/") for path, each in kept.items() if each.is_sparse_folder}
-    made = dict(kept)
-    for path, entry in files.items():
-        if path in kept or entry.mode == GITLINK or (captured and path in captured.left_alone):
-            continue
-
-        if not folders or not any(above in folders for above in parents_of(path)):
-            seen = _seen(path, entry, captured, restored)
-            made[path] = _entry(path, entry, inside.get(path), seen, old.written_ns)
-
-    in_order = sorted([*outside, *made.values()], key=lambda each: (each.path, each.stage))
-    return IndexFile(tuple(in_order), is_sparse=old.is_sparse)
-
-
-def _stays(entry: IndexEntry, captured: Captured | None) -> bool:
-    if captured is not None and entry.path in captured.left_alone:
-        return True
-
-    if entry.mode == GITLINK or entry.is_sparse_folder or entry.is_assumed_unchanged:
-        return True
-
-    return captured is None and entry.is_skipped
-
-
-def _seen(
-    path: bytes, entry: Entry, captured: Captured | None, restored: Restored
-) -> os.stat_result | None:
-    """Gives how a file looked when it was known to be that entry."""
-    if path in restored.seen:
-        standing = restored.seen[path]
-        return standing.status if standing.entry == entry else None
-
-    if path in restored.unfinished:
-        return None
-
-    if captured is not None and captured.files.get(path) == entry:
-        return captured.seen.get(path)
-
-    return None
-
-
-def _entry(
-    path: bytes,
-    entry: Entry,
-    old: IndexEntry | None,
-    seen: os.stat_result | None,
-    written_ns: int,
-) -> IndexEntry:
-    made = IndexEntry(path, entry.mode, entry.digest)
-    if seen is not None:
-        return made.seen_as(seen)
-
-    if old is not None and (old.mode, old.digest) == (entry.mode, entry.digest):
-        return old.in_work_tree().doubted(written_ns)
-
-    return made
-
-
-def _write_index(place: Opened, index: IndexFile) -> None:
-    path = place.repo.git_dir / "index"
-    temporary = place.repo.git_dir / "hankweave-index.new"
-    with temporary.open("wb") as file:
-        if path.exists():
-            os.fchmod(file.fileno(), path.stat().st_mode & 0o777)
-
-        file.write(encoded(index))
-        file.flush()
-        os.fsync(file.fileno())
-
-    temporary.replace(path)
-    sync_directory(path.parent)
-
-
 def unusual_permissions(
-    captured: Captured, changes: Mapping[bytes, tuple[Entry | None, Entry | None]]
+    descent: Descent,
+    captured: Captured,
+    changes: Mapping[bytes, tuple[Entry | None, Entry | None]],
 ) -> dict[str, int]:
-    """Gives the permissions of files that will be removed: git knows one bit of them."""
-    found = {}
+    """Gives permissions that an undo could not tell: git knows one bit of a file's, none of a
+    folder's. They are of files that go or become another kind, and of folders that may go.
+    """
+    found: dict[bytes, int] = {}
     for path, (old, new) in changes.items():
         status = captured.seen.get(path)
-        if old is not None and new is None and status is not None:
-            found[path.hex()] = status.st_mode & 0o7777
+        if old is None or status is None or (new is not None and new.mode == old.mode):
+            continue
 
-    return found
+        found[path] = stat.S_IMODE(status.st_mode)
+        for folder in parents_of(path) if new is None else ():
+            if folder in found:
+                break
+
+            above = descent.status(folder)
+            if above is not None:
+                found[folder] = stat.S_IMODE(above.st_mode)
+
+    return {path.hex(): permissions for path, permissions in found.items()}

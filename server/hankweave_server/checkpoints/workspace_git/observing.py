@@ -12,7 +12,7 @@ from pathlib import Path
 from hankweave_server.checkpoints.trees import EXECUTABLE, LINK, REGULAR, Entry
 from hankweave_server.checkpoints.workspace_git.attributes import Attributes
 from hankweave_server.checkpoints.workspace_git.index_file import IndexEntry, IndexFile
-from hankweave_server.checkpoints.workspace_git.line_ends import RAW, to_repository, to_work_tree
+from hankweave_server.checkpoints.workspace_git.line_ends import RAW, to_repository
 from hankweave_server.checkpoints.workspace_git.repository import GitRepository
 from hankweave_server.checkpoints.workspace_git.user_settings import UserSettings
 from hankweave_server.workspace.descent import FILE_FLAGS, GONE, Descent
@@ -46,7 +46,7 @@ class Observer:
         self.attributes = self._attributes()
 
     def _attributes(self) -> Attributes:
-        return Attributes(self._settings, self._info, self._standing_or_indexed)
+        return Attributes(self._settings, self._info, self.rules_file)
 
     def reread_attributes(self) -> None:
         """Takes note that `.gitattributes` files have changed."""
@@ -56,9 +56,10 @@ class Observer:
         """Tells whether another program (LFS, git-crypt) makes what is stored of a path."""
         return self.attributes.conversion(path) is None
 
-    def at(self, path: bytes, *, store: bool) -> Seen | None:
+    def at(self, path: bytes, *, store: bool = False, converts: bool = True) -> Seen | None:
         """Reads a file or link; None when neither is there.
 
+        What it is in a tree is told after git's conversions, or of the bytes as they stand.
         Raises OSError where it is there and cannot be read.
         """
         for _ in range(READINGS):
@@ -66,22 +67,16 @@ class Observer:
             if status is None or not (stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)):
                 return None
 
-            seen = self._read(path, status, store)
+            seen = self._read(path, status, store, converts)
             if seen is not None:
                 return seen
 
         raise OSError(errno.EBUSY, "it keeps changing", os.fsdecode(path))
 
-    def exact_bytes(self, path: bytes, seen: os.stat_result) -> bytes | None:
-        """Gives the content of a file that git's conversions would not bring back as it stands."""
-        conversion = self.attributes.conversion(path) or RAW
-        if conversion.does_nothing or not stat.S_ISREG(seen.st_mode):
-            return None
-
+    def raw(self, path: bytes, seen: os.stat_result) -> bytes | None:
+        """Gives the content of a file as it stands; None where it is another one by now."""
         content, status = _read_file(path.rpartition(b"/")[2], self._descent.folder_of(path))
-        stored = self._converted(path, content)
-        comes_back = to_work_tree(stored, conversion, blob_name(stored)) == content
-        return None if comes_back or signature_of(status) != signature_of(seen) else content
+        return content if signature_of(status) == signature_of(seen) else None
 
     def mode(self, path: bytes, status: os.stat_result, fallback: Entry | None = None) -> int:
         """Says which mode a tree has for what stands there (core.fileMode, core.symlinks)."""
@@ -95,7 +90,9 @@ class Observer:
 
         return EXECUTABLE if status.st_mode & stat.S_IXUSR else REGULAR
 
-    def _read(self, path: bytes, status: os.stat_result, store: bool) -> Seen | None:
+    def _read(
+        self, path: bytes, status: os.stat_result, store: bool, converts: bool
+    ) -> Seen | None:
         """None where it changed while it was read."""
         name = path.rpartition(b"/")[2]
         mode = self.mode(path, status)
@@ -117,7 +114,7 @@ class Observer:
         ):
             return None
 
-        if mode != LINK:
+        if mode != LINK and converts:
             content = self._converted(path, content)
 
         digest = self._repo.write_blob(content) if store else blob_name(content)
@@ -141,9 +138,17 @@ class Observer:
 
         return self._repo.read_blob(known.digest)
 
-    def _standing_or_indexed(self, path: bytes) -> bytes | None:
+    def rules_file(self, path: bytes) -> bytes | None:
+        """Reads a `.gitignore` or `.gitattributes`: what a sparse checkout leaves out counts too.
+
+        One that a person removed does not: with it gone from the commit, nobody would know.
+        """
         content = self.small_file(path)
-        return content if content is not None else self._blob_of(self.indexed.get(path))
+        known = self.indexed.get(path)
+        if content is None and known is not None and known.is_skipped:
+            return self._blob_of(known)
+
+        return content
 
     def small_file(self, path: bytes) -> bytes | None:
         """Reads a file that says something about others; a link to one is not followed."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from hankweave_server.checkpoints.trees import Entry
+from hankweave_server.checkpoints.trees import EXECUTABLE, REGULAR, Entry
 from hankweave_server.checkpoints.workspace_git.capture import Capture, Captured
 from hankweave_server.checkpoints.workspace_git.composing import (
     files_in,
+    is_in,
     with_folder,
     without_collisions,
 )
@@ -26,6 +27,7 @@ from hankweave_server.checkpoints.workspace_git.repository import GitRepository,
 from hankweave_server.checkpoints.workspace_git.user_settings import UserSettings
 from hankweave_server.checkpoints.workspace_git.writing_down import Notes
 from hankweave_server.workspace.descent import Descent
+from hankweave_server.workspace.names import parents_of
 
 _UNDER_WAY = {
     "MERGE_HEAD": "A merge",
@@ -63,10 +65,10 @@ class Opened:
     def is_ignored(self) -> bool:
         return self._ignoring().hides_folder_or_one_above(self.folder)
 
-    def _ignoring(self) -> Ignoring:
+    def _ignoring(self, read: Callable[[bytes], bytes | None] | None = None) -> Ignoring:
         exclude = self.repo.common_dir / "info" / "exclude"
         content = exclude.read_bytes() if exclude.is_file() else b""
-        return Ignoring(self.settings, content, self.observer.small_file)
+        return Ignoring(self.settings, content, read or self.observer.rules_file)
 
     def capture(self, *, store: bool, also: Iterable[bytes] = ()) -> Captured:
         ignoring = self._ignoring()
@@ -83,9 +85,40 @@ class Opened:
             observer=self.observer,
             ignoring=ignoring,
             descent=self.descent,
+            is_sparse=self.settings.flag("core.sparsecheckout", default=False),
             store=store,
             also=also,
         ).run()
+
+    def ignored_there(self, captured: Captured, there: Mapping[bytes, Entry]) -> set[bytes]:
+        """Gives untracked files that the ignore files of another state hide.
+
+        They may well have stood beside that state, as what a build makes does: they stay.
+        """
+
+        def read(path: bytes) -> bytes | None:
+            if not is_in(path, self.folder):
+                return self.observer.rules_file(path)
+
+            entry = there.get(path)
+            is_file = entry is not None and entry.mode in (REGULAR, EXECUTABLE)
+            return self.repo.read_blob(entry.digest) if entry is not None and is_file else None
+
+        ignoring = self._ignoring(read)
+        known = {entry.path for entry in self.index.entries}
+        known.update(there, self.files_of(self.head_tree))
+        # What stands in the way of the other state cannot stay.
+        known.update(folder for path in there for folder in parents_of(path))
+        return {
+            path
+            for path in captured.files
+            if path not in known
+            and not any(folder in there for folder in parents_of(path))
+            and (
+                ignoring.hides_folder_or_one_above(path.rpartition(b"/")[0])
+                or ignoring.hides(path, is_folder=False)
+            )
+        }
 
     def tree_of(self, captured: Captured) -> bytes:
         """Writes the tree of the work tree: around the workspace, HEAD's."""

@@ -26,6 +26,9 @@ from hankweave_server.files import sync_directory, sync_filesystem
 FEW = 64
 """Objects that are flushed one by one; beyond that the whole file system is."""
 
+SYMBOLIC_LINKS = 5
+"""So many names git follows from HEAD to a branch."""
+
 _BLOB, _TREE, _COMMIT = int(ObjectType.BLOB), int(ObjectType.TREE), int(ObjectType.COMMIT)
 
 
@@ -71,7 +74,8 @@ class GitRepository:
             )
 
         with _libgit2_errors():
-            self._repo = pygit2.Repository(str(found))
+            # By the workspace: a git directory apart (`--separate-git-dir`) knows no work tree.
+            self._repo = pygit2.Repository(str(workspace))
 
         if self._repo.workdir is None:
             raise UnsupportedRepository(
@@ -116,6 +120,11 @@ class GitRepository:
 
     def read_blob(self, digest: bytes) -> bytes:
         return self.read(digest, _BLOB)
+
+    def has(self, digest: bytes) -> bool:
+        """Tells whether an object is here; in a partial clone some are elsewhere."""
+        with _libgit2_errors():
+            return bool(self._repo.odb.exists(pygit2.Oid(raw=digest)))
 
     def write_blob(self, content: bytes) -> bytes:
         return self._write(_BLOB, content)
@@ -187,29 +196,45 @@ class GitRepository:
     # Refs
 
     def head(self) -> Head:
+        """Follows HEAD to the end: a branch may itself be another name of a branch."""
         with _libgit2_errors():
-            target = self._repo.references["HEAD"].target
-            sha = None if self._repo.head_is_unborn else str(self._repo.head.target)
+            branch, reference = None, self._repo.references["HEAD"]
+            for _ in range(SYMBOLIC_LINKS):
+                if not isinstance(reference.target, str):
+                    return Head(branch, str(reference.target))
 
-        return Head(target if isinstance(target, str) else None, sha)
+                branch = reference.target
+                found = self._repo.references.get(branch)
+                if found is None:
+                    return Head(branch, None)
+
+                reference = found
+
+        raise UnsupportedRepository("HEAD leads from one name to the next without an end.")
 
     def move_head(self, head: Head, sha: str | None, why: str, who: tuple[str, str]) -> None:
         """Moves what HEAD leads to, with a line in the reflog, if it still is where it was.
 
         Raises RepositoryBusy when another program has moved it meanwhile.
         """
-        if self.head() != head:
+        name = head.branch or "HEAD"
+        with _libgit2_errors():
+            # What is read here is compared again when it is written.
+            reference = self._repo.references.get(name)
+
+        standing = None if reference is None else str(reference.target)
+        if self.head() != head or standing != head.sha:
             raise RepositoryBusy("Another program has moved the branch meanwhile.", "Try again.")
 
         with _libgit2_errors():
             self._repo.set_ident(*who)
-            name = head.branch or "HEAD"
-            if sha is None:
-                self._repo.references.delete(name)
-            elif head.sha is None:
-                self._repo.create_reference_direct(name, pygit2.Oid(hex=sha), False, why)
+            if reference is None:
+                if sha is not None:
+                    self._repo.create_reference_direct(name, pygit2.Oid(hex=sha), False, why)
+            elif sha is None:
+                reference.delete()
             else:
-                self._repo.references[name].set_target(pygit2.Oid(hex=sha), why)
+                reference.set_target(pygit2.Oid(hex=sha), why)
 
         place = (self.common_dir if head.branch else self.git_dir) / name
         if _synced(place):
@@ -229,6 +254,13 @@ class GitRepository:
         place = self.common_dir / ref
         if _synced(place):
             sync_directory(place.parent)
+
+    def forget(self, ref: str) -> None:
+        """Removes a ref of ours, if it is there."""
+        with _libgit2_errors():
+            found = self._repo.references.get(ref)
+            if found is not None:
+                found.delete()
 
     # Configuration
 

@@ -19,6 +19,7 @@ from hankweave_server.checkpoints.trees import EXECUTABLE, LINK, Entry
 from hankweave_server.checkpoints.workspace_git.attributes import ATTRIBUTES
 from hankweave_server.checkpoints.workspace_git.capture import Captured
 from hankweave_server.checkpoints.workspace_git.composing import is_in
+from hankweave_server.checkpoints.workspace_git.errors import CheckpointError
 from hankweave_server.checkpoints.workspace_git.line_ends import RAW, to_work_tree
 from hankweave_server.checkpoints.workspace_git.observing import Observer, Seen
 from hankweave_server.checkpoints.workspace_git.repository import GitRepository
@@ -26,6 +27,9 @@ from hankweave_server.files import is_broken, is_full
 from hankweave_server.workspace.descent import Descent
 from hankweave_server.workspace.names import joined, parents_of
 from hankweave_server.workspace.slots import signature_of
+
+INSTANT_NS = 20_000_000
+"""The clock of the disk does not tell changes closer than this from one another."""
 
 _UMASK = "Umask:"
 
@@ -53,21 +57,27 @@ class Restoring:
         spares: int,
         captured: Captured | None,
         permissions: Mapping[bytes, int],
+        exact_before: Mapping[bytes, bytes],
         exact: Mapping[bytes, bytes],
+        converts: bool,
     ) -> None:
         """`captured` is the look that the safety commit was made of; None after a crash.
 
         `permissions` are those that a file shall have which is not there now; `exact` are blobs
-        to write as they are instead of what the tree has.
+        to write instead of what the tree has, `exact_before` those of what stands there. Line ends
+        are not converted (`converts`) by an undo: `.gitattributes` may have been others.
         """
         self._repo = repo
         self._folder = folder
         self._descent = descent
         self._observer = observer
         self._before = captured.seen if captured is not None else {}
+        self._looked_ns = captured.began_ns if captured is not None else 0
         self._captured = captured.files if captured is not None else {}
         self._permissions = permissions
+        self._exact_before = exact_before
         self._exact = exact
+        self._converts = converts
         self._placing = Placing(descent, spares)
         self._umask = _umask()
         self._done = Restored()
@@ -94,8 +104,8 @@ class Restoring:
     def _attempt(self, path: bytes, old: Entry | None, new: Entry | None) -> None:
         try:
             is_done = self._remove(path, old) if new is None else self._bring(path, old, new)
-        except (Obstructed, Displaced):
-            is_done = False
+        except (Obstructed, Displaced, CheckpointError):
+            is_done = False  # The last is an object that cannot be read any more.
         except OSError as problem:
             if is_full(problem) or is_broken(problem):
                 raise
@@ -111,7 +121,7 @@ class Restoring:
     def _remove(self, path: bytes, old: Entry | None) -> bool:
         status = self._descent.status(path)
         if status is not None:
-            if not self._is(old, path, status):
+            if not self._is_old(path, old, status):
                 return False
 
             self._placing.remove(path)
@@ -132,8 +142,8 @@ class Restoring:
         elif status is not None and not _has_content(status):
             status = None  # Nothing in a FIFO can be lost.
 
-        if status is not None and not self._is(old, path, status):
-            if not self._is(new, path, status):
+        if status is not None and not self._is_old(path, old, status):
+            if not self._is_new(path, new):
                 return False
 
             self._done.seen[path] = Seen(new, status)
@@ -156,7 +166,7 @@ class Restoring:
         if new.mode == LINK and self._observer.keeps_links:
             return self._placing.put_link(path, content)
 
-        if new.mode != LINK and path not in self._exact:
+        if new.mode != LINK and self._converts:
             conversion = self._observer.attributes.conversion(path) or RAW
             content = to_work_tree(content, conversion, new.digest)
 
@@ -171,6 +181,11 @@ class Restoring:
         """Git knows one bit of the permissions; the others stay, or are as for any new file."""
         usual = 0o666 & ~self._umask
         permissions = self._permissions.get(path, usual)
+        if path in self._permissions and bool(permissions & stat.S_IXUSR) == (
+            new.mode == EXECUTABLE
+        ):
+            return permissions
+
         if status is not None and stat.S_ISREG(status.st_mode):
             permissions = stat.S_IMODE(status.st_mode)
 
@@ -182,17 +197,33 @@ class Restoring:
 
         return permissions & ~0o111
 
-    def _is(self, entry: Entry | None, path: bytes, status: os.stat_result) -> bool:
-        """Tells whether what stands there is an entry of a tree."""
-        if entry is None:
-            return False
-
+    def _is_old(self, path: bytes, old: Entry | None, status: os.stat_result) -> bool:
+        """Tells whether what stands there is what the safety commit was made of."""
         known = self._before.get(path)
-        if known is not None and signature_of(known) == signature_of(status):
-            return entry == self._captured.get(path)
+        if (
+            known is not None
+            and known.st_ctime_ns + INSTANT_NS < self._looked_ns
+            and signature_of(known) == signature_of(status)
+        ):
+            return old is not None and old == self._captured.get(path)
 
-        seen = self._observer.at(path, store=False)
-        if seen is None or seen.entry.digest != entry.digest:
+        return old is not None and self._is(path, old, self._exact_before)
+
+    def _is_new(self, path: bytes, new: Entry) -> bool:
+        """Tells whether what stands there is as it shall be: a crash may have come after it."""
+        if self._is(path, new, self._exact):
+            return True
+
+        return self._converts and self._has(new, self._observer.at(path), new.digest)
+
+    def _is(self, path: bytes, entry: Entry, exact: Mapping[bytes, bytes]) -> bool:
+        """Compares the bytes as they stand: `.gitattributes` may be others by now."""
+        return self._has(
+            entry, self._observer.at(path, converts=False), exact.get(path, entry.digest)
+        )
+
+    def _has(self, entry: Entry, seen: Seen | None, digest: bytes) -> bool:
+        if seen is None or seen.entry.digest != digest:
             return False
 
         return seen.entry.mode == entry.mode or not self._observer.keeps_modes
@@ -211,6 +242,10 @@ class Restoring:
         return all(self._placing.remove_empty_folder(folder) for folder in reversed(found))
 
     def _close_again(self) -> None:
+        for folder in self._placing.made:
+            if folder in self._permissions:
+                self._placing.set_permissions(folder, self._permissions[folder])
+
         for folder, before in self._placing.opened_up.items():
             status = self._descent.status(folder)
             if status is not None and stat.S_ISDIR(status.st_mode):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -9,7 +10,9 @@ from hankweave_server.checkpoints.trees import REGULAR, Entry
 from hankweave_server.checkpoints.workspace_git.capture import Captured
 from hankweave_server.checkpoints.workspace_git.commits import SAFETY, STAGED, content_of
 from hankweave_server.checkpoints.workspace_git.index_file import GITLINK
+from hankweave_server.checkpoints.workspace_git.observing import blob_name
 from hankweave_server.checkpoints.workspace_git.opened import Opened
+from hankweave_server.checkpoints.workspace_git.writing_down import Intent
 
 SAFETY_REFS = "refs/hankweave/safety/"
 STAGED_REFS = "refs/hankweave/staged/"
@@ -72,15 +75,36 @@ def keep_staged(place: Opened, captured: Captured, sha: str) -> None:
         place.repo.point(STAGED_REFS + sha[:12], kept)
 
 
+def keep_staged_since(place: Opened, intent: Intent) -> None:
+    """Keeps what was staged after a crash: to finish what was begun, the index is written anew."""
+    tree = place.staged_tree()
+    if tree is None:
+        return
+
+    known = [intent.head_before, intent.head_after, intent.undo.staged if intent.undo else None]
+    if tree not in [place.repo.commit(sha).tree for sha in known if sha is not None]:
+        kept = write_commit(place, tree, STAGED + b" before a rollback was finished\n")
+        place.repo.flush()
+        place.repo.point(STAGED_REFS + kept[:12], kept)
+
+
 def exact_bytes(
     place: Opened, captured: Captured, changes: Mapping[bytes, tuple[Entry | None, Entry | None]]
 ) -> dict[bytes, Entry]:
-    """Stores files as they stand where an undo would else give them other line ends."""
+    """Stores files as they stand where git's line ends make others of them."""
     found = {}
     for path, (old, _) in changes.items():
         seen = captured.seen.get(path)
-        content = place.observer.exact_bytes(path, seen) if old and seen else None
-        if content is not None:
+        if old is None or seen is None or not stat.S_ISREG(seen.st_mode):
+            continue
+
+        content = place.observer.raw(path, seen)
+        if content is not None and blob_name(content) != old.digest:
             found[path] = Entry(REGULAR, place.repo.write_blob(content))
 
     return found
+
+
+def told(exact: Mapping[bytes, Entry]) -> dict[str, str]:
+    """Writes the blobs of exact bytes as a note has them."""
+    return {path.hex(): entry.digest.hex() for path, entry in exact.items()}

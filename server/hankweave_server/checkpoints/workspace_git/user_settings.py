@@ -71,6 +71,9 @@ class UserSettings:
     def file(self, name: str, usual: str) -> bytes:
         """Gives the content of a file that a setting names, or of the one that git takes else."""
         named = self.text(name)
+        if named == "":
+            return b""  # How a person says: no such file.
+
         path = Path(named).expanduser() if named else _xdg() / usual
         try:
             return path.read_bytes() if path.is_file() else b""

@@ -28,7 +28,7 @@ class UndoRecord(msgspec.Struct, frozen=True, kw_only=True):
     staged: str | None
     permissions: dict[str, int]
     exact: dict[str, str]
-    """Blobs of the bytes as they stood, where git's line ends would make others of them."""
+    """Blobs of the bytes as they stood, where git's line ends make others of them."""
 
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +45,10 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     index_tree: str | None
     """What the index shall say of the folder; None is nothing."""
     permissions: dict[str, int]
+    exact_before: dict[str, str]
     exact: dict[str, str]
+    safety_ref: str | None = None
+    """Where the work tree as it was is kept; None where it does not change."""
     undo: UndoRecord | None
     """What can be undone afterwards."""
     replaces_undo: bool

@@ -21,7 +21,8 @@ def plan_summary(pipeline: Pipeline) -> str:
         lines.append(f"Variables: {', '.join(sorted(pipeline.variables))}")
 
     if (every := pipeline.checkpoints.every_n_steps) is not None:
-        lines.append(f"Checkpoints: every {every} steps of an agent")
+        often = "every step" if every == 1 else f"every {every} steps"
+        lines.append(f"Checkpoints: {often} of an agent")
 
     outlook = _Outlook(pipeline)
     for number, step in enumerate(pipeline.steps, start=1):

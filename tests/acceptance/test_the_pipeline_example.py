@@ -1,0 +1,142 @@
+"""Claims of examples/README.md, "A pipeline": it runs in a copy, and any step is gone back to."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hankweave_protocol.commands import RollbackToCodon
+from hankweave_protocol.events import RollbackCompleted
+from hankweave_protocol.ids import CodonId
+from hankweave_protocol.state import CompletedCodon
+from support.running_server import command, environment, running_server, state, tree
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "pipeline"
+SECONDS = 60
+STEPS = ["implement", "measure", "optimize", "note"]
+
+
+def in_project(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        words,
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+
+
+def hankweave(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return in_project(folder, *command(*words))
+
+
+def pipeline(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    done = hankweave(folder, "pipeline", "pipeline.yaml", *options)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def marks(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """What the summary says of each step."""
+    steps = done.stdout.splitlines()[:-1]
+    assert [line.split()[1] for line in steps] == STEPS
+    return [line.split()[0].strip("[]") for line in steps]
+
+
+def lines_of_python(project: Path) -> int:
+    """What the example's own measure says of the primes.py that is there."""
+    return int(in_project(project, sys.executable, "-B", "measure.py", "5000").stdout)
+
+
+@pytest.fixture(name="project")
+def _project(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(EXAMPLE, tmp_path / "try"))
+
+
+def test_the_example_runs_and_goes_back_by_step_from_the_command_line(project: Path) -> None:
+    """All four steps; back to the first, undone, back once more, and on to the same end."""
+    done = pipeline(project)
+    assert marks(done) == ["PASS"] * 4
+    assert "check passed: python3 -B -m unittest -q" in done.stderr
+    answer = state(project).runs[0].codons[1]
+    assert isinstance(answer, CompletedCodon)
+    assert answer.captured is not None
+    before, after = int(answer.captured.value), lines_of_python(project)
+    assert before > 10_000 > after
+    note = (project / "NOTES.md").read_text()
+    assert note == f"Before it was made faster, primes_up_to(5000) ran {before} lines of Python.\n"
+    fast = (project / "primes.py").read_bytes()
+    assert fast == (project / "stand_in" / "sieve.py").read_bytes()
+
+    history = hankweave(project, "history").stdout.splitlines()[1:]
+    assert [line.split()[0] for line in history] == ["note", "optimize", "implement"]
+    assert hankweave(project, "rollback", "--to-step", "implement", "--yes").returncode == 0
+    assert lines_of_python(project) == before
+    assert not (project / "NOTES.md").exists()
+    assert hankweave(project, "undo", "--yes").returncode == 0
+    assert (project / "primes.py").read_bytes() == fast
+    assert (project / "NOTES.md").read_text() == note
+
+    assert hankweave(project, "rollback", "--to-step", "implement", "--yes").returncode == 0
+    again = pipeline(project)
+    assert "Going on at measure" in again.stderr
+    assert marks(again) == ["PASS"] * 4
+    assert (project / "primes.py").read_bytes() == fast
+    assert (project / "NOTES.md").read_text() == note
+
+
+async def test_the_example_goes_back_by_step_from_the_socket_and_goes_on(project: Path) -> None:
+    """What the web page does: a rollback to a step, by the server's socket; the plan goes on."""
+    pipeline(project, "--quiet")
+    async with (
+        running_server(None, None, project, "--no-autostart", place="--workspace") as server,
+        server.client(since_seq=0) as client,
+    ):
+        await client.send(
+            RollbackToCodon(codon_id=CodonId("implement"), checkpoint_type="completed")
+        )
+        await client.until(RollbackCompleted, timeout=SECONDS)
+        simple = (project / "stand_in" / "simple.py").read_bytes()
+        assert (project / "primes.py").read_bytes() == simple
+
+    again = pipeline(project)
+    assert "step 1/4" not in again.stderr
+    assert "step 2/4" in again.stderr
+    assert (project / "NOTES.md").exists()
+
+
+def test_the_example_skips_what_its_condition_does_not_ask_for(project: Path) -> None:
+    """With a budget that the simple code keeps to, nothing is made faster and nothing noted."""
+    done = pipeline(project, "--var", "budget=1000000")
+    assert marks(done) == ["PASS", "PASS", "SKIP", "SKIP"]
+    simple = (project / "stand_in" / "simple.py").read_bytes()
+    assert (project / "primes.py").read_bytes() == simple
+    assert not (project / "NOTES.md").exists()
+
+
+def test_the_example_begins_at_a_step_with_the_answers_before_it(project: Path) -> None:
+    """--from-step optimize knows what was measured; a typing mistake is an error."""
+    pipeline(project, "--var", "budget=1000000")
+    assert marks(pipeline(project, "--from-step", "optimize")) == ["PASS"] * 4
+    assert "ran 4" in (project / "NOTES.md").read_text()
+    wrong = hankweave(project, "pipeline", "pipeline.yaml", "--from-step", "optimise")
+    assert wrong.returncode == 3
+    assert "Did you mean 'optimize'?" in wrong.stderr
+
+
+def test_the_example_writes_nothing_where_it_was_copied_from(project: Path, tmp_path: Path) -> None:
+    """With --workspace the pipeline may lie anywhere: its own folder stays as it is."""
+    before = tree(EXAMPLE)
+    elsewhere = Path(shutil.copytree(EXAMPLE, tmp_path / "elsewhere"))
+    done = hankweave(
+        tmp_path, "pipeline", str(project / "pipeline.yaml"), "--workspace", str(elsewhere)
+    )
+    assert done.returncode == 0, done.stderr
+    assert (elsewhere / "primes.py").exists()
+    assert tree(project) == before == tree(EXAMPLE)
