@@ -19,7 +19,8 @@ from hankweave_server.architect import CheckpointManager
 from hankweave_server.architect.errors import RollbackIncomplete
 from support.person_repository import PersonRepository, alone_with_git
 
-EXAMPLES = 400 if "HANKWEAVE_LONG_TIER" in os.environ else 12
+IS_LONG = "HANKWEAVE_LONG_TIER" in os.environ
+EXAMPLES = 400 if IS_LONG else 12
 
 NAMES = st.sampled_from(
     [
@@ -256,6 +257,7 @@ def mark(repo: PersonRepository, marks: dict[int, str]) -> None:
 @given(WORK_TREES, WORK_TREES, WORK_TREES, SETTINGS, MARKS, IGNORES, IGNORES)
 @settings(
     max_examples=EXAMPLES,
+    derandomize=not IS_LONG,  # What is run with every change is the same each time.
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
