@@ -46,7 +46,7 @@ often = settings(
 )
 
 SECONDS = 300
-"""For each reader, under the guided fuzzer."""
+"""For each reader, under the guided fuzzer; a sample is as long as one of the faults'."""
 
 NASTY = [
     b"\0", b"\xff", b"\xed\xa0\x80", b"\\ud800", b"\n", b"\r", b"\xe2\x80\xa8", b'"', b"\\", b"{",
@@ -184,9 +184,12 @@ def test_a_prompt_is_read_or_its_fault_is_told(tmp_path: Path, content: bytes) -
     importlib.util.find_spec("atheris") is None, reason="atheris is not installed: the extra `fuzz`"
 )
 @pytest.mark.parametrize("reader", guided.READERS)
-def test_a_reader_holds_under_a_guided_fuzzer(reader: str, tmp_path: Path) -> None:
+def test_a_reader_holds_under_a_guided_fuzzer(
+    reader: str, tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
     """atheris, which mutates what has reached new lines of ours, finds no input that breaks it."""
-    words = (sys.executable, guided.__file__, reader, str(tmp_path), str(SECONDS))
+    seconds = round(pytestconfig.getoption("--sampled") or SECONDS)
+    words = (sys.executable, guided.__file__, reader, str(tmp_path), str(seconds))
     path = ":".join(entry for entry in sys.path if entry)
     done = subprocess.run(
         words, env=environment(PYTHONPATH=path), capture_output=True, cwd=tmp_path

@@ -254,6 +254,7 @@ def mark(repo: PersonRepository, marks: dict[int, str]) -> None:
             repo.git(*kind.split(), "-f", "--", ":(literal)" + name)
 
 
+@pytest.mark.timeout(3600 if IS_LONG else 120)
 @given(WORK_TREES, WORK_TREES, WORK_TREES, SETTINGS, MARKS, IGNORES, IGNORES)
 @settings(
     max_examples=EXAMPLES,
