@@ -13,7 +13,7 @@ from hankweave_server.architect.labels import Mark
 from hankweave_server.architect.shadow_history import Labelled, reading
 from hankweave_server.cli.looking import look
 from hankweave_server.cli.remote import print_json
-from hankweave_server.cli.steps import Step, git_manager, place_of, sentences, step_of
+from hankweave_server.cli.steps import Step, git_manager, is_in_git, place_of, sentences, step_of
 from hankweave_server.domain.history import thread
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hanks.problems import did_you_mean
@@ -94,7 +94,8 @@ def _unknown_step(wanted: str, marks: list[Mark], codons: list[str]) -> Stop:
 def git_workspace(execution: Path | None) -> Path | None:
     """Gives the workspace that keeps its checkpoints in its own git, if such a one is meant."""
     place = place_of(execution)
-    return place.root if place.repository == "workspace" else None
+    is_git = place.repository == "workspace" and is_in_git(place.root)
+    return place.root if is_git else None
 
 
 def go_in_git(

@@ -48,7 +48,7 @@ def place_of(execution: Path | None, repository: Repository = "auto") -> Place:
     else:
         here = Path.cwd()
         is_ours = workspaces.around(here) is not None or repository == "shadow"
-        is_git = repository == "workspace" or _is_in_git(here)
+        is_git = repository == "workspace" or is_in_git(here)
         root = here if is_git and not is_ours else root_of(None)
 
     if repository != "auto":
@@ -57,7 +57,8 @@ def place_of(execution: Path | None, repository: Repository = "auto") -> Place:
     return Place(root, "shadow" if (root / STATE_DIRECTORY).is_dir() else "workspace")
 
 
-def _is_in_git(folder: Path) -> bool:
+def is_in_git(folder: Path) -> bool:
+    """Says whether a directory lies in a git repository, going by names alone."""
     return any(os.path.lexists(each / ".git") for each in (folder, *folder.parents))
 
 
