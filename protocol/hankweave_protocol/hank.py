@@ -168,8 +168,29 @@ class CommandAgentSpec(HankValue, tag_field="type", tag="command"):
 class ClaudeAgentSpec(HankValue, tag_field="type", tag="claude"):
     """The `claude` program, driven over its stream-json protocol."""
 
+    permission_mode: Literal["default", "acceptEdits", "bypassPermissions", "plan"] = "acceptEdits"
+    """What it may do unasked, in its own words; `permissions` of the codon stand above it."""
 
-AgentSpec = ScriptedAgentSpec | CommandAgentSpec | ClaudeAgentSpec
+
+class CodexAgentSpec(HankValue, tag_field="type", tag="codex"):
+    """The `codex` program, driven by `codex exec --json`."""
+
+    sandbox: Literal["read-only", "workspace-write", "danger-full-access"] = "workspace-write"
+    """What its commands can reach, in its own words."""
+    config: dict[str, str] = msgspec.field(default_factory=dict)
+    """Settings of its config.toml, each a TOML value, such as `model_reasoning_effort`."""
+
+
+class AcpAgentSpec(HankValue, tag_field="type", tag="acp"):
+    """Any program that speaks the Agent Client Protocol on its stdin and stdout."""
+
+    command: Annotated[tuple[str, ...], Meta(min_length=1)]
+    """Such as `["opencode", "acp"]` or `["gemini", "--acp"]`."""
+    mode: str | None = None
+    """The session mode to work in, by the id that the agent gives it; absent: its own choice."""
+
+
+AgentSpec = ScriptedAgentSpec | CommandAgentSpec | ClaudeAgentSpec | CodexAgentSpec | AcpAgentSpec
 
 
 class Check(HankValue):

@@ -7,28 +7,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import assert_never
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from hankweave_protocol import instants
 from hankweave_protocol.commands import Command
 from hankweave_protocol.events import EventData, ServerReady
-from hankweave_protocol.hank import (
-    AgentSpec,
-    ClaudeAgentSpec,
-    Codon,
-    CommandAgentSpec,
-    ScriptedAgentSpec,
-)
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.replies import ServerStatus
 from hankweave_server import __version__
-from hankweave_server.agents.base import Agent
-from hankweave_server.agents.claude import ClaudeAgent
-from hankweave_server.agents.command import CommandAgent
 from hankweave_server.agents.control_group import containment
-from hankweave_server.agents.scripted import ScriptedAgent
+from hankweave_server.agents.roster import Roster
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.clock import Clock
 from hankweave_server.commands.branching import Branches
@@ -102,7 +91,7 @@ class App:
             ledger=opened.ledger,
             checkpointer=self.checkpointer,
             hank=opened.hank,
-            agent_for=lambda codon: _agent_for(codon, opened),
+            agent_for=_roster(opened).agent_for,
             started_monotonic=self._started,
             idle_timeout=timedelta(minutes=10),
             safe_points=opened.settings.safe_points,
@@ -277,31 +266,11 @@ async def _nothing_more(caller: Caller) -> None:
     """The plan starts with the server, not with its first client."""
 
 
-def _agent_for(codon: Codon, opened: Opened) -> Agent:
-    """Who does a codon: the command line's choice, else the hank's, else Claude."""
-    match opened.settings.agent:
-        case "claude":
-            return _claude(opened)
-        case "scripted":
-            return ScriptedAgent(sessions=opened.layout.agent_sessions)
-        case _:
-            return _agent_of(codon.agent or ClaudeAgentSpec(), opened)
-
-
-def _agent_of(spec: AgentSpec, opened: Opened) -> Agent:
-    match spec:
-        case CommandAgentSpec(command=command):
-            return CommandAgent(command)
-        case ScriptedAgentSpec(script=script):
-            return ScriptedAgent(
-                script=None if script is None else opened.hank.directory / script,
-                sessions=opened.layout.agent_sessions,
-            )
-        case ClaudeAgentSpec():
-            return _claude(opened)
-        case _:
-            assert_never(spec)
-
-
-def _claude(opened: Opened) -> ClaudeAgent:
-    return ClaudeAgent(asks_first="before-tool" in opened.settings.safe_points)
+def _roster(opened: Opened) -> Roster:
+    return Roster(
+        chosen=opened.settings.agent,
+        hank_directory=opened.hank.directory,
+        sessions=opened.layout.agent_sessions,
+        homes=opened.layout.agent_homes,
+        asks_first="before-tool" in opened.settings.safe_points,
+    )

@@ -186,6 +186,11 @@ class Layout:
         return self.state_directory / "sessions"
 
     @property
+    def agent_homes(self) -> Path:
+        """What agents keep of their conversations, a folder for each kind of agent."""
+        return self.state_directory / "homes"
+
+    @property
     def agent_processes(self) -> Path:
         """What is known of agents that live: read at start to kill leftovers (DESIGN 10)."""
         return self.state_directory / "agents"

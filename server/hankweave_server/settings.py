@@ -59,7 +59,7 @@ class RunSettings:
     force: bool = False
     """Goes on with other data or another hank; with `new`, sets aside what is in the way."""
     agent: str | None = None
-    """Overrides who does every codon: `claude` or `scripted`."""
+    """Overrides who does every codon: a name of `agents.named.BY_NAME`."""
     no_token: bool = False
     json_output: bool = False
     plain: bool = False

@@ -39,6 +39,15 @@ class AgentLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class McpServer:
+    """A server of tools that an agent is offered, over stdio (Model Context Protocol)."""
+
+    name: str
+    command: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class AgentTask:
     """One codon's work for an agent."""
 
@@ -58,6 +67,14 @@ class AgentTask:
     """Where living agents are recorded for `leftovers.sweep`."""
 
     limits: AgentLimits = field(default_factory=AgentLimits)
+    fork_at: str | None = None
+    """The message of `resume_session` after which this conversation leaves it; None: its end."""
+
+    budget_usd: float | None = None
+    """What this conversation may cost; for agents that can watch it themselves."""
+
+    tools: tuple[McpServer, ...] = ()
+    """Offered besides the agent's own."""
 
     @property
     def notices_path(self) -> Path:

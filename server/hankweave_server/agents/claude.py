@@ -34,8 +34,8 @@ _LONGEST_FOLDER = 200
 class ClaudeAgent:
     """Runs `claude`; the only agent that sees ANTHROPIC_… and CLAUDE_CODE_… of our environment."""
 
-    permission_mode: Literal["acceptEdits", "bypassPermissions"] = "acceptEdits"
-    """What it may do unasked: edit files in the work tree, or everything, commands included."""
+    permission_mode: Literal["default", "acceptEdits", "bypassPermissions", "plan"] = "acceptEdits"
+    """What it may do unasked: edit files in the work tree, say, or everything."""
 
     asks_first: bool = False
     """Waits for our word before each tool that can change files; what it may do stays the same."""

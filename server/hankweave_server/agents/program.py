@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
+from hankweave_server.agents import transcript
 from hankweave_server.agents.agent_log import AgentLog
-from hankweave_server.agents.base import AgentNotFound, AgentTask, SessionStarted
+from hankweave_server.agents.base import AgentNotFound, AgentSignal, AgentTask, SessionStarted
 from hankweave_server.agents.environment import agent_environment
 from hankweave_server.agents.process import AgentProcess, Launch
 from hankweave_server.agents.session import Session
@@ -34,6 +35,9 @@ class Program:
 
     quiet_start: timedelta = timedelta(0)
     """How long a program that may be plain can be silent before its session is presumed."""
+
+    parse: Callable[[bytes], list[AgentSignal]] = transcript.parse
+    """Understands one line of its stdout, without the line's end."""
 
     takes_answers: bool = False
     """Its stdin stays open, for answers to what it asks, until it has reported its result."""
@@ -62,6 +66,7 @@ async def run_program(program: Program, task: AgentTask, clock: Clock) -> AsyncI
             prompt=program.stdin,
             presumed=program.presumed_session,
             quiet_start=program.quiet_start,
+            parse=program.parse,
             takes_answers=program.takes_answers,
         )
         try:

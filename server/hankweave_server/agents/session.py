@@ -65,6 +65,7 @@ class Session:
         prompt: str,
         presumed: SessionStarted | None,
         quiet_start: timedelta,
+        parse: Callable[[bytes], list[AgentSignal]] = transcript.parse,
         takes_answers: bool = False,
     ) -> None:
         self._process = process
@@ -73,6 +74,7 @@ class Session:
         self._clock = clock
         self._prompt = prompt
         self._quiet_start = quiet_start
+        self._parse = parse
         self._takes_answers = takes_answers
         self._stdin = anyio.Lock()
         """Held by who writes to stdin, or closes it."""
@@ -238,7 +240,7 @@ class Session:
     async def _listen(self) -> None:
         """Reads both pipes until they end, or nothing of the agent lives that could write more."""
         async with anyio.create_task_group() as readers:
-            readers.start_soon(self._read, self._process.stdout, _understand_stdout)
+            readers.start_soon(self._read, self._process.stdout, self._understand_stdout)
             readers.start_soon(self._read, self._process.stderr, _understand_stderr)
             await self._process.ended()
             await self._process.end()
@@ -283,14 +285,13 @@ class Session:
     def _outcome(self) -> AgentOutcome:
         return self._timed_out or self._process.ending
 
-
-def _understand_stdout(line: Line, timestamp: str) -> _Understood:
-    signals = [PlainOutput(line.marked_text())] if line.dropped else transcript.parse(line.content)
-    match signals:
-        case [PlainOutput(text)]:
-            return list(signals), wrapped("stdout", text, timestamp)
-        case _:
-            return list(signals), line.content
+    def _understand_stdout(self, line: Line, timestamp: str) -> _Understood:
+        signals = [PlainOutput(line.marked_text())] if line.dropped else self._parse(line.content)
+        match signals:
+            case [PlainOutput(text)]:
+                return list(signals), wrapped("stdout", text, timestamp)
+            case _:
+                return list(signals), line.content
 
 
 def _understand_stderr(line: Line, timestamp: str) -> _Understood:

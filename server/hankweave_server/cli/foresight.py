@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Literal
 
 from hankweave_protocol.hank import (
+    AcpAgentSpec,
     ClaudeAgentSpec,
+    CodexAgentSpec,
     Codon,
     CommandAgentSpec,
     Hank,
@@ -123,6 +125,10 @@ def _agent(codon: Codon) -> str:
             return "scripted"
         case CommandAgentSpec(command=command):
             return f"command {command[0]}"
+        case AcpAgentSpec(command=command):
+            return f"acp {command[0]}"
+        case CodexAgentSpec():
+            return "codex"
         case ClaudeAgentSpec() | None:
             return "claude"
 

@@ -13,6 +13,7 @@ import anyio
 import click
 
 from hankweave_protocol.ids import CodonId
+from hankweave_server.agents.named import BY_NAME
 from hankweave_server.cli import executions, hanks, passing, recorded_plan, setting_aside
 from hankweave_server.cli.executions import Chosen
 from hankweave_server.cli.tellers import Teller, teller_for
@@ -50,7 +51,7 @@ from hankweave_server.workspace.data import read_meta
     is_flag=True,
     help="Go on with changed data or a changed hank; with --new, set aside what is there.",
 )
-@click.option("--agent", type=click.Choice(["claude", "scripted"]), help="Who does every codon.")
+@click.option("--agent", type=click.Choice(sorted(BY_NAME)), help="Who does every codon.")
 @click.option("--no-token", is_flag=True, help="Let every local program in, as a controller.")
 @click.option(
     "--safe-points",
