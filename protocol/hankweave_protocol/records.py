@@ -108,6 +108,15 @@ class SkippedFile(Value):
     reason: str
 
 
+class Conversation(Value):
+    """How far an agent's conversation had come."""
+
+    session_id: str
+    message_id: str | None = None
+    """The newest message after which no tool call was open, by the agent's own name for it; null
+    where it gives its messages none."""
+
+
 class CheckpointRecord(Value):
     """What is known of one checkpoint."""
 
@@ -125,6 +134,8 @@ class CheckpointRecord(Value):
     """True where it is never pruned, because a person said so."""
     name: str | None = None
     """What the person who pinned it calls it."""
+    conversation: Conversation | None = None
+    """Of the agent that was at work; null where none was."""
 
 
 class TouchedFile(Value):

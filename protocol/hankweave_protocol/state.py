@@ -12,7 +12,7 @@ import msgspec
 
 from hankweave_protocol.hank import Codon, ContainerBudget
 from hankweave_protocol.ids import CodonId, RunId, Sha
-from hankweave_protocol.records import Notice, Travel
+from hankweave_protocol.records import Conversation, Notice, Travel
 from hankweave_protocol.shapes import Value
 
 SCHEMA_VERSION = 1
@@ -268,6 +268,8 @@ class ContinuationSource(Value):
     checkpoint_sha: Sha | None
     """What the files were restored to; null where they were left as they were, or where Hankweave
     wrote the state."""
+    conversation: Conversation | None = None
+    """Where in the work of its first codon the run goes on; null where that begins anew."""
 
 
 class Continuation(Value, tag_field="type", tag="continuation"):

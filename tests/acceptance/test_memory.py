@@ -15,6 +15,7 @@ from hankweave_client.errors import CommandRefused
 from hankweave_protocol import codec
 from hankweave_protocol.commands import (
     CodonNext,
+    CodonRedo,
     RollbackRedo,
     RollbackToCheckpoint,
     RollbackToCodon,
@@ -25,6 +26,7 @@ from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import AssistantAction, RollbackCompleted, RollbackStarted
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.records import CheckpointRecord, RollbackIntent, RollbackReport
+from hankweave_server.domain.history import thread
 from hankweave_server.domain.replay import fold
 from hankweave_server.layout import Layout
 from support.git_facts import GitWitness
@@ -335,10 +337,14 @@ async def test_a_gc_takes_no_epoch_away(tmp_path: Path) -> None:
 STAND_IN = f"""#!{sys.executable} -IS
 import json, os, pathlib, re, sys
 arguments = sys.argv[1:]
-session = arguments[arguments.index("--resume") + 1] if "--resume" in arguments else "s1"
+session = arguments[arguments.index("--session-id") + 1]
 folder = re.sub(r"[^a-zA-Z0-9]", "-", os.getcwd())
-transcript = pathlib.Path(os.environ["HOME"], ".claude", "projects", folder, session + ".jsonl")
+projects = pathlib.Path(os.environ["CLAUDE_CONFIG_DIR"], "projects")
+transcript = projects / folder / (session + ".jsonl")
 transcript.parent.mkdir(parents=True, exist_ok=True)
+if "--fork-session" in arguments:
+    forked = transcript.with_stem(arguments[arguments.index("--resume") + 1])
+    transcript.write_bytes(forked.read_bytes())
 known = transcript.read_text().splitlines() if transcript.exists() else []
 def emit(message): print(json.dumps(message), flush=True)
 emit({{"type": "system", "subtype": "init", "session_id": session, "model": "opus"}})
@@ -355,9 +361,9 @@ sys.stdin.read()
 """
 
 
-def claude_codons() -> list[dict[str, Any]]:
+def claude_codons(**fields: Any) -> list[dict[str, Any]]:
     first, second = (
-        codon(name, agent={"type": "claude"}, model="opus", promptText=name)
+        codon(name, agent={"type": "claude"}, model="opus", promptText=name, **fields)
         for name in ("one", "two")
     )
     return [first, {**second, "continuationMode": "continue-previous"}]
@@ -375,8 +381,10 @@ def claude(tmp_path: Path) -> dict[str, str]:
     return {"PATH": f"{program.parent}:/usr/bin:/bin", "HOME": str(home)}
 
 
-def transcript_of(claude: dict[str, str]) -> Path:
-    (found,) = Path(claude["HOME"]).rglob("s1.jsonl")
+def transcript_of(execution: Path, codon_id: str, home: Path) -> Path:
+    ended = (entry.codon for entry in thread(state(execution)))
+    sessions = {codon.codon_id: codon.claude_session_id for codon in ended}
+    (found,) = (home / "projects").rglob(f"{sessions[codon_id]}.jsonl")
     return found
 
 
@@ -385,10 +393,37 @@ async def after_both(server: RunningServer, client: Client) -> None:
     assert recalled(server.execution) == ["I know 0 lines", "I know 1 lines"]
 
 
+@pytest.mark.parametrize("elsewhere", [False, True])
 async def test_claudes_transcript_is_rewound_where_claude_keeps_it(
+    tmp_path: Path, claude: dict[str, str], elsewhere: bool
+) -> None:
+    """Inside the execution, or where its codon's env says; it is put back for its owner alone."""
+    execution = tmp_path / "execution"
+    home = tmp_path / "conf" if elsewhere else execution / ".hankweave" / "homes" / "claude"
+    fields = {"env": {"CLAUDE_CONFIG_DIR": str(home)}} if elsewhere else {}
+    hank = write_hank(tmp_path / "hank", *claude_codons(**fields))
+    async with (
+        running_server(hank, None, execution, env=claude) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await after_both(server, client)
+        transcript = transcript_of(execution, "two", home)
+        before = transcript.read_bytes()
+        target = await client.create_checkpoint("here")
+        transcript.write_bytes(before + b'{"prompt": "later"}\n')
+        later = transcript.read_bytes()
+        back = RollbackToCheckpoint(checkpoint_sha=target.sha, rewind_memory=True)
+        assert (await rolled_back(client, back)).skipped == ()
+        assert transcript.read_bytes() == before
+        assert stat.S_IMODE(transcript.stat().st_mode) == 0o600
+        await rolled_back(client, RollbackUndo())
+        assert transcript.read_bytes() == later
+
+
+async def test_a_session_that_a_codon_continues_stays_as_it_is(
     tmp_path: Path, claude: dict[str, str]
 ) -> None:
-    """It lies outside of the execution; it is put back for its owner alone, and undone."""
+    """Each codon forks it: done again, after a rollback or a redo, it begins with the same."""
     execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", *claude_codons())
     async with (
@@ -396,20 +431,13 @@ async def test_claudes_transcript_is_rewound_where_claude_keeps_it(
         server.client(since_seq=0) as client,
     ):
         await after_both(server, client)
-        transcript = transcript_of(claude)
-        before = transcript.read_bytes()
-        report = await rolled_back(client, to_end_of("one", rewind_memory=True))
-        assert report.skipped == ()
-        assert transcript.read_bytes() == b'{"prompt": "one"}\n'
-        assert stat.S_IMODE(transcript.stat().st_mode) == 0o600
-        assert [path.name for path in transcript.parent.iterdir()] == ["s1.jsonl"]
-        await rolled_back(client, RollbackUndo())
-        assert transcript.read_bytes() == before
-        await rolled_back(client, RollbackRedo())
+        await client.send(CodonRedo())
+        await idle(client)
+        await rolled_back(client, to_end_of("one"))
         await client.send(CodonNext())
         await idle(client)
 
-    assert recalled(execution) == ["I know 0 lines", "I know 1 lines", "I know 1 lines"]
+    assert recalled(execution) == ["I know 0 lines", *["I know 1 lines"] * 3]
 
 
 async def test_memory_that_cannot_be_put_back_is_named_and_fails_nothing(
@@ -417,13 +445,14 @@ async def test_memory_that_cannot_be_put_back_is_named_and_fails_nothing(
 ) -> None:
     """Where the transcript was stands something that is not ours: it stays, the report says so."""
     execution = tmp_path / "execution"
+    home = execution / ".hankweave" / "homes" / "claude"
     hank = write_hank(tmp_path / "hank", *claude_codons())
     async with (
         running_server(hank, None, execution, env=claude) as server,
         server.client(since_seq=0) as client,
     ):
         await after_both(server, client)
-        transcript = transcript_of(claude)
+        transcript = transcript_of(execution, "one", home)
         transcript.unlink()
         transcript.symlink_to(tmp_path / "elsewhere")
         report = await rolled_back(client, to_end_of("one", rewind_memory=True))

@@ -15,6 +15,13 @@ from hankweave_protocol.ids import CodonId, RunId
 TimeLimit: TypeAlias = Literal["start", "idle", "total"]
 
 
+GO_ON = (
+    "Your working directory and this conversation were taken back to this moment: whatever you did "
+    "after it is undone. Go on with your task from here."
+)
+"""What an agent is told whose conversation is taken up in the midst of its work."""
+
+
 @dataclass(frozen=True, slots=True)
 class AgentLimits:
     """How long an agent may take and how much it may print; None means without limit.
@@ -67,14 +74,26 @@ class AgentTask:
     """Where living agents are recorded for `leftovers.sweep`."""
 
     limits: AgentLimits = field(default_factory=AgentLimits)
+    forks: bool = False
+    """`resume_session` stays as it is: what follows is a session of its own that begins as it
+    does. An agent that cannot do so goes on in the same session."""
+
     fork_at: str | None = None
     """The message of `resume_session` after which this conversation leaves it; None: its end."""
+
+    goes_on: bool = False
+    """The session was left in the midst of this very prompt's work: it is not told again."""
 
     budget_usd: float | None = None
     """What this conversation may cost; for agents that can watch it themselves."""
 
     tools: tuple[McpServer, ...] = ()
     """Offered besides the agent's own."""
+
+    @property
+    def message(self) -> str:
+        """What the agent is told now: its prompt, or in the midst of its work to go on."""
+        return GO_ON if self.goes_on else self.prompt
 
     @property
     def notices_path(self) -> Path:
@@ -96,6 +115,13 @@ class SessionStarted:
 
     session_id: str
     model: str
+
+
+@dataclass(frozen=True, slots=True)
+class MessageNamed:
+    """What follows is part of this message; a conversation can be forked after it."""
+
+    message_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +171,8 @@ class ResultReported:
     session_id: str | None
     model_usage: Mapping[str, object]
     """Per model, as the program printed it (`modelUsage`); empty if it printed none."""
+    is_over_budget: bool = False
+    """It stopped because it had used up `AgentTask.budget_usd`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +219,7 @@ class WordReceived:
 
 AgentSignal: TypeAlias = (
     SessionStarted
+    | MessageNamed
     | Said
     | Thought
     | ToolCalled

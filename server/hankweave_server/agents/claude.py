@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
+from uuid import uuid4
 
 from hankweave_server.agents.base import AgentSession, AgentTask, is_file_name
 from hankweave_server.agents.environment import common
 from hankweave_server.agents.program import Program, run_program
 from hankweave_server.agents.transcript import ask_first, user_message
 from hankweave_server.clock import Clock, SystemClock
+from hankweave_server.files import make_private_directory
 
 _OWN_PREFIXES = ("ANTHROPIC_", "CLAUDE_CODE_")
 
@@ -37,23 +39,32 @@ class ClaudeAgent:
     permission_mode: Literal["default", "acceptEdits", "bypassPermissions", "plan"] = "acceptEdits"
     """What it may do unasked: edit files in the work tree, say, or everything."""
 
+    home: Path | None = None
+    """Where it keeps its conversations; None: where it does for the person. Its login is the
+    person's in any case."""
+
     asks_first: bool = False
     """Waits for our word before each tool that can change files; what it may do stays the same."""
 
     program: str = "claude"
     clock: Clock = field(default_factory=SystemClock)
+    new_session: Callable[[], str] = lambda: str(uuid4())
+    """Names the sessions that it begins."""
 
     @property
     def name(self) -> str:
         return "claude"
 
     def start(self, task: AgentTask) -> AbstractAsyncContextManager[AgentSession]:
+        if self.home is not None:
+            make_private_directory(self.home)
+
         keys = {name: value for name, value in os.environ.items() if name.startswith(_OWN_PREFIXES)}
         program = Program(
             command=(self.program, *self._arguments(task)),
-            stdin=ask_first() + user_message(task.prompt) if self.asks_first else task.prompt,
+            stdin=ask_first() + user_message(task.message) if self.asks_first else task.message,
             hint="Install it with 'npm install -g @anthropic-ai/claude-code', then start again.",
-            extra_environment=_QUIET | keys,
+            extra_environment=_QUIET | keys | self._home_of(os.environ),
             takes_answers=self.asks_first,
         )
         return run_program(program, task, self.clock)
@@ -62,7 +73,7 @@ class ClaudeAgent:
         self, session_id: str, work_tree: Path, environment: Mapping[str, str]
     ) -> tuple[Path, ...]:
         """Its transcript: `projects/<folder it worked in>/<session>.jsonl` of its configuration."""
-        seen = {**common(os.environ, {}), **environment}
+        seen = {**common(os.environ, self._home_of(os.environ)), **environment}
         home = seen.get("CLAUDE_CONFIG_DIR") or os.path.join(seen.get("HOME", "~"), ".claude")
         if not is_file_name(session_id):
             return ()
@@ -80,10 +91,41 @@ class ClaudeAgent:
         if self.asks_first:
             arguments += ["--input-format", "stream-json"]
 
-        if task.resume_session is not None:
-            arguments += ["--resume", task.resume_session]
+        arguments += self._session(task)
+        if task.budget_usd is not None:
+            arguments += ["--max-budget-usd", f"{task.budget_usd:.6f}"]
 
         if task.system_prompt is not None:
             arguments += ["--append-system-prompt", task.system_prompt]
 
         return arguments
+
+    def _session(self, task: AgentTask) -> list[str]:
+        if task.resume_session is None:
+            return ["--session-id", self.new_session()]
+
+        resumed = ["--resume", task.resume_session]
+        if not task.forks:
+            return resumed
+
+        if task.fork_at is not None and self._knows(task, task.fork_at):
+            resumed += ["--resume-session-at", task.fork_at]
+
+        return [*resumed, "--fork-session", "--session-id", self.new_session()]
+
+    def _knows(self, task: AgentTask, message: str) -> bool:
+        """It refuses to fork at a message that its transcript does not have; then its end is it."""
+        assert task.resume_session is not None
+        files = self.memory_of(task.resume_session, task.work_tree, task.environment)
+        return any(path.is_file() and message.encode() in path.read_bytes() for path in files)
+
+    def _home_of(self, host: Mapping[str, str]) -> dict[str, str]:
+        """The variables that part its conversations from the person's, but not its login."""
+        if self.home is None:
+            return {}
+
+        persons = host.get("CLAUDE_CONFIG_DIR") or os.path.join(host.get("HOME", "~"), ".claude")
+        return {
+            "CLAUDE_CONFIG_DIR": str(self.home),
+            "CLAUDE_SECURESTORAGE_CONFIG_DIR": host.get("CLAUDE_SECURESTORAGE_CONFIG_DIR", persons),
+        }

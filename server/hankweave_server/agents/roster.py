@@ -53,7 +53,9 @@ class Roster:
                 named = None if script is None else self.hank_directory / script
                 return ScriptedAgent(script=named, sessions=self.sessions)
             case ClaudeAgentSpec(permission_mode=mode):
-                return ClaudeAgent(permission_mode=mode, asks_first=self.asks_first)
+                return ClaudeAgent(
+                    permission_mode=mode, home=self.homes / "claude", asks_first=self.asks_first
+                )
             case CodexAgentSpec(sandbox=sandbox, config=config):
                 return CodexAgent(sandbox=sandbox, config=config)
             case AcpAgentSpec(command=command, mode=mode):

@@ -42,6 +42,11 @@ SCRIPT = "HANKWEAVE_SCRIPT"
 SESSIONS = "HANKWEAVE_AGENT_SESSIONS"
 """Names the environment variable with the folder where it remembers; without, it does not."""
 
+GOES_ON = "HANKWEAVE_AGENT_GOES_ON"
+"""Names the environment variable that is there where it goes on in the midst of its script: what
+its session remembers since the newest prompt, up to the message in the variable if that is among
+it, is not played again."""
+
 _POLL = 0.01
 _BAD_SCRIPT = 2
 
@@ -50,11 +55,13 @@ def main(_arguments: list[str]) -> int:
     prompt = str(json.loads(sys.stdin.readline())["message"]["content"])
     codon = os.environ.get("HANKWEAVE_CODON_ID", "codon")
     player = Player(prompt, codon)
-    player.begin()
+    goes_on = os.environ.get(GOES_ON)
+    played = None if goes_on is None else player.steps_played(goes_on)
+    player.begin(anew=played is None)
     try:
         script = _script_for(prompt, codon)
         player.asks = bool(script.get("asks"))
-        for step in script["steps"]:
+        for step in script["steps"][played:]:
             player.play(step)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         player.fail({"message": f"The script is wrong: {error!r}", "exitCode": _BAD_SCRIPT})
@@ -91,6 +98,10 @@ class Player:
         self._notices_read = 0
         self._questions = 0
         self._memory = _Memory(self._session)
+        self._lines = len(self._memory.entries())
+        """Lines of its conversation so far; each is named by its number."""
+        self._step: str | None = None
+        """The step that is being played, until it is remembered."""
         self.last_words = "Done."
         """What its result says: the last of its messages, if it has said any."""
         self.asks = False
@@ -114,7 +125,11 @@ class Player:
             "crash": _crash,
         }
 
-    def begin(self) -> None:
+    def steps_played(self, until: str) -> int:
+        """Counts the steps since the newest prompt, as far as a message, or all."""
+        return self._memory.steps_played(until)
+
+    def begin(self, *, anew: bool) -> None:
         _emit(
             {
                 "type": "system",
@@ -128,7 +143,8 @@ class Player:
                 "apiKeySource": "none",
             }
         )
-        self._memory.add({"prompt": self._prompt_words})
+        if anew:
+            self._memory.add({"prompt": self._prompt_words})
 
     def _say(self, text: str) -> None:
         self.last_words = text
@@ -137,8 +153,18 @@ class Player:
     def play(self, step: dict[str, Any]) -> None:
         self._read_notices()
         ((name, argument),) = step.items()
+        self._step = name
         self._steps[name](argument)
-        self._memory.add({"step": name})
+        self._remember()
+
+    def _remember(self) -> None:
+        """Remembers a step no later than anybody can see that it is done."""
+        if self._step is not None:
+            self._memory.add({"step": self._step, "message": self._line_name()})
+            self._step = None
+
+    def _line_name(self) -> str:
+        return f"{self._session}/{self._lines}"
 
     def _read_notices(self) -> None:
         """Says of every new line in HANKWEAVE_NOTICES that it was read."""
@@ -273,10 +299,14 @@ class Player:
         if is_error:
             block["is_error"] = True
 
-        _emit({"type": "user", "message": {"role": "user", "content": [block]}})
+        self._lines += 1
+        self._remember()
+        message = {"role": "user", "content": [block]}
+        _emit({"type": "user", "message": message, "uuid": self._line_name()})
 
     def _message(self, block: dict[str, Any]) -> None:
         self._messages += 1
+        self._lines += 1
         words = len(json.dumps(block).split())
         self._output_words += words
         _emit(
@@ -290,6 +320,7 @@ class Player:
                     "usage": _usage(self._prompt_words, words),
                 },
                 "session_id": self._session,
+                "uuid": self._line_name(),
             }
         )
 
@@ -308,11 +339,20 @@ class _Memory:
                 file.write(json.dumps(what) + "\n")
 
     def count(self, kind: str) -> int:
-        if self._path is None or not self._path.exists():
-            return 0
+        return sum(kind in entry for entry in self.entries())
 
-        lines = self._path.read_text(encoding="utf-8").splitlines()
-        return sum(kind in json.loads(line) for line in lines)
+    def steps_played(self, until: str) -> int:
+        messages: list[str] = []
+        for entry in self.entries():
+            messages = [] if "prompt" in entry else [*messages, entry["message"]]
+
+        return messages.index(until) + 1 if until in messages else len(messages)
+
+    def entries(self) -> list[dict[str, Any]]:
+        if self._path is None or not self._path.exists():
+            return []
+
+        return [json.loads(line) for line in self._path.read_text(encoding="utf-8").splitlines()]
 
 
 def _session_of(codon: str) -> str:

@@ -43,6 +43,9 @@ class ScriptedAgent:
             make_private_directory(self.sessions)
             extra[script_player.SESSIONS] = str(self.sessions)
 
+        if task.goes_on:
+            extra[script_player.GOES_ON] = task.fork_at or ""
+
         program = Program(
             command=own_program(script_player.__name__),
             stdin=user_message(task.prompt),

@@ -15,6 +15,7 @@ import msgspec
 from hankweave_server.agents.base import (
     AgentSignal,
     ContextExceeded,
+    MessageNamed,
     PermissionAsked,
     PlainOutput,
     RequestTimedOut,
@@ -142,7 +143,15 @@ def user_message(text: str) -> str:
     return msgspec.json.encode(message).decode() + "\n"
 
 
+def _named(message: _Object) -> Iterator[AgentSignal]:
+    """A message of the conversation itself; what an agent's helpers say among them is none."""
+    name = _text(message.get("uuid"))
+    if name and message.get("parent_tool_use_id") is None:
+        yield MessageNamed(name)
+
+
 def _assistant(message: _Object) -> Iterator[AgentSignal]:
+    yield from _named(message)
     body = _object(message.get("message")) or message
     model = _text(body.get("model"))
     for block in _blocks(body.get("content")):
@@ -188,6 +197,7 @@ def _is_overflow(text: str) -> bool:
 
 
 def _user(message: _Object) -> Iterator[AgentSignal]:
+    yield from _named(message)
     body = _object(message.get("message")) or message
     for block in _blocks(body.get("content")):
         if block.get("type") == "tool_result":
@@ -214,6 +224,7 @@ def _result(message: _Object) -> Iterator[AgentSignal]:
         tokens=_tokens(usage) if usage else None,
         session_id=_text(message.get("session_id")) or None,
         model_usage=_object(message.get("modelUsage")),
+        is_over_budget=message.get("subtype") == "error_max_budget_usd",
     )
 
 

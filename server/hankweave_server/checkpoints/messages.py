@@ -42,6 +42,9 @@ def written(request: CheckpointRequest) -> bytes:
     if request.session_id is not None:
         trailers.append(f"Session: {_one_line(request.session_id)}")
 
+    if request.message_id is not None:
+        trailers.append(f"Message: {_one_line(request.message_id)}")
+
     trailers.append(f"Memory-Epoch: {request.memory_epoch}")
     if request.codon_state is not None:
         trailers.append(f"Codon-State: {_one_line(request.codon_state)}")
@@ -94,6 +97,7 @@ def read_back(
         operation_id=values.get("Op-Id"),
         event_seq=_number(values.get("Event-Seq")),
         session_id=values.get("Session"),
+        message_id=values.get("Message"),
         memory_epoch=_number(values.get("Memory-Epoch")) or 0,
         label=values.get("Label"),
         codon_state=values.get("Codon-State"),

@@ -38,6 +38,8 @@ class CheckpointRequest:
     patterns: tuple[str, ...]
     """The accumulated trackedFiles; what is tracked already stays so, whatever they say."""
     codon_state: str | None = None
+    message_id: str | None = None
+    """The agent's message that its session had come to."""
     also: frozenset[bytes] = frozenset()
     """Paths to capture whatever patterns and `.gitignore` say."""
     before: RestorePlan | None = None
@@ -100,6 +102,7 @@ class CommitFacts:
     label: str | None
     codon_state: str | None = None
     """The codon's status at that moment; None also in commits of the first version."""
+    message_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

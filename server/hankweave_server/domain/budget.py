@@ -56,6 +56,10 @@ class Limit:
     owner: Owner
     on_exceeded: OnExceeded
 
+    def overrun(self, used: float) -> Overrun:
+        exceeded = BudgetExceeded(currency=self.currency, limit=self.most, used=used)
+        return Overrun(exceeded, self.on_exceeded == "fail", self.owner)
+
 
 @dataclass(frozen=True, slots=True)
 class Overrun:
@@ -89,10 +93,14 @@ class Allowance:
         for limit in self.limits:
             used = _used(spent, limit.currency)
             if used >= limit.most:
-                exceeded = BudgetExceeded(currency=limit.currency, limit=limit.most, used=used)
-                return Overrun(exceeded, limit.on_exceeded == "fail", limit.owner)
+                return limit.overrun(used)
 
         return None
+
+    @property
+    def dollars(self) -> Limit | None:
+        """The limit of money, if there is one."""
+        return next((each for each in self.limits if each.currency == "cost"), None)
 
     @property
     def seconds(self) -> float | None:

@@ -15,6 +15,7 @@ from itertools import takewhile
 from typing import Literal
 
 from hankweave_protocol.ids import CodonId, RunId, Sha
+from hankweave_protocol.records import Conversation
 from hankweave_protocol.state import (
     CodonExecution,
     CompletedCodon,
@@ -242,6 +243,17 @@ def previous_session(state: State, codon_id: CodonId) -> str | None:
                 return None
 
     return None
+
+
+def conversation_of(state: State, codon_id: CodonId) -> Conversation | None:
+    """Where in a codon's own work the current run goes on with it, also when it tries again."""
+    run = newest_run(state)
+    if run is None or not isinstance(run.starting_conditions, Continuation):
+        return None
+
+    others = (codon for codon in run.codons if codon.codon_id != codon_id)
+    is_first = next(others, None) is None
+    return run.starting_conditions.source.conversation if is_first else None
 
 
 def thread_before(

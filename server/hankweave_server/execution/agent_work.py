@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import assert_never
 
 from hankweave_protocol.events import CodonExtended, CodonStartedEvent
@@ -74,6 +75,7 @@ class AgentWork:
         """Starts the agent with one prompt and listens until it has ended."""
         self._narrator.begin_conversation()
         agent = self._around.agent_for(self._record.entry.codon)
+        task = replace(task, budget_usd=self._budget.dollars_left)
         async with AsyncExitStack() as stack:
             # Log and record of the agent are made before it works: they may wait for room.
             session = await self._around.ledger.space.insist(
@@ -89,6 +91,9 @@ class AgentWork:
                     await self._heed(signal, session)
 
                 outcome = await session.wait()
+
+        if self._narrator.result is not None and self._narrator.result.is_over_budget:
+            self._budget.agent_stopped()
 
         return self._ending(outcome)
 

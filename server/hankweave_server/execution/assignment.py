@@ -6,12 +6,14 @@ from dataclasses import replace
 from datetime import timedelta
 
 from hankweave_protocol.ids import RunId
+from hankweave_protocol.records import Conversation
 from hankweave_protocol.state import PlanEntry
 from hankweave_server.agents.base import AgentError, AgentLimits, AgentTask
 from hankweave_server.domain import variables
 from hankweave_server.domain.history import previous_session
 from hankweave_server.execution.notices import with_notice
 from hankweave_server.execution.surroundings import Surroundings
+from hankweave_server.execution.taken_up import taken_up
 from hankweave_server.execution.variables import known
 from hankweave_server.hanks.prompts import ResolvedPrompt, render
 
@@ -24,6 +26,7 @@ def assignment(around: Surroundings, run_id: RunId, entry: PlanEntry) -> AgentTa
     codon, prompt = entry.codon, prompt_of(around, entry)
     system_prompt = _rendered(around, prompt.system_prompt) if prompt.system_prompt else None
     idle = _limit(codon.shim_idle_timeout) or around.idle_timeout
+    conversation = taken_up(around, entry)
     return AgentTask(
         prompt=_rendered(around, prompt.text),
         system_prompt=with_notice(system_prompt, around.state.notice),
@@ -31,18 +34,28 @@ def assignment(around: Surroundings, run_id: RunId, entry: PlanEntry) -> AgentTa
         work_tree=around.layout.work_tree,
         data_dir=around.layout.data_source,
         log_path=around.layout.agent_log(run_id, entry.codon_id),
-        resume_session=_session_to_resume(around, entry),
+        resume_session=_session_to_resume(around, entry, conversation),
         environment=codon.env,
         run_id=run_id,
         codon_id=entry.codon_id,
         processes_dir=around.layout.agent_processes,
         limits=AgentLimits(idle=idle, total=_limit(codon.timeout_seconds), kill_grace=KILL_GRACE),
+        forks=True,
+        fork_at=None if conversation is None else conversation.message_id,
+        goes_on=conversation is not None,
     )
 
 
 def extension(around: Surroundings, task: AgentTask, session_id: str, prompt: str) -> AgentTask:
     """Gives the task that sends an agent on in its own session (`exhaustWithPrompt`)."""
-    return replace(task, prompt=_rendered(around, prompt), resume_session=session_id)
+    return replace(
+        task,
+        prompt=_rendered(around, prompt),
+        resume_session=session_id,
+        forks=False,
+        fork_at=None,
+        goes_on=False,
+    )
 
 
 def prompt_of(around: Surroundings, entry: PlanEntry) -> ResolvedPrompt:
@@ -66,7 +79,12 @@ def _limit(seconds: float | None) -> timedelta | None:
     return None if seconds is None else timedelta(seconds=seconds)
 
 
-def _session_to_resume(around: Surroundings, entry: PlanEntry) -> str | None:
+def _session_to_resume(
+    around: Surroundings, entry: PlanEntry, conversation: Conversation | None
+) -> str | None:
+    if conversation is not None:
+        return conversation.session_id
+
     if entry.codon.continuation_mode == "fresh":
         return None
 

@@ -53,6 +53,18 @@ class BudgetWatch:
         self.overrun = self.overrun or self._allowance.exceeded_by(self._spent())
         return self.overrun
 
+    @property
+    def dollars_left(self) -> float | None:
+        """What an agent that watches its cost itself is told; None where it is not limited."""
+        limit = self._allowance.dollars
+        return None if limit is None else max(0.0, limit.most - self._spent().dollars)
+
+    def agent_stopped(self) -> None:
+        """An agent says that its money is used up; by its own reckoning, which may not be ours."""
+        limit = self._allowance.dollars
+        if limit is not None and self.overrun is None:
+            self.overrun = limit.overrun(max(limit.most, self._spent().dollars))
+
     def _seconds_left(self) -> float:
         seconds = self._allowance.seconds
         return math.inf if seconds is None else max(0.0, seconds - self._record.elapsed_ms / 1000)

@@ -23,7 +23,13 @@ import msgspec
 from hankweave_protocol import instants
 from hankweave_protocol.events import CheckpointPartial
 from hankweave_protocol.ids import CodonId, RunId, Sha, branch_of
-from hankweave_protocol.records import CheckpointKind, CheckpointRecord, Coordinate, SkippedFile
+from hankweave_protocol.records import (
+    CheckpointKind,
+    CheckpointRecord,
+    Conversation,
+    Coordinate,
+    SkippedFile,
+)
 from hankweave_protocol.state import CodonExecution
 from hankweave_protocol.transitions import CheckpointCreated
 from hankweave_server.checkpoints.engine import CheckpointEngine
@@ -103,6 +109,7 @@ class Checkpointer:
         codon: CodonExecution | None,
         codon_name: str,
         patterns: Iterable[str],
+        message_id: str | None = None,
         label: str | None = None,
         before: RestorePlan | None = None,
         duration_ms: int | None = None,
@@ -123,6 +130,7 @@ class Checkpointer:
             operation_id=uuid.uuid4().hex,
             event_seq=self._ledger.last_seq,
             session_id=_session_of(codon),
+            message_id=message_id,
             memory_epoch=0,
             label=label,
             patterns=tuple(patterns),
@@ -232,6 +240,7 @@ def record_of(facts: CommitFacts, skipped: Iterable[Skipped] = ()) -> Checkpoint
         label=facts.label,
         partial=any(item.reason in REASONS_THAT_LOSE_CONTENT for item in left_out),
         skipped=_listed(left_out),
+        conversation=_conversation(facts),
     )
 
 
@@ -270,7 +279,15 @@ def _record_made(request: CheckpointRequest, made: CheckpointMade) -> Checkpoint
         label=request.label,
         partial=made.partial,
         skipped=_listed(made.skipped),
+        conversation=_conversation(request),
     )
+
+
+def _conversation(told: CheckpointRequest | CommitFacts) -> Conversation | None:
+    if not told.session_id:
+        return None
+
+    return Conversation(session_id=told.session_id, message_id=told.message_id)
 
 
 def _listed(skipped: Iterable[Skipped]) -> tuple[SkippedFile, ...]:

@@ -86,7 +86,9 @@ class CodonRecord:
         """Records what belongs to this codon, in one batch."""
         await self._around.ledger.record(*entries, run_id=self.run_id, codon_id=self.entry.codon_id)
 
-    async def take(self, kind: CheckpointKind, label: str | None = None) -> Sha:
+    async def take(
+        self, kind: CheckpointKind, label: str | None = None, *, message_id: str | None = None
+    ) -> Sha:
         """Takes a checkpoint of the codon's; the caller sees to it that the files stand still."""
         record = await self._around.checkpointer.take(
             kind,
@@ -95,6 +97,7 @@ class CodonRecord:
             codon_name=self.entry.codon.name,
             patterns=self._around.patterns(),
             duration_ms=self.elapsed_ms,
+            message_id=message_id,
             label=label,
         )
         return record.sha

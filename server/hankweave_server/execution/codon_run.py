@@ -48,6 +48,7 @@ from hankweave_server.execution.sentinel_watch import (
     sentinels_of,
 )
 from hankweave_server.execution.surroundings import Surroundings
+from hankweave_server.execution.taken_up import taken_up
 from hankweave_server.execution.variables import holds
 from hankweave_server.sentinels.failures import UnloadReason
 from hankweave_server.settings import SafePoint
@@ -230,7 +231,9 @@ class CodonRun:
     async def _set_up(self) -> None:
         """Runs the rig unless the work tree was just restored to the state after it."""
         codon = self._entry.codon
-        rig_wanted = bool(codon.rig_setup) and not self._skip_rig and self._restored_rig is None
+        is_midway = taken_up(self._around, self._entry) is not None
+        is_set_up = self._skip_rig or self._restored_rig is not None or is_midway
+        rig_wanted = bool(codon.rig_setup) and not is_set_up
         if rig_wanted:
             with self._commands:
                 await set_up_rig(self._around, self._record.run_id, self._entry)
@@ -338,6 +341,6 @@ class CodonRun:
             return await self._take(kind, label)
 
     async def _take(self, kind: CheckpointKind, label: str | None = None) -> Sha:
-        sha = await self._record.take(kind, label)
+        sha = await self._record.take(kind, label, message_id=self._narrator.message_id)
         self._narrator.has_saved()
         return sha

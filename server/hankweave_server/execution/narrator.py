@@ -23,6 +23,7 @@ from hankweave_protocol.transitions import CostsIncremented, CostsUpdated
 from hankweave_server.agents.base import (
     AgentSignal,
     ContextExceeded,
+    MessageNamed,
     PermissionAsked,
     PlainOutput,
     RequestTimedOut,
@@ -111,10 +112,15 @@ class Narrator:
         self.context_exceeded = False
         self.compacted = False
         self.session_id: str | None = None
+        self.message_id: str | None = None
+        """The newest message after which no call of a tool is open: one to fork after."""
+        self._naming: str | None = None
+        """The message that signals belong to now."""
 
     def begin_conversation(self) -> None:
         """Forgets how the last one ended; what it cost stays counted."""
         self._before = self._spent
+        self._called_at.clear()
         self._message = ("", NO_TOKENS)
         self._last_words.clear()
         self.answer = Answer()
@@ -135,12 +141,16 @@ class Narrator:
                 self.session_id = session_id
                 self._model = model
                 self._counts = True
+            case MessageNamed(message_id=message_id):
+                self._naming = message_id
             case Said(text=text):
+                self._note_message()
                 self.answer.said(text)
                 self._steps.spoke()
                 await self._act("message", text)
                 await self._message_ended()
             case Thought(text=text):
+                self._note_message()
                 await self._act("thinking", text)
             case ToolCalled():
                 await self._tool_called(signal)
@@ -170,6 +180,10 @@ class Narrator:
                 pass  # Journaled by who left the word.
             case _:
                 assert_never(signal)
+
+    def _note_message(self) -> None:
+        if not self._called_at:
+            self.message_id = self._naming or self.message_id
 
     async def announce_files(self, source: FileSource) -> None:
         """Tells what changed in the tracked files since the last look, and how they lie now."""
@@ -241,6 +255,7 @@ class Narrator:
         if called_at is None:
             return
 
+        self._note_message()
         limit = self._around.tool_result_limit
         cut = len(done.result) > limit
         await self._post(

@@ -29,6 +29,7 @@ from hankweave_protocol.ids import CodonId
 from hankweave_protocol.records import (
     ArchiveTravel,
     CheckpointRecord,
+    Conversation,
     Coordinate,
     Direction,
     ForeseenDiff,
@@ -158,6 +159,15 @@ class RollbackStory:
         if plan != before.execution_plan:
             yield PlanSet(execution_plan=plan)
 
+    def _conversation(self, intent: RollbackIntent) -> Conversation | None:
+        """Where the agent's memory went back to, if that is in the midst of a codon's work."""
+        known = self._around.checkpointer.known.get(place_of(intent).checkpoint_sha)
+        if known is None or not intent.rewind_memory:
+            return None
+
+        is_midway = known.coordinate.codon_id not in (None, intent.after_codon)
+        return known.conversation if is_midway else None
+
     def _continuation(self, intent: RollbackIntent) -> Run:
         assert intent.to_run is not None
         place = place_of(intent)
@@ -166,6 +176,7 @@ class RollbackStory:
                 run_id=place.run_id,
                 after_codon=intent.after_codon,
                 checkpoint_sha=place.checkpoint_sha,
+                conversation=self._conversation(intent),
             ),
             reason="rollback",
         )

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hankweave_server.agents.base import (
+    GO_ON,
     AgentNotFound,
     Exited,
     PermissionAsked,
@@ -41,11 +42,12 @@ def claude(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 async def test_claude_gets_its_arguments_and_prompt(a_task, hear, claude) -> None:
     """Print mode, stream-json, model and mode on the command line; the prompt on stdin."""
     task = a_task("the prompt")
-    heard = await hear(ClaudeAgent(), task)
+    heard = await hear(ClaudeAgent(new_session=lambda: "new"), task)
     given = json.loads((task.work_tree / "given.json").read_text())
     assert given["arguments"] == [
         *("-p", "--output-format", "stream-json", "--verbose"),
         *("--model", "test-model", "--permission-mode", "acceptEdits"),
+        *("--session-id", "new"),
     ]
     assert given["prompt"] == "the prompt"
     assert heard.signals == [SessionStarted("s1", "opus")]
@@ -61,6 +63,76 @@ async def test_claude_resumes_with_a_system_prompt(a_task, hear, claude) -> None
         *("--permission-mode", "bypassPermissions"),
         *("--resume", "s1", "--append-system-prompt", "be brief"),
     ]
+
+
+async def arguments_of(task, hear, **fields) -> list[str]:
+    await hear(ClaudeAgent(new_session=lambda: "new", **fields), task)
+    given = json.loads((task.work_tree / "given.json").read_text())
+    return list(given["arguments"][8:])
+
+
+async def test_claude_forks_a_session_that_is_not_the_codons_own(a_task, hear, claude) -> None:
+    """What it goes on from stays as it is, for whoever goes on from there again."""
+    task = a_task(resume_session="s1", forks=True)
+    assert await arguments_of(task, hear) == [
+        *("--resume", "s1", "--fork-session", "--session-id", "new")
+    ]
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_claude_forks_at_a_message_that_its_transcript_has(
+    a_task, hear, claude, tmp_path, is_known
+) -> None:
+    """At any other it would refuse to start: then the end of the transcript is where it forks."""
+    home = tmp_path / "home"
+    task = a_task(resume_session="s1", forks=True, fork_at="m7")
+    (transcript,) = ClaudeAgent(home=home).memory_of("s1", task.work_tree, {})
+    transcript.parent.mkdir(parents=True)
+    transcript.write_text(json.dumps({"uuid": "m7" if is_known else "m8"}) + "\n")
+    at = ["--resume-session-at", "m7"] if is_known else []
+    assert await arguments_of(task, hear, home=home) == [
+        *("--resume", "s1", *at, "--fork-session", "--session-id", "new")
+    ]
+
+
+async def test_claude_goes_on_without_being_prompted_again(a_task, hear, claude) -> None:
+    """In the midst of its work it is told to go on, and nothing else."""
+    task = a_task("the prompt", resume_session="s1", forks=True, goes_on=True)
+    await hear(ClaudeAgent(), task)
+    given = json.loads((task.work_tree / "given.json").read_text())
+    assert given["prompt"] == GO_ON
+
+
+async def test_claude_is_told_what_its_codon_may_cost(a_task, hear, claude) -> None:
+    """In dollars, never rounded to nothing."""
+    task = a_task(budget_usd=0.00125)
+    assert await arguments_of(task, hear) == ["--session-id", "new", "--max-budget-usd", "0.001250"]
+
+
+async def test_claude_keeps_its_conversations_where_it_is_told_and_logs_in_as_the_person(
+    a_task, hear, claude, tmp_path, monkeypatch
+) -> None:
+    """The folder is private; the login stays where the person's own configuration is."""
+    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
+    home = tmp_path / "homes" / "claude"
+    for configured, login in ((None, "/home/me/.claude"), ("/conf", "/conf")):
+        if configured is not None:
+            monkeypatch.setenv("CLAUDE_CONFIG_DIR", configured)
+
+        task = a_task()
+        await hear(ClaudeAgent(home=home), task)
+        seen = json.loads((task.work_tree / "given.json").read_text())["environment"]
+        assert seen["CLAUDE_CONFIG_DIR"] == str(home)
+        assert seen["CLAUDE_SECURESTORAGE_CONFIG_DIR"] == login
+
+    assert home.stat().st_mode & 0o777 == 0o700
+    (transcript,) = ClaudeAgent(home=home).memory_of("s1", task.work_tree, {})
+    assert transcript.is_relative_to(home)
+    (chosen,) = ClaudeAgent(home=home).memory_of(
+        "s1", task.work_tree, {"CLAUDE_CONFIG_DIR": "/conf"}
+    )
+    assert chosen.is_relative_to("/conf")
 
 
 # Not the real program: it asks as Claude Code does when it has the hook, and echoes the answer.
@@ -84,7 +156,7 @@ async def test_claude_waits_for_our_word_before_a_tool(a_task, claude) -> None:
     """It is told of the hook, then prompted; its question is answered; its input ends at last."""
     claude.write_text(ASKING)
     task = a_task("the prompt")
-    async with ClaudeAgent(asks_first=True).start(task) as session:
+    async with ClaudeAgent(asks_first=True, new_session=lambda: "new").start(task) as session:
         heard = []
         async for signal in session.signals():
             heard.append(signal)
@@ -99,7 +171,7 @@ async def test_claude_waits_for_our_word_before_a_tool(a_task, claude) -> None:
     arguments, hooks, prompt, answer, rest = json.loads((task.work_tree / "given.json").read_text())
     assert arguments[4:] == [
         *("--model", "test-model", "--permission-mode", "acceptEdits"),
-        *("--input-format", "stream-json"),
+        *("--input-format", "stream-json", "--session-id", "new"),
     ]
     assert hooks["request"]["hooks"]["PreToolUse"][0]["hookCallbackIds"] == ["before-tool"]
     assert prompt["message"] == {"role": "user", "content": "the prompt"}

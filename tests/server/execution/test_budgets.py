@@ -146,3 +146,30 @@ async def test_the_command_line_caps_what_the_hank_allows(tmp_path: Path) -> Non
         assert await server.ended() == 0
 
     assert isinstance(state(execution).runs[0].codons[1], SkippedCodon)
+
+
+async def test_an_agent_that_stops_at_its_own_reckoning_has_used_up_its_budget(
+    tmp_path: Path,
+) -> None:
+    """Claude Code counts its cost by its own prices: what it says ends the codon as our limit."""
+    result = {
+        "type": "result",
+        "subtype": "error_max_budget_usd",
+        "is_error": True,
+        "session_id": "s",
+        "total_cost_usd": 0.4,
+    }
+    hank = write_hank(
+        tmp_path / "hank",
+        codon("one", budget={"maxDollars": 0.5}) | speaks(BEGINS, result, then="exit 1"),
+        codon("two"),
+    )
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 0
+
+    one, two = state(execution).runs[0].codons
+    assert isinstance(one, CompletedCodon)
+    assert isinstance(two, CompletedCodon)
+    assert one.budget_exceeded is not None
+    assert one.budget_exceeded.used == one.budget_exceeded.limit == 0.5
