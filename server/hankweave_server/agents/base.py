@@ -76,6 +76,9 @@ class AgentTask:
     tools: tuple[McpServer, ...] = ()
     """Offered besides the agent's own."""
 
+    asks: bool = False
+    """It is to ask us before every call that changes something: what it may do, we say."""
+
     @property
     def notices_path(self) -> Path:
         """Where word is left for the agent: one JSON object a line, absent while there is none."""
@@ -183,6 +186,13 @@ class PermissionAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class PermissionWithdrawn:
+    """The agent does not wait for an answer any more."""
+
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class WordReceived:
     """The agent has read what `leave_word` left for it."""
 
@@ -202,8 +212,29 @@ AgentSignal: TypeAlias = (
     | ContextExceeded
     | RequestTimedOut
     | PermissionAsked
+    | PermissionWithdrawn
     | WordReceived
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """It may be called; of what a hook asks about, the agent's own rules decide then."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToBeAsked:
+    """For a hook: the agent has to ask for leave, whatever its own rules say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forbidden:
+    """It may not be called; the agent is told why."""
+
+    message: str
+
+
+Verdict: TypeAlias = Granted | ToBeAsked | Forbidden
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,8 +318,8 @@ class AgentSession(Protocol):
         One that reads it says so with a `WordReceived`; one that cannot never does.
         """
 
-    async def answer(self, asked: PermissionAsked) -> None:
-        """Lets the agent go on that asked; one that has ended needs no answer."""
+    async def answer(self, asked: PermissionAsked, verdict: Verdict) -> None:
+        """Lets the agent go on that asked; one that has ended, or waits no more, needs none."""
 
     async def wait(self) -> AgentOutcome:
         """Returns how the agent ended, once nothing of its tree lives."""

@@ -13,7 +13,7 @@ from typing import Literal
 from hankweave_server.agents.base import AgentSession, AgentTask, is_file_name
 from hankweave_server.agents.environment import common
 from hankweave_server.agents.program import Program, run_program
-from hankweave_server.agents.transcript import ask_first, user_message
+from hankweave_server.agents.transcript import EVERY_TOOL, FILE_TOOLS, ask_first, user_message
 from hankweave_server.clock import Clock, SystemClock
 
 _OWN_PREFIXES = ("ANTHROPIC_", "CLAUDE_CODE_")
@@ -49,12 +49,14 @@ class ClaudeAgent:
 
     def start(self, task: AgentTask) -> AbstractAsyncContextManager[AgentSession]:
         keys = {name: value for name, value in os.environ.items() if name.startswith(_OWN_PREFIXES)}
+        waits = self.asks_first or task.asks
+        hook = ask_first(EVERY_TOOL if task.asks else FILE_TOOLS)
         program = Program(
             command=(self.program, *self._arguments(task)),
-            stdin=ask_first() + user_message(task.prompt) if self.asks_first else task.prompt,
+            stdin=hook + user_message(task.prompt) if waits else task.prompt,
             hint="Install it with 'npm install -g @anthropic-ai/claude-code', then start again.",
             extra_environment=_QUIET | keys,
-            takes_answers=self.asks_first,
+            takes_answers=waits,
         )
         return run_program(program, task, self.clock)
 
@@ -76,9 +78,13 @@ class ClaudeAgent:
 
     def _arguments(self, task: AgentTask) -> list[str]:
         arguments = ["-p", "--output-format", "stream-json", "--verbose"]
-        arguments += ["--model", task.model, "--permission-mode", self.permission_mode]
-        if self.asks_first:
+        mode = "default" if task.asks else self.permission_mode
+        arguments += ["--model", task.model, "--permission-mode", mode]
+        if self.asks_first or task.asks:
             arguments += ["--input-format", "stream-json"]
+
+        if task.asks:
+            arguments += ["--permission-prompt-tool", "stdio"]
 
         if task.resume_session is not None:
             arguments += ["--resume", task.resume_session]

@@ -43,6 +43,9 @@ class ScriptedAgent:
             make_private_directory(self.sessions)
             extra[script_player.SESSIONS] = str(self.sessions)
 
+        if task.asks:
+            extra[script_player.ASKS] = "1"
+
         program = Program(
             command=own_program(script_player.__name__),
             stdin=user_message(task.prompt),
