@@ -49,7 +49,7 @@ class Control:
     async def force_stop(self, command: CodonForceStop) -> None:
         await self._runner.force_stop(command.reason)
 
-    async def answer(
+    async def answer_permission(
         self, command: PermissionAnswer, client_id: ClientId, causes: tuple[int | str, ...]
     ) -> None:
         """Lets an agent make the call that it waits to make, or not."""

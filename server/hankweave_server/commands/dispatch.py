@@ -168,7 +168,7 @@ class Dispatch:
             case CodonForceStop():
                 await self._control.force_stop(command)
             case PermissionAnswer():
-                await self._control.answer(command, sender.client_id, causes)
+                await self._control.answer_permission(command, sender.client_id, causes)
             case CheckpointCreate():
                 return Done(await self._control.checkpoint(command, causes))
             case CheckpointPin():
