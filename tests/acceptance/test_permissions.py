@@ -440,6 +440,18 @@ async def test_a_rollback_that_freezes_the_agent_leaves_its_request(tmp_path: Pa
     assert files(tmp_path) == {"a.txt": b"a", "ran.txt": b""}
 
 
+async def test_a_budget_of_time_ends_who_waits(tmp_path: Path) -> None:
+    """Waiting for an answer is no time of the agent's, but it is time of the codon's budget."""
+    one = codon("one", RUN, permissions={}, budget={"maxTimeSeconds": 1, "onExceeded": "fail"})
+    execution = tmp_path / "execution"
+    hank = write_hank(tmp_path / "hank", one)
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 1
+
+    assert [(each.by, each.decision) for each in resolved(execution)] == [("ended", "deny")]
+    assert files(tmp_path) == {}
+
+
 async def test_a_server_that_is_ended_waits_for_nobody(tmp_path: Path) -> None:
     """SIGTERM settles the request, and the server is gone in eight seconds; the next one starts
     the codon anew, and a stale answer finds nothing."""
@@ -490,7 +502,7 @@ import json, sys
 def emit(message): print(json.dumps(message), flush=True)
 for _ in range(2): sys.stdin.readline()
 emit({"type": "system", "subtype": "init", "session_id": "s1", "model": "m"})
-for name in ("r1", "r2", "r2"):
+for name in ("r1", "r2", "r2") if not MANY else map(str, range(MANY)):
     emit({"type": "control_request", "request_id": name,
           "request": {"subtype": "can_use_tool", "tool_name": "Bash", "input": {"command": name}}})
 emit({"type": "assistant", "message": {"id": "m1", "content": [{"type": "text", "text": "busy"}]}})
@@ -500,17 +512,17 @@ got = []
 for line in sys.stdin:
     answer = json.loads(line)["response"]
     got.append([answer["request_id"], answer["response"]["behavior"]])
-    if len(got) == (1 if CANCELS else 2): break
+    if len(got) == (1 if CANCELS else 2) and not MANY: break
 emit({"type": "result", "subtype": "success", "is_error": False, "result": json.dumps(got)})
 """
 
 
 @asynccontextmanager
-async def two_at_once(tmp_path: Path, *, cancels: bool) -> AsyncIterator[Client]:
-    """A stand-in for Claude Code that asks twice without waiting."""
+async def two_at_once(tmp_path: Path, *, cancels: bool, many: int = 0) -> AsyncIterator[Client]:
+    """A stand-in for Claude Code that asks twice, or many times, without waiting."""
     program = tmp_path / "bin" / "claude"
     program.parent.mkdir()
-    program.write_text(f"#!{sys.executable} -IS\nCANCELS = {cancels}\n{TWO_AT_ONCE}")
+    program.write_text(f"#!{sys.executable} -IS\nCANCELS, MANY = {cancels}, {many}\n{TWO_AT_ONCE}")
     program.chmod(0o755)
     one = codon("one", agent={"type": "claude"}, permissions={})
     hank = write_hank(tmp_path / "hank", one)
@@ -552,6 +564,26 @@ async def test_a_request_that_the_agent_takes_back_is_over(tmp_path: Path) -> No
         (left,) = (await client.status()).pending_permissions
         await client.answer_permission(left.request_id, "allow")
         await idle(client)
+
+
+async def test_an_agent_that_asks_without_end_fills_nobodys_memory(tmp_path: Path) -> None:
+    """A hundred requests wait at most; what is asked beyond them is denied at once."""
+    async with two_at_once(tmp_path, cancels=False, many=150) as client:
+        for _ in range(100):
+            await asked(client)
+
+        for _ in range(50):
+            event = await settled(client)
+            assert isinstance(event.data, PermissionResolved)
+            assert (event.data.decision, event.data.by) == ("deny", "policy")
+            assert event.data.message == "100 requests wait already."
+
+        assert len((await client.status()).pending_permissions) == 100
+        await client.skip_codon()
+        await idle(client)
+
+    ended = [each for each in resolved(tmp_path / "execution") if each.by == "ended"]
+    assert len(ended) == 100
 
 
 # --- the command line -----------------------------------------------------------------------------
