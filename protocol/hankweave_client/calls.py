@@ -24,6 +24,7 @@ from hankweave_protocol.commands import (
     HistorySync,
     ListCheckpoints,
     OnRunning,
+    PermissionAnswer,
     Ping,
     PingBroadcast,
     ReplayView,
@@ -103,6 +104,24 @@ class Calls(ABC):
         self, reason: str | None = None, *, expected_run_id: RunId | None = None
     ) -> None:
         await self.send(CodonForceStop(reason=reason, expected_run_id=expected_run_id))
+
+    async def answer_permission(
+        self,
+        request_id: str,
+        decision: Literal["allow", "deny"],
+        message: str | None = None,
+        *,
+        expected_run_id: RunId | None = None,
+    ) -> None:
+        """Lets an agent make the call that it waits to make, or not; `message` is for it."""
+        await self.send(
+            PermissionAnswer(
+                request_id=request_id,
+                decision=decision,
+                message=message,
+                expected_run_id=expected_run_id,
+            )
+        )
 
     async def create_checkpoint(
         self, label: str | None = None, *, expected_run_id: RunId | None = None

@@ -82,6 +82,17 @@ class CodonForceStop(CommandData):
     expected_run_id: RunId | None = None
 
 
+class PermissionAnswer(CommandData, kw_only=True):
+    """Lets an agent call the tool that it asked for, or not."""
+
+    TYPE: ClassVar[str] = "permission.answer"
+    request_id: str
+    decision: Literal["allow", "deny"]
+    message: Annotated[str, Meta(max_length=2000)] | None = None
+    """The agent is told, where it is denied."""
+    expected_run_id: RunId | None = None
+
+
 class ListCheckpoints(CommandData):
     TYPE: ClassVar[str] = "checkpoint.list"
     MUTATES: ClassVar[bool] = False
@@ -348,6 +359,7 @@ COMMANDS: Registry[CommandData] = Registry(
     CodonSkip,
     CodonRedo,
     CodonForceStop,
+    PermissionAnswer,
     ListCheckpoints,
     CheckpointCreate,
     CheckpointPin,

@@ -350,6 +350,37 @@ class ToolResult(EventData):
     is_error: bool
 
 
+class PermissionRequested(EventData):
+    """An agent waits for leave to call a tool; `permission.answer` gives or refuses it."""
+
+    TYPE: ClassVar[str] = "permission.requested"
+    codon_id: CodonId
+    request_id: str
+    tool_name: str
+    tool_input: dict[str, object]
+    expires_at: str
+    """When it is answered for want of an answer."""
+    reason: str
+    """Why somebody has to say."""
+
+
+class PermissionResolved(EventData, kw_only=True):
+    """A call was allowed or denied; on the disk before the agent is told."""
+
+    TYPE: ClassVar[str] = "permission.resolved"
+    codon_id: CodonId
+    request_id: str
+    tool_name: str
+    decision: Literal["allow", "deny"]
+    by: Literal["policy", "client", "timeout", "ended"]
+    """`ended`: the agent, its codon or the server came to an end, or the agent asks no more."""
+    client_id: ClientId | None = None
+    rule: str | None = None
+    """The pattern that decided, or the name of the field that did."""
+    message: str | None = None
+    """What the agent is told, or why there was no answer."""
+
+
 class TokenUsage(EventData):
     """Costs in USD: the message's own cost, or with `final` the codon's total."""
 
@@ -831,6 +862,8 @@ EVENTS: Registry[EventData] = Registry(
     CodonRetrying,
     AssistantAction,
     ToolResult,
+    PermissionRequested,
+    PermissionResolved,
     TokenUsage,
     FileUpdated,
     FiletreeUpdated,

@@ -20,6 +20,8 @@ Dollars = Annotated[float, Meta(ge=0)]
 Seconds = Annotated[float, Meta(gt=0)]
 PositiveInt = Annotated[int, Meta(ge=1)]
 IdleSeconds = Annotated[int, Meta(ge=1, le=1800)]
+PatienceSeconds = Annotated[float, Meta(gt=0, le=604_800)]
+"""Up to a week."""
 Texts = str | tuple[str, ...]
 VariableName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$(?!\n)")]
 
@@ -204,6 +206,21 @@ class Check(HankValue):
     """True: a failed check is told and passed over."""
 
 
+class Permissions(HankValue):
+    """What an agent may do: asked before each call of a tool that changes something. Deny wins."""
+
+    allow: tuple[str, ...] = ()
+    """Patterns of calls that are allowed: `Bash(git *)`, `Write(src/**)`, `mcp__server__*`."""
+    deny: tuple[str, ...] = ()
+    """Patterns of calls that are not, whatever `allow` says."""
+    otherwise: Literal["ask", "allow", "deny"] = "ask"
+    """What becomes of a call that no pattern fits; `ask`: a client says."""
+    timeout_seconds: PatienceSeconds = 300.0
+    """How long a client has to answer."""
+    on_timeout: Literal["deny", "allow"] = "deny"
+    """What becomes of a call that nobody answers."""
+
+
 class Codon(HankValue, tag_field="type", tag="codon"):
     """One step of the pipeline, done by one agent."""
 
@@ -261,6 +278,9 @@ class Codon(HankValue, tag_field="type", tag="codon"):
     """The variable that takes the agent's last answer, for the codons that follow."""
     checkpoint_label: str | None = None
     """What the checkpoint of its success is labelled with."""
+    permissions: Permissions | None = None
+    """What its agent may do; wins as a whole over those of `overrides`. Absent: what the agent's
+    own mode lets it do."""
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -325,6 +345,8 @@ class Overrides(HankValue):
     """Ours: a checkpoint after every so many steps of an agent (seed 003, `every_n_steps`)."""
     checkpoint_repository: Literal["shadow", "workspace"] = "shadow"
     """Ours: `workspace` makes labelled checkpoints commits of the project's own branch, too."""
+    permissions: Permissions | None = None
+    """Ours: what the agents of codons may do that have no permissions of their own."""
 
 
 class Requirements(HankValue):

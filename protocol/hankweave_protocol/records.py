@@ -27,6 +27,17 @@ CodonCheckpointType = Literal["start", "end", "rig-setup", "completed", "error",
 """What `rollback.toCodon` may name: four kinds and two aliases (seed 000, "Rolling Back")."""
 
 
+class PendingPermission(Value):
+    """A call that an agent waits for leave to make."""
+
+    codon_id: CodonId
+    request_id: str
+    tool_name: str
+    tool_input: dict[str, object]
+    expires_at: str
+    reason: str
+
+
 class RuntimeLock(Value):
     """runtime.lock (seed 001): who serves here. It informs; it never grants (DESIGN 6)."""
 

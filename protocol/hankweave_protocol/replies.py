@@ -16,6 +16,7 @@ from hankweave_protocol.records import (
     CheckpointKind,
     CheckpointRecord,
     Coordinate,
+    PendingPermission,
     Problem,
     RuntimeLock,
 )
@@ -201,6 +202,8 @@ class ServerStatus(Value):
     """What holds an agent's processes together: a control group of its own, or its keeper alone."""
     problems: tuple[Problem, ...] = ()
     """What is wrong, the oldest first; none where all is well."""
+    pending_permissions: tuple[PendingPermission, ...] = ()
+    """What agents wait for leave to do, the oldest first."""
 
 
 class Consolidation(Value):

@@ -231,6 +231,7 @@ class App:
             store_loose_objects=0,
             containment=self._containment,
             problems=self.bulletin.health.problems,
+            pending_permissions=self.around.desk.pending,
         )
 
     def _metrics(self) -> bytes:
@@ -273,4 +274,5 @@ def _roster(opened: Opened) -> Roster:
         sessions=opened.layout.agent_sessions,
         homes=opened.layout.agent_homes,
         asks_first="before-tool" in opened.settings.safe_points,
+        overrides=opened.hank.hank.overrides,
     )

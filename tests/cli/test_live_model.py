@@ -10,12 +10,16 @@ from hypothesis import strategies as st
 from hankweave_protocol.events import (
     AgentOutput,
     AssistantAction,
+    CodonCompletedEvent,
     CodonRetrying,
     CodonStartedEvent,
     Event,
     EventData,
+    ExitStatus,
     FileSource,
     FileUpdated,
+    PermissionRequested,
+    PermissionResolved,
     SentinelOutput,
 )
 from hankweave_protocol.ids import CodonId
@@ -75,6 +79,37 @@ def test_the_last_words_are_those_of_the_codon_that_runs() -> None:
     assert heard(message("x"), tool).words == "[Write]"
     begun = CodonStartedEvent(codon_id=ONE, codon_name="One", session_id="s", start_time=MOMENT)
     assert heard(message("x"), begun).words == ""
+
+
+def test_what_is_asked_is_shown_with_the_command_to_type_until_it_is_answered() -> None:
+    """Three at most, the oldest first; an answer takes its own away, a codon's end takes all."""
+    asked = [
+        PermissionRequested(
+            codon_id=ONE,
+            request_id=f"r{number}",
+            tool_name="Bash",
+            tool_input={"command": f"echo \x1b{number}"},
+            expires_at=MOMENT,
+            reason="",
+        )
+        for number in range(4)
+    ]
+    answered = PermissionResolved(
+        codon_id=ONE, request_id="r1", tool_name="Bash", decision="deny", by="client"
+    )
+    status = ExitStatus(type="success")
+    ended = CodonCompletedEvent(codon_id=ONE, success=True, cost=0, duration=1, exit_status=status)
+    state = state_of(running("one"), plan=("one",))
+
+    def shown(*told: EventData) -> list[str]:
+        seen = view(state, heard(*told), NOW, 9)
+        return [line.partition("allow ")[2][:2] for line in seen.asking]
+
+    assert shown(*asked) == ["r0", "r1", "r2"]
+    assert shown(*asked, answered) == ["r0", "r2", "r3"]
+    assert shown(*asked, ended) == []
+    (line,) = view(state, heard(asked[0]), NOW, 9).asking
+    assert line == r"one asks: Bash(echo \x1b0)  (hankweave allow r0, or deny)"
 
 
 def test_a_sentinel_speaks_in_its_own_line() -> None:

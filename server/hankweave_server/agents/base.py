@@ -90,6 +90,9 @@ class AgentTask:
     tools: tuple[McpServer, ...] = ()
     """Offered besides the agent's own."""
 
+    asks: bool = False
+    """It is to ask us before every call that changes something: what it may do, we say."""
+
     @property
     def message(self) -> str:
         """What the agent is told now: its prompt, or in the midst of its work to go on."""
@@ -211,6 +214,13 @@ class PermissionAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class PermissionWithdrawn:
+    """The agent does not wait for an answer any more."""
+
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class WordReceived:
     """The agent has read what `leave_word` left for it."""
 
@@ -231,8 +241,29 @@ AgentSignal: TypeAlias = (
     | ContextExceeded
     | RequestTimedOut
     | PermissionAsked
+    | PermissionWithdrawn
     | WordReceived
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """It may be called; of what a hook asks about, the agent's own rules decide then."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToBeAsked:
+    """For a hook: the agent has to ask for leave, whatever its own rules say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forbidden:
+    """It may not be called; the agent is told why."""
+
+    message: str
+
+
+Verdict: TypeAlias = Granted | ToBeAsked | Forbidden
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,8 +347,8 @@ class AgentSession(Protocol):
         One that reads it says so with a `WordReceived`; one that cannot never does.
         """
 
-    async def answer(self, asked: PermissionAsked) -> None:
-        """Lets the agent go on that asked; one that has ended needs no answer."""
+    async def answer(self, asked: PermissionAsked, verdict: Verdict) -> None:
+        """Lets the agent go on that asked; one that has ended, or waits no more, needs none."""
 
     async def wait(self) -> AgentOutcome:
         """Returns how the agent ended, once nothing of its tree lives."""

@@ -14,7 +14,7 @@ from uuid import uuid4
 from hankweave_server.agents.base import AgentSession, AgentTask, is_file_name
 from hankweave_server.agents.environment import common
 from hankweave_server.agents.program import Program, run_program
-from hankweave_server.agents.transcript import ask_first, user_message
+from hankweave_server.agents.transcript import EVERY_TOOL, FILE_TOOLS, ask_first, user_message
 from hankweave_server.clock import Clock, SystemClock
 from hankweave_server.files import make_private_directory
 
@@ -60,12 +60,14 @@ class ClaudeAgent:
             make_private_directory(self.home)
 
         keys = {name: value for name, value in os.environ.items() if name.startswith(_OWN_PREFIXES)}
+        waits = self.asks_first or task.asks
+        hook = ask_first(EVERY_TOOL if task.asks else FILE_TOOLS)
         program = Program(
             command=(self.program, *self._arguments(task)),
-            stdin=ask_first() + user_message(task.message) if self.asks_first else task.message,
+            stdin=hook + user_message(task.message) if waits else task.message,
             hint="Install it with 'npm install -g @anthropic-ai/claude-code', then start again.",
             extra_environment=_QUIET | keys | self._home_of(os.environ),
-            takes_answers=self.asks_first,
+            takes_answers=waits,
         )
         return run_program(program, task, self.clock)
 
@@ -87,9 +89,13 @@ class ClaudeAgent:
 
     def _arguments(self, task: AgentTask) -> list[str]:
         arguments = ["-p", "--output-format", "stream-json", "--verbose"]
-        arguments += ["--model", task.model, "--permission-mode", self.permission_mode]
-        if self.asks_first:
+        mode = "default" if task.asks else self.permission_mode
+        arguments += ["--model", task.model, "--permission-mode", mode]
+        if self.asks_first or task.asks:
             arguments += ["--input-format", "stream-json"]
+
+        if task.asks:
+            arguments += ["--permission-prompt-tool", "stdio"]
 
         arguments += self._session(task)
         if task.budget_usd is not None:

@@ -13,15 +13,17 @@ from hankweave_protocol.hank import (
     CodexAgentSpec,
     Codon,
     CommandAgentSpec,
+    Overrides,
     ScriptedAgentSpec,
 )
 from hankweave_server.agents.acp import AcpAgent
-from hankweave_server.agents.base import Agent
+from hankweave_server.agents.base import Agent, AgentError
 from hankweave_server.agents.claude import ClaudeAgent
 from hankweave_server.agents.codex import CodexAgent
 from hankweave_server.agents.command import CommandAgent
 from hankweave_server.agents.named import BY_NAME
 from hankweave_server.agents.scripted import ScriptedAgent
+from hankweave_server.domain.permissions import can_ask, can_refuse, permissions_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +39,23 @@ class Roster:
     """Below this each kind of agent keeps its conversations, inside the execution directory."""
     asks_first: bool
     """Agents that can are to wait for our word before a tool that changes files."""
+    overrides: Overrides | None = None
+    """The hank's; permissions of it hold for all codons that have none of their own."""
 
     def agent_for(self, codon: Codon) -> Agent:
-        """The command line's choice, else the hank's, else Claude."""
-        if self.chosen is not None:
-            return self._agent_of(BY_NAME[self.chosen])
+        """The command line's choice, else the hank's, else Claude.
 
-        return self._agent_of(codon.agent or ClaudeAgentSpec())
+        Raises AgentError for one that would not ask for the permissions that the codon demands.
+        """
+        spec = codon.agent or ClaudeAgentSpec() if self.chosen is None else BY_NAME[self.chosen]
+        permissions = permissions_of(codon, self.overrides)
+        if permissions is not None and can_refuse(permissions) and not can_ask(spec):
+            raise AgentError(
+                f"Codon {codon.id} has permissions, and {self.chosen or 'its agent'} asks nobody.",
+                hint="Choose another agent, or take the permissions out.",
+            )
+
+        return self._agent_of(spec)
 
     def _agent_of(self, spec: AgentSpec) -> Agent:
         match spec:

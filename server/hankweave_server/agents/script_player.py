@@ -16,11 +16,12 @@ A script is `{"steps": [step, …]}`; a step is an object with one of these name
 | `{"fail": {"message", "exitCode"?}}` | an error result, and the end |
 | `{"exit": code}`, `{"crash": signal}` | the end at once, without a result |
 
-Every file step is a tool call and its result. With `{"steps": …, "asks": true}` it asks leave
-before each; what is refused is not done. Paths are relative to the work tree. Ids and token counts
-follow from run, codon and words, so that two runs of a script print the same. After the last step
-comes a successful result, whose text is the last message. Standard library only, as `own_program`
-demands.
+Every file step is a tool call and its result. With `{"steps": …, "asks": true}`, or where the codon
+has permissions, it asks leave before each; what is refused is not done, and with
+`"onRefusal": "fail"` it fails then, with what it was told. Paths are relative to the work tree. Ids
+and token counts follow from run, codon and words, so that two runs of a script print the same.
+After the last step comes a successful result, whose text is the last message. Standard library
+only, as `own_program` demands.
 """
 
 from __future__ import annotations
@@ -47,6 +48,9 @@ GOES_ON = "HANKWEAVE_AGENT_GOES_ON"
 its session remembers since the newest prompt, up to the message in the variable if that is among
 it, is not played again."""
 
+ASKS = "HANKWEAVE_AGENT_ASKS"
+"""Names the environment variable by which it asks leave, whatever its script says."""
+
 _POLL = 0.01
 _BAD_SCRIPT = 2
 
@@ -60,7 +64,8 @@ def main(_arguments: list[str]) -> int:
     player.begin(anew=played is None)
     try:
         script = _script_for(prompt, codon)
-        player.asks = bool(script.get("asks"))
+        player.asks = bool(script.get("asks")) or ASKS in os.environ
+        player.gives_up = script.get("onRefusal") == "fail"
         for step in script["steps"][played:]:
             player.play(step)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -106,6 +111,8 @@ class Player:
         """What its result says: the last of its messages, if it has said any."""
         self.asks = False
         """Whether it asks leave before each step that changes files."""
+        self.gives_up = False
+        """Whether it fails when it is refused."""
         self._steps: dict[str, Callable[[Any], None]] = {
             "say": self._say,
             "think": lambda text: self._message({"type": "thinking", "thinking": text}),
@@ -261,6 +268,8 @@ class Player:
         refusal = self._permission(name, argument) if self.asks else None
         if refusal is not None:
             self._return(tool, refusal, is_error=True)
+            if self.gives_up:
+                self.fail({"message": refusal})
 
         return refusal is not None
 

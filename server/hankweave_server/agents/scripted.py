@@ -46,6 +46,9 @@ class ScriptedAgent:
         if task.goes_on:
             extra[script_player.GOES_ON] = task.fork_at or ""
 
+        if task.asks:
+            extra[script_player.ASKS] = "1"
+
         program = Program(
             command=own_program(script_player.__name__),
             stdin=user_message(task.prompt),

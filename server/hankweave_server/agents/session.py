@@ -22,11 +22,13 @@ from hankweave_server.agents.base import (
     AgentTask,
     AgentUnkillable,
     PermissionAsked,
+    PermissionWithdrawn,
     PlainOutput,
     ResultReported,
     SessionStarted,
     Stderr,
     TimedOut,
+    Verdict,
 )
 from hankweave_server.agents.conversation import Conversation
 from hankweave_server.agents.mailbox import Mailbox
@@ -84,6 +86,8 @@ class Session:
         self._unread: deque[AgentSignal] = deque()
         self._stopping_once = anyio.Lock()
         self._is_paused = False
+        self._awaited: set[str] = set()
+        """Requests that the agent waits for an answer to; each of them holds the clock."""
         self._timed_out: TimedOut | None = None
         self._log_fault: OSError | None = None
 
@@ -135,13 +139,21 @@ class Session:
             if not is_full(error):
                 raise
 
-    async def answer(self, asked: PermissionAsked) -> None:
+    async def answer(self, asked: PermissionAsked, verdict: Verdict) -> None:
+        if asked.request_id not in self._awaited:
+            return
+
         async with self._stdin:
             if not self._process.stdin.is_closed:
                 with anyio.move_on_after(ANSWER_DEADLINE):
-                    await self._process.stdin.write(transcript.leave_for(asked))
+                    await self._process.stdin.write(transcript.answer_to(asked, verdict))
 
-        self._patience.release(anyio.current_time())
+        self._await_no_more(asked.request_id)
+
+    def _await_no_more(self, request_id: str) -> None:
+        if request_id in self._awaited:
+            self._awaited.discard(request_id)
+            self._patience.release(anyio.current_time())
 
     async def stop(self) -> None:
         if survivors := await self._stop():
@@ -212,8 +224,11 @@ class Session:
         """Waits with an agent that has asked, and lets one end that has reported its result."""
         for signal in heard:
             match signal:
-                case PermissionAsked():
+                case PermissionAsked(request_id=request_id) if request_id not in self._awaited:
+                    self._awaited.add(request_id)
                     self._patience.hold(anyio.current_time())
+                case PermissionWithdrawn(request_id=request_id):
+                    self._await_no_more(request_id)
                 case ResultReported() if self._takes_answers:
                     async with self._stdin:
                         self._process.stdin.close()

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from typing import assert_never
 
 import msgspec
 
 from hankweave_server.agents.base import (
     AgentSignal,
     ContextExceeded,
+    Forbidden,
+    Granted,
     MessageNamed,
     PermissionAsked,
+    PermissionWithdrawn,
     PlainOutput,
     RequestTimedOut,
     ResultReported,
@@ -24,10 +28,12 @@ from hankweave_server.agents.base import (
     SessionStarted,
     Stderr,
     Thought,
+    ToBeAsked,
     TokenCounts,
     ToolCalled,
     ToolReturned,
     UsageReported,
+    Verdict,
     WordReceived,
 )
 
@@ -35,6 +41,11 @@ _Object = Mapping[str, object]
 
 MOST = 10**12
 """More tokens or dollars than that are no count: sums of them could be written down no more."""
+
+FILE_TOOLS = "Write|Edit|MultiEdit|NotebookEdit|Bash"
+"""The tools that can change files, as a hook's matcher."""
+
+EVERY_TOOL = "*"
 
 HOOK_SECONDS = 600
 """How long it waits for us; then it goes on by its own rules."""
@@ -61,6 +72,8 @@ def parse(line: bytes) -> list[AgentSignal]:
             return list(_result(message))
         case "control_request":
             return list(_control_request(message))
+        case "control_cancel_request":
+            return [PermissionWithdrawn(_text(message.get("request_id")))]
         case "stderr":
             return [Stderr(_text(message.get("message")))]
         case str():
@@ -117,21 +130,41 @@ def _control_request(message: _Object) -> Iterator[AgentSignal]:
             yield PermissionAsked(request_id, _text(hook.get("tool_name")), called, by_hook=True)
 
 
-def leave_for(asked: PermissionAsked) -> bytes:
-    """Writes the answer that lets an agent go on; a hook is left to the agent's own rules."""
-    allowed = {"behavior": "allow", "updatedInput": asked.input}
-    answer = {} if asked.by_hook else allowed
+def answer_to(asked: PermissionAsked, verdict: Verdict) -> bytes:
+    """Writes the answer that lets an agent go on."""
+    answer = _hook_output(verdict) if asked.by_hook else _permission_result(asked, verdict)
     response = {"subtype": "success", "request_id": asked.request_id, "response": answer}
     return msgspec.json.encode({"type": "control_response", "response": response}) + b"\n"
 
 
-def ask_first() -> str:
-    """Writes what makes Claude Code wait for our word before a tool that can change files."""
-    hook = {
-        "matcher": "Write|Edit|MultiEdit|NotebookEdit|Bash",
-        "hookCallbackIds": ["before-tool"],
-        "timeout": HOOK_SECONDS,
-    }
+def _permission_result(asked: PermissionAsked, verdict: Verdict) -> _Object:
+    match verdict:
+        case Forbidden(message=message):
+            return {"behavior": "deny", "message": message}
+        case Granted() | ToBeAsked():
+            return {"behavior": "allow", "updatedInput": asked.input}
+        case _:
+            assert_never(verdict)
+
+
+def _hook_output(verdict: Verdict) -> _Object:
+    """What a PreToolUse hook decides (Claude Code 2.1.329); nothing leaves it to the agent."""
+    match verdict:
+        case Granted():
+            return {}
+        case ToBeAsked():
+            decided = {"permissionDecision": "ask"}
+        case Forbidden(message=message):
+            decided = {"permissionDecision": "deny", "permissionDecisionReason": message}
+        case _:
+            assert_never(verdict)
+
+    return {"hookSpecificOutput": {"hookEventName": "PreToolUse", **decided}}
+
+
+def ask_first(tools: str = FILE_TOOLS) -> str:
+    """Writes what makes Claude Code wait for our word before it calls one of these tools."""
+    hook = {"matcher": tools, "hookCallbackIds": ["before-tool"], "timeout": HOOK_SECONDS}
     request = {"subtype": "initialize", "hooks": {"PreToolUse": [hook]}}
     message = {"type": "control_request", "request_id": "ask-first", "request": request}
     return msgspec.json.encode(message).decode() + "\n"

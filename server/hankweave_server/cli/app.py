@@ -24,6 +24,7 @@ PLACES = {
     "history": "history",
     **dict.fromkeys(("sessions", "resume"), "sessions"),
     **dict.fromkeys(("gc", "fsck", "pin"), "storing"),
+    **dict.fromkeys(("permissions", "allow", "deny"), "permitting"),
     "branch": "branching",
     "pipeline": "pipelining",
     "events": "events",

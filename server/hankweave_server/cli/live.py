@@ -38,8 +38,9 @@ REST = 40
 
 LONGEST_REST = 5.0
 
-_AROUND = 8
-"""Lines of the screen that are not rows: title, omissions, totals, address, words, sentinel."""
+_AROUND = 11
+"""Lines of the screen that are not rows: title, omissions, totals, address, words, sentinel, and
+what agents ask for."""
 
 _FINAL_ROWS = 40
 
@@ -216,7 +217,8 @@ def frame(seen: View, width: int, address: str) -> Group:
     )
     parts.append(_line("  ".join(totals), "bold"))
     if address:
-        said = (seen.words, "italic"), (seen.sentinel, "magenta"), (address, "dim")
+        asked = [(text, "bold yellow") for text in seen.asking]
+        said = [(seen.words, "italic"), (seen.sentinel, "magenta"), *asked, (address, "dim")]
         parts += [_line(text, style) for text, style in said if text]
 
     return Group(*parts)

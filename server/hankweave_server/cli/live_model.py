@@ -14,10 +14,13 @@ from datetime import datetime, timedelta
 from hankweave_protocol.events import (
     AgentOutput,
     AssistantAction,
+    CodonCompletedEvent,
     CodonRetrying,
     CodonStartedEvent,
     Event,
     FileUpdated,
+    PermissionRequested,
+    PermissionResolved,
     RigOutput,
     SentinelError,
     SentinelOutput,
@@ -35,6 +38,7 @@ from hankweave_protocol.state import (
     Tokens,
 )
 from hankweave_server.cli.plain_text import one_line
+from hankweave_server.cli.progress import call_text
 from hankweave_server.domain.budget import Allowance
 from hankweave_server.domain.costs import total_cost
 from hankweave_server.domain.history import active_codon, is_done, next_codon, thread
@@ -47,6 +51,7 @@ from hankweave_server.domain.lifecycle import (
 )
 
 _FILES_REMEMBERED = 200
+_REQUESTS_SHOWN = 3
 _LONGEST = 500
 """Characters of what somebody said: more than a line of any terminal."""
 
@@ -68,6 +73,8 @@ class Heard:
     sentinel: str = ""
     files: Mapping[CodonId, str] = field(default_factory=dict)
     retry: Retry | None = None
+    asking: Mapping[str, str] = field(default_factory=dict)
+    """By the names of requests that wait: what is asked, and how to answer."""
 
 
 NOTHING = Heard()
@@ -89,6 +96,15 @@ def hear(heard: Heard, event: Event) -> Heard:
             return replace(heard, sentinel=f"{one_line(name)}: {_last_line(text)}")
         case SentinelError(sentinel_id=name, message=message):
             return replace(heard, sentinel=f"{one_line(name)}: {_last_line(message)}")
+        case PermissionRequested(request_id=request) as asked:
+            what = one_line(call_text(asked.tool_name, asked.tool_input))
+            line = f"{one_line(asked.codon_id)} asks: {what}  (hankweave allow {request}, or deny)"
+            return replace(heard, asking={**heard.asking, request: line})
+        case PermissionResolved(request_id=request) if request in heard.asking:
+            left = {key: line for key, line in heard.asking.items() if key != request}
+            return replace(heard, asking=left)
+        case CodonCompletedEvent() if heard.asking:
+            return replace(heard, asking={})
         case FileUpdated(codon_id=str() as codon, path=path):
             return replace(heard, files=_with(heard.files, CodonId(codon), one_line(path)))
         case CodonRetrying(codon_id=codon, attempt=attempt, delay_ms=delay):
@@ -142,6 +158,8 @@ class View:
     seconds: float
     words: str
     sentinel: str
+    asking: tuple[str, ...] = ()
+    """The requests that wait longest."""
 
 
 def view(
@@ -167,6 +185,7 @@ def view(
         seconds=_seconds_of_run(state, now),
         words=heard.words,
         sentinel=heard.sentinel,
+        asking=tuple(heard.asking.values())[:_REQUESTS_SHOWN],
     )
 
 

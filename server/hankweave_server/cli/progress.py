@@ -17,6 +17,8 @@ from hankweave_protocol.events import (
     ExecutionOrigin,
     HankChanged,
     LoopIterationCompleted,
+    PermissionRequested,
+    PermissionResolved,
     RigSetupFailed,
     RollbackCompleted,
     RollbackStarted,
@@ -29,6 +31,7 @@ from hankweave_protocol.events import (
     StateRecovered,
 )
 from hankweave_server.cli.plain_text import one_line
+from hankweave_server.domain.permission_patterns import arguments_of
 
 LONGEST = 100
 """Characters of what a sentinel says that go into a line."""
@@ -50,6 +53,15 @@ def _text_of(event: Event) -> str | None:
             return f"{codon:<14} again in {delay / 1000:g} s, attempt {number} of {most}"
         case CodonExtended(codon_id=codon, extension_number=number):
             return f"{codon:<14} sent on    extension {number}"
+        case PermissionRequested(codon_id=codon, request_id=request) as asked:
+            what = call_text(asked.tool_name, asked.tool_input)
+            return f"{codon:<14} asks       {what}  (hankweave allow {request}, or deny)"
+        case PermissionResolved(codon_id=codon, by="policy", decision="allow"):
+            return None  # The many that are as the hank says.
+        case PermissionResolved(codon_id=codon) as done:
+            verb = "allowed" if done.decision == "allow" else "denied"
+            why = f"by {done.by}" if done.rule is None else f"by {done.by}: {done.rule}"
+            return f"{codon:<14} {verb:<10} {done.tool_name}  {why}"
         case SentinelOutput(sentinel_id=sentinel, content=content):
             return f"{sentinel:<14} {_first_line(content)}"
         case SentinelError(sentinel_id=sentinel, message=message):
@@ -110,3 +122,12 @@ def _first_line(content: str | dict[str, object] | list[object]) -> str:
     text = content if isinstance(content, str) else codec.encode(content).decode()
     line = text.strip().partition("\n")[0]
     return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
+
+
+def call_text(tool: str, given: dict[str, object]) -> str:
+    """Writes a call as a pattern of permissions would: `Bash(git push)`."""
+    found = arguments_of(tool, given)
+    if found is None:
+        return tool if not given else f"{tool}({_first_line(given)})"
+
+    return f"{tool}({_first_line(', '.join(found[1]))})"

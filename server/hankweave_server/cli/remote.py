@@ -25,7 +25,8 @@ from hankweave_protocol.replies import CheckpointPage, ServerStatus
 from hankweave_server.cli.amounts import size_text
 from hankweave_server.cli.executions import newest_execution
 from hankweave_server.cli.passing import through_server
-from hankweave_server.cli.progress import line_of
+from hankweave_server.cli.plain_text import one_line
+from hankweave_server.cli.progress import call_text, line_of
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.layout import Layout
 
@@ -119,6 +120,10 @@ def status(execution: Path | None, as_json: bool) -> None:
     click.echo(f"  store       {size_text(answer.store_bytes)} on disk: {packed}")
     click.echo(f"  cost        ${answer.total_cost:.4f}")
     click.echo(f"  agents      held by {answer.containment}")
+    for asked in answer.pending_permissions:
+        what = call_text(asked.tool_name, asked.tool_input)
+        click.echo(one_line(f"  asks        {asked.request_id}  {asked.codon_id}  {what}"))
+
     click.echo(f"  heartbeat   {answer.lock.last_heartbeat}, event {answer.last_event_seq}")
 
 

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hankweave_protocol.commands import CheckpointCreate, CodonForceStop, CodonStart
+from hankweave_protocol.commands import (
+    CheckpointCreate,
+    CodonForceStop,
+    CodonStart,
+    PermissionAnswer,
+)
 from hankweave_protocol.errors import ErrorCode, Refused
-from hankweave_protocol.ids import CodonId
+from hankweave_protocol.ids import ClientId, CodonId
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_server.domain.history import newest_run, thread
+from hankweave_server.domain.permissions import Answer
 from hankweave_server.execution.file_news import PERSON, FileNews
 from hankweave_server.execution.runner import Runner
 from hankweave_server.execution.surroundings import Surroundings
@@ -42,6 +48,19 @@ class Control:
 
     async def force_stop(self, command: CodonForceStop) -> None:
         await self._runner.force_stop(command.reason)
+
+    async def answer_permission(
+        self, command: PermissionAnswer, client_id: ClientId, causes: tuple[int | str, ...]
+    ) -> None:
+        """Lets an agent make the call that it waits to make, or not."""
+        answer = Answer(
+            command.decision,
+            "client",
+            client_id=client_id,
+            message=command.message,
+            causes=causes,
+        )
+        await self._around.desk.answer(command.request_id, answer)
 
     async def checkpoint(
         self, command: CheckpointCreate, causes: tuple[int | str, ...]

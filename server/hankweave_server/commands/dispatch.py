@@ -27,6 +27,7 @@ from hankweave_protocol.commands import (
     GetState,
     HistorySync,
     ListCheckpoints,
+    PermissionAnswer,
     Ping,
     PingBroadcast,
     ReplayView,
@@ -166,6 +167,8 @@ class Dispatch:
                 return Done({"codonId": self._control.redo()})
             case CodonForceStop():
                 await self._control.force_stop(command)
+            case PermissionAnswer():
+                await self._control.answer_permission(command, sender.client_id, causes)
             case CheckpointCreate():
                 return Done(await self._control.checkpoint(command, causes))
             case CheckpointPin():

@@ -18,7 +18,6 @@ from hankweave_server.agents.base import (
     AgentTask,
     Exited,
     Killed,
-    PermissionAsked,
     SessionStarted,
     TimedOut,
     WordReceived,
@@ -32,6 +31,7 @@ from hankweave_server.execution.codon_record import CodonRecord
 from hankweave_server.execution.companions import alongside
 from hankweave_server.execution.narrator import Narrator
 from hankweave_server.execution.notices import told
+from hankweave_server.execution.permissions import Permits
 from hankweave_server.execution.surroundings import Surroundings
 
 NO_PROCESS = -1
@@ -48,12 +48,14 @@ class AgentWork:
         narrator: Narrator,
         budget: BudgetWatch,
         *,
+        permits: Permits,
         is_interrupted: Callable[[], bool],
     ) -> None:
         self._around = around
         self._record = record
         self._narrator = narrator
         self._budget = budget
+        self._permits = permits
         self._is_interrupted = is_interrupted
         self._awaits_full_context = awaits_full_context(around.hank.hank, record.entry)
         self._notice: Notice | None = None
@@ -86,9 +88,13 @@ class AgentWork:
             if self._is_interrupted():
                 await session.stop()
 
-            async with alongside(lambda: self._budget.guard(session.stop)):
+            async with (
+                alongside(lambda: self._budget.guard(session.stop)),
+                self._permits.attending() as waits,
+            ):
                 async for signal in session.signals():
-                    await self._heed(signal, session)
+                    await self._heed(signal)
+                    await self._permits.heed(signal, session, waits)
 
                 outcome = await session.wait()
 
@@ -97,7 +103,7 @@ class AgentWork:
 
         return self._ending(outcome)
 
-    async def _heed(self, signal: AgentSignal, session: AgentSession) -> None:
+    async def _heed(self, signal: AgentSignal) -> None:
         match signal:
             case SessionStarted():
                 await self._session_started(signal)
@@ -107,8 +113,6 @@ class AgentWork:
                 pass
 
         await self._narrator.tell(signal)
-        if isinstance(signal, PermissionAsked):
-            await session.answer(signal)
 
     async def _await_session(self, session: AgentSession, task: AgentTask) -> None:
         if self._record.is_running:

@@ -11,6 +11,7 @@ from hankweave_protocol.state import PlanEntry
 from hankweave_server.agents.base import AgentError, AgentLimits, AgentTask
 from hankweave_server.domain import variables
 from hankweave_server.domain.history import previous_session
+from hankweave_server.domain.permissions import permissions_of
 from hankweave_server.execution.notices import with_notice
 from hankweave_server.execution.surroundings import Surroundings
 from hankweave_server.execution.taken_up import taken_up
@@ -43,6 +44,7 @@ def assignment(around: Surroundings, run_id: RunId, entry: PlanEntry) -> AgentTa
         forks=True,
         fork_at=None if conversation is None else conversation.message_id,
         goes_on=conversation is not None,
+        asks=permissions_of(codon, around.hank.hank.overrides) is not None,
     )
 
 

@@ -30,6 +30,7 @@ from hankweave_server.agents.base import (
 )
 from hankweave_server.domain import lifecycle
 from hankweave_server.domain.budget import Overrun
+from hankweave_server.domain.permissions import permissions_of
 from hankweave_server.domain.targets import ATTEMPT_START
 from hankweave_server.domain.verdict import ContextFull, Ending, Failure, Success
 from hankweave_server.execution.agent_work import NO_PROCESS, AgentWork
@@ -40,6 +41,7 @@ from hankweave_server.execution.codon_record import CodonRecord
 from hankweave_server.execution.file_news import PERSON, FileNews
 from hankweave_server.execution.narrator import Narrator
 from hankweave_server.execution.notices import text_of
+from hankweave_server.execution.permissions import Permits
 from hankweave_server.execution.publishing import publish
 from hankweave_server.execution.rig_setup import RigFailed, set_up_rig
 from hankweave_server.execution.sentinel_watch import (
@@ -94,18 +96,22 @@ class CodonRun:
         self._sentinels: SentinelWatch | None = None
         self._record = CodonRecord(around, run_id, entry)
         self._budget = BudgetWatch(around, self._record)
+        permissions = permissions_of(entry.codon, around.hank.hank.overrides)
         self._narrator = Narrator(
             around,
             run_id,
             entry.codon_id,
             on_safe_point=self._safe_point,
             on_turn=self._budget.after_turn,
+            saves_before_tools=permissions is not None,
         )
+        self._permits = Permits(around, self._record, permissions, self._narrator.files)
         self._work = AgentWork(
             around,
             self._record,
             self._narrator,
             self._budget,
+            permits=self._permits,
             is_interrupted=lambda: self._interruption is not None,
         )
         self._ends = CodonEnds(
@@ -148,6 +154,7 @@ class CodonRun:
         if self._sentinels is not None:
             self._sentinels.hurry()
 
+        self._permits.end("The codon is being ended.")
         self._commands.cancel()
         if self._work.session is not None:
             await self._work.session.stop()

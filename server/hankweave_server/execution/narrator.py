@@ -25,6 +25,7 @@ from hankweave_server.agents.base import (
     ContextExceeded,
     MessageNamed,
     PermissionAsked,
+    PermissionWithdrawn,
     PlainOutput,
     RequestTimedOut,
     ResultReported,
@@ -77,7 +78,9 @@ class Narrator:
         *,
         on_safe_point: Callable[[SafePoint, str | None], Awaitable[None]],
         on_turn: Callable[[Tokens], None],
+        saves_before_tools: bool = False,
     ) -> None:
+        """`saves_before_tools`: whatever the settings say; for an agent that asks for leave."""
         overrides = around.hank.hank.overrides
         self._steps = AgentSteps(None if overrides is None else overrides.checkpoint_every_steps)
         self.answer = Answer()
@@ -85,6 +88,10 @@ class Narrator:
         """Held while the work tree is looked at, and by whoever needs it to stand still."""
         self._around = around
         self._on_safe_point = on_safe_point
+        self._points = around.safe_points
+        if saves_before_tools:
+            self._points |= {"before-tool"}
+
         self._on_turn = on_turn
         """Called with what a message has used so far, when that is counted."""
         self._news = FileNews(around)
@@ -176,8 +183,8 @@ class Narrator:
                 self._last_words.append(reason)
             case PermissionAsked(name=name):
                 await self._tool_asked(name)
-            case WordReceived():
-                pass  # Journaled by who left the word.
+            case PermissionWithdrawn() | WordReceived():
+                pass  # Journaled by who waits for an answer, or left the word.
             case _:
                 assert_never(signal)
 
@@ -221,18 +228,18 @@ class Narrator:
         """A message is a boundary that people see: what changed until now can be gone back to."""
         since = self._around.clock.monotonic() - self._looked_at
         is_chatter = self._fruitless_looks > CHATTER and since < CHATTER_INTERVAL
-        if "turn" in self._around.safe_points and not is_chatter:
+        if "turn" in self._points and not is_chatter:
             await self.announce_files(FileSource(kind="tool_use"))
             await self._reach("turn")
 
     async def _tool_asked(self, name: str) -> None:
         """The agent waits: nothing of what this tool will do has been done."""
-        if "before-tool" in self._around.safe_points and name not in READ_ONLY_TOOLS:
+        if "before-tool" in self._points and name not in READ_ONLY_TOOLS:
             await self.announce_files(FileSource(kind="tool_use"))
             await self._reach("before-tool", f"before {name}")
 
     async def _reach(self, point: SafePoint, label: str | None = None) -> None:
-        if self._is_unsaved and point in self._around.safe_points:
+        if self._is_unsaved and point in self._points:
             await self._on_safe_point(point, label)
 
     async def _tool_called(self, call: ToolCalled) -> None:
@@ -244,7 +251,7 @@ class Narrator:
                 action="tool_use",
                 content="",
                 tool_name=call.name,
-                tool_input=_readable(call.input),
+                tool_input=readable(call.input),
                 tool_use_id=call.tool_use_id,
                 external=effects.is_external(call.name, call.input),
             )
@@ -371,7 +378,7 @@ def _usage_event(codon_id: CodonId, tokens: Tokens, cost: float, model: str) -> 
     )
 
 
-def _readable(tool_input: dict[str, object]) -> dict[str, object]:
+def readable(tool_input: dict[str, object]) -> dict[str, object]:
     """The input as it is, or as text where it nests deeper than any client has to read."""
     if _depth(tool_input) <= DEEPEST_INPUT:
         return tool_input

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from hankweave_server.domain.budget import NO_CEILINGS, Ceilings
 from hankweave_server.domain.history import thread
 from hankweave_server.domain.plan import tracked_patterns
 from hankweave_server.execution.checkpointer import Checkpointer
+from hankweave_server.execution.permission_desk import Desk
 from hankweave_server.hanks.load import LoadedHank
 from hankweave_server.layout import Layout
 from hankweave_server.ledger.ledger import Ledger
@@ -50,6 +51,8 @@ class Surroundings:
     idle_timeout: timedelta | None = timedelta(minutes=10)
     safe_points: frozenset[SafePoint] = ALL_SAFE_POINTS
     """When checkpoints are taken unasked, besides at a codon's end."""
+    desk: Desk = field(default_factory=Desk)
+    """Where requests of agents wait for an answer."""
     output_directory: Path | None = None
     """Where output files are copied; None: nowhere."""
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from hankweave_server.domain.conditions import ConditionError, parse
-from hankweave_server.hanks import check_budgets, check_prompts, references
+from hankweave_server.hanks import check_budgets, check_permissions, check_prompts, references
 from hankweave_server.hanks.check_sentinels import of_sentinels
 from hankweave_server.hanks.nodes import (
     Node,
@@ -41,6 +41,7 @@ def findings(raw: Any, around: Surroundings) -> Iterator[Finding]:
     yield from _of_names(steps)
     yield from _of_first(steps)
     yield from check_budgets.findings(root, steps)
+    yield from check_permissions.findings(root, steps)
     for step in steps:
         if is_loop(step):
             yield from by_rules(step, _OF_LOOP, around)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,11 @@ from hankweave_server.agents.base import (
     GO_ON,
     AgentNotFound,
     Exited,
+    Granted,
     PermissionAsked,
     ResultReported,
     SessionStarted,
+    ToBeAsked,
 )
 from hankweave_server.agents.claude import ClaudeAgent
 
@@ -161,7 +164,7 @@ async def test_claude_waits_for_our_word_before_a_tool(a_task, claude) -> None:
         async for signal in session.signals():
             heard.append(signal)
             if isinstance(signal, PermissionAsked):
-                await session.answer(signal)
+                await session.answer(signal, Granted())
 
         assert await session.wait() == Exited(0)
 
@@ -177,6 +180,27 @@ async def test_claude_waits_for_our_word_before_a_tool(a_task, claude) -> None:
     assert prompt["message"] == {"role": "user", "content": "the prompt"}
     assert answer["response"] == {"subtype": "success", "request_id": "r1", "response": {}}
     assert rest == ""
+
+
+async def test_claude_asks_us_for_everything_where_a_codon_has_permissions(a_task, claude) -> None:
+    """It asks over its stdin, in its default mode whatever the hank's, and has a hook for every
+    tool; of one that changes files the hook says that leave has to be asked for."""
+    claude.write_text(ASKING)
+    task = replace(a_task("the prompt"), asks=True)
+    async with ClaudeAgent(permission_mode="bypassPermissions").start(task) as session:
+        async for signal in session.signals():
+            if isinstance(signal, PermissionAsked):
+                await session.answer(signal, ToBeAsked())
+
+    arguments, hooks, _, answer, _ = json.loads((task.work_tree / "given.json").read_text())
+    assert arguments[4:] == [
+        *("--model", "test-model", "--permission-mode", "default"),
+        *("--input-format", "stream-json", "--permission-prompt-tool", "stdio"),
+    ]
+    assert hooks["request"]["hooks"]["PreToolUse"][0]["matcher"] == "*"
+    assert answer["response"]["response"] == {
+        "hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "ask"}
+    }
 
 
 def test_claude_names_the_transcript_of_a_session(tmp_path, monkeypatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from dataclasses import replace
 from datetime import timedelta
 
 import anyio
@@ -12,6 +13,8 @@ import pytest
 from hankweave_server.agents.base import (
     AgentLimits,
     Exited,
+    Forbidden,
+    Granted,
     Killed,
     PermissionAsked,
     ResultReported,
@@ -167,7 +170,7 @@ async def test_a_script_asks_before_each_change_and_waits_for_the_answer(a_task)
                 heard.append(type(said))
                 if isinstance(said, PermissionAsked):
                     asked.append((said.name, (task.work_tree / "a.txt").exists()))
-                    await session.answer(said)
+                    await session.answer(said, Granted())
 
             assert await session.wait() == Exited(0)
 
@@ -186,7 +189,7 @@ async def test_time_in_which_an_agent_waits_for_an_answer_does_not_count(a_task)
             async for heard in session.signals():
                 if isinstance(heard, PermissionAsked):
                     await anyio.sleep(2)  # What is being tested is that time passes.
-                    await session.answer(heard)
+                    await session.answer(heard, Granted())
                 elif isinstance(heard, Said):
                     said.append(heard.text)
 
@@ -215,3 +218,26 @@ async def test_a_session_is_remembered_if_there_is_a_folder_for_it(a_task, hear,
     assert (
         agent.memory_of("../x", tmp_path, {}) == ScriptedAgent().memory_of("s", tmp_path, {}) == ()
     )
+
+
+@pytest.mark.parametrize("gives_up", [False, True])
+async def test_a_refusal_is_a_result_or_the_end(a_task, gives_up: bool) -> None:
+    """Told to ask by its task, it does not do what it is refused; with `onRefusal` it fails."""
+    steps = [{"write": {"path": "a.txt", "text": "a"}}, {"say": "on"}]
+    script = {"steps": steps, "onRefusal": "fail"} if gives_up else {"steps": steps}
+    task, heard = replace(a_task(json.dumps(script)), asks=True), []
+    with anyio.fail_after(20):
+        async with ScriptedAgent().start(task) as session:
+            async for said in session.signals():
+                heard.append(said)
+                if isinstance(said, PermissionAsked):
+                    await session.answer(said, Forbidden("Not this one."))
+
+            assert await session.wait() == Exited(1 if gives_up else 0)
+
+    assert not (task.work_tree / "a.txt").exists()
+    (result,) = [said for said in heard if isinstance(said, ToolReturned)]
+    assert (result.result, result.is_error) == ("Not this one.", True)
+    assert (Said("on") in heard) is not gives_up
+    (end,) = [said for said in heard if isinstance(said, ResultReported)]
+    assert (end.success, end.text) == (not gives_up, "Not this one." if gives_up else "on")

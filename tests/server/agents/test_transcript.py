@@ -8,7 +8,10 @@ import pytest
 
 from hankweave_server.agents.base import (
     ContextExceeded,
+    Forbidden,
+    Granted,
     PermissionAsked,
+    PermissionWithdrawn,
     PlainOutput,
     RequestTimedOut,
     ResultReported,
@@ -16,12 +19,14 @@ from hankweave_server.agents.base import (
     SessionStarted,
     Stderr,
     Thought,
+    ToBeAsked,
     TokenCounts,
     ToolCalled,
     ToolReturned,
     UsageReported,
+    Verdict,
 )
-from hankweave_server.agents.transcript import ask_first, leave_for, parse, user_message
+from hankweave_server.agents.transcript import answer_to, ask_first, parse, user_message
 
 
 def assistant(content: object, **message: object) -> dict:
@@ -209,18 +214,46 @@ def test_bytes_that_are_no_text_are_plain_output() -> None:
     assert parse(b'{"type": "caf\xe9"}') == [PlainOutput('{"type": "caf�"}')]
 
 
-def test_an_answer_gives_leave_or_leaves_it_to_the_agents_own_rules() -> None:
-    """A question is allowed with its input as it was; a hook is told to go on, and no more."""
-    answers = [
-        json.loads(leave_for(PermissionAsked("r1", "Write", {"a": 1}, by_hook=by_hook)))
-        for by_hook in (False, True)
-    ]
-    assert [answer["type"] for answer in answers] == ["control_response"] * 2
-    assert {answer["response"]["request_id"] for answer in answers} == {"r1"}
-    assert [answer["response"]["response"] for answer in answers] == [
-        {"behavior": "allow", "updatedInput": {"a": 1}},
-        {},
-    ]
+@pytest.mark.parametrize(
+    ("verdict", "by_hook", "response"),
+    [
+        (Granted(), False, {"behavior": "allow", "updatedInput": {"a": 1}}),
+        (Granted(), True, {}),
+        (Forbidden("No."), False, {"behavior": "deny", "message": "No."}),
+        (
+            Forbidden("No."),
+            True,
+            {
+                "hookSpecificOutput": {
+                    "hookEventName": "PreToolUse",
+                    "permissionDecision": "deny",
+                    "permissionDecisionReason": "No.",
+                }
+            },
+        ),
+        (
+            ToBeAsked(),
+            True,
+            {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "ask"}},
+        ),
+    ],
+)
+def test_an_answer_is_what_the_question_understands(
+    verdict: Verdict, by_hook: bool, response: dict[str, object]
+) -> None:
+    """A question is allowed with its input as it was, or denied with a reason; a hook that is told
+    nothing leaves it to the agent's own rules."""
+    line = answer_to(PermissionAsked("r1", "Write", {"a": 1}, by_hook=by_hook), verdict)
+    assert line.endswith(b"\n")
+    answer = json.loads(line)
+    assert answer["type"] == "control_response"
+    assert answer["response"] == {"subtype": "success", "request_id": "r1", "response": response}
+
+
+def test_a_question_can_be_taken_back() -> None:
+    """The agent does not wait any more."""
+    line = b'{"type": "control_cancel_request", "request_id": "r1"}'
+    assert parse(line) == [PermissionWithdrawn("r1")]
 
 
 def test_what_is_written_to_an_agent_is_one_line_each() -> None:

@@ -20,6 +20,7 @@ from hankweave_protocol.commands import (
     ExecutionBranch,
     HistorySync,
     ListCheckpoints,
+    PermissionAnswer,
     Ping,
     PingBroadcast,
     RollbackToCheckpoint,
@@ -144,6 +145,11 @@ class Rooms:
         self.asked.append("history")
         return iter(())
 
+    async def answer_permission(
+        self, command: CommandData, client_id: ClientId, causes: tuple[Any, ...]
+    ) -> None:
+        self.asked.append(f"answer_permission by {client_id} for {causes}")
+
     async def answer(self, command: CommandData) -> str:
         self.asked.append("answer")
         return "a page"
@@ -199,6 +205,8 @@ def an_example(kind: type[CommandData]) -> CommandData:
             return CodonStart(codon_id=CodonId("one"))
         case CheckpointPin.TYPE:
             return CheckpointPin(checkpoint_sha="abcdef", pinned=True)
+        case PermissionAnswer.TYPE:
+            return PermissionAnswer(request_id="1a2b3c4d", decision="allow")
         case RollbackToCheckpoint.TYPE:
             return RollbackToCheckpoint(checkpoint_sha="abcdef")
         case ExecutionBranch.TYPE:

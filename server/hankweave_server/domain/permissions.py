@@ -1,0 +1,155 @@
+"""What an agent may do: the lists of a hank, and what they say of one call. Deny wins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal, TypeAlias
+
+from hankweave_protocol.hank import (
+    AgentSpec,
+    CodexAgentSpec,
+    Codon,
+    CommandAgentSpec,
+    Overrides,
+    Permissions,
+)
+from hankweave_protocol.ids import ClientId
+from hankweave_server.domain.permission_patterns import Call, Pattern, parse
+
+RISKY_TOOLS = frozenset({"Bash", "Edit", "MultiEdit", "NotebookEdit", "Write"})
+"""An agent's own settings may not let these pass, nor tools of MCP servers: we are asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    rule: str
+    """The pattern that fits, or `otherwise`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unsettled:
+    """Somebody has to say; `reason` is why the lists do not."""
+
+    reason: str
+
+
+Judgement: TypeAlias = Allowed | Denied | Unsettled
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The permissions of a codon, with their patterns read."""
+
+    allow: tuple[Pattern, ...]
+    deny: tuple[Pattern, ...]
+    otherwise: Literal["ask", "allow", "deny"]
+    timeout: timedelta
+    on_timeout: Literal["deny", "allow"]
+
+    def judge(self, call: Call) -> Judgement:
+        """Says what becomes of a call that the agent asks leave for."""
+        if (denied := self.denied(call)) is not None:
+            return denied
+
+        for pattern in self.allow:
+            if pattern.allows(call):
+                return Allowed(pattern.text)
+
+        match self.otherwise:
+            case "allow":
+                return Allowed("otherwise")
+            case "deny":
+                return Denied("otherwise")
+            case _:
+                return Unsettled(self._why(call))
+
+    def denied(self, call: Call) -> Denied | None:
+        """Says by which pattern of `deny` a call is denied, if by any."""
+        found = next((pattern for pattern in self.deny if pattern.denies(call)), None)
+        return None if found is None else Denied(found.text)
+
+    def _why(self, call: Call) -> str:
+        for pattern in self.allow:
+            if pattern.would_allow_but_for_a_chain(call):
+                return f"{pattern.text} allows one plain command, and this is not one."
+
+        return f"No pattern of allow or deny fits this call of {call.tool}."
+
+
+def policy_of(permissions: Permissions) -> Policy:
+    """Reads the patterns; raises MalformedPattern, which no loaded hank leads to."""
+    return Policy(
+        allow=tuple(map(parse, permissions.allow)),
+        deny=tuple(map(parse, permissions.deny)),
+        otherwise=permissions.otherwise,
+        timeout=timedelta(seconds=permissions.timeout_seconds),
+        on_timeout=permissions.on_timeout,
+    )
+
+
+def permissions_of(codon: Codon, overrides: Overrides | None) -> Permissions | None:
+    """Gives what holds for a codon: its own permissions, as a whole, or else the hank's."""
+    if codon.permissions is not None or overrides is None:
+        return codon.permissions
+
+    return overrides.permissions
+
+
+def is_asked_for(tool: str) -> bool:
+    """Tells whether no settings of an agent may let a tool pass without our word."""
+    return tool in RISKY_TOOLS or tool.startswith("mcp__")
+
+
+def can_refuse(permissions: Permissions) -> bool:
+    """Tells whether there is anything that permissions could say no to."""
+    return permissions.otherwise != "allow" or bool(permissions.deny)
+
+
+def can_ask(agent: AgentSpec) -> bool:
+    """Tells whether an agent waits for our word before it calls a tool."""
+    return not isinstance(agent, CommandAgentSpec | CodexAgentSpec)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How a request was settled, and by whom."""
+
+    decision: Literal["allow", "deny"]
+    by: Literal["policy", "client", "timeout", "ended"]
+    rule: str | None = None
+    client_id: ClientId | None = None
+    message: str | None = None
+    causes: tuple[int | str, ...] = ()
+    """Of the event that tells it."""
+
+
+def by_policy(judged: Allowed | Denied) -> Answer:
+    decision: Literal["allow", "deny"] = "allow" if isinstance(judged, Allowed) else "deny"
+    return Answer(decision, "policy", rule=judged.rule)
+
+
+def for_want_of_an_answer(policy: Policy) -> Answer:
+    waited = f"Nobody answered within {policy.timeout.total_seconds():g} s."
+    return Answer(policy.on_timeout, "timeout", rule="onTimeout", message=waited)
+
+
+def refusal(tool: str, answer: Answer) -> str:
+    """Tells an agent that is refused who did it, and why."""
+    match answer.by:
+        case "policy" if answer.rule == "otherwise":
+            why = "the permissions of this codon allow no such call"
+        case "policy" if answer.rule is not None:
+            why = f"the permissions of this codon deny {answer.rule}"
+        case "client":
+            why = "the person who watches this run denied it"
+        case _:
+            why = "nobody allowed it"
+
+    said = "" if answer.message is None else f" {answer.message}"
+    return f"Hankweave did not let {tool} be called: {why}.{said}"

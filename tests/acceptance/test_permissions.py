@@ -1,0 +1,655 @@
+"""What agents ask leave for, on a real server: lists, clients and time answer, whatever happens."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from hankweave_client.client import Client, connect
+from hankweave_client.discovery import discover
+from hankweave_client.errors import CommandRefused
+from hankweave_protocol.events import (
+    AssistantAction,
+    CodonCompletedEvent,
+    Event,
+    PermissionRequested,
+    PermissionResolved,
+    RollbackCompleted,
+    ToolResult,
+)
+from hankweave_protocol.instants import from_text
+from hankweave_protocol.records import PendingPermission
+from hankweave_protocol.state import FailedCodon, RunningCodon, SkippedCodon
+from support.git_facts import GitWitness
+from support.running_server import (
+    RunningServer,
+    command,
+    environment,
+    journal,
+    running_server,
+    state,
+    tree,
+)
+from support.scripted_hank import codon, write_hank, writes
+from support.watching import DEADLINE, idle, told
+
+RUN = {"run": "touch ran.txt"}
+
+
+@asynccontextmanager
+async def asking(
+    tmp_path: Path, *steps: Any, options: tuple[str, ...] = (), **permissions: Any
+) -> AsyncIterator[tuple[RunningServer, Client]]:
+    """A server whose only codon has these permissions, and a client of it."""
+    hank = write_hank(tmp_path / "hank", codon("one", *steps, permissions=permissions))
+    async with (
+        running_server(hank, None, tmp_path / "execution", *options) as server,
+        server.client(since_seq=0) as client,
+    ):
+        yield server, client
+
+
+async def asked(client: Client) -> PermissionRequested:
+    event = await client.until(PermissionRequested, timeout=DEADLINE)
+    assert isinstance(event.data, PermissionRequested)
+    return event.data
+
+
+async def settled(client: Client) -> Event:
+    return await client.until(PermissionResolved, timeout=DEADLINE)
+
+
+def resolved(execution: Path) -> list[PermissionResolved]:
+    return told(execution, PermissionResolved)
+
+
+def files(tmp_path: Path) -> dict[str, bytes]:
+    return tree(tmp_path / "execution" / "agentRoot")
+
+
+# --- lists ----------------------------------------------------------------------------------------
+
+
+async def test_lists_allow_and_deny_and_a_denial_wins(tmp_path: Path) -> None:
+    """Each call is told with the pattern that decided; what is denied is not done, and the agent
+    goes on with the reason as the tool's result."""
+    async with asking(
+        tmp_path,
+        writes("src/a.txt", "a"),
+        writes("src/../b.txt", "b"),
+        {"run": "git --version"},
+        {"run": "git --version; touch c.txt"},
+        {"delete": "src/a.txt"},
+        allow=["Write(src/**)", "Bash(git *)", "Bash(rm *)"],
+        deny=["Bash(rm *)"],
+        otherwise="deny",
+    ) as (_, client):
+        await idle(client)
+
+    assert files(tmp_path) == {"src/a.txt": b"a"}
+    execution = tmp_path / "execution"
+    found = [(each.tool_name, each.decision, each.by, each.rule) for each in resolved(execution)]
+    assert found == [
+        ("Write", "allow", "policy", "Write(src/**)"),
+        ("Write", "deny", "policy", "otherwise"),
+        ("Bash", "allow", "policy", "Bash(git *)"),
+        ("Bash", "deny", "policy", "otherwise"),
+        ("Bash", "deny", "policy", "Bash(rm *)"),
+    ]
+    assert told(execution, PermissionRequested) == []
+    assert len({each.request_id for each in resolved(execution)}) == 5
+    results = told(execution, ToolResult)
+    assert [each.is_error for each in results] == [False, True, False, True, True]
+    assert results[-1].result == (
+        "Hankweave did not let Bash be called: the permissions of this codon deny Bash(rm *)."
+    )
+
+
+async def test_a_link_is_no_way_out_of_what_is_allowed(tmp_path: Path) -> None:
+    """A path that leads elsewhere by a link is judged by where it leads."""
+    away = tmp_path / "away"
+    away.mkdir()
+    rig = [{"type": "command", "command": {"run": f"mkdir src && ln -s {away} src/link"}}]
+    hank = write_hank(
+        tmp_path / "hank",
+        codon(
+            "one",
+            writes("src/link/x.txt", "x"),
+            rigSetup=rig,
+            permissions={"allow": ["Write(src/**)"], "otherwise": "deny"},
+        ),
+    )
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 0
+
+    assert list(away.iterdir()) == []
+    assert [each.decision for each in resolved(execution)] == ["deny"]
+
+
+async def test_permissions_of_the_hank_hold_where_a_codon_has_none(tmp_path: Path) -> None:
+    """The codon's own win as a whole; a codon without any is asked about by the hank's."""
+    hank = write_hank(
+        tmp_path / "hank",
+        codon("one", writes("a.txt", "a")),
+        codon("two", writes("b.txt", "b"), permissions={"otherwise": "allow"}),
+        overrides={"permissions": {"deny": ["Write"]}},
+    )
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 0
+
+    assert files(tmp_path) == {"b.txt": b"b"}
+    assert [(each.codon_id, each.rule) for each in resolved(execution)] == [
+        ("one", "Write"),
+        ("two", "otherwise"),
+    ]
+
+
+async def test_an_agent_can_fail_for_want_of_leave(tmp_path: Path) -> None:
+    """A scripted agent that gives up when it is refused fails with what it was told."""
+    script = json.dumps({"steps": [writes("a.txt", "a")], "onRefusal": "fail"})
+    one = codon("one", promptText=script, permissions={"otherwise": "deny"})
+    execution = tmp_path / "execution"
+    hank = write_hank(tmp_path / "hank", one)
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 1
+
+    (done,) = told(execution, CodonCompletedEvent)
+    assert "the permissions of this codon allow no such call" in done.failure_reason.message
+
+
+async def test_without_permissions_nothing_is_told_and_all_is_allowed(tmp_path: Path) -> None:
+    """An agent that asks all the same is answered as ever."""
+    script = json.dumps({"steps": [writes("a.txt", "a")], "asks": True})
+    hank = write_hank(tmp_path / "hank", codon("one", promptText=script))
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 0
+
+    assert files(tmp_path) == {"a.txt": b"a"}
+    assert resolved(execution) == []
+
+
+async def test_an_agent_that_asks_nobody_is_not_let_in_by_the_command_line(tmp_path: Path) -> None:
+    """`--agent` chooses no agent that permissions would not hold for."""
+    hank = write_hank(
+        tmp_path / "hank", codon("one", writes("a.txt", "a"), permissions={"deny": ["Write"]})
+    )
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution, "--headless", "--agent", "codex") as server:
+        assert await server.ended() == 1
+
+    (done,) = told(execution, CodonCompletedEvent)
+    assert "codex asks nobody" in done.failure_reason.message
+
+
+# --- clients --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("decision", ["allow", "deny"])
+async def test_a_client_answers_and_is_named(tmp_path: Path, decision: Any) -> None:
+    """The request says what, why and until when; the answer by whom; one that comes after it is
+    refused."""
+    async with asking(tmp_path, writes("a.txt", "a"), timeoutSeconds=120) as (_, client):
+        request = await asked(client)
+        before = (await client.status()).pending_permissions
+        assert files(tmp_path) == {}
+        await client.answer_permission(request.request_id, decision, "Because.")
+        event = await settled(client)
+        after = (await client.status()).pending_permissions
+        with pytest.raises(CommandRefused) as again:
+            await client.answer_permission(request.request_id, "allow")
+
+        with pytest.raises(CommandRefused) as unknown:
+            await client.answer_permission("none", "allow")
+
+        await idle(client)
+
+    assert (again.value.code, unknown.value.code) == ("PERMISSION_ANSWERED", "UNKNOWN_PERMISSION")
+    assert (request.codon_id, request.tool_name) == ("one", "Write")
+    assert request.tool_input["content"] == "a"
+    assert request.reason == "No pattern of allow or deny fits this call of Write."
+    assert [each.request_id for each in before] == [request.request_id]
+    assert after == ()
+    done = event.data
+    assert isinstance(done, PermissionResolved)
+    assert (done.decision, done.by, done.rule) == (decision, "client", None)
+    assert (done.request_id, done.client_id) == (request.request_id, client.client_id)
+    assert done.message == "Because."
+    assert len(event.causes) == 1
+    assert files(tmp_path) == ({"a.txt": b"a"} if decision == "allow" else {})
+    if decision == "deny":
+        (result,) = told(tmp_path / "execution", ToolResult)
+        assert result.result.endswith("the person who watches this run denied it. Because.")
+
+
+async def test_the_time_to_answer_is_told(tmp_path: Path) -> None:
+    """expiresAt is so long after the request as the hank says."""
+    async with asking(tmp_path, RUN, timeoutSeconds=90) as (_, client):
+        event = await client.until(PermissionRequested, timeout=DEADLINE)
+
+    assert isinstance(event.data, PermissionRequested)
+    waits = from_text(event.data.expires_at) - from_text(event.timestamp)
+    assert abs(waits - timedelta(seconds=90)) < timedelta(seconds=5)
+
+
+async def test_a_viewer_sees_requests_and_answers_none(tmp_path: Path) -> None:
+    """Who may only look is refused; the request goes on waiting."""
+    async with asking(tmp_path, RUN) as (server, client):
+        request = await asked(client)
+        token = (server.execution / ".hankweave" / "server.viewer-token").read_text().strip()
+        address = discover(server.execution)
+        async with connect(address.url, token=token, since_seq=0) as viewer:
+            assert (await asked(viewer)).request_id == request.request_id
+            assert len((await viewer.status()).pending_permissions) == 1
+            with pytest.raises(CommandRefused) as refused:
+                await viewer.answer_permission(request.request_id, "allow")
+
+        assert refused.value.code == "INSUFFICIENT_PERMISSIONS"
+        assert len((await client.status()).pending_permissions) == 1
+        await client.answer_permission(request.request_id, "allow")
+        await idle(client)
+
+
+async def test_an_answer_that_was_meant_for_another_run_is_refused(tmp_path: Path) -> None:
+    """expectedRunId guards an answer as it guards a rollback."""
+    async with asking(tmp_path, RUN) as (_, client):
+        request = await asked(client)
+        with pytest.raises(CommandRefused) as refused:
+            await client.answer_permission(
+                request.request_id,
+                "allow",
+                expected_run_id="1736000000000-abc123-def456",  # type: ignore[arg-type]
+            )
+
+        assert refused.value.code == "STALE_RUN"
+        await client.answer_permission(request.request_id, "deny")
+        await idle(client)
+
+
+async def test_a_client_that_comes_later_sees_what_waits(tmp_path: Path) -> None:
+    """It stands in server.status as in the event; a client that missed all of it can answer."""
+    async with asking(tmp_path, RUN) as (server, client):
+        request = await asked(client)
+        async with server.client() as later:
+            (pending,) = (await later.status()).pending_permissions
+            assert pending == PendingPermission(
+                codon_id=request.codon_id,
+                request_id=request.request_id,
+                tool_name="Bash",
+                tool_input={"command": "touch ran.txt"},
+                expires_at=request.expires_at,
+                reason=request.reason,
+            )
+            await later.answer_permission(pending.request_id, "allow")
+
+        await idle(client)
+
+    assert files(tmp_path) == {"ran.txt": b""}
+
+
+async def test_nobody_is_told_before_it_is_on_the_disk(tmp_path: Path) -> None:
+    """When the agent has its answer, the journal's file has the line of it."""
+    async with asking(
+        tmp_path,
+        {"run": f"cp {tmp_path}/execution/.hankweave/events/events.jsonl seen.txt"},
+    ) as (_, client):
+        await client.answer_permission((await asked(client)).request_id, "allow")
+        await idle(client)
+
+    assert b'"permission.resolved"' in files(tmp_path)["seen.txt"]
+
+
+async def test_before_what_is_asked_the_files_are_saved_whatever_the_settings(
+    tmp_path: Path,
+) -> None:
+    """With permissions a risky call has its checkpoint before it, even with no safe points."""
+    async with asking(
+        tmp_path,
+        writes("a.txt", "a"),
+        writes("a.txt", "b"),
+        options=("--safe-points", "none"),
+        allow=["Write"],
+    ) as (server, client):
+        await idle(client)
+        page = await client.list_checkpoints()
+        git = GitWitness(server.execution)
+
+    (before,) = [each for each in page.checkpoints if each.kind == "tool"]
+    assert (before.label, git.files(before.sha)) == ("before Write", {"a.txt": b"a"})
+    first, second = (
+        event.seq
+        for event in journal(tmp_path / "execution")
+        if isinstance(event.data, PermissionResolved)
+    )
+    assert first < before.coordinate.event_seq < second
+
+
+# --- time -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("on_timeout", ["deny", "allow"])
+async def test_silence_is_answered_as_the_hank_says(tmp_path: Path, on_timeout: str) -> None:
+    """After timeoutSeconds it is decided by onTimeout, and a later answer comes too late."""
+    async with asking(tmp_path, RUN, timeoutSeconds=0.5, onTimeout=on_timeout) as (_, client):
+        request = await asked(client)
+        event = await settled(client)
+        with pytest.raises(CommandRefused) as late:
+            await client.answer_permission(request.request_id, "allow")
+
+        await idle(client)
+
+    done = event.data
+    assert isinstance(done, PermissionResolved)
+    assert (done.decision, done.by, done.rule) == (on_timeout, "timeout", "onTimeout")
+    assert late.value.code == "PERMISSION_ANSWERED"
+    assert files(tmp_path) == ({"ran.txt": b""} if on_timeout == "allow" else {})
+
+
+async def test_while_it_waits_an_agent_is_not_idle(tmp_path: Path) -> None:
+    """The idle limit stands still as long as the answer is ours to give."""
+    hank = write_hank(
+        tmp_path / "hank",
+        codon("one", RUN, shimIdleTimeout=1, permissions={"timeoutSeconds": 3}),
+    )
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 0
+
+    assert [each.by for each in resolved(execution)] == ["timeout"]
+
+
+# --- ends -----------------------------------------------------------------------------------------
+
+
+async def ended_by(client: Client) -> None:
+    event = await settled(client)
+    assert isinstance(event.data, PermissionResolved)
+    assert (event.data.decision, event.data.by) == ("deny", "ended")
+    assert event.data.message
+    assert (await client.status()).pending_permissions == ()
+
+
+@pytest.mark.parametrize("way", ["skip", "force stop"])
+async def test_a_codon_that_is_ended_waits_for_nobody(tmp_path: Path, way: str) -> None:
+    """Skip and force stop settle the request at once; what was asked for is not done."""
+    async with asking(tmp_path, RUN) as (server, client):
+        await asked(client)
+        began = time.monotonic()
+        await (client.skip_codon() if way == "skip" else client.force_stop_codon("Enough."))
+        await ended_by(client)
+        assert time.monotonic() - began < 8
+        await client.until(CodonCompletedEvent, timeout=DEADLINE)
+
+    last = state(server.execution).runs[0].codons[-1]
+    assert isinstance(last, SkippedCodon if way == "skip" else FailedCodon)
+    assert files(tmp_path) == {}
+
+
+async def test_an_agent_that_dies_while_it_waits_ends_its_request(tmp_path: Path) -> None:
+    """Killed by somebody else, it fails its codon, and nothing hangs."""
+    async with asking(tmp_path, {"run": "true"}, RUN, allow=["Bash(true)"]) as (server, client):
+        await asked(client)
+        working = state(server.execution).runs[0].codons[-1]
+        assert isinstance(working, RunningCodon)
+        os.kill(working.claude_pid, signal.SIGKILL)
+        await ended_by(client)
+        await idle(client, "codon-failed")
+
+    assert isinstance(state(server.execution).runs[0].codons[-1], FailedCodon)
+    assert files(tmp_path) == {}
+
+
+async def test_a_rollback_that_stops_the_codon_stops_its_waiting(tmp_path: Path) -> None:
+    """onRunning stop ends the request, the files go back, the plan is at its place."""
+    async with asking(tmp_path, writes("a.txt", "a"), RUN, allow=["Write"]) as (_, client):
+        await asked(client)
+        report = await client.roll_back_to_last_success(on_running="stop")
+        await ended_by(client)
+        await client.until(RollbackCompleted, timeout=DEADLINE)
+        assert [each.path for each in report.removed] == ["a.txt"]
+
+    assert files(tmp_path) == {}
+
+
+async def test_a_rollback_that_freezes_the_agent_leaves_its_request(tmp_path: Path) -> None:
+    """onRunning pause: files go back under it, the request waits on, and can be answered."""
+    async with asking(tmp_path, writes("a.txt", "a"), RUN, allow=["Write"]) as (_, client):
+        request = await asked(client)
+        (first, *_) = [
+            each for each in (await client.list_checkpoints()).checkpoints if each.kind == "tool"
+        ]
+        await client.roll_back_to_checkpoint(first.sha, on_running="pause")
+        assert len((await client.status()).pending_permissions) == 1
+        await client.answer_permission(request.request_id, "allow")
+        await idle(client)
+
+    assert files(tmp_path) == {"a.txt": b"a", "ran.txt": b""}
+
+
+async def test_a_budget_of_time_ends_who_waits(tmp_path: Path) -> None:
+    """Waiting for an answer is no time of the agent's, but it is time of the codon's budget."""
+    one = codon("one", RUN, permissions={}, budget={"maxTimeSeconds": 1, "onExceeded": "fail"})
+    execution = tmp_path / "execution"
+    hank = write_hank(tmp_path / "hank", one)
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 1
+
+    assert [(each.by, each.decision) for each in resolved(execution)] == [("ended", "deny")]
+    assert files(tmp_path) == {}
+
+
+async def test_a_server_that_is_ended_waits_for_nobody(tmp_path: Path) -> None:
+    """SIGTERM settles the request, and the server is gone in eight seconds; the next one starts
+    the codon anew, and a stale answer finds nothing."""
+    async with asking(tmp_path, RUN) as (server, client):
+        request = await asked(client)
+        began = time.monotonic()
+        code = await server.stop()
+        assert time.monotonic() - began < 8
+
+    assert code == 0
+    assert [(each.by, each.decision) for each in resolved(server.execution)] == [("ended", "deny")]
+    assert files(tmp_path) == {}
+    hank = tmp_path / "hank" / "hank.json"
+    async with (
+        running_server(hank, None, server.execution) as second,
+        second.client() as other,
+    ):
+        again = await asked(other)
+        with pytest.raises(CommandRefused) as stale:
+            await other.answer_permission(request.request_id, "allow")
+
+        assert stale.value.code == "UNKNOWN_PERMISSION"
+        await other.answer_permission(again.request_id, "allow")
+        await idle(other)
+
+
+async def test_a_server_that_is_killed_leaves_nobody_waiting(tmp_path: Path) -> None:
+    """After kill -9 the agent is gone with its request; the next server has none pending."""
+    async with asking(tmp_path, RUN) as (server, client):
+        await asked(client)
+        server.kill()
+        await server.ended()
+
+    hank = tmp_path / "hank" / "hank.json"
+    async with (
+        running_server(hank, None, server.execution, "--no-autostart") as second,
+        second.client() as other,
+    ):
+        assert (await other.status()).pending_permissions == ()
+
+    assert files(tmp_path) == {}
+
+
+# --- several, and odd ones ------------------------------------------------------------------------
+
+TWO_AT_ONCE = """
+import json, sys
+def emit(message): print(json.dumps(message), flush=True)
+for _ in range(2): sys.stdin.readline()
+emit({"type": "system", "subtype": "init", "session_id": "s1", "model": "m"})
+for name in ("r1", "r2", "r2") if not MANY else map(str, range(MANY)):
+    emit({"type": "control_request", "request_id": name,
+          "request": {"subtype": "can_use_tool", "tool_name": "Bash", "input": {"command": name}}})
+emit({"type": "assistant", "message": {"id": "m1", "content": [{"type": "text", "text": "busy"}]}})
+if CANCELS:
+    emit({"type": "control_cancel_request", "request_id": "r1"})
+got = []
+for line in sys.stdin:
+    answer = json.loads(line)["response"]
+    got.append([answer["request_id"], answer["response"]["behavior"]])
+    if len(got) == (1 if CANCELS else 2) and not MANY: break
+emit({"type": "result", "subtype": "success", "is_error": False, "result": json.dumps(got)})
+"""
+
+
+@asynccontextmanager
+async def two_at_once(tmp_path: Path, *, cancels: bool, many: int = 0) -> AsyncIterator[Client]:
+    """A stand-in for Claude Code that asks twice, or many times, without waiting."""
+    program = tmp_path / "bin" / "claude"
+    program.parent.mkdir()
+    program.write_text(f"#!{sys.executable} -IS\nCANCELS, MANY = {cancels}, {many}\n{TWO_AT_ONCE}")
+    program.chmod(0o755)
+    one = codon("one", agent={"type": "claude"}, permissions={})
+    hank = write_hank(tmp_path / "hank", one)
+    path = f"{program.parent}:{os.environ['PATH']}"
+    async with (
+        running_server(hank, None, tmp_path / "execution", env={"PATH": path}) as server,
+        server.client(since_seq=0) as client,
+    ):
+        yield client
+
+
+async def test_requests_wait_side_by_side(tmp_path: Path) -> None:
+    """Two wait at once, what the agent says meanwhile is told, and each gets its own answer."""
+    async with two_at_once(tmp_path, cancels=False) as client:
+        first, second = await asked(client), await asked(client)
+        await client.until(
+            AssistantAction,
+            lambda event: getattr(event.data, "content", None) == "busy",
+            timeout=DEADLINE,
+        )
+        assert len((await client.status()).pending_permissions) == 2
+        await client.answer_permission(second.request_id, "deny")
+        await client.answer_permission(first.request_id, "allow")
+        await idle(client)
+
+    execution = tmp_path / "execution"
+    log = next((execution / ".hankweave" / "runs").rglob("*-claude.log")).read_text()
+    assert '[[\\"r2\\", \\"deny\\"], [\\"r1\\", \\"allow\\"]]' in log
+    assert len(resolved(execution)) == 2
+
+
+async def test_a_request_that_the_agent_takes_back_is_over(tmp_path: Path) -> None:
+    """It is settled as ended, and gets no answer; the other one waits on."""
+    async with two_at_once(tmp_path, cancels=True) as client:
+        first = await asked(client)
+        event = await settled(client)
+        assert isinstance(event.data, PermissionResolved)
+        assert (event.data.request_id, event.data.by) == (first.request_id, "ended")
+        (left,) = (await client.status()).pending_permissions
+        await client.answer_permission(left.request_id, "allow")
+        await idle(client)
+
+
+async def test_an_agent_that_asks_without_end_fills_nobodys_memory(tmp_path: Path) -> None:
+    """A hundred requests wait at most; what is asked beyond them is denied at once."""
+    async with two_at_once(tmp_path, cancels=False, many=150) as client:
+        for _ in range(100):
+            await asked(client)
+
+        for _ in range(50):
+            event = await settled(client)
+            assert isinstance(event.data, PermissionResolved)
+            assert (event.data.decision, event.data.by) == ("deny", "policy")
+            assert event.data.message == "100 requests wait already."
+
+        assert len((await client.status()).pending_permissions) == 100
+        await client.skip_codon()
+        await idle(client)
+
+    ended = [each for each in resolved(tmp_path / "execution") if each.by == "ended"]
+    assert len(ended) == 100
+
+
+# --- the command line -----------------------------------------------------------------------------
+
+
+def cli(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*words), env=environment(), capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+async def test_a_person_answers_from_the_command_line(tmp_path: Path) -> None:
+    """permissions lists what waits; allow and deny answer the only one, or the one named."""
+    at = ("--execution", str(tmp_path / "execution"))
+    thread = anyio.to_thread.run_sync
+    async with asking(tmp_path, RUN, {"run": "touch b.txt"}) as (_, client):
+        request = await asked(client)
+        listed = await thread(cli, "permissions", *at)
+        assert request.request_id in listed.stdout
+        assert "Bash(touch ran.txt)" in listed.stdout
+        as_json = await thread(cli, "permissions", "--json", *at)
+        (pending,) = json.loads(as_json.stdout)
+        assert pending["toolInput"] == {"command": "touch ran.txt"}
+        wrong = await thread(cli, "allow", "nothing", *at)
+        assert (wrong.returncode, "UNKNOWN_PERMISSION" in wrong.stderr) == (1, True)
+        allowed = await thread(cli, "allow", *at)
+        assert allowed.returncode == 0, allowed.stderr
+        request = await asked(client)
+        denied = await thread(cli, "deny", request.request_id, "--message", "No.", *at)
+        assert denied.returncode == 0, denied.stderr
+        await idle(client)
+        nothing = await thread(cli, "deny", *at)
+        assert (nothing.returncode, "No agent waits" in nothing.stderr) == (1, True)
+        assert "No agent waits" in (await thread(cli, "permissions", *at)).stdout
+
+    assert files(tmp_path) == {"ran.txt": b""}
+    found = [(each.decision, each.message) for each in resolved(tmp_path / "execution")]
+    assert found == [("allow", None), ("deny", "No.")]
+
+
+async def test_a_run_in_plain_lines_shows_what_is_asked(tmp_path: Path) -> None:
+    """The line has the command to type, and its answer has a line of its own."""
+    hank = write_hank(tmp_path / "hank", codon("one", RUN, permissions={"timeoutSeconds": 0.3}))
+    words = ("run", str(hank), "--execution", str(tmp_path / "execution"), "--headless")
+    done = await anyio.to_thread.run_sync(cli, *words)
+    (request,) = told(tmp_path / "execution", PermissionRequested)
+    asks, denied = [line for line in done.stdout.splitlines() if " one " in line][1:3]
+    assert asks.endswith(
+        f"asks       Bash(touch ran.txt)  (hankweave allow {request.request_id}, or deny)"
+    )
+    assert denied.endswith("denied     Bash  by timeout: onTimeout")
+
+
+def test_permissions_that_cannot_hold_are_told(tmp_path: Path) -> None:
+    """validate names each malformed pattern, and each agent that asks nobody."""
+    hank = write_hank(
+        tmp_path,
+        codon("one", permissions={"allow": ["Bash(git; rm)"]}),
+        codon("two", agent={"type": "codex"}, permissions={"deny": ["Bash"]}),
+        overrides={"permissions": {"deny": ["Write(../x)"], "otherwise": "allow"}},
+    )
+    done = cli("validate", str(hank))
+    assert done.returncode == 2
+    text = done.stdout + done.stderr
+    assert "$.hank[0].permissions.allow[0]" in text
+    assert "$.hank[1].agent" in text
+    assert "$.overrides.permissions.deny[0]" in text
+    assert "one plain command" in text
+    assert "asks nobody" in text

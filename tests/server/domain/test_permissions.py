@@ -1,0 +1,126 @@
+"""Claims about what permissions say of a call, and what the agent is told."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hankweave_protocol.hank import (
+    ClaudeAgentSpec,
+    CodexAgentSpec,
+    Codon,
+    CommandAgentSpec,
+    Overrides,
+    Permissions,
+    ScriptedAgentSpec,
+)
+from hankweave_protocol.ids import ClientId
+from hankweave_server.domain.permission_patterns import Call
+from hankweave_server.domain.permissions import (
+    Allowed,
+    Answer,
+    Denied,
+    Unsettled,
+    by_policy,
+    can_ask,
+    can_refuse,
+    for_want_of_an_answer,
+    is_asked_for,
+    permissions_of,
+    policy_of,
+    refusal,
+)
+
+LS = Call("Bash", texts=("ls",))
+CHAIN = Call("Bash", texts=("ls; rm x",))
+
+
+def judge(call: Call, **fields: Any) -> object:
+    return policy_of(Permissions(**fields)).judge(call)
+
+
+def test_a_denial_wins() -> None:
+    """Whatever the order and however narrow, what is denied is denied."""
+    assert judge(LS, allow=("Bash", "Bash(ls)"), deny=("Bash(ls)",)) == Denied("Bash(ls)")
+    assert judge(CHAIN, allow=("Bash",), deny=("Bash(rm *)",)) == Denied("Bash(rm *)")
+
+
+def test_the_first_pattern_that_fits_is_the_rule() -> None:
+    """The rule is told as the hank has it."""
+    assert judge(LS, allow=("Write", "Bash(l*)", "Bash")) == Allowed("Bash(l*)")
+
+
+@pytest.mark.parametrize(
+    ("otherwise", "judged"),
+    [("allow", Allowed("otherwise")), ("deny", Denied("otherwise"))],
+)
+def test_what_nothing_fits_is_as_the_hank_says(otherwise: str, judged: object) -> None:
+    """Where no pattern fits `otherwise` decides, and is the rule."""
+    assert judge(LS, allow=("Write",), deny=("Read",), otherwise=otherwise) == judged
+
+
+def test_somebody_is_asked_where_the_lists_do_not_say() -> None:
+    """The reason says why: nothing fits, or what fits allows no chain."""
+    assert judge(LS) == Unsettled("No pattern of allow or deny fits this call of Bash.")
+    reason = "Bash(ls*) allows one plain command, and this is not one."
+    assert judge(CHAIN, allow=("Bash(ls*)",)) == Unsettled(reason)
+
+
+@given(st.sampled_from(["Bash", "Write", "mcp__a__b"]), st.text())
+def test_without_lists_and_askers_nothing_passes(tool: str, text: str) -> None:
+    """`deny` for all the rest is that for every call there is."""
+    assert judge(Call(tool, texts=(text,)), otherwise="deny") == Denied("otherwise")
+
+
+def test_a_codons_permissions_win_as_a_whole() -> None:
+    """Nothing of the hank's is mixed in."""
+    own, common = Permissions(allow=("Read",)), Permissions(deny=("Bash",))
+    fields: Any = {"id": "a", "name": "A", "model": "m", "continuation_mode": "fresh"}
+    with_own, without = Codon(**fields, permissions=own), Codon(**fields)
+    assert permissions_of(with_own, Overrides(permissions=common)) is own
+    assert permissions_of(without, Overrides(permissions=common)) is common
+    assert permissions_of(without, Overrides()) is None
+    assert permissions_of(without, None) is None
+
+
+def test_who_can_be_asked_and_what_for() -> None:
+    """Agents that call their tools without asking are known, and tools that no settings free."""
+    assert can_ask(ClaudeAgentSpec())
+    assert can_ask(ScriptedAgentSpec())
+    assert not can_ask(CodexAgentSpec())
+    assert not can_ask(CommandAgentSpec(command=("x",)))
+    assert [is_asked_for(tool) for tool in ("Bash", "mcp__a__b", "Read")] == [True, True, False]
+    assert not can_refuse(Permissions(otherwise="allow", allow=("Bash",)))
+    assert can_refuse(Permissions(otherwise="allow", deny=("Bash",)))
+    assert can_refuse(Permissions())
+
+
+def test_silence_is_an_answer_too() -> None:
+    """After the time that the hank gives, it is what the hank says."""
+    policy = policy_of(Permissions(timeout_seconds=1.5, on_timeout="allow"))
+    assert policy.timeout == timedelta(seconds=1.5)
+    answer = for_want_of_an_answer(policy)
+    assert (answer.decision, answer.by, answer.rule) == ("allow", "timeout", "onTimeout")
+    assert answer.message == "Nobody answered within 1.5 s."
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (by_policy(Denied("Bash(rm *)")), "the permissions of this codon deny Bash(rm *)."),
+        (by_policy(Denied("otherwise")), "the permissions of this codon allow no such call."),
+        (
+            Answer("deny", "client", client_id=ClientId("c"), message="Not today."),
+            "the person who watches this run denied it. Not today.",
+        ),
+        (for_want_of_an_answer(policy_of(Permissions())), "nobody allowed it. Nobody answered"),
+    ],
+)
+def test_an_agent_is_told_who_refused_it_and_why(answer: Answer, words: str) -> None:
+    """Each kind of refusal has its sentence."""
+    assert words in refusal("Bash", answer)
+    assert refusal("Bash", answer).startswith("Hankweave did not let Bash be called: ")

@@ -1,0 +1,77 @@
+"""Claims about where requests wait: the first answer counts, and every later one is told so."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.ids import CodonId
+from hankweave_protocol.records import PendingPermission
+from hankweave_server.domain.permissions import Answer
+from hankweave_server.execution.permission_desk import REMEMBERED, Desk
+from support.histories import MOMENT
+
+YES, NO = Answer("allow", "client"), Answer("deny", "client")
+
+
+def request(name: str) -> PendingPermission:
+    return PendingPermission(
+        codon_id=CodonId("one"),
+        request_id=name,
+        tool_name="Bash",
+        tool_input={},
+        expires_at=MOMENT,
+        reason="",
+    )
+
+
+async def code_of(desk: Desk, name: str) -> ErrorCode:
+    with pytest.raises(Refused) as refused:
+        await desk.answer(name, NO)
+
+    return refused.value.code
+
+
+async def test_the_first_answer_counts_and_waits_until_it_is_settled() -> None:
+    """Between the answer and its settlement the request pends no more, and is answered already."""
+    desk = Desk()
+    waiting = desk.lay(request("a"))
+    done = anyio.Event()
+
+    async def answer() -> None:
+        await desk.answer("a", YES)
+        done.set()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(answer)
+        await waiting.answered.wait()
+        assert waiting.answer is YES
+        assert desk.pending == ()
+        assert await code_of(desk, "a") is ErrorCode.PERMISSION_ANSWERED
+        waiting.settle_by(NO)
+        assert waiting.answer is YES
+        desk.take(waiting)
+        assert await code_of(desk, "a") is ErrorCode.PERMISSION_ANSWERED
+        assert not done.is_set()
+        waiting.settled.set()
+
+    assert done.is_set()
+
+
+async def test_what_waits_is_listed_and_the_unknown_is_told_of_it() -> None:
+    """In the order in which it was asked; long after its answer a request is forgotten."""
+    desk = Desk()
+    first, _ = desk.lay(request("a")), desk.lay(request("b"))
+    assert [each.request_id for each in desk.pending] == ["a", "b"]
+    with pytest.raises(Refused) as refused:
+        await desk.answer("c", NO)
+
+    assert refused.value.code is ErrorCode.UNKNOWN_PERMISSION
+    assert refused.value.hint == "These wait: a, b."
+    desk.take(first)
+    for number in range(REMEMBERED):
+        desk.take(desk.lay(request(f"r{number}")))
+
+    assert await code_of(desk, "a") is ErrorCode.UNKNOWN_PERMISSION
+    assert desk.new_id() != desk.new_id()
