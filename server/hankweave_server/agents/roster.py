@@ -55,7 +55,7 @@ class Roster:
             case ClaudeAgentSpec(permission_mode=mode):
                 return ClaudeAgent(permission_mode=mode, asks_first=self.asks_first)
             case CodexAgentSpec(sandbox=sandbox, config=config):
-                return CodexAgent(sandbox=sandbox, config=config)
+                return CodexAgent(sandbox=sandbox, config=config, home=self.homes / "codex")
             case AcpAgentSpec(command=command, mode=mode):
                 return AcpAgent(command, mode=mode)
             case _:
