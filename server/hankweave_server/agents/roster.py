@@ -41,11 +41,11 @@ class Roster:
     def agent_for(self, codon: Codon) -> Agent:
         """The command line's choice, else the hank's, else Claude."""
         if self.chosen is not None:
-            return self._agent_of(BY_NAME[self.chosen])
+            return self.agent_of(BY_NAME[self.chosen])
 
-        return self._agent_of(codon.agent or ClaudeAgentSpec())
+        return self.agent_of(codon.agent or ClaudeAgentSpec())
 
-    def _agent_of(self, spec: AgentSpec) -> Agent:
+    def agent_of(self, spec: AgentSpec) -> Agent:
         match spec:
             case CommandAgentSpec(command=command):
                 return CommandAgent(command)
