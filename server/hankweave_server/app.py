@@ -274,5 +274,4 @@ def _roster(opened: Opened) -> Roster:
         sessions=opened.layout.agent_sessions,
         homes=opened.layout.agent_homes,
         asks_first="before-tool" in opened.settings.safe_points,
-        overrides=opened.hank.hank.overrides,
     )

@@ -319,7 +319,7 @@ def test_any_other_id_is_taken(name: str) -> None:
         pytest.param(("hank", 0), {"maxExtensions": 0}, id="no extensions"),
         pytest.param(("hank", 0), {"shimIdleTimeout": 1801}, id="idle for too long"),
         pytest.param(("hank", 0), {"env": {"A": 1}}, id="a number in env"),
-        pytest.param(("hank", 0), {"agent": {"type": "copilot"}}, id="another agent"),
+        pytest.param(("hank", 0), {"agent": {"type": "robot"}}, id="another agent"),
         pytest.param(("hank", 0, "agent"), {"command": []}, id="an empty command"),
         pytest.param(("hank", 0, "retryConfig"), {"maxAttempts": 11}, id="many attempts"),
         pytest.param(("hank", 0, "retryConfig"), {"delayMs": -1}, id="negative delay"),

@@ -24,6 +24,10 @@ class AcpAgent:
     def name(self) -> str:
         return "acp"
 
+    @property
+    def can_ask(self) -> bool:
+        return True
+
     def start(self, task: AgentTask) -> AbstractAsyncContextManager[AgentSession]:
         program = Program(command=self.command, stdin=task.prompt, hint="Install it.")
         return run_program(program, task, self.clock)

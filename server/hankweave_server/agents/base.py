@@ -358,6 +358,10 @@ class Agent(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def can_ask(self) -> bool:
+        """Tells whether it waits for leave where `AgentTask.asks` demands that."""
+
     def start(self, task: AgentTask) -> AbstractAsyncContextManager[AgentSession]:
         """Starts the agent; leaving the context kills whatever of its tree still lives.
 

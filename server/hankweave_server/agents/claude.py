@@ -55,6 +55,10 @@ class ClaudeAgent:
     def name(self) -> str:
         return "claude"
 
+    @property
+    def can_ask(self) -> bool:
+        return True
+
     def start(self, task: AgentTask) -> AbstractAsyncContextManager[AgentSession]:
         if self.home is not None:
             make_private_directory(self.home)

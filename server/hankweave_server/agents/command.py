@@ -32,6 +32,10 @@ class CommandAgent:
     def name(self) -> str:
         return "command"
 
+    @property
+    def can_ask(self) -> bool:
+        return False
+
     def start(self, task: AgentTask) -> AbstractAsyncContextManager[AgentSession]:
         prompts = [task.prompt] if task.system_prompt is None else [task.system_prompt, task.prompt]
         program = Program(

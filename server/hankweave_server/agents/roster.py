@@ -13,17 +13,15 @@ from hankweave_protocol.hank import (
     CodexAgentSpec,
     Codon,
     CommandAgentSpec,
-    Overrides,
     ScriptedAgentSpec,
 )
 from hankweave_server.agents.acp import AcpAgent
-from hankweave_server.agents.base import Agent, AgentError
+from hankweave_server.agents.base import Agent
 from hankweave_server.agents.claude import ClaudeAgent
 from hankweave_server.agents.codex import CodexAgent
 from hankweave_server.agents.command import CommandAgent
 from hankweave_server.agents.named import BY_NAME
 from hankweave_server.agents.scripted import ScriptedAgent
-from hankweave_server.domain.permissions import can_ask, can_refuse, permissions_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,25 +37,15 @@ class Roster:
     """Below this each kind of agent keeps its conversations, inside the execution directory."""
     asks_first: bool
     """Agents that can are to wait for our word before a tool that changes files."""
-    overrides: Overrides | None = None
-    """The hank's; permissions of it hold for all codons that have none of their own."""
 
     def agent_for(self, codon: Codon) -> Agent:
-        """The command line's choice, else the hank's, else Claude.
+        """The command line's choice, else the hank's, else Claude."""
+        if self.chosen is not None:
+            return self.agent_of(BY_NAME[self.chosen])
 
-        Raises AgentError for one that would not ask for the permissions that the codon demands.
-        """
-        spec = codon.agent or ClaudeAgentSpec() if self.chosen is None else BY_NAME[self.chosen]
-        permissions = permissions_of(codon, self.overrides)
-        if permissions is not None and can_refuse(permissions) and not can_ask(spec):
-            raise AgentError(
-                f"Codon {codon.id} has permissions, and {self.chosen or 'its agent'} asks nobody.",
-                hint="Choose another agent, or take the permissions out.",
-            )
+        return self.agent_of(codon.agent or ClaudeAgentSpec())
 
-        return self._agent_of(spec)
-
-    def _agent_of(self, spec: AgentSpec) -> Agent:
+    def agent_of(self, spec: AgentSpec) -> Agent:
         match spec:
             case CommandAgentSpec(command=command):
                 return CommandAgent(command)
@@ -69,7 +57,7 @@ class Roster:
                     permission_mode=mode, home=self.homes / "claude", asks_first=self.asks_first
                 )
             case CodexAgentSpec(sandbox=sandbox, config=config):
-                return CodexAgent(sandbox=sandbox, config=config)
+                return CodexAgent(sandbox=sandbox, config=config, home=self.homes / "codex")
             case AcpAgentSpec(command=command, mode=mode):
                 return AcpAgent(command, mode=mode)
             case _:

@@ -36,6 +36,10 @@ class ScriptedAgent:
     def name(self) -> str:
         return "scripted"
 
+    @property
+    def can_ask(self) -> bool:
+        return True
+
     def start(self, task: AgentTask) -> AbstractAsyncContextManager[AgentSession]:
         named = str(self.script) if self.script else os.environ.get(script_player.SCRIPT)
         extra = {script_player.SCRIPT: named} if named else {}

@@ -28,6 +28,7 @@ PLACES = {
     "branch": "branching",
     "pipeline": "pipelining",
     "events": "events",
+    "agents": "acquaintances",
 }
 """The module of each command."""
 

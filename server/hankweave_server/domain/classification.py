@@ -38,6 +38,7 @@ CONTEXT_FULL = _words(
     r"""exceeded\ the\ .{0,40}output\ token\ maximum | prompt\ is\ too\ long
     | context_length_exceeded | maximum\ context\ length | context\ window\ (?:is\ )?exceed
     | exceeds?\ the\ (?:model's\ )?(?:maximum\ )?context\ (?:window|length|limit)
+    | ran\ out\ of\ room\ in\ the\ model's\ context
     | input\ is\ too\ long\ for\ requested\ model | input\ token\ count\ .{0,40}exceeds
     | ^api\ error:\ terminated$"""
 )
@@ -103,6 +104,7 @@ RULES: tuple[Rule, ...] = (
             r"""unauthori[sz]ed | authenticat | (?:invalid|incorrect|missing|wrong)\ api\ key
             | invalid_api_key | api\ key\ (?:not|is\ not|was\ not)\ | permission[\ _]?denied
             | permission_error | oauth\ token | run\ /login | not\ logged\ in | forbidden
+            | does\ not\ exist\ or\ you\ do\ not\ have\ access
             | invalid_request | bad\ request | not_found_error | model_not_found | invalid\ model
             | request[\ _]too[\ _]large | \b40[0134]\b | \b413\b | \b422\b"""
         ),
@@ -111,10 +113,10 @@ RULES: tuple[Rule, ...] = (
         "api-error",
         True,
         _words(
-            r"""overloaded | \b5[02]\d\b | internal\ server\ error | bad\ gateway | unavailable
-            | connection | network | econn\w+ | enotfound | eai_again | epipe | socket\ hang\ up
-            | fetch\ failed | reset\ by\ peer | stream\ (?:ended|closed) | api_error
-            | name\ resolution | getaddrinfo"""
+            r"""overloaded | \bat\ capacity\b | \b5[02]\d\b | internal\ server\ error | bad\ gateway
+            | unavailable | connection | network | econn\w+ | enotfound | eai_again | epipe
+            | socket\ hang\ up | fetch\ failed | reset\ by\ peer | stream\ (?:ended|closed)
+            | api_error | name\ resolution | getaddrinfo"""
         ),
     ),
 )

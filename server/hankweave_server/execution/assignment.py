@@ -11,7 +11,7 @@ from hankweave_protocol.state import PlanEntry
 from hankweave_server.agents.base import AgentError, AgentLimits, AgentTask
 from hankweave_server.domain import variables
 from hankweave_server.domain.history import previous_session
-from hankweave_server.domain.permissions import permissions_of
+from hankweave_server.domain.permissions import can_refuse, permissions_of
 from hankweave_server.execution.notices import with_notice
 from hankweave_server.execution.surroundings import Surroundings
 from hankweave_server.execution.taken_up import taken_up
@@ -44,8 +44,24 @@ def assignment(around: Surroundings, run_id: RunId, entry: PlanEntry) -> AgentTa
         forks=True,
         fork_at=None if conversation is None else conversation.message_id,
         goes_on=conversation is not None,
-        asks=permissions_of(codon, around.hank.hank.overrides) is not None,
+        asks=_asks(around, entry),
     )
+
+
+def _asks(around: Surroundings, entry: PlanEntry) -> bool:
+    """Tells whether the codon has permissions; raises AgentError where its agent would not ask."""
+    permissions = permissions_of(entry.codon, around.hank.hank.overrides)
+    if permissions is None:
+        return False
+
+    agent = around.agent_for(entry.codon)
+    if can_refuse(permissions) and not agent.can_ask:
+        raise AgentError(
+            f"Codon {entry.codon.id} has permissions, and {agent.name} asks nobody.",
+            hint="Choose another agent, or take the permissions out.",
+        )
+
+    return True
 
 
 def extension(around: Surroundings, task: AgentTask, session_id: str, prompt: str) -> AgentTask:

@@ -25,6 +25,7 @@ MESSAGES: list[tuple[str, str, bool]] = [
         True,
     ),
     ("429 Too Many Requests", "rate-limit", True),
+    ("exceeded retry limit, last status: 429 Too Many Requests", "rate-limit", True),
     ("Rate limit reached for your credit tier", "rate-limit", True),
     ("ThrottlingException: Too many tokens, please wait before trying again.", "rate-limit", True),
     ("ThrottlingException: Rate exceeded", "rate-limit", True),
@@ -47,6 +48,7 @@ MESSAGES: list[tuple[str, str, bool]] = [
     ("Claude AI usage limit reached|1763740800", "api-error", False),
     ("You've hit your session limit · resets 3pm", "api-error", False),
     ("402 Payment Required", "api-error", False),
+    ("Quota exceeded. Check your plan and billing details.", "api-error", False),
     ("Budget has been exceeded! Current cost: 10.2, Max budget: 10.0", "api-error", False),
     # AWS: no try helps, a person can.
     (
@@ -112,6 +114,23 @@ MESSAGES: list[tuple[str, str, bool]] = [
     ("413 request_too_large", "api-error", False),
     # Servers and networks.
     ('API Error: 529 {"type":"overloaded_error","message":"Overloaded"}', "api-error", True),
+    ("Selected model is at capacity. Please try a different model.", "api-error", True),
+    (
+        "stream disconnected before completion: stream closed before response.completed",
+        "api-error",
+        True,
+    ),
+    ("Connection failed: error sending request", "api-error", True),
+    (
+        "unexpected status 401 Unauthorized: Incorrect API key provided: sk-x., url: http://x/v1",
+        "api-error",
+        False,
+    ),
+    (
+        "The model `sonnet` does not exist or you do not have access to it.",
+        "api-error",
+        False,
+    ),
     ("503 Service Unavailable", "api-error", True),
     ("API Error: 500 Internal server error", "api-error", True),
     ("502 Bad Gateway", "api-error", True),
@@ -182,6 +201,11 @@ def test_what_the_provider_asks_to_wait_is_part_of_the_reason() -> None:
         ("The process said API Error: terminated, and went on", False),
         ("exceeded the 32000 output token maximum", True),
         ("context_length_exceeded", True),
+        (
+            "Codex ran out of room in the model's context window. Start a new thread or clear "
+            "earlier history before retrying.",
+            True,
+        ),
         ("The input token count (1200000) exceeds the maximum number of tokens allowed", True),
         ("Rate limit reached", False),
         ("", False),

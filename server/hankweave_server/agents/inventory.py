@@ -1,0 +1,218 @@
+"""What of the agents that have a name is on this machine: program, version, and a way to log in."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import assert_never
+
+from hankweave_protocol.hank import (
+    AcpAgentSpec,
+    AgentSpec,
+    ClaudeAgentSpec,
+    CodexAgentSpec,
+    CommandAgentSpec,
+    ScriptedAgentSpec,
+)
+from hankweave_protocol.shapes import Value
+from hankweave_server import __version__
+from hankweave_server.agents.environment import common
+
+VERSION_DEADLINE = 15.0
+"""Seconds; some start an interpreter first, on a machine that may be busy."""
+
+BUILT_IN = "hankweave"
+"""Stands for the path of an agent that is part of this program."""
+
+_VERSION = re.compile(rb"[0-9]+\.[0-9]+[0-9A-Za-z.+-]*")
+_QUIET = {"DISABLE_AUTOUPDATER": "1", "OPENCODE_DISABLE_AUTOUPDATE": "1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Acquaintance:
+    """What is known of one agent by its name alone."""
+
+    install: str
+    """How it comes onto a machine."""
+
+    keys: tuple[str, ...] = ()
+    """Variables of the environment by which it can log in."""
+
+    logins: tuple[tuple[str, str, str], ...] = ()
+    """Files that it writes when somebody logs in: below which variable, else where, and which."""
+
+    model: str = ""
+    """One that costs little, for a self-test; empty: its own choice."""
+
+
+_BY_NAME: Mapping[str, Acquaintance] = {
+    "claude": Acquaintance(
+        install="npm install -g @anthropic-ai/claude-code",
+        keys=(
+            *("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"),
+            *("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX"),
+        ),
+        logins=(("CLAUDE_CONFIG_DIR", "~/.claude", ".credentials.json"),),
+        model="haiku",
+    ),
+    "codex": Acquaintance(
+        install="npm install -g @openai/codex",
+        keys=("CODEX_API_KEY", "OPENAI_API_KEY", "CODEX_ACCESS_TOKEN"),
+        logins=(("CODEX_HOME", "~/.codex", "auth.json"),),
+        model="gpt-6-luna",
+    ),
+    "gemini": Acquaintance(
+        install="npm install -g @google/gemini-cli",
+        keys=("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_APPLICATION_CREDENTIALS"),
+        logins=(("GEMINI_CLI_HOME", "~", ".gemini/oauth_creds.json"),),
+        model="gemini-3.5-flash-lite",
+    ),
+    "opencode": Acquaintance(
+        install="npm install -g opencode-ai",
+        keys=("OPENCODE_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"),
+        logins=(("XDG_DATA_HOME", "~/.local/share", "opencode/auth.json"),),
+    ),
+    "scripted": Acquaintance(install="It is built in and needs no model."),
+}
+_STRANGER = Acquaintance(install="Install it, or name it with its full path, or correct PATH.")
+
+
+class Found(Value, kw_only=True, omit_defaults=False):
+    """One agent, as it is on this machine now."""
+
+    name: str
+    kind: str
+    """As `agent.type` of a hank."""
+
+    command: tuple[str, ...]
+    path: str | None
+    """Where its program lies; None: nowhere that PATH leads to."""
+
+    version: str | None
+    complaint: str | None
+    """Why an installed one has no version."""
+
+    logged_in_by: tuple[str, ...]
+    """Names of variables that are set and of files that are there; never what is in them."""
+
+    looked_for: tuple[str, ...]
+    """Where a key or login was looked for; nothing for one that needs none."""
+
+    install: str
+    """How it comes onto a machine."""
+
+    @property
+    def is_installed(self) -> bool:
+        return self.path is not None
+
+
+def known_of(name: str) -> Acquaintance:
+    return _BY_NAME.get(name, _STRANGER)
+
+
+def look(name: str, spec: AgentSpec) -> Found:
+    """Looks for one agent, and asks its program for its version: that takes up to some seconds."""
+    known, environment = known_of(name), common(os.environ, _QUIET)
+    command = command_of(spec)
+    path = BUILT_IN if not command else shutil.which(command[0], path=environment.get("PATH"))
+    version, complaint = (__version__, None) if not command else _version(path, environment)
+    seen, looked_for = _logins(known)
+    return Found(
+        name=name,
+        kind=kind_of(spec),
+        command=command,
+        path=path,
+        version=version,
+        complaint=complaint,
+        logged_in_by=seen,
+        looked_for=looked_for,
+        install=known.install,
+    )
+
+
+def kind_of(spec: AgentSpec) -> str:
+    return str(spec.__struct_config__.tag)
+
+
+def command_of(spec: AgentSpec) -> tuple[str, ...]:
+    """The program of an agent, with the arguments that make it one; none for the built-in."""
+    match spec:
+        case AcpAgentSpec(command=command) | CommandAgentSpec(command=command):
+            return command
+        case ClaudeAgentSpec():
+            return ("claude",)
+        case CodexAgentSpec():
+            return ("codex",)
+        case ScriptedAgentSpec():
+            return ()
+        case _:
+            assert_never(spec)
+
+
+# --- versions ----------------------------------------------------------------------------------
+
+
+def _version(path: str | None, environment: Mapping[str, str]) -> tuple[str | None, str | None]:
+    if path is None:
+        return None, None
+
+    try:
+        code, printed = _printed(path, environment)
+    except subprocess.TimeoutExpired:
+        return None, f"did not tell its version within {VERSION_DEADLINE:.0f} seconds"
+    except OSError as error:
+        return None, f"cannot be run: {error.strerror}"
+
+    found = _VERSION.search(printed)
+    if code != 0 or found is None:
+        return None, f"--version ended with {code} and told none"
+
+    return found[0].decode(), None
+
+
+def _printed(path: str, environment: Mapping[str, str]) -> tuple[int, bytes]:
+    """Runs `--version` away from anybody's files; all it has started ends with it."""
+    with tempfile.TemporaryDirectory(prefix="hankweave-") as folder:
+        program = subprocess.Popen(
+            [path, "--version"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=folder,
+            env=dict(environment),
+            start_new_session=True,
+        )
+        try:
+            printed, _ = program.communicate(timeout=VERSION_DEADLINE)
+            return program.returncode, printed
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(program.pid, signal.SIGKILL)
+
+            program.communicate()
+
+
+# --- logins ------------------------------------------------------------------------------------
+
+
+def _logins(known: Acquaintance) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Which of the keys and logins are there, and all that would do."""
+    environment = common(os.environ, os.environ)
+    files = dict(_files(known, environment))
+    seen = [name for name in known.keys if environment.get(name)]
+    seen += [name for name, path in files.items() if path.is_file()]
+    return tuple(seen), (*known.keys, *files)
+
+
+def _files(known: Acquaintance, environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+    for variable, usual, name in known.logins:
+        folder = environment.get(variable) or usual
+        yield f"{folder}/{name}", Path(folder).expanduser() / name

@@ -1,0 +1,226 @@
+"""One short turn of a real agent, through the same adapter as any codon: does it work here?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import anyio
+import msgspec
+
+from hankweave_protocol.ids import CodonId, RunId
+from hankweave_protocol.shapes import Value
+from hankweave_protocol.state import NO_TOKENS, FailureReason, Tokens
+from hankweave_server.agents.base import (
+    Agent,
+    AgentLimits,
+    AgentOutcome,
+    AgentSignal,
+    AgentTask,
+    Exited,
+    Granted,
+    Killed,
+    PermissionAsked,
+    ResultReported,
+    Said,
+    SessionStarted,
+    Stderr,
+    TimedOut,
+    TokenCounts,
+    ToolCalled,
+    UsageReported,
+)
+from hankweave_server.domain.classification import classify
+from hankweave_server.domain.prices import Prices
+
+FILE = "hello.txt"
+WORD = "hello"
+LIMITS = AgentLimits(
+    start=timedelta(seconds=60), idle=timedelta(seconds=120), total=timedelta(minutes=5)
+)
+
+_PROMPT = (
+    f"Write a file named {FILE} into the current directory that contains the one word {WORD} and "
+    "nothing else. Use your tool for files or for commands, once. Then answer with the word done."
+)
+_SCRIPT = {"steps": [{"write": {"path": FILE, "text": f"{WORD}\n"}}, {"say": "done"}]}
+
+
+class SelfTest(Value, kw_only=True, omit_defaults=False):
+    """How the turn went."""
+
+    name: str
+    model: str | None
+    """The one that was asked for, or the agent's own choice; None: it did not say."""
+
+    passed: bool
+    """The agent reported success, ended well, and the file is there with the word in it."""
+
+    file_written: bool
+    session_id: str | None
+    said: str
+    """The last thing it said."""
+
+    tools: tuple[str, ...]
+    """By name, in the order in which they were called."""
+
+    tokens: Tokens
+    cost: float | None
+    """USD, by the agent's own account or by the price list; None: neither knows."""
+
+    seconds: float
+    failure: FailureReason | None
+
+
+def prompt_for(kind: str) -> str:
+    """The task in the words of an agent of this kind; a scripted one reads a script."""
+    return msgspec.json.encode(_SCRIPT).decode() if kind == "scripted" else _PROMPT
+
+
+class Attempt:
+    """A self-test in a directory of its own."""
+
+    def __init__(self, name: str, agent: Agent, prompt: str, model: str, folder: Path) -> None:
+        self._name = name
+        self._agent = agent
+        self._model = model
+        self._folder = folder
+        self._work_tree = folder / "agentRoot"
+        self._prompt = prompt
+        self._session: SessionStarted | None = None
+        self._result: ResultReported | None = None
+        self._used: dict[tuple[str, str], TokenCounts] = {}
+        self._tools: list[str] = []
+        self._said = ""
+        self._last_words: list[str] = []
+
+    async def make(self, prices: Prices) -> SelfTest:
+        """Lets the agent do it. Raises AgentError where it cannot be started or ended."""
+        self._work_tree.mkdir()
+        began = anyio.current_time()
+        async with self._agent.start(self._task()) as session:
+            async for signal in session.signals():
+                self._hear(signal)
+                if isinstance(signal, PermissionAsked):
+                    await session.answer(signal, Granted())
+
+            outcome = await session.wait()
+
+        return self._judged(outcome, prices, anyio.current_time() - began)
+
+    def _task(self) -> AgentTask:
+        return AgentTask(
+            prompt=self._prompt,
+            system_prompt=None,
+            model=self._model,
+            work_tree=self._work_tree,
+            data_dir=self._folder,
+            log_path=self._folder / "agent.log",
+            resume_session=None,
+            environment={},
+            run_id=RunId("self-test"),
+            codon_id=CodonId("self-test"),
+            processes_dir=self._folder / "agents",
+            limits=LIMITS,
+        )
+
+    def _hear(self, signal: AgentSignal) -> None:
+        match signal:
+            case SessionStarted():
+                self._session = signal
+            case ResultReported():
+                self._result = signal
+            case UsageReported(message_id=message, model=model, tokens=tokens):
+                key = (message or str(len(self._used)), model)
+                self._used[key] = tokens
+            case Said(text=text):
+                self._said = text
+            case ToolCalled(name=name):
+                self._tools.append(name)
+            case Stderr(line=line):
+                self._last_words = [*self._last_words[-9:], line]
+            case _:
+                pass
+
+    def _judged(self, outcome: AgentOutcome, prices: Prices, seconds: float) -> SelfTest:
+        written = self._has_written()
+        succeeded = self._result is not None and self._result.success and outcome == Exited(0)
+        session = self._session
+        return SelfTest(
+            name=self._name,
+            model=self._model_used() or None,
+            passed=succeeded and written,
+            file_written=written,
+            session_id=None if session is None else session.session_id,
+            said=self._said,
+            tools=tuple(self._tools),
+            tokens=self._tokens(),
+            cost=self._cost(prices),
+            seconds=round(seconds, 1),
+            failure=None if succeeded and written else self._failure(outcome, succeeded=succeeded),
+        )
+
+    def _has_written(self) -> bool:
+        try:
+            return (self._work_tree / FILE).read_text(encoding="utf-8").strip() == WORD
+        except (OSError, UnicodeDecodeError):
+            return False
+
+    def _failure(self, outcome: AgentOutcome, *, succeeded: bool) -> FailureReason:
+        match outcome:
+            case TimedOut(which=which):
+                message = f"It exceeded its {which} time limit and was stopped."
+                return FailureReason(type="timeout", retriable=True, message=message)
+            case Exited(code=code):
+                pass
+            case Killed(signal=number):
+                code = 128 + number
+
+        if succeeded:
+            message = f"It reported success, but {FILE} is not there as it was asked for."
+            return FailureReason(type="unknown", retriable=True, message=message)
+
+        said = "" if self._result is None else self._result.text
+        text = said or "\n".join(self._last_words)
+        return classify(text, code, had_session=self._session is not None)
+
+    def _tokens(self) -> Tokens:
+        if self._result is not None and self._result.tokens is not None:
+            return _tokens(self._result.tokens)
+
+        return sum((_tokens(each) for each in self._used.values()), NO_TOKENS)
+
+    def _model_used(self) -> str:
+        return self._model if self._session is None else self._session.model or self._model
+
+    def _cost(self, prices: Prices) -> float | None:
+        """By the agent's own account, else by that of its messages, else by that of its result."""
+        if self._result is not None and self._result.cost_usd is not None:
+            return self._result.cost_usd
+
+        model = self._model_used()
+        priced = [
+            prices.price_of(used_by or model, _tokens(tokens))
+            for (_, used_by), tokens in self._used.items()
+        ] or [prices.price_of(model, self._tokens())]
+        known = [price for price in priced if price is not None]
+        return sum(known) if len(known) == len(priced) else None
+
+
+@contextmanager
+def folder_of_its_own() -> Iterator[Path]:
+    """A private temporary directory, with whatever is left in it gone at the end."""
+    with TemporaryDirectory(prefix="hankweave-self-test-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder).resolve()
+
+
+def _tokens(counts: TokenCounts) -> Tokens:
+    return Tokens(
+        input_tokens=counts.input_tokens,
+        output_tokens=counts.output_tokens,
+        cache_creation_tokens=counts.cache_creation_tokens,
+        cache_read_tokens=counts.cache_read_tokens,
+    )

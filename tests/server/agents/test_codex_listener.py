@@ -1,0 +1,181 @@
+"""What of Codex's words is only whole together with its rollout."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hankweave_server.agents.base import (
+    ContextExceeded,
+    ResultReported,
+    SessionStarted,
+    TokenCounts,
+    ToolCalled,
+    ToolReturned,
+    UsageReported,
+)
+from hankweave_server.agents.codex_listener import CodexListener
+from hankweave_server.agents.codex_rollout import Rollout, rollouts_of
+from support.golden import GOLDEN
+
+RECORDED = GOLDEN / "agents" / "codex"
+THREAD = "01a1ff2d-fb37-7402-b046-000000000001"
+
+
+@pytest.fixture
+def rollout(tmp_path: Path) -> Path:
+    path = tmp_path / "sessions" / "2026" / "11" / "21" / f"rollout-x-{THREAD}.jsonl"
+    path.parent.mkdir(parents=True)
+    path.touch()
+    return path
+
+
+def counted(used: int, *, cached: int = 0, output: int = 0) -> str:
+    usage = {"input_tokens": used, "cached_input_tokens": cached, "output_tokens": output}
+    payload = {"type": "token_count", "info": {"total_token_usage": usage}}
+    return json.dumps({"type": "event_msg", "payload": payload}) + "\n"
+
+
+def hear(listener: CodexListener, *events: dict) -> list:
+    return [signal for each in events for signal in listener.parse(json.dumps(each).encode())]
+
+
+def started() -> dict:
+    return {"type": "thread.started", "thread_id": THREAD}
+
+
+def said(text: str) -> dict:
+    item = {"id": "item_0", "type": "agent_message", "text": text}
+    return {"type": "item.completed", "item": item}
+
+
+def ended(used: int, *, cached: int = 0, output: int = 0) -> dict:
+    usage = {"input_tokens": used, "cached_input_tokens": cached, "output_tokens": output}
+    return {"type": "turn.completed", "usage": usage}
+
+
+def command(state: str, name: str = "item_1") -> dict:
+    item = {"id": name, "type": "command_execution", "command": "ls"}
+    return {"type": f"item.{state}", "item": item}
+
+
+def usages(signals: list) -> list[TokenCounts]:
+    return [signal.tokens for signal in signals if isinstance(signal, UsageReported)]
+
+
+def test_the_session_has_the_model_that_was_asked_for(tmp_path) -> None:
+    """Codex does not name it, and prices need it."""
+    (begun,) = hear(CodexListener(tmp_path, "gpt-5.4", None), started())
+    assert begun == SessionStarted(THREAD, "gpt-5.4")
+
+
+def test_a_call_is_told_once_by_an_id_of_its_own(tmp_path) -> None:
+    """Codex announces it or does not, and numbers its items anew in each process."""
+    ids = []
+    for events in (
+        [command("started"), command("updated"), command("completed")],
+        [command("completed")],
+    ):
+        signals = hear(CodexListener(tmp_path, "m", None), started(), *events)[1:]
+        assert [type(signal) for signal in signals] == [ToolCalled, ToolReturned]
+        assert signals[0].tool_use_id == signals[1].tool_use_id
+        ids.append(signals[0].tool_use_id)
+
+    assert len(set(ids)) == 2
+
+
+def test_each_answer_of_the_model_is_counted_as_it_is_written_down(tmp_path, rollout) -> None:
+    """So that a budget is watched while the turn goes on; a count told twice counts once."""
+    listener = CodexListener(tmp_path, "m", None)
+    hear(listener, started())
+    with rollout.open("a") as file:
+        file.write(counted(1000, cached=400, output=50) * 2)
+        file.write(counted(9000)[:40])  # Not written yet.
+
+    assert usages(hear(listener, said("a"))) == [TokenCounts(600, 50, 0, 400)]
+    assert usages(hear(listener, command("started"))) == []
+    rollout.write_text(
+        counted(1000, cached=400, output=50) * 2 + counted(2500, cached=400, output=50)
+    )
+    (more,) = usages(hear(listener, said("b")))
+    assert more == TokenCounts(1500, 0, 0, 0)
+    last = hear(listener, ended(3000, cached=400, output=70))
+    assert usages(last) == [TokenCounts(500, 20, 0, 0)]
+    assert last[-1].tokens == TokenCounts(2600, 70, 0, 400)
+    assert last[-1].text == "b"
+
+
+def test_a_resumed_thread_counts_what_is_new(tmp_path, rollout) -> None:
+    """At its end Codex prints the tokens of the whole thread, those of earlier codons included."""
+    rollout.write_text(counted(6000, cached=2400, output=300))
+    before = Rollout(tmp_path, THREAD)
+    before.read_on()
+    listener = CodexListener(tmp_path, "m", before)
+    lines = (RECORDED / "resumed.jsonl").read_bytes().splitlines()
+    signals = [signal for line in lines for signal in listener.parse(line)]
+    assert usages(signals) == [TokenCounts(600, 50, 0, 400)]
+    assert isinstance(signals[-1], ResultReported)
+    assert signals[-1].tokens == TokenCounts(600, 50, 0, 400)
+
+
+def test_a_turn_that_fails_has_cost_what_was_written_down(tmp_path, rollout) -> None:
+    """Codex prints no tokens then."""
+    listener = CodexListener(tmp_path, "m", None)
+    hear(listener, started())
+    rollout.write_text(counted(1000))
+    signals = hear(listener, {"type": "turn.failed", "error": {"message": "no"}})
+    assert usages(signals) == [TokenCounts(1000)]
+    assert signals[-1].tokens is None
+    assert not signals[-1].success
+
+
+def test_without_a_rollout_the_result_counts_alone(tmp_path) -> None:
+    """A turn's sum is no message: told as one it would look like a full context."""
+    signals = hear(CodexListener(tmp_path, "m", None), started(), said("a"), ended(100))
+    assert usages(signals) == []
+    assert signals[-1].tokens == TokenCounts(100)
+
+
+def test_a_context_made_smaller_is_told_once(tmp_path, rollout) -> None:
+    """Codex says nothing of it aloud; the hank may wait for it."""
+    listener = CodexListener(tmp_path, "m", None)
+    hear(listener, started())
+    rollout.write_bytes((RECORDED / "rollout.jsonl").read_bytes())
+    signals = hear(listener, said("a"), said("b"))
+    assert [s.reason for s in signals if isinstance(s, ContextExceeded)] == ["compact_boundary"]
+    assert usages(signals) == [TokenCounts(5200, 150)]
+
+
+def test_a_rollout_is_found_by_its_id_alone(tmp_path, rollout) -> None:
+    """In any folder and with any time; what the thread contains can be asked for."""
+    rollout.write_text('{"type":"response_item","payload":{"text":"Be \\"brief\\" é"}}\n')
+    assert rollouts_of(tmp_path, THREAD) == (rollout,)
+    found = Rollout(tmp_path, THREAD)
+    assert not found.has_told('Be "brief" é')
+    found.read_on()
+    assert found.is_found
+    assert found.has_told('Be "brief" é')
+    assert not found.has_told("Be loud")
+
+
+def test_a_rollout_that_is_gone_is_expected_where_codex_would_have_put_it(
+    tmp_path, monkeypatch
+) -> None:
+    """An id begins with the time at which its thread began; the file is a moment younger."""
+    monkeypatch.setenv("TZ", "UTC")
+    begun = "2026-11-21T17-36-0"
+    names = [path.name for path in rollouts_of(tmp_path, THREAD)]
+    assert names == [f"rollout-{begun}{second}-{THREAD}.jsonl" for second in (5, 6)]
+    folders = {path.parent for path in rollouts_of(tmp_path, THREAD)}
+    assert folders == {tmp_path / "sessions" / "2026" / "11" / "21"}
+
+
+@pytest.mark.parametrize(
+    "forged",
+    ["", "..", "../s1", "a/b", "a\0b", "*", "x" * 200, "0c7b9f2e-95a1-4a6e-9a55-1b8f4d0d9a11"],
+)
+def test_an_id_that_is_no_threads_names_nothing(tmp_path, forged) -> None:
+    """Neither a path, nor a pattern, nor an id without a time."""
+    assert rollouts_of(tmp_path, forged) == ()
