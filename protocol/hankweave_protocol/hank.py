@@ -310,6 +310,15 @@ class SentinelOverrides(HankValue):
     wait_for_all_health_checks: bool | None = None
 
 
+class AgentTools(HankValue):
+    """What agents are given by `hankweave mcp`: tools for checkpoints of their own work."""
+
+    enabled: bool = True
+    """False: they are offered nothing, and who connects all the same is refused."""
+    rollback_paths: bool = False
+    """True: an agent may take files back to a checkpoint, by its own decision."""
+
+
 class Overrides(HankValue):
     """Settings for the whole hank."""
 
@@ -325,6 +334,8 @@ class Overrides(HankValue):
     """Ours: a checkpoint after every so many steps of an agent (seed 003, `every_n_steps`)."""
     checkpoint_repository: Literal["shadow", "workspace"] = "shadow"
     """Ours: `workspace` makes labelled checkpoints commits of the project's own branch, too."""
+    agent_tools: AgentTools = AgentTools()
+    """Ours: which tools for checkpoints agents are given."""
 
 
 class Requirements(HankValue):

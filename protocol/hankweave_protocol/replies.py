@@ -6,9 +6,10 @@ Only a client that sent `protocolVersion` in its handshake gets `command.succeed
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.ids import ClientId, CodonId, CommandId, RunId, Sha
@@ -32,6 +33,8 @@ class HandshakeData(Value):
     since_seq: int | None = None
     """The last seq the client has; it gets all later events, without gap or duplicate."""
     token: str | None = None
+    client_name: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    """What the client calls itself, for whoever reads websocket.log; it grants nothing."""
 
 
 class Handshake(Value, tag_field="type", tag="handshake"):
@@ -174,6 +177,13 @@ class BranchMade(Value):
     """The new execution's first run of its own."""
 
 
+class AgentToolsGranted(Value):
+    """What `hankweave mcp` may give to agents, as the hank says."""
+
+    enabled: bool
+    rollback_paths: bool
+
+
 class ServerStatus(Value):
     """The answer to `server.status`."""
 
@@ -201,6 +211,7 @@ class ServerStatus(Value):
     """What holds an agent's processes together: a control group of its own, or its keeper alone."""
     problems: tuple[Problem, ...] = ()
     """What is wrong, the oldest first; none where all is well."""
+    agent_tools: AgentToolsGranted = AgentToolsGranted(enabled=True, rollback_paths=False)
 
 
 class Consolidation(Value):

@@ -27,6 +27,7 @@ PLACES = {
     "branch": "branching",
     "pipeline": "pipelining",
     "events": "events",
+    "mcp": "mcp_command",
 }
 """The module of each command."""
 

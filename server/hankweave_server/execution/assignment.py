@@ -10,6 +10,7 @@ from hankweave_protocol.state import PlanEntry
 from hankweave_server.agents.base import AgentError, AgentLimits, AgentTask
 from hankweave_server.domain import variables
 from hankweave_server.domain.history import previous_session
+from hankweave_server.execution.agent_tools import offered
 from hankweave_server.execution.notices import with_notice
 from hankweave_server.execution.surroundings import Surroundings
 from hankweave_server.execution.variables import known
@@ -37,6 +38,7 @@ def assignment(around: Surroundings, run_id: RunId, entry: PlanEntry) -> AgentTa
         codon_id=entry.codon_id,
         processes_dir=around.layout.agent_processes,
         limits=AgentLimits(idle=idle, total=_limit(codon.timeout_seconds), kill_grace=KILL_GRACE),
+        tools=offered(around, run_id, entry.codon_id),
     )
 
 

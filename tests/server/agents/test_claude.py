@@ -12,6 +12,7 @@ import pytest
 from hankweave_server.agents.base import (
     AgentNotFound,
     Exited,
+    McpServer,
     PermissionAsked,
     ResultReported,
     SessionStarted,
@@ -61,6 +62,24 @@ async def test_claude_resumes_with_a_system_prompt(a_task, hear, claude) -> None
         *("--permission-mode", "bypassPermissions"),
         *("--resume", "s1", "--append-system-prompt", "be brief"),
     ]
+
+
+async def test_claude_is_offered_servers_of_tools(a_task, hear, claude) -> None:
+    """They are its only ones, are there from its first turn, and may be used unasked."""
+    server = McpServer("hankweave", ("py", "-I", "mcp"), {"HANKWEAVE_CODON_ID": "one"})
+    task = a_task(tools=(server,))
+    await hear(ClaudeAgent(), task)
+    given = json.loads((task.work_tree / "given.json").read_text())
+    option, config, *others = given["arguments"][-5:]
+    assert option == "--mcp-config"
+    assert json.loads(config)["mcpServers"]["hankweave"] == {
+        "type": "stdio",
+        "command": "py",
+        "args": ["-I", "mcp"],
+        "env": {"HANKWEAVE_CODON_ID": "one"},
+        "alwaysLoad": True,
+    }
+    assert others == ["--strict-mcp-config", "--allowedTools", "mcp__hankweave__*"]
 
 
 # Not the real program: it asks as Claude Code does when it has the hook, and echoes the answer.
