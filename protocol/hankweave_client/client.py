@@ -48,6 +48,7 @@ class Client(Calls):
         *,
         moves: bool,
         inbox: Inbox,
+        name: str | None,
     ) -> None:
         self._locate = locate
         self._mode: Mode = mode
@@ -56,7 +57,8 @@ class Client(Calls):
         self._moves = moves
         """True where `locate` may name another address and token after a restart."""
         self._inbox = inbox
-        self._unanswered = Unanswered()
+        self._name = name
+        self._unanswered = Unanswered(name)
         self._link: Link | None = None
         self._is_live = False
         """False while there is no link, or one that has yet to bring what was missed."""
@@ -163,7 +165,7 @@ class Client(Calls):
 
     async def open(self) -> Link:
         """Opens the first connection; raises what `Link.open` raises."""
-        link = await Link.open(self._locate(), self._mode, self._seq)
+        link = await Link.open(self._locate(), self._mode, self._seq, self._name)
         self._opened = link
         if self._seq is None:
             self._seq = link.response.total_events
@@ -208,7 +210,7 @@ class Client(Calls):
         for delay in self._backoff.delays():
             await anyio.sleep(delay)
             try:
-                link = await Link.open(self._locate(), self._mode, self._seq)
+                link = await Link.open(self._locate(), self._mode, self._seq, self._name)
             except Unauthorized as error:
                 if not self._moves:
                     raise
@@ -282,15 +284,17 @@ def connect(
     mode: Mode = "readandwrite",
     since_seq: int | None = None,
     reconnect: bool | Backoff = True,
+    name: str | None = None,
 ) -> AbstractAsyncContextManager[Client]:
     """Opens a session with the server at a WebSocket address.
 
     With `since_seq` the events begin after that seq, without it with what happens from now on.
+    With `name` the server's logs say who this is: in its handshake and in the ids of its commands.
     Raises NotRunning, Unauthorized, ConnectionLost or TimeoutError where the first connection
     fails, CommandRefused where the journal has no such seq.
     """
     address = Address(url, token)
-    return _session(lambda: address, mode, since_seq, reconnect, moves=False)
+    return _session(lambda: address, mode, since_seq, reconnect, moves=False, name=name)
 
 
 def connect_to(
@@ -299,9 +303,10 @@ def connect_to(
     mode: Mode = "readandwrite",
     since_seq: int | None = None,
     reconnect: bool | Backoff = True,
+    name: str | None = None,
 ) -> AbstractAsyncContextManager[Client]:
     """Opens a session with the server of an execution, and finds it again after a restart."""
-    return _session(lambda: discover(execution), mode, since_seq, reconnect, moves=True)
+    return _session(lambda: discover(execution), mode, since_seq, reconnect, moves=True, name=name)
 
 
 @asynccontextmanager
@@ -313,9 +318,12 @@ async def _session(
     *,
     moves: bool,
     inbox: Inbox | None = None,
+    name: str | None = None,
 ) -> AsyncIterator[Client]:
     backoff = reconnect if isinstance(reconnect, Backoff) else Backoff() if reconnect else None
-    client = Client(locate, mode, since_seq, backoff, moves=moves, inbox=inbox or Inbox())
+    client = Client(
+        locate, mode, since_seq, backoff, moves=moves, inbox=inbox or Inbox(), name=name
+    )
     link = await client.open()
     failure: Exception | None = None
     async with anyio.create_task_group() as group:

@@ -54,7 +54,9 @@ class Link:
         self.snapshot = snapshot
 
     @classmethod
-    async def open(cls, address: Address, mode: Mode, since_seq: int | None) -> Link:
+    async def open(
+        cls, address: Address, mode: Mode, since_seq: int | None, name: str | None = None
+    ) -> Link:
         """Connects and shakes hands.
 
         Raises NotRunning, Unauthorized, ConnectionLost, Unreadable or TimeoutError where that
@@ -63,7 +65,7 @@ class Link:
         with anyio.fail_after(OPEN_SECONDS):
             socket = await _connect(address)
             try:
-                return await cls._greet(socket, mode, since_seq)
+                return await cls._greet(socket, mode, since_seq, name)
             except Refused as fault:
                 socket.transport.abort()
                 raise Unreadable(fault) from None
@@ -72,8 +74,15 @@ class Link:
                 raise
 
     @classmethod
-    async def _greet(cls, socket: ClientConnection, mode: Mode, since_seq: int | None) -> Link:
-        hello = HandshakeData(mode=mode, protocol_version=PROTOCOL_VERSION, since_seq=since_seq)
+    async def _greet(
+        cls, socket: ClientConnection, mode: Mode, since_seq: int | None, name: str | None
+    ) -> Link:
+        hello = HandshakeData(
+            mode=mode,
+            protocol_version=PROTOCOL_VERSION,
+            since_seq=since_seq,
+            client_name=name,
+        )
         await _send(socket, encode(Handshake(data=hello)))
         response = _response_in(await _receive(socket))
         ready = _event_in(await _receive(socket), ServerReady)

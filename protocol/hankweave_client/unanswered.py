@@ -61,13 +61,15 @@ class Pending:
 class Unanswered:
     """All of them, by id."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str | None = None) -> None:
+        """`name` begins every id, so that journal and websocket.log say who asked."""
+        self._prefix = "" if name is None else f"{name}:"
         self._pending: dict[CommandId, Pending] = {}
 
     @contextmanager
     def added(self, command: CommandData) -> Iterator[Pending]:
         """Gives the command an id and keeps it until the block is left."""
-        command_id = CommandId(str(uuid.uuid4()))
+        command_id = CommandId(f"{self._prefix}{uuid.uuid4()}")
         pending = Pending(encode_command(command, command_id), command.MUTATES)
         self._pending[command_id] = pending
         try:

@@ -330,6 +330,15 @@ class SentinelOverrides(HankValue):
     wait_for_all_health_checks: bool | None = None
 
 
+class AgentTools(HankValue):
+    """What agents are given by `hankweave mcp`: tools for checkpoints of their own work."""
+
+    enabled: bool = True
+    """False: they are offered nothing, and who connects all the same is refused."""
+    rollback_paths: bool = False
+    """True: an agent may take files back to a checkpoint, by its own decision."""
+
+
 class Overrides(HankValue):
     """Settings for the whole hank."""
 
@@ -347,6 +356,8 @@ class Overrides(HankValue):
     """Ours: `workspace` makes labelled checkpoints commits of the project's own branch, too."""
     permissions: Permissions | None = None
     """Ours: what the agents of codons may do that have no permissions of their own."""
+    agent_tools: AgentTools = AgentTools()
+    """Ours: which tools for checkpoints agents are given."""
 
 
 class Requirements(HankValue):

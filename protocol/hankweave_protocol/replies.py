@@ -6,9 +6,10 @@ Only a client that sent `protocolVersion` in its handshake gets `command.succeed
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.ids import ClientId, CodonId, CommandId, RunId, Sha
@@ -33,6 +34,8 @@ class HandshakeData(Value):
     since_seq: int | None = None
     """The last seq the client has; it gets all later events, without gap or duplicate."""
     token: str | None = None
+    client_name: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    """What the client calls itself, for whoever reads websocket.log; it grants nothing."""
 
 
 class Handshake(Value, tag_field="type", tag="handshake"):
@@ -175,6 +178,13 @@ class BranchMade(Value):
     """The new execution's first run of its own."""
 
 
+class AgentToolsGranted(Value):
+    """What `hankweave mcp` may give to agents, as the hank says."""
+
+    enabled: bool
+    rollback_paths: bool
+
+
 class ServerStatus(Value):
     """The answer to `server.status`."""
 
@@ -204,6 +214,7 @@ class ServerStatus(Value):
     """What is wrong, the oldest first; none where all is well."""
     pending_permissions: tuple[PendingPermission, ...] = ()
     """What agents wait for leave to do, the oldest first."""
+    agent_tools: AgentToolsGranted = AgentToolsGranted(enabled=True, rollback_paths=False)
 
 
 class Consolidation(Value):

@@ -33,6 +33,7 @@ from hankweave_server.domain.budget import Ceilings
 from hankweave_server.domain.costs import total_cost
 from hankweave_server.domain.history import active_codon, next_codon
 from hankweave_server.domain.prices import Prices
+from hankweave_server.execution.agent_tools import granted
 from hankweave_server.execution.branching import Branching
 from hankweave_server.execution.bulletin import Bulletin
 from hankweave_server.execution.checkpointer import Checkpointer
@@ -232,6 +233,7 @@ class App:
             containment=self._containment,
             problems=self.bulletin.health.problems,
             pending_permissions=self.around.desk.pending,
+            agent_tools=granted(self.around),
         )
 
     def _metrics(self) -> bytes:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 from uuid import uuid4
 
-from hankweave_server.agents.base import AgentSession, AgentTask, is_file_name
+import msgspec
+
+from hankweave_server.agents.base import AgentSession, AgentTask, McpServer, is_file_name
 from hankweave_server.agents.environment import common
 from hankweave_server.agents.program import Program, run_program
 from hankweave_server.agents.transcript import EVERY_TOOL, FILE_TOOLS, ask_first, user_message
@@ -108,7 +110,7 @@ class ClaudeAgent:
         if task.system_prompt is not None:
             arguments += ["--append-system-prompt", task.system_prompt]
 
-        return arguments
+        return [*arguments, *_offering(task.tools)]
 
     def _session(self, task: AgentTask) -> list[str]:
         if task.resume_session is None:
@@ -139,3 +141,27 @@ class ClaudeAgent:
             "CLAUDE_CONFIG_DIR": str(self.home),
             "CLAUDE_SECURESTORAGE_CONFIG_DIR": host.get("CLAUDE_SECURESTORAGE_CONFIG_DIR", persons),
         }
+
+
+def _offering(tools: Sequence[McpServer]) -> list[str]:
+    """Tells of servers of tools, which may be used unasked; none of a work tree's own is started.
+
+    They are put before its first turn (`alwaysLoad`): otherwise their tools have to be searched
+    for, and may still be missing from a short conversation.
+    """
+    if not tools:
+        return []
+
+    servers = {
+        tool.name: {
+            "type": "stdio",
+            "command": tool.command[0],
+            "args": tool.command[1:],
+            "env": dict(tool.environment),
+            "alwaysLoad": True,
+        }
+        for tool in tools
+    }
+    config = msgspec.json.encode({"mcpServers": servers}).decode()
+    allowed = ",".join(f"mcp__{tool.name}__*" for tool in tools)
+    return ["--mcp-config", config, "--strict-mcp-config", "--allowedTools", allowed]

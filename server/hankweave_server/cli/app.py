@@ -29,6 +29,7 @@ PLACES = {
     "pipeline": "pipelining",
     "events": "events",
     "agents": "acquaintances",
+    "mcp": "mcp_command",
 }
 """The module of each command."""
 

@@ -20,6 +20,9 @@ from hankweave_server.domain.permission_patterns import Call, Pattern, parse
 RISKY_TOOLS = frozenset({"Bash", "Edit", "MultiEdit", "NotebookEdit", "Write"})
 """An agent's own settings may not let these pass, nor tools of MCP servers: we are asked."""
 
+OUR_TOOLS = "mcp__hankweave__"
+"""What the tools begin with that we offer; `agentTools` says which there are, so nobody is asked."""
+
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
@@ -56,6 +59,9 @@ class Policy:
         """Says what becomes of a call that the agent asks leave for."""
         if (denied := self.denied(call)) is not None:
             return denied
+
+        if call.tool.startswith(OUR_TOOLS):
+            return Allowed("agentTools")
 
         for pattern in self.allow:
             if pattern.allows(call):
@@ -103,7 +109,8 @@ def permissions_of(codon: Codon, overrides: Overrides | None) -> Permissions | N
 
 def is_asked_for(tool: str) -> bool:
     """Tells whether no settings of an agent may let a tool pass without our word."""
-    return tool in RISKY_TOOLS or tool.startswith("mcp__")
+    is_of_others = tool.startswith("mcp__") and not tool.startswith(OUR_TOOLS)
+    return tool in RISKY_TOOLS or is_of_others
 
 
 def can_refuse(permissions: Permissions) -> bool:

@@ -12,6 +12,7 @@ from hankweave_server.agents.base import AgentError, AgentLimits, AgentTask
 from hankweave_server.domain import variables
 from hankweave_server.domain.history import previous_session
 from hankweave_server.domain.permissions import can_refuse, permissions_of
+from hankweave_server.execution.agent_tools import offered
 from hankweave_server.execution.notices import with_notice
 from hankweave_server.execution.surroundings import Surroundings
 from hankweave_server.execution.taken_up import taken_up
@@ -45,6 +46,7 @@ def assignment(around: Surroundings, run_id: RunId, entry: PlanEntry) -> AgentTa
         fork_at=None if conversation is None else conversation.message_id,
         goes_on=conversation is not None,
         asks=_asks(around, entry),
+        tools=offered(around, run_id, entry.codon_id),
     )
 
 

@@ -15,6 +15,7 @@ from hankweave_server.agents.base import (
     AgentNotFound,
     Exited,
     Granted,
+    McpServer,
     PermissionAsked,
     ResultReported,
     SessionStarted,
@@ -136,6 +137,24 @@ async def test_claude_keeps_its_conversations_where_it_is_told_and_logs_in_as_th
         "s1", task.work_tree, {"CLAUDE_CONFIG_DIR": "/conf"}
     )
     assert chosen.is_relative_to("/conf")
+
+
+async def test_claude_is_offered_servers_of_tools(a_task, hear, claude) -> None:
+    """They are its only ones, are there from its first turn, and may be used unasked."""
+    server = McpServer("hankweave", ("py", "-I", "mcp"), {"HANKWEAVE_CODON_ID": "one"})
+    task = a_task(tools=(server,))
+    await hear(ClaudeAgent(), task)
+    given = json.loads((task.work_tree / "given.json").read_text())
+    option, config, *others = given["arguments"][-5:]
+    assert option == "--mcp-config"
+    assert json.loads(config)["mcpServers"]["hankweave"] == {
+        "type": "stdio",
+        "command": "py",
+        "args": ["-I", "mcp"],
+        "env": {"HANKWEAVE_CODON_ID": "one"},
+        "alwaysLoad": True,
+    }
+    assert others == ["--strict-mcp-config", "--allowedTools", "mcp__hankweave__*"]
 
 
 # Not the real program: it asks as Claude Code does when it has the hook, and echoes the answer.

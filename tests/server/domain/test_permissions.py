@@ -99,6 +99,15 @@ def test_who_can_be_asked_and_what_for() -> None:
     assert can_refuse(Permissions())
 
 
+def test_our_own_tools_need_no_leave_but_can_be_denied() -> None:
+    """The hank's agentTools says which an agent has; who wants fewer still lists them in deny."""
+    create = Call("mcp__hankweave__checkpoint_create")
+    assert policy_of(Permissions(otherwise="deny")).judge(create) == Allowed("agentTools")
+    assert not is_asked_for(create.tool)
+    denied = policy_of(Permissions(deny=("mcp__hankweave__*",))).judge(create)
+    assert denied == Denied("mcp__hankweave__*")
+
+
 def test_silence_is_an_answer_too() -> None:
     """After the time that the hank gives, it is what the hank says."""
     policy = policy_of(Permissions(timeout_seconds=1.5, on_timeout="allow"))

@@ -1,0 +1,1 @@
+"""What agents can ask for through `hankweave mcp`; only this package imports the SDK of MCP."""

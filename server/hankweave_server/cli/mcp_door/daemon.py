@@ -1,0 +1,94 @@
+"""The server of an execution, as the tools of agents see it.
+
+Each call has a session of its own: so a server that was started again since is found by itself,
+and between calls nobody is sent events that nobody reads. A session outlives its connection: an
+agent that was frozen while its call was done may have been cut off, and still gets the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from mcp.server.mcpserver.exceptions import ToolError
+
+from hankweave_client.client import Client, connect_to
+from hankweave_client.errors import CommandRefused, ConnectionLost, NotRunning, Unauthorized
+from hankweave_client.reconnect import Backoff
+from hankweave_protocol.replies import AgentToolsGranted
+
+NAME = "hankweave-mcp"
+LONGEST_CODON = 100
+"""Characters of a codon's name that are repeated in logs and labels."""
+
+_BACKOFF = Backoff(longest=1.0, attempts=10)
+
+
+class Daemon:
+    """Connects to the server, call by call; whatever goes wrong is a ToolError with a code."""
+
+    def __init__(self, execution: Path, *, codon: str | None) -> None:
+        """`codon` is the one whose agent asks, None where the agent is not of a hank."""
+        self._execution = execution
+        self._codon = None if codon is None else one_line(codon, LONGEST_CODON)
+        self._name = f"{NAME}:{self._codon}" if self._codon else NAME
+
+    @property
+    def caller(self) -> str:
+        """Who asks, in labels and reasons."""
+        return f"agent of {self._codon}" if self._codon else "agent"
+
+    async def granted(self) -> AgentToolsGranted:
+        """What the server's hank lets agents have; raises ToolError."""
+        async with self._session() as client:
+            return (await client.status()).agent_tools
+
+    @asynccontextmanager
+    async def asked(self, *, rollback: bool = False) -> AsyncIterator[Client]:
+        """Opens a session for one call; raises ToolError where the hank does not allow it."""
+        async with self._session() as client:
+            allowed = (await client.status()).agent_tools
+            if not allowed.enabled:
+                raise ToolError("NOT_ALLOWED: This hank gives agents no tools of Hankweave.")
+
+            if rollback and not allowed.rollback_paths:
+                raise ToolError(
+                    "NOT_ALLOWED: This hank does not let agents roll back. "
+                    "Hint: checkpoint_diff shows what a file was like; write it again yourself."
+                )
+
+            yield client
+
+    @asynccontextmanager
+    async def _session(self) -> AsyncIterator[Client]:
+        try:
+            async with connect_to(self._execution, reconnect=_BACKOFF, name=self._name) as client:
+                yield client
+        except CommandRefused as refused:
+            hint = f" Hint: {refused.hint}" if refused.hint else ""
+            raise ToolError(f"{refused.code}: {refused.message}{hint}") from None
+        except (NotRunning, ConnectionRefusedError) as error:
+            raise ToolError(
+                f"NOT_RUNNING: {error} Nothing was done. "
+                "Hint: if the server is just being started again, try once more in a few seconds; "
+                "else go on without these tools."
+            ) from None
+        except Unauthorized as error:
+            raise ToolError(
+                f"UNAUTHORIZED: {error} Hint: this user may not read the server's token."
+            ) from None
+        except ConnectionLost as error:
+            raise ToolError(
+                f"CONNECTION_LOST: {error} It may or may not have been done. "
+                "Hint: checkpoint_list shows what there is now."
+            ) from None
+        except (TimeoutError, OSError) as error:
+            raise ToolError(f"UNAVAILABLE: The server does not answer: {error}") from None
+
+
+def one_line(text: str, longest: int) -> str:
+    """Gives a text without line breaks and control characters, and not longer than that."""
+    words = " ".join(text.split())
+    shown = "".join(character for character in words if character.isprintable())
+    return shown if len(shown) <= longest else shown[: longest - 1] + "…"

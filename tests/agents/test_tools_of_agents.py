@@ -1,0 +1,87 @@
+"""Claims about the tools that the daemon offers, with the real Claude Code and a model of ours."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from hankweave_protocol.events import CheckpointRollback
+from support.running_server import journal, running_server, tree
+from support.scripted_hank import codon, write_hank
+from support.tool_calling_model import SHA, tool_calling_model
+
+
+@pytest.fixture
+def claude() -> Path:
+    """The program of the Python package; skips where it cannot be started without a network."""
+    if [name for _, name in socket.if_nameindex()] != ["lo"]:
+        pytest.skip("real agents are started where there is loopback alone")
+
+    if importlib.util.find_spec("mcp") is None:
+        pytest.skip("the extra mcp is not installed")
+
+    package = importlib.util.find_spec("claude_agent_sdk")
+    if package is None or package.origin is None:
+        pytest.skip("the program 'claude' is not installed")
+
+    return Path(package.origin).parent / "_bundled" / "claude"
+
+
+async def test_claude_code_uses_what_the_daemon_offers(claude: Path, tmp_path: Path) -> None:
+    """Without being asked for leave it takes a checkpoint, writes a file, takes it back (frozen
+    meanwhile) and compares; a server of tools that the work tree names is not started."""
+    execution, trap = tmp_path / "execution", tmp_path / "trap"
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "claude").symlink_to(claude)
+    named = {"mcpServers": {"trap": {"command": "touch", "args": [str(trap)]}}}
+    (tmp_path / "hank").mkdir()
+    (tmp_path / "hank" / "trap.json").write_text(json.dumps(named))
+    hank = write_hank(
+        tmp_path / "hank",
+        codon(
+            "one",
+            promptText="Do it.",
+            model="sonnet",
+            agent={"type": "claude"},
+            rigSetup=[{"type": "copy", "copy": {"from": "trap.json", "to": ".mcp.json"}}],
+        ),
+        overrides={"agentTools": {"rollbackPaths": True}},
+    )
+    with tool_calling_model(
+        ("mcp__hankweave__checkpoint_create", {"label": "before it"}),
+        ("Write", {"file_path": str(execution / "agentRoot" / "bad.txt"), "content": "bad\n"}),
+        (
+            "mcp__hankweave__rollback_paths",
+            {"sha": SHA, "paths": ["bad.txt"], "reason": "it is bad"},
+        ),
+        ("mcp__hankweave__checkpoint_diff", {"from_sha": SHA}),
+    ) as model:
+        environment = {
+            "HOME": str(tmp_path),
+            "PATH": f"{programs}:/usr/bin:/bin",
+            "ANTHROPIC_BASE_URL": model.url,
+            "ANTHROPIC_API_KEY": "key-of-the-test",
+        }
+        async with running_server(hank, None, execution, "--headless", env=environment) as server:
+            assert await server.ended() == 0, server.output
+
+        assert {name for name in model.offered if name.startswith("mcp__")} == {
+            f"mcp__hankweave__{name}"
+            for name in (
+                *("checkpoint_create", "checkpoint_list", "checkpoint_diff"),
+                *("replay_view", "rollback_paths"),
+            )
+        }
+        assert not any(result.get("is_error") for result in model.results), model.results
+        assert len(model.results) == 4
+        assert '"removed":{"paths":["bad.txt"]' in json.dumps(model.results[2]).replace("\\", "")
+
+    assert set(tree(execution / "agentRoot")) == {".mcp.json"}
+    assert not trap.exists()
+    (rolled,) = (event for event in journal(execution) if event.type == CheckpointRollback.TYPE)
+    assert any(str(cause).startswith("hankweave-mcp:one:") for cause in rolled.causes)

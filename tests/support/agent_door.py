@@ -1,0 +1,60 @@
+"""`hankweave mcp` as agents start it, driven by the official client of MCP."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from mcp import Client, StdioServerParameters
+from mcp.types import CallToolResult, TextContent
+
+from hankweave_server.execution.agent_tools import mcp_command
+
+DEADLINE = 30.0
+
+
+class AgentDoor:
+    """A real process, and what an agent can do with it."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    async def names(self) -> list[str]:
+        return [tool.name for tool in (await self.client.list_tools()).tools]
+
+    async def call(self, tool: str, **arguments: Any) -> Any:
+        """Calls a tool that is to succeed; gives the structured answer."""
+        result = await self._called(tool, arguments)
+        assert not result.is_error, text_of(result)
+        return result.structured_content
+
+    async def refused(self, tool: str, **arguments: Any) -> str:
+        """Calls a tool that is to fail; gives what the agent reads."""
+        result = await self._called(tool, arguments)
+        assert result.is_error, text_of(result)
+        return text_of(result)
+
+    async def _called(self, tool: str, arguments: dict[str, Any]) -> CallToolResult:
+        result = await self.client.call_tool(tool, arguments)
+        assert isinstance(result, CallToolResult)
+        return result
+
+
+@asynccontextmanager
+async def agent_door(
+    execution: Path, codon: str | None = None, cwd: Path | None = None, **env: str
+) -> AsyncIterator[AgentDoor]:
+    """Starts it with the command line that the daemon offers; it ends with the block."""
+    program, *arguments = mcp_command(execution)
+    if codon is not None:
+        env["HANKWEAVE_CODON_ID"] = codon
+
+    parameters = StdioServerParameters(command=program, args=arguments, env=env, cwd=cwd)
+    async with Client(parameters, read_timeout_seconds=DEADLINE) as client:
+        yield AgentDoor(client)
+
+
+def text_of(result: CallToolResult) -> str:
+    return "\n".join(part.text for part in result.content if isinstance(part, TextContent))
