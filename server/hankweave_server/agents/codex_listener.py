@@ -62,6 +62,7 @@ class CodexListener:
             case ToolReturned(tool_use_id=item):
                 self._called.discard(item)
                 yield replace(signal, tool_use_id=self._label + item)
+                yield from self._news()
             case Said(text=text):
                 self._last_message = text
                 yield from self._news()
@@ -78,16 +79,17 @@ class CodexListener:
             self._compactions = 0
 
     def _news(self) -> Iterator[AgentSignal]:
-        """What the rollout tells since the last look: one answer of the model, as a rule."""
+        """What the rollout tells since the last look: each answer of the model by itself."""
         if self._rollout is None:
             return
 
-        self._rollout.read_on()
+        counts = self._rollout.read_on()
         if self._rollout.compactions > self._compactions:
             self._compactions = self._rollout.compactions
             yield ContextExceeded("compact_boundary")
 
-        yield from self._used(self._rollout.tokens)
+        for tokens in counts:
+            yield from self._used(tokens)
 
     def _used(self, tokens: TokenCounts) -> Iterator[UsageReported]:
         new = _difference(tokens, self._reported)

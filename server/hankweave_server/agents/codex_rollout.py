@@ -66,18 +66,20 @@ class Rollout:
         self._path: Path | None = None
         self._read_until = 0
 
-    def read_on(self) -> None:
-        """Takes in what was written since the last time. What cannot be read is not there yet.
+    def read_on(self) -> tuple[TokenCounts, ...]:
+        """Takes in what was written since the last time; gives each count that was in it.
+
+        A count is that of the thread, once more after each answer of the model, and now and then
+        without one. What cannot be read is not there yet.
 
         No fault is raised: what Codex prints at its end holds without this, too.
         """
         try:
             news = self._news()
         except OSError:
-            return
+            return ()
 
-        for line in news.splitlines():
-            self._take_in(line)
+        return tuple(filter(None, map(self._take_in, news.split(b"\n"))))
 
     def has_told(self, text: str) -> bool:
         """Tells whether the thread contains a text, word for word."""
@@ -105,9 +107,9 @@ class Rollout:
         self._read_until += len(whole)
         return whole
 
-    def _take_in(self, line: bytes) -> None:
+    def _take_in(self, line: bytes) -> TokenCounts | None:
         if b'"token_count"' not in line and b'"compacted"' not in line:
-            return  # Most lines, and the long ones: they need not be understood.
+            return None  # Most lines, and the long ones: they need not be understood.
 
         entry = object_in(line)
         payload = as_object(entry.get("payload"))
@@ -116,3 +118,6 @@ class Rollout:
         elif payload.get("type") == "token_count":
             usage = as_object(payload.get("info")).get("total_token_usage")
             self.tokens = tokens_in(usage) or self.tokens
+            return self.tokens
+
+        return None

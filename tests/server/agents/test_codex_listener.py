@@ -91,14 +91,16 @@ def test_each_answer_of_the_model_is_counted_as_it_is_written_down(tmp_path, rol
     listener = CodexListener(tmp_path, "m", None)
     hear(listener, started())
     with rollout.open("a") as file:
-        file.write(counted(1000, cached=400, output=50) * 2)
+        file.write(counted(200) + counted(1000, cached=400, output=50) * 2)
         file.write(counted(9000)[:40])  # Not written yet.
 
-    assert usages(hear(listener, said("a"))) == [TokenCounts(600, 50, 0, 400)]
+    assert usages(hear(listener, said("a"))) == [
+        TokenCounts(200),
+        TokenCounts(400, 50, 0, 400),
+    ]
     assert usages(hear(listener, command("started"))) == []
-    rollout.write_text(
-        counted(1000, cached=400, output=50) * 2 + counted(2500, cached=400, output=50)
-    )
+    written = counted(200) + counted(1000, cached=400, output=50) * 2
+    rollout.write_text(written + counted(2500, cached=400, output=50))
     (more,) = usages(hear(listener, said("b")))
     assert more == TokenCounts(1500, 0, 0, 0)
     last = hear(listener, ended(3000, cached=400, output=70))
@@ -145,7 +147,7 @@ def test_a_context_made_smaller_is_told_once(tmp_path, rollout) -> None:
     rollout.write_bytes((RECORDED / "rollout.jsonl").read_bytes())
     signals = hear(listener, said("a"), said("b"))
     assert [s.reason for s in signals if isinstance(s, ContextExceeded)] == ["compact_boundary"]
-    assert usages(signals) == [TokenCounts(5200, 150)]
+    assert usages(signals) == [TokenCounts(5000, 50), TokenCounts(100, 50), TokenCounts(100, 50)]
 
 
 def test_a_rollout_is_found_by_its_id_alone(tmp_path, rollout) -> None:
