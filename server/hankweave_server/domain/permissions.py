@@ -21,7 +21,7 @@ RISKY_TOOLS = frozenset({"Bash", "Edit", "MultiEdit", "NotebookEdit", "Write"})
 """An agent's own settings may not let these pass, nor tools of MCP servers: we are asked."""
 
 OUR_TOOLS = "mcp__hankweave__"
-"""What the tools begin with that we offer; `agentTools` says which there are, so nobody is asked."""
+"""What the tools begin with that we offer; which there are, `agentTools` says: nobody is asked."""
 
 
 @dataclass(frozen=True, slots=True)

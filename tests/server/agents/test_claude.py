@@ -206,7 +206,8 @@ async def test_claude_asks_us_for_everything_where_a_codon_has_permissions(a_tas
     tool; of one that changes files the hook says that leave has to be asked for."""
     claude.write_text(ASKING)
     task = replace(a_task("the prompt"), asks=True)
-    async with ClaudeAgent(permission_mode="bypassPermissions").start(task) as session:
+    agent = ClaudeAgent(permission_mode="bypassPermissions", new_session=lambda: "new")
+    async with agent.start(task) as session:
         async for signal in session.signals():
             if isinstance(signal, PermissionAsked):
                 await session.answer(signal, ToBeAsked())
@@ -215,6 +216,7 @@ async def test_claude_asks_us_for_everything_where_a_codon_has_permissions(a_tas
     assert arguments[4:] == [
         *("--model", "test-model", "--permission-mode", "default"),
         *("--input-format", "stream-json", "--permission-prompt-tool", "stdio"),
+        *("--session-id", "new"),
     ]
     assert hooks["request"]["hooks"]["PreToolUse"][0]["matcher"] == "*"
     assert answer["response"]["response"] == {
