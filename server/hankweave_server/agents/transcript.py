@@ -8,7 +8,7 @@ Source: facts of Hankweave, "Agent log / stdout protocol"; seed 001 for the olde
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import assert_never
 
 import msgspec
@@ -36,11 +36,14 @@ from hankweave_server.agents.base import (
     Verdict,
     WordReceived,
 )
-
-_Object = Mapping[str, object]
-
-MOST = 10**12
-"""More tokens or dollars than that are no count: sums of them could be written down no more."""
+from hankweave_server.agents.json_lines import (
+    MOST,
+    Object,
+    as_count,
+    as_object,
+    as_text,
+    object_in,
+)
 
 FILE_TOOLS = "Write|Edit|MultiEdit|NotebookEdit|Bash"
 """The tools that can change files, as a hook's matcher."""
@@ -54,13 +57,12 @@ _REQUEST_TIMED_OUT = "API Error: Request timed out."
 _SYNTHETIC_MODEL = "<synthetic>"
 _TERMINATED = "API Error: terminated"
 _OUTPUT_MAXIMUM = re.compile(r"exceeded the .{0,40}output token maximum")
-_LONG_NUMBER = re.compile(rb"[0-9]{19}")
 _INPUT_OVERFLOW = re.compile(r"prompt is too long|context_length_exceeded", re.IGNORECASE)
 
 
 def parse(line: bytes) -> list[AgentSignal]:
     """Reads one line, without its line end; `[PlainOutput]` if and only if it is no message."""
-    message = _message_in(line)
+    message = object_in(line)
     match message.get("type"):
         case "system":
             return list(_system(message))
@@ -73,61 +75,37 @@ def parse(line: bytes) -> list[AgentSignal]:
         case "control_request":
             return list(_control_request(message))
         case "control_cancel_request":
-            return [PermissionWithdrawn(_text(message.get("request_id")))]
+            return [PermissionWithdrawn(as_text(message.get("request_id")))]
         case "stderr":
-            return [Stderr(_text(message.get("message")))]
+            return [Stderr(as_text(message.get("message")))]
         case str():
             return []
         case _:
             return [PlainOutput(line.decode(errors="replace"))]
 
 
-def _message_in(line: bytes) -> _Object:
-    try:
-        message = msgspec.json.decode(line)
-        if _LONG_NUMBER.search(line):
-            message = _encodable(message)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return {}
-
-    return _object(message)
-
-
-def _encodable(value: object) -> object:
-    """The value with a text for each integer beyond 64 bits: those can be read, but not written."""
-    match value:
-        case dict():
-            return {name: _encodable(each) for name, each in value.items()}
-        case list():
-            return [_encodable(each) for each in value]
-        case int() if not -(2**63) <= value < 2**64:
-            return str(value)
-        case _:
-            return value
-
-
-def _system(message: _Object) -> Iterator[AgentSignal]:
+def _system(message: Object) -> Iterator[AgentSignal]:
     match message.get("subtype"):
         case "init":
-            if session_id := _text(message.get("session_id")):
-                yield SessionStarted(session_id, _text(message.get("model")))
+            if session_id := as_text(message.get("session_id")):
+                yield SessionStarted(session_id, as_text(message.get("model")))
         case "compact_boundary":
             yield ContextExceeded("compact_boundary")
         case "notice":
-            yield WordReceived(_text(message.get("operation_id")))
+            yield WordReceived(as_text(message.get("operation_id")))
 
 
-def _control_request(message: _Object) -> Iterator[AgentSignal]:
+def _control_request(message: Object) -> Iterator[AgentSignal]:
     """What an agent wants to know from us: of several things only whether it may call a tool."""
-    request, request_id = _object(message.get("request")), _text(message.get("request_id"))
+    request, request_id = as_object(message.get("request")), as_text(message.get("request_id"))
     match request.get("subtype"):
         case "can_use_tool":
-            called = dict(_object(request.get("input")))
-            yield PermissionAsked(request_id, _text(request.get("tool_name")), called)
+            called = dict(as_object(request.get("input")))
+            yield PermissionAsked(request_id, as_text(request.get("tool_name")), called)
         case "hook_callback":
-            hook = _object(request.get("input"))
-            called = dict(_object(hook.get("tool_input")))
-            yield PermissionAsked(request_id, _text(hook.get("tool_name")), called, by_hook=True)
+            hook = as_object(request.get("input"))
+            called = dict(as_object(hook.get("tool_input")))
+            yield PermissionAsked(request_id, as_text(hook.get("tool_name")), called, by_hook=True)
 
 
 def answer_to(asked: PermissionAsked, verdict: Verdict) -> bytes:
@@ -137,7 +115,7 @@ def answer_to(asked: PermissionAsked, verdict: Verdict) -> bytes:
     return msgspec.json.encode({"type": "control_response", "response": response}) + b"\n"
 
 
-def _permission_result(asked: PermissionAsked, verdict: Verdict) -> _Object:
+def _permission_result(asked: PermissionAsked, verdict: Verdict) -> Object:
     match verdict:
         case Forbidden(message=message):
             return {"behavior": "deny", "message": message}
@@ -147,7 +125,7 @@ def _permission_result(asked: PermissionAsked, verdict: Verdict) -> _Object:
             assert_never(verdict)
 
 
-def _hook_output(verdict: Verdict) -> _Object:
+def _hook_output(verdict: Verdict) -> Object:
     """What a PreToolUse hook decides (Claude Code 2.1.329); nothing leaves it to the agent."""
     match verdict:
         case Granted():
@@ -176,36 +154,38 @@ def user_message(text: str) -> str:
     return msgspec.json.encode(message).decode() + "\n"
 
 
-def _named(message: _Object) -> Iterator[AgentSignal]:
+def _named(message: Object) -> Iterator[AgentSignal]:
     """A message of the conversation itself; what an agent's helpers say among them is none."""
-    name = _text(message.get("uuid"))
+    name = as_text(message.get("uuid"))
     if name and message.get("parent_tool_use_id") is None:
         yield MessageNamed(name)
 
 
-def _assistant(message: _Object) -> Iterator[AgentSignal]:
+def _assistant(message: Object) -> Iterator[AgentSignal]:
     yield from _named(message)
-    body = _object(message.get("message")) or message
-    model = _text(body.get("model"))
+    body = as_object(message.get("message")) or message
+    model = as_text(body.get("model"))
     for block in _blocks(body.get("content")):
         yield from _assistant_block(block, model)
 
-    if usage := _object(body.get("usage")):
-        yield UsageReported(_text(body.get("id")), model, _tokens(usage))
+    if usage := as_object(body.get("usage")):
+        yield UsageReported(as_text(body.get("id")), model, _tokens(usage))
 
 
-def _assistant_block(block: _Object, model: str) -> Iterator[AgentSignal]:
+def _assistant_block(block: Object, model: str) -> Iterator[AgentSignal]:
     match block.get("type"):
         case "text":
-            if text := _text(block.get("text")):
+            if text := as_text(block.get("text")):
                 yield Said(text)
                 yield from _meaning_of(text, model)
         case "thinking":
-            if thinking := _text(block.get("thinking")):
+            if thinking := as_text(block.get("thinking")):
                 yield Thought(thinking)
         case "tool_use":
             yield ToolCalled(
-                _text(block.get("id")), _text(block.get("name")), dict(_object(block.get("input")))
+                as_text(block.get("id")),
+                as_text(block.get("name")),
+                dict(as_object(block.get("input"))),
             )
 
 
@@ -229,47 +209,47 @@ def _is_overflow(text: str) -> bool:
     )
 
 
-def _user(message: _Object) -> Iterator[AgentSignal]:
+def _user(message: Object) -> Iterator[AgentSignal]:
     yield from _named(message)
-    body = _object(message.get("message")) or message
+    body = as_object(message.get("message")) or message
     for block in _blocks(body.get("content")):
         if block.get("type") == "tool_result":
             yield ToolReturned(
-                tool_use_id=_text(block.get("tool_use_id")),
+                tool_use_id=as_text(block.get("tool_use_id")),
                 name="",  # Only the call carries the name; `Conversation` remembers it.
                 result=_flattened(block.get("content")),
                 is_error=block.get("is_error") is True,
             )
 
 
-def _result(message: _Object) -> Iterator[AgentSignal]:
+def _result(message: Object) -> Iterator[AgentSignal]:
     # Billing errors come as subtype success with is_error (facts of Hankweave, "Completion").
     success = message.get("subtype") == "success" and message.get("is_error") is not True
     text = _result_text(message)
     if not success and _is_overflow(text):
         yield ContextExceeded(text)
 
-    usage = _object(message.get("usage"))
+    usage = as_object(message.get("usage"))
     yield ResultReported(
         success=success,
         text=text,
         cost_usd=_cost(message),
         tokens=_tokens(usage) if usage else None,
-        session_id=_text(message.get("session_id")) or None,
-        model_usage=_object(message.get("modelUsage")),
+        session_id=as_text(message.get("session_id")) or None,
+        model_usage=as_object(message.get("modelUsage")),
         is_over_budget=message.get("subtype") == "error_max_budget_usd",
     )
 
 
-def _result_text(message: _Object) -> str:
-    if text := _text(message.get("result")) or _text(message.get("error")):
+def _result_text(message: Object) -> str:
+    if text := as_text(message.get("result")) or as_text(message.get("error")):
         return text
 
     errors = message.get("errors")
-    return "\n".join(_text(error) for error in errors) if isinstance(errors, list) else ""
+    return "\n".join(as_text(error) for error in errors) if isinstance(errors, list) else ""
 
 
-def _cost(message: _Object) -> float | None:
+def _cost(message: Object) -> float | None:
     for name in ("total_cost_usd", "total_cost", "cost"):
         match message.get(name):
             case bool():
@@ -280,12 +260,12 @@ def _cost(message: _Object) -> float | None:
     return None
 
 
-def _tokens(usage: _Object) -> TokenCounts:
+def _tokens(usage: Object) -> TokenCounts:
     return TokenCounts(
-        input_tokens=_count(usage.get("input_tokens")),
-        output_tokens=_count(usage.get("output_tokens")),
-        cache_creation_tokens=_count(usage.get("cache_creation_input_tokens")),
-        cache_read_tokens=_count(usage.get("cache_read_input_tokens")),
+        input_tokens=as_count(usage.get("input_tokens")),
+        output_tokens=as_count(usage.get("output_tokens")),
+        cache_creation_tokens=as_count(usage.get("cache_creation_input_tokens")),
+        cache_read_tokens=as_count(usage.get("cache_read_input_tokens")),
     )
 
 
@@ -310,27 +290,9 @@ def _flattened_block(block: object) -> str:
             return _flattened(block)
 
 
-def _blocks(content: object) -> Iterator[_Object]:
+def _blocks(content: object) -> Iterator[Object]:
     match content:
         case str():
             yield {"type": "text", "text": content}
         case list():
-            yield from (_object(block) for block in content)
-
-
-def _object(value: object) -> _Object:
-    return value if isinstance(value, dict) else {}
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _count(value: object) -> int:
-    match value:
-        case bool():
-            return 0
-        case int() if 0 < value <= MOST:
-            return value
-        case _:
-            return 0
+            yield from (as_object(block) for block in content)
