@@ -536,6 +536,27 @@ async def test_a_daemon_offers_the_tools_to_the_agents_that_it_starts(tmp_path: 
                 await _use(json.loads(arguments[arguments.index("--mcp-config") + 1]))
 
 
+async def test_an_agent_of_ones_own_has_the_tools_in_a_workspace(tmp_path: Path) -> None:
+    """Without a hank: it takes and compares checkpoints of the project; it cannot roll back, and
+    the record says that it belongs to no codon."""
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "a.txt").write_text("one\n")
+    async with (
+        running_server(None, None, project, place="--workspace"),
+        agent_door(project, cwd=project) as door,
+    ):
+        assert await door.names() == ["checkpoint_create", *LOOKING]
+        made = await door.call("checkpoint_create", label="mine")
+        assert (made["label"], made["codon"]) == ("agent: mine", None)
+        (project / "a.txt").write_text("two\n")
+        diff = await door.call("checkpoint_diff", from_sha=made["sha"])
+        assert [each["path"] for each in diff["files"]] == ["a.txt"]
+
+    traffic = (project / ".hankweave" / "logs" / "websocket.log").read_text()
+    assert '"clientName":"hankweave-mcp"' in traffic
+
+
 async def _use(config: dict[str, Any]) -> None:
     from mcp import Client, StdioServerParameters
 
