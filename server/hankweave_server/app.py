@@ -94,6 +94,7 @@ class App:
             hank=opened.hank,
             agent_for=_roster(opened).agent_for,
             started_monotonic=self._started,
+            model=opened.settings.model,
             idle_timeout=timedelta(minutes=10),
             safe_points=opened.settings.safe_points,
             price=opened.prices.price_of,

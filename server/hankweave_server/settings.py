@@ -60,6 +60,8 @@ class RunSettings:
     """Goes on with other data or another hank; with `new`, sets aside what is in the way."""
     agent: str | None = None
     """Overrides who does every codon: a name of `agents.named.BY_NAME`."""
+    model: str | None = None
+    """Overrides what every codon's agent is told to use."""
     no_token: bool = False
     json_output: bool = False
     plain: bool = False

@@ -56,6 +56,19 @@ async def run(folder: Path, *codons: dict[str, Any], exit_code: int = 0, **field
     return execution
 
 
+async def test_the_model_of_the_command_line_is_every_codons(tmp_path: Path) -> None:
+    """`--model` wins over the codon's and over the hank's."""
+    told = sh('printf %s "$HANKWEAVE_MODEL" > "$HANKWEAVE_CODON_ID.txt"')
+    hank = write_hank(
+        tmp_path / "hank", codon("one") | told, codon("two") | told, overrides={"model": "haiku"}
+    )
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution, "--headless", "-m", "opus") as server:
+        assert await server.ended() == 0, server.output
+
+    assert tree(execution / "agentRoot") == {"one.txt": b"opus", "two.txt": b"opus"}
+
+
 # --- the hank and its codons ----------------------------------------------------------------------
 
 

@@ -52,6 +52,7 @@ from hankweave_server.workspace.data import read_meta
     help="Go on with changed data or a changed hank; with --new, set aside what is there.",
 )
 @click.option("--agent", type=click.Choice(sorted(BY_NAME)), help="Who does every codon.")
+@click.option("--model", "-m", help="The model of every codon, whatever the hank says.")
 @click.option("--no-token", is_flag=True, help="Let every local program in, as a controller.")
 @click.option(
     "--safe-points",
@@ -96,6 +97,7 @@ def run(
     new: bool,
     force: bool,
     agent: str | None,
+    model: str | None,
     no_token: bool,
     safe_points: frozenset[SafePoint],
     max_cost: float | None,
@@ -139,6 +141,7 @@ def run(
         new=new,
         force=force,
         agent=agent,
+        model=model,
         no_token=no_token,
         safe_points=safe_points,
         max_cost=max_cost,
