@@ -1,23 +1,47 @@
-"""Any agent that speaks the Agent Client Protocol."""
+"""Any agent that speaks the Agent Client Protocol, through a bridge of ours (`acp_bridge`)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
-from hankweave_server.agents.base import AgentSession, AgentTask
+from hankweave_server.agents import acp_order
+from hankweave_server.agents.acp_known import home_of, keys_of, known_as
+from hankweave_server.agents.acp_order import Order, Tools
+from hankweave_server.agents.base import AgentNotFound, AgentSession, AgentTask
+from hankweave_server.agents.environment import common
+from hankweave_server.agents.own_program import own_program_with
 from hankweave_server.agents.program import Program, run_program
 from hankweave_server.clock import Clock, SystemClock
+
+_LIBRARIES = ("agent-client-protocol", "pydantic")
+_BRIDGE = "hankweave_server.agents.acp_bridge"
+_NEVER = "HANKWEAVE_"
+_ASKS_FIRST = '{"edit":"ask","bash":"ask"}'
+"""OpenCode's tools that change files, as its `permission` setting."""
 
 
 @dataclass(frozen=True, slots=True)
 class AcpAgent:
-    """Runs a program that speaks ACP."""
+    """Runs a program that speaks ACP; of our environment it sees only the keys meant for it."""
 
     command: tuple[str, ...]
     mode: str | None = None
+    """The session mode to work in, by the agent's own name for it."""
+
+    keys: tuple[str, ...] | None = None
+    """Names of variables of our environment, or prefixes that end in `_`; None: what is known."""
+
+    homes: Path | None = None
+    """Below this a known agent keeps its conversations; without, where it always does."""
+
+    asks_first: bool = False
+    """Asks before each tool that can change files. OpenCode has to be told; others ask anyway."""
+
     clock: Clock = field(default_factory=SystemClock)
 
     @property
@@ -29,10 +53,69 @@ class AcpAgent:
         return True
 
     def start(self, task: AgentTask) -> AbstractAsyncContextManager[AgentSession]:
-        program = Program(command=self.command, stdin=task.prompt, hint="Install it.")
+        """As `Agent.start`; raises AgentNotFound at once where the extra is not installed."""
+        program = Program(
+            command=_bridge(),
+            stdin=acp_order.to_line(self._order(task)),
+            hint="Install it, or name it with its full path, or correct PATH.",
+            extra_environment=self._environment(task),
+            takes_answers=True,
+            needs=self.command[0],
+        )
         return run_program(program, task, self.clock)
 
     def memory_of(
         self, session_id: str, work_tree: Path, environment: Mapping[str, str]
     ) -> tuple[Path, ...]:
-        return ()
+        """The files of an agent that is known; nothing for any other."""
+        home = home_of(self.command, self.homes)
+        seen = {**common(os.environ, {}), **environment}
+        return () if home is None else home.memory_of(session_id, seen)
+
+    def _order(self, task: AgentTask) -> Order:
+        home = home_of(self.command, self.homes)
+        prompts = [task.prompt] if task.system_prompt is None else [task.system_prompt, task.prompt]
+        return Order(
+            command=self.command,
+            prompt="\n\n".join(prompts),
+            work_tree=str(task.work_tree),
+            model=task.model,
+            mode=self.mode,
+            resume=task.resume_session,
+            tools=tuple(Tools(each.name, each.command, each.environment) for each in task.tools),
+            memory=None if home is None else home.memory,
+            memory_folder="" if home is None else str(home.folder),
+            memory_variable="" if home is None else home.variable,
+            announces_writes=known_as(self.command) == "opencode",
+        )
+
+    def _environment(self, task: AgentTask) -> dict[str, str]:
+        wanted = self.keys if self.keys is not None else keys_of(self.command, task.model)
+        given = {name: value for name, value in os.environ.items() if _is_among(name, wanted)}
+        if home := home_of(self.command, self.homes):
+            home.settle(os.environ)
+            given.pop(home.variable, None)  # The server's own is not this execution's.
+
+        if known_as(self.command) != "opencode":
+            return given
+
+        quiet = {"OPENCODE_DISABLE_AUTOUPDATE": "1"}
+        return quiet | ({"OPENCODE_PERMISSION": _ASKS_FIRST} if self.asks_first else {}) | given
+
+
+def _is_among(name: str, wanted: Sequence[str]) -> bool:
+    """What is the server's own reaches no agent this way, whatever a hank asks for."""
+    if name.startswith(_NEVER):
+        return False
+
+    return any(name.startswith(each) if each.endswith("_") else name == each for each in wanted)
+
+
+def _bridge() -> tuple[str, ...]:
+    try:
+        return own_program_with(_LIBRARIES, _BRIDGE)
+    except PackageNotFoundError as error:
+        raise AgentNotFound(
+            "Agents that speak ACP need a library that is not installed.",
+            hint="Install it with: pip install 'hankweave[acp]'",
+        ) from error

@@ -42,6 +42,9 @@ class Program:
     takes_answers: bool = False
     """Its stdin stays open, for answers to what it asks, until it has reported its result."""
 
+    needs: str | None = None
+    """A further program without which it cannot work."""
+
 
 @asynccontextmanager
 async def run_program(program: Program, task: AgentTask, clock: Clock) -> AsyncIterator[Session]:
@@ -52,8 +55,9 @@ async def run_program(program: Program, task: AgentTask, clock: Clock) -> AsyncI
     """
     mark = secrets.token_hex(16)
     environment = agent_environment(task, os.environ, mark=mark, extra=program.extra_environment)
-    if not _is_there(program.command[0], environment.get("PATH"), task.work_tree):
-        raise AgentNotFound(f"{program.command[0]!r} was not found.", hint=program.hint)
+    for needed in filter(None, (program.command[0], program.needs)):
+        if not _is_there(needed, environment.get("PATH"), task.work_tree):
+            raise AgentNotFound(f"{needed!r} was not found.", hint=program.hint)
 
     launch = Launch(program.command, environment, task.work_tree, mark, task.run_id, task.codon_id)
     with AgentLog(task.log_path, limit=task.limits.log_bytes) as log:

@@ -1,0 +1,333 @@
+"""A stand-in for an agent that speaks ACP, written with the SDK's agent side.
+
+Run as a program: its words say what it does, one after the other, so that each test shows the
+behaviour it is about. It needs no model. What it was told it writes to `heard.jsonl`, in its
+working directory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import acp
+from acp import schema
+from acp.exceptions import RequestError
+
+MEBIBYTE = 1024 * 1024
+BEGAN = "began.txt"
+
+
+class StandIn:
+    """Its words: abilities, then what it does in a turn."""
+
+    def __init__(self, words: list[str]) -> None:
+        self._words = words
+        self._peer: Any = None
+        self._session = ""
+        self._is_cancelled = asyncio.Event()
+        self._is_authenticated = False
+
+    def on_connect(self, conn: Any) -> None:
+        self._peer = conn
+
+    # --- before a turn -------------------------------------------------------------------------
+
+    async def initialize(self, **given: Any) -> schema.InitializeResponse:
+        self._note("initialize", given)
+        if "silent" in self._words:
+            await asyncio.Event().wait()
+
+        capabilities = schema.SessionCapabilities()
+        if "can-resume" in self._words:
+            capabilities.resume = schema.SessionResumeCapabilities()
+
+        if "can-fork" in self._words:
+            capabilities.fork = schema.SessionForkCapabilities()
+
+        return schema.InitializeResponse(
+            protocol_version=9 if "protocol-9" in self._words else acp.PROTOCOL_VERSION,
+            agent_capabilities=schema.AgentCapabilities(
+                load_session="can-load" in self._words, session_capabilities=capabilities
+            ),
+            auth_methods=[
+                schema.AuthMethodAgent(id="oauth", name="In a browser"),
+                schema.EnvVarAuthMethod(
+                    id="stand-in-key",
+                    name="A key",
+                    type="env_var",
+                    vars=[schema.AuthEnvVar(name="STAND_IN_KEY")],
+                ),
+            ],
+        )
+
+    async def authenticate(self, method_id: str, **_: Any) -> schema.AuthenticateResponse:
+        self._note("authenticate", {"method": method_id})
+        self._is_authenticated = True
+        return schema.AuthenticateResponse()
+
+    async def new_session(self, **given: Any) -> schema.NewSessionResponse:
+        self._note("new", {"cwd": given["cwd"], "servers": _plain(given.get("mcp_servers"))})
+        self._demand_authentication()
+        self._session = "session-1"
+        return schema.NewSessionResponse(session_id=self._session, **self._offer())
+
+    async def load_session(self, session_id: str, **_: Any) -> schema.LoadSessionResponse:
+        self._note("load", {"session": session_id})
+        self._demand_authentication()
+        self._session = session_id
+        await self._say("agent_message_chunk", "an old answer")
+        if "late-history" in self._words:
+            asyncio.get_running_loop().call_later(0.2, self._later, "an older answer")
+
+        return schema.LoadSessionResponse(**self._offer())
+
+    async def resume_session(self, session_id: str, **_: Any) -> schema.ResumeSessionResponse:
+        self._note("resume", {"session": session_id})
+        self._session = session_id
+        return schema.ResumeSessionResponse(**self._offer())
+
+    async def fork_session(self, session_id: str, **_: Any) -> schema.ForkSessionResponse:
+        self._note("fork", {"session": session_id})
+        self._session = "session-2"
+        return schema.ForkSessionResponse(session_id=self._session, **self._offer())
+
+    async def set_session_mode(self, mode_id: str, **_: Any) -> schema.SetSessionModeResponse:
+        self._note("mode", {"mode": mode_id})
+        return schema.SetSessionModeResponse()
+
+    async def set_config_option(
+        self, config_id: str, value: Any, **_: Any
+    ) -> schema.SetSessionConfigOptionResponse:
+        self._note("option", {config_id: value})
+        return schema.SetSessionConfigOptionResponse(config_options=self._options())
+
+    async def ext_method(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        raise RequestError.method_not_found(method)
+
+    async def ext_notification(self, method: str, params: dict[str, Any]) -> None:
+        pass
+
+    def _later(self, words: str) -> None:
+        print(
+            json.dumps(
+                {
+                    "jsonrpc": "2.0",
+                    "method": "session/update",
+                    "params": {
+                        "sessionId": self._session,
+                        "update": {
+                            "sessionUpdate": "agent_message_chunk",
+                            "content": {"type": "text", "text": words},
+                        },
+                    },
+                }
+            ),
+            flush=True,
+        )
+
+    def _demand_authentication(self) -> None:
+        if "needs-key" in self._words and not self._is_authenticated:
+            raise RequestError.auth_required()
+
+    def _offer(self) -> dict[str, Any]:
+        modes = schema.SessionModeState(
+            current_mode_id="careful",
+            available_modes=[
+                schema.SessionMode(id="careful", name="Careful"),
+                schema.SessionMode(id="bold", name="Bold"),
+            ],
+        )
+        return {"modes": modes, "config_options": self._options()}
+
+    def _options(self) -> list[Any]:
+        models = [
+            schema.SessionConfigSelectOption(value=name, name=name)
+            for name in ("maker/small", "maker/large")
+        ]
+        return [
+            schema.SessionConfigOptionSelect(
+                id="llm",
+                name="Model",
+                category="model",
+                type="select",
+                current_value="maker/small",
+                options=models,
+            )
+        ]
+
+    # --- a turn --------------------------------------------------------------------------------
+
+    async def prompt(self, prompt: list[Any], **_: Any) -> schema.PromptResponse:
+        self._note("prompt", {"text": prompt[0].text, "variables": sorted(os.environ)})
+        Path(BEGAN).touch()
+        reason: Any = "end_turn"
+        for word in self._words:
+            name, _, argument = word.partition("=")
+            match name:
+                case "say":
+                    for piece in argument.split("|"):
+                        await self._say("agent_message_chunk", piece)
+                case "think":
+                    await self._say("agent_thought_chunk", argument)
+                case "write":
+                    await self._write(argument)
+                case "odd":
+                    self._print_oddities()
+                case "long":
+                    self._print_long(int(argument) * MEBIBYTE)
+                case "stop":
+                    reason = argument
+                case "wait-for-cancel":
+                    await self._is_cancelled.wait()
+                    reason = "cancelled"
+                case "deaf":
+                    await asyncio.Event().wait()
+                case "cost":
+                    await self._update(
+                        schema.UsageUpdate(
+                            session_update="usage_update",
+                            used=10,
+                            size=100,
+                            cost=schema.Cost(amount=float(argument), currency="USD"),
+                        )
+                    )
+                case "fail":
+                    raise RequestError(-32603, "Internal error", {"details": argument})
+                case "complain":
+                    print(argument, file=sys.stderr, flush=True)
+                case "garbage":
+                    os.write(1, b"no JSON at all\n")
+                case "exit":
+                    os._exit(int(argument))
+                case "crash":
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        usage = schema.Usage(input_tokens=30, output_tokens=12, total_tokens=42)
+        return schema.PromptResponse(stop_reason=reason, usage=usage)
+
+    async def cancel(self, **_: Any) -> None:
+        self._note("cancel", {})
+        self._is_cancelled.set()
+
+    async def _write(self, path: str) -> None:
+        """Asks leave to write a file, as an agent that was not told of a call before."""
+        call = schema.ToolCallUpdate(
+            tool_call_id=f"call-{path}",
+            title=f"Writing {path}",
+            kind="edit",
+            status="pending",
+            content=[acp.tool_diff_content(path, "new words\n", "")],
+            locations=[schema.ToolCallLocation(path=path)],
+        )
+        options = [
+            schema.PermissionOption(option_id="always", name="Always", kind="allow_always"),
+            schema.PermissionOption(option_id="once", name="Once", kind="allow_once"),
+            schema.PermissionOption(option_id="never", name="No", kind="reject_once"),
+        ]
+        answer = await self._peer.request_permission(
+            options=options, session_id=self._session, tool_call=call
+        )
+        self._note("permission", _plain(answer.outcome))
+        chosen = getattr(answer.outcome, "option_id", None)
+        if chosen == "once":
+            Path(path).write_text("new words\n")
+
+        await self._update(
+            acp.update_tool_call(
+                call.tool_call_id, status="completed" if chosen == "once" else "failed"
+            )
+        )
+
+    def _print_oddities(self) -> None:
+        """Lines that no agent should print, and some that one of tomorrow may."""
+        update: dict[str, Any] = {"sessionId": self._session}
+        for odd in (
+            b"",
+            b"{half",
+            b"5",
+            b"[]",
+            b"null",
+            b'{"jsonrpc":"2.0"}',
+            b'{"jsonrpc":"2.0","id":{},"result":1}',
+            b'{"jsonrpc":"2.0","id":999,"error":"bad"}',
+            b'{"jsonrpc":"2.0","method":5}',
+            b'{"jsonrpc":"2.0","method":"session/update","params":[1]}',
+            b'{"jsonrpc":"2.0","method":"session/update","params":{"update":7}}',
+            b'{"jsonrpc":"2.0","method":"session/tomorrow","params":{}}',
+            b'{"jsonrpc":"2.0","id":"x","method":"terminal/create","params":{}}',
+            b'{"jsonrpc":"2.0","id":77,"method":"session/request_permission","params":{}}',
+            b'{"a":' * 5000,
+            b'{"jsonrpc":"2.0","method":"x","params":{"n":' + b"9" * 5000 + b"}}",
+            b"\xff\xfe",
+        ):
+            os.write(1, odd + b"\n")
+
+        for strange in (
+            {"sessionUpdate": "of_tomorrow", "content": 3},
+            {"sessionUpdate": "tool_call", "toolCallId": 7, "title": None, "rawInput": [1]},
+            {"sessionUpdate": "agent_message_chunk", "content": "no block"},
+            {"sessionUpdate": "usage_update", "cost": {"amount": "much", "currency": "USD"}},
+        ):
+            message = {"method": "session/update", "params": update | {"update": strange}}
+            os.write(1, json.dumps({"jsonrpc": "2.0"} | message).encode() + b"\n")
+
+    def _print_long(self, length: int) -> None:
+        """A result of so many bytes, and then half a line that nobody ends before the next one."""
+        done = {
+            "sessionUpdate": "tool_call_update",
+            "toolCallId": "long",
+            "title": "Long",
+            "kind": "read",
+            "status": "completed",
+            "content": [{"type": "content", "content": {"type": "text", "text": "x" * length}}],
+        }
+        params = {"sessionId": self._session, "update": done}
+        line = json.dumps({"jsonrpc": "2.0", "method": "session/update", "params": params})
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+    async def _say(self, kind: str, text: str) -> None:
+        tell = acp.update_agent_message_text
+        if kind == "agent_thought_chunk":
+            tell = acp.update_agent_thought_text  # type: ignore[assignment]
+
+        await self._update(tell(text))
+
+    async def _update(self, update: Any) -> None:
+        await self._peer.session_update(session_id=self._session, update=update)
+
+    def _note(self, what: str, given: dict[str, Any]) -> None:
+        with open("heard.jsonl", "a") as file:
+            file.write(json.dumps({what: _plain(given)}) + "\n")
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+
+    return [_plain(each) for each in value] if isinstance(value, list) else value
+
+
+def main() -> None:
+    agent: Any = StandIn(sys.argv[1:])
+    for word in sys.argv[1:]:
+        if word.startswith("early-exit="):
+            print("I cannot begin.", file=sys.stderr, flush=True)
+            sys.exit(int(word.partition("=")[2]))
+
+    run: Callable[..., Awaitable[None]] = acp.run_agent
+    asyncio.run(run(agent, use_unstable_protocol=True))  # type: ignore[arg-type]
+
+
+if __name__ == "__main__":
+    main()
