@@ -23,6 +23,8 @@ IdleSeconds = Annotated[int, Meta(ge=1, le=1800)]
 PatienceSeconds = Annotated[float, Meta(gt=0, le=604_800)]
 """Up to a week."""
 Texts = str | tuple[str, ...]
+KeyName = Annotated[str, Meta(pattern=r"^(?!HANKWEAVE_)[A-Za-z][A-Za-z0-9_]*$(?!\n)")]
+"""A name, or a beginning of names, of environment variables; none of the server's own."""
 VariableName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$(?!\n)")]
 
 
@@ -190,6 +192,9 @@ class AcpAgentSpec(HankValue, tag_field="type", tag="acp"):
     """Such as `["opencode", "acp"]` or `["gemini", "--acp"]`."""
     mode: str | None = None
     """The session mode to work in, by the id that the agent gives it; absent: its own choice."""
+    keys: tuple[KeyName, ...] | None = None
+    """Variables of the server's environment that it gets: names, or beginnings that end in `_`,
+    such as `MISTRAL_`. Absent: those that a known agent needs, for any other none."""
 
 
 AgentSpec = ScriptedAgentSpec | CommandAgentSpec | ClaudeAgentSpec | CodexAgentSpec | AcpAgentSpec

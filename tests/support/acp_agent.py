@@ -115,22 +115,10 @@ class StandIn:
         pass
 
     def _later(self, words: str) -> None:
-        print(
-            json.dumps(
-                {
-                    "jsonrpc": "2.0",
-                    "method": "session/update",
-                    "params": {
-                        "sessionId": self._session,
-                        "update": {
-                            "sessionUpdate": "agent_message_chunk",
-                            "content": {"type": "text", "text": words},
-                        },
-                    },
-                }
-            ),
-            flush=True,
-        )
+        content = {"type": "text", "text": words}
+        update = {"sessionUpdate": "agent_message_chunk", "content": content}
+        params = {"sessionId": self._session, "update": update}
+        _put(1, {"jsonrpc": "2.0", "method": "session/update", "params": params})
 
     def _demand_authentication(self) -> None:
         if "needs-key" in self._words and not self._is_authenticated:
@@ -201,7 +189,7 @@ class StandIn:
                 case "fail":
                     raise RequestError(-32603, "Internal error", {"details": argument})
                 case "complain":
-                    print(argument, file=sys.stderr, flush=True)
+                    os.write(2, argument.encode() + b"\n")
                 case "garbage":
                     os.write(1, b"no JSON at all\n")
                 case "exit":
@@ -275,11 +263,11 @@ class StandIn:
             {"sessionUpdate": "agent_message_chunk", "content": "no block"},
             {"sessionUpdate": "usage_update", "cost": {"amount": "much", "currency": "USD"}},
         ):
-            message = {"method": "session/update", "params": update | {"update": strange}}
-            os.write(1, json.dumps({"jsonrpc": "2.0"} | message).encode() + b"\n")
+            params = update | {"update": strange}
+            _put(1, {"jsonrpc": "2.0", "method": "session/update", "params": params})
 
     def _print_long(self, length: int) -> None:
-        """A result of so many bytes, and then half a line that nobody ends before the next one."""
+        """The result of a tool, of so many bytes."""
         done = {
             "sessionUpdate": "tool_call_update",
             "toolCallId": "long",
@@ -289,9 +277,7 @@ class StandIn:
             "content": [{"type": "content", "content": {"type": "text", "text": "x" * length}}],
         }
         params = {"sessionId": self._session, "update": done}
-        line = json.dumps({"jsonrpc": "2.0", "method": "session/update", "params": params})
-        sys.stdout.write(line + "\n")
-        sys.stdout.flush()
+        _put(1, {"jsonrpc": "2.0", "method": "session/update", "params": params})
 
     async def _say(self, kind: str, text: str) -> None:
         tell = acp.update_agent_message_text
@@ -308,6 +294,16 @@ class StandIn:
             file.write(json.dumps({what: _plain(given)}) + "\n")
 
 
+def _put(descriptor: int, message: dict[str, Any]) -> None:
+    """Writes past the SDK, and to the end."""
+    os.set_blocking(descriptor, True)
+    rest = memoryview(json.dumps(message).encode() + b"\n")
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+    os.set_blocking(descriptor, False)
+
+
 def _plain(value: Any) -> Any:
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -322,7 +318,7 @@ def main() -> None:
     agent: Any = StandIn(sys.argv[1:])
     for word in sys.argv[1:]:
         if word.startswith("early-exit="):
-            print("I cannot begin.", file=sys.stderr, flush=True)
+            os.write(2, b"I cannot begin.\n")
             sys.exit(int(word.partition("=")[2]))
 
     run: Callable[..., Awaitable[None]] = acp.run_agent

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
+
+import anyio.to_thread
 
 from hankweave_server.agents import acp_order
 from hankweave_server.agents.acp_known import home_of, keys_of, known_as
@@ -21,8 +23,13 @@ from hankweave_server.clock import Clock, SystemClock
 _LIBRARIES = ("agent-client-protocol", "pydantic")
 _BRIDGE = "hankweave_server.agents.acp_bridge"
 _NEVER = "HANKWEAVE_"
-_ASKS_FIRST = '{"edit":"ask","bash":"ask"}'
-"""OpenCode's tools that change files, as its `permission` setting."""
+_OPENCODE = "opencode"
+_ASKS_FOR_FILES = '{"edit":"ask","bash":"ask"}'
+_ASKS_FOR_ALL = '{"*":"ask"}'
+"""OpenCode's setting `permission`: its tools that change files, and all of them."""
+
+_BOLD = frozenset({"autoEdit", "yolo"})
+"""Modes of Gemini CLI in which it asks for less than what changes something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +57,18 @@ class AcpAgent:
 
     @property
     def can_ask(self) -> bool:
-        return True
+        """Of the agents that are known; what another does unasked, nobody here can tell."""
+        known = known_as(self.command)
+        return known == _OPENCODE or (known == "gemini" and self.mode not in _BOLD)
 
-    def start(self, task: AgentTask) -> AbstractAsyncContextManager[AgentSession]:
-        """As `Agent.start`; raises AgentNotFound at once where the extra is not installed."""
-        program = Program(
+    @asynccontextmanager
+    async def start(self, task: AgentTask) -> AsyncIterator[AgentSession]:
+        program = await anyio.to_thread.run_sync(self._prepared, task)
+        async with run_program(program, task, self.clock) as session:
+            yield session
+
+    def _prepared(self, task: AgentTask) -> Program:
+        return Program(
             command=_bridge(),
             stdin=acp_order.to_line(self._order(task)),
             hint="Install it, or name it with its full path, or correct PATH.",
@@ -62,7 +76,6 @@ class AcpAgent:
             takes_answers=True,
             needs=self.command[0],
         )
-        return run_program(program, task, self.clock)
 
     def memory_of(
         self, session_id: str, work_tree: Path, environment: Mapping[str, str]
@@ -74,7 +87,7 @@ class AcpAgent:
 
     def _order(self, task: AgentTask) -> Order:
         home = home_of(self.command, self.homes)
-        prompts = [task.prompt] if task.system_prompt is None else [task.system_prompt, task.prompt]
+        prompts = [each for each in (task.system_prompt, task.message) if each is not None]
         return Order(
             command=self.command,
             prompt="\n\n".join(prompts),
@@ -82,11 +95,12 @@ class AcpAgent:
             model=task.model,
             mode=self.mode,
             resume=task.resume_session,
+            forks=task.forks,
             tools=tuple(Tools(each.name, each.command, each.environment) for each in task.tools),
             memory=None if home is None else home.memory,
             memory_folder="" if home is None else str(home.folder),
             memory_variable="" if home is None else home.variable,
-            announces_writes=known_as(self.command) == "opencode",
+            announces_writes=known_as(self.command) == _OPENCODE,
         )
 
     def _environment(self, task: AgentTask) -> dict[str, str]:
@@ -96,11 +110,13 @@ class AcpAgent:
             home.settle(os.environ)
             given.pop(home.variable, None)  # The server's own is not this execution's.
 
-        if known_as(self.command) != "opencode":
-            return given
+        return given if known_as(self.command) != _OPENCODE else given | self._for_opencode(task)
 
+    def _for_opencode(self, task: AgentTask) -> dict[str, str]:
+        """What it asks about stands above a person's own settings: the hank's permissions do."""
+        asks = _ASKS_FOR_ALL if task.asks else _ASKS_FOR_FILES if self.asks_first else None
         quiet = {"OPENCODE_DISABLE_AUTOUPDATE": "1"}
-        return quiet | ({"OPENCODE_PERMISSION": _ASKS_FIRST} if self.asks_first else {}) | given
+        return quiet if asks is None else quiet | {"OPENCODE_PERMISSION": asks}
 
 
 def _is_among(name: str, wanted: Sequence[str]) -> bool:

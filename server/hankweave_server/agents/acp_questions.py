@@ -76,7 +76,8 @@ class Questions:
     def close(self) -> None:
         """Answers what is open, and all that will be asked, with a cancel: nobody is there."""
         self._is_closed = True
-        for question in self._open.values():
+        for name, question in self._open.items():
+            self._voice.say({"type": "control_cancel_request", "request_id": name})
             question.settle(None)
 
 

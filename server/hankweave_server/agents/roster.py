@@ -58,7 +58,9 @@ class Roster:
                 )
             case CodexAgentSpec(sandbox=sandbox, config=config):
                 return CodexAgent(sandbox=sandbox, config=config, home=self.homes / "codex")
-            case AcpAgentSpec(command=command, mode=mode):
-                return AcpAgent(command, mode=mode)
+            case AcpAgentSpec(command=command, mode=mode, keys=keys):
+                return AcpAgent(
+                    command, mode=mode, keys=keys, homes=self.homes, asks_first=self.asks_first
+                )
             case _:
                 assert_never(spec)

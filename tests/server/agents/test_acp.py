@@ -1,0 +1,281 @@
+"""The ACP adapter and its bridge, with a stand-in agent that speaks the protocol by the SDK."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+from typing import Any
+
+import anyio
+import psutil
+import pytest
+
+from hankweave_server.agents import own_program
+from hankweave_server.agents.acp import AcpAgent
+from hankweave_server.agents.base import (
+    AgentLimits,
+    AgentNotFound,
+    Exited,
+    Forbidden,
+    Granted,
+    McpServer,
+    PermissionAsked,
+    PlainOutput,
+    ResultReported,
+    Said,
+    SessionStarted,
+    Stderr,
+    Thought,
+    TimedOut,
+    TokenCounts,
+    ToolCalled,
+    ToolReturned,
+)
+
+STAND_IN = Path(__file__).resolve().parents[2] / "support" / "acp_agent.py"
+DEADLINE = 60.0
+
+
+def stand_in(*words: str, **changes: Any) -> AcpAgent:
+    return AcpAgent((sys.executable, str(STAND_IN), *words), **changes)
+
+
+def heard_by(task: Any) -> list[dict[str, Any]]:
+    """What the stand-in was told."""
+    lines = (task.work_tree / "heard.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def told(task: Any, what: str) -> Any:
+    return next(each[what] for each in heard_by(task) if what in each)
+
+
+@pytest.fixture
+def converse() -> Callable:
+    """Has a conversation in which every request is answered in the same way."""
+
+    async def run(agent: AcpAgent, task: Any, verdict: Any) -> list[Any]:
+        with anyio.fail_after(DEADLINE):
+            async with agent.start(task) as session:
+                signals = []
+                async for signal in session.signals():
+                    signals.append(signal)
+                    if isinstance(signal, PermissionAsked):
+                        await session.answer(signal, verdict)
+
+                return [*signals, await session.wait()]
+
+    return run
+
+
+async def test_a_turn_is_told_as_any_other_agents(a_task, converse, monkeypatch) -> None:
+    """Pieces become messages; a tool is told, asked for, done and returned; then the result."""
+    monkeypatch.setenv("STAND_IN_KEY", "k")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "not yours")
+    monkeypatch.setenv("HANKWEAVE_TOKEN", "nobody's")
+    task = a_task("do it", system_prompt="be brief", model="large")
+    agent = stand_in(
+        *("say=I wi|ll", "think=hm", "write=a.txt", "cost=0.5", "say=done"),
+        keys=("STAND_IN_KEY", "HANKWEAVE_"),
+        mode="bold",
+    )
+    call = {"file_path": "a.txt", "old_string": "", "new_string": "new words\n"}
+    assert await converse(agent, task, Granted()) == [
+        SessionStarted("session-1", "maker/large"),
+        Said("I will"),
+        Thought("hm"),
+        ToolCalled("call-a.txt", "Edit", call),
+        PermissionAsked("permission-1", "Edit", call),
+        ToolReturned("call-a.txt", "Edit", "Changed a.txt", False),
+        Said("done"),
+        ResultReported(True, "done", 0.5, TokenCounts(30, 12), "session-1", {}),
+        Exited(0),
+    ]
+    assert (task.work_tree / "a.txt").read_text() == "new words\n"
+    assert told(task, "permission")["optionId"] == "once"
+    assert told(task, "option") == {"llm": "maker/large"}
+    assert told(task, "mode") == {"mode": "bold"}
+    prompt = told(task, "prompt")
+    assert prompt["text"] == "be brief\n\ndo it"
+    assert "STAND_IN_KEY" in prompt["variables"]
+    assert not {"ANTHROPIC_API_KEY", "HANKWEAVE_TOKEN"} & set(prompt["variables"])
+    raw = [json.loads(line) for line in task.log_path.read_text().splitlines()]
+    methods = [each["message"].get("method") for each in raw if each["type"] == "acp"]
+    assert methods[0] == "initialize"
+    assert "session/request_permission" in methods
+
+
+async def test_a_refused_call_is_not_made(a_task, converse) -> None:
+    """A no is the agent's own `reject_once`; its tool fails, and it goes on."""
+    task = a_task()
+    signals = await converse(stand_in("write=a.txt", "say=a pity"), task, Forbidden("No."))
+    assert not (task.work_tree / "a.txt").exists()
+    assert told(task, "permission")["optionId"] == "never"
+    (returned,) = [each for each in signals if isinstance(each, ToolReturned)]
+    assert returned.is_error
+    assert signals[-1] == Exited(0)
+
+
+async def test_servers_of_tools_are_handed_on_and_their_secrets_logged_nowhere(
+    a_task, hear
+) -> None:
+    """The agent gets command and environment; the log only the names of the variables."""
+    server = McpServer("hankweave", ("run", "it"), {"SECRET": "s3cret"})
+    task = a_task(tools=(server,))
+    await hear(stand_in("say=hi"), task)
+    (offered,) = told(task, "new")["servers"]
+    assert (offered["name"], offered["command"], offered["args"]) == ("hankweave", "run", ["it"])
+    assert offered["env"] == [{"name": "SECRET", "value": "s3cret"}]
+    log = task.log_path.read_text()
+    assert "SECRET" in log
+    assert "s3cret" not in log
+
+
+async def test_a_session_is_loaded_and_its_history_not_told_again(a_task, hear) -> None:
+    """Not even what an agent tells of it after it has answered."""
+    task = a_task("on", resume_session="earlier")
+    heard = await hear(stand_in("can-load", "late-history", "say=new", "cost=2"), task)
+    assert [each.text for each in heard.of(Said)] == ["new"]
+    (result,) = heard.of(ResultReported)
+    assert (result.session_id, result.cost_usd) == ("earlier", None)
+    assert told(task, "load") == {"session": "earlier"}
+
+
+async def test_an_agent_that_cannot_load_sessions_fails_clearly(a_task, hear) -> None:
+    """Nothing is begun: the next codon would go on in the wrong conversation."""
+    heard = await hear(stand_in("say=new"), a_task(resume_session="earlier"))
+    (result,) = heard.of(ResultReported)
+    assert "cannot go on in an earlier session" in result.text
+    assert heard.of(SessionStarted) == []
+    assert heard.outcome == Exited(1)
+
+
+async def test_a_key_of_the_environment_authenticates(a_task, hear, monkeypatch) -> None:
+    """Only where the agent asks for it, and only by a way that needs no person."""
+    monkeypatch.setenv("STAND_IN_KEY", "k")
+    task = a_task()
+    heard = await hear(stand_in("needs-key", "say=hi", keys=("STAND_IN_KEY",)), task)
+    assert heard.outcome == Exited(0)
+    assert told(task, "authenticate") == {"method": "stand-in-key"}
+    heard = await hear(stand_in("needs-key", "say=hi"), a_task())
+    (result,) = heard.of(ResultReported)
+    assert result.text.startswith("Not authenticated")
+    assert "stand-in-key" in result.text
+
+
+async def test_a_stopped_agent_is_asked_to_cancel_its_turn(a_task) -> None:
+    """SIGINT is `session/cancel`; the turn's end is told as a failure."""
+    task = a_task(limits=AgentLimits(kill_grace=timedelta(seconds=20)))
+    with anyio.fail_after(DEADLINE):
+        async with stand_in("say=begun", "write=a.txt", "wait-for-cancel").start(task) as session:
+            signals = []
+            async for signal in session.signals():
+                signals.append(signal)
+                if isinstance(signal, PermissionAsked):
+                    await session.stop()
+
+            assert await session.wait() == Exited(1)
+
+    (result,) = [each for each in signals if isinstance(each, ResultReported)]
+    assert (result.success, result.text) == (False, "The agent's turn was cancelled.")
+    assert told(task, "cancel") == {}
+    assert told(task, "permission") == {"outcome": "cancelled"}
+
+
+async def test_a_deaf_agent_goes_down_with_all_it_has(a_task) -> None:
+    """Its own session does not take it out of the tree that the keeper ends."""
+    task = a_task()
+    with anyio.fail_after(DEADLINE):
+        async with stand_in("say=begun", "think=so", "deaf").start(task) as session:
+            async for signal in session.signals():
+                if isinstance(signal, Said):
+                    children = psutil.Process(session.pid).children(recursive=True)
+                    await session.stop()
+
+    assert children
+    assert not any(child.is_running() for child in children)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("complain=Out of ideas.", "exit=3"), "ended with exit code 3"),
+        (("complain=Out of ideas.", "crash"), "was ended by signal 9"),
+    ],
+)
+async def test_an_agent_that_dies_leaves_its_last_words(a_task, hear, words, expected) -> None:
+    """A failure with what was awaited and what it said last, and an exit code that is none."""
+    heard = await hear(stand_in(*words), a_task())
+    (result,) = heard.of(ResultReported)
+    assert not result.success
+    assert expected in result.text
+    assert "session/prompt" in result.text
+    assert "Out of ideas." in result.text
+    assert heard.outcome == Exited(1)
+
+
+async def test_an_agent_that_never_begins_is_told_of_too(a_task, hear) -> None:
+    """It ends before it has said a word of the protocol."""
+    heard = await hear(stand_in("early-exit=7"), a_task())
+    (result,) = heard.of(ResultReported)
+    assert "exit code 7 before it had answered initialize" in result.text
+    assert "I cannot begin." in result.text
+
+
+async def test_oddities_and_lines_beyond_all_reason_are_passed_over(a_task, hear) -> None:
+    """Neither garbage nor unknown updates nor a hundred megabytes end a turn."""
+    task = a_task()
+    heard = await hear(stand_in("garbage", "odd", "long=3", "long=100", "say=well"), task)
+    (result,) = heard.of(ResultReported)
+    assert (result.success, result.text) == (True, "well")
+    assert heard.of(PlainOutput) == []
+    remarks = [each.line for each in heard.of(Stderr)]
+    assert "no JSON at all" in remarks
+    assert any(remark.endswith("bytes was passed over.") for remark in remarks)
+    (long,) = [each for each in heard.of(ToolReturned) if each.name == "Read"]
+    assert long.result.endswith("characters dropped]")
+
+
+async def test_silence_ends_by_a_time_limit(a_task, hear) -> None:
+    """Before the session by the limit of the start, in a turn by that of silence."""
+    limits = AgentLimits(start=timedelta(seconds=4), kill_grace=timedelta(seconds=0.3))
+    heard = await hear(stand_in("silent"), a_task(limits=limits))
+    assert heard.outcome == TimedOut("start")
+    limits = AgentLimits(idle=timedelta(seconds=8), kill_grace=timedelta(seconds=0.3))
+    heard = await hear(stand_in("deaf"), a_task(limits=limits))
+    assert heard.outcome == TimedOut("idle")
+
+
+async def test_what_is_not_installed_is_named_before_anything_starts(
+    a_task, hear, monkeypatch
+) -> None:
+    """The agent's program, and the extra that the bridge needs."""
+    with pytest.raises(AgentNotFound, match="no-such-agent"):
+        await hear(AcpAgent(("no-such-agent", "acp")), a_task())
+
+    def nothing(name: str) -> None:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(own_program, "distribution", nothing)
+    task = a_task()
+    with pytest.raises(AgentNotFound) as refused:
+        await hear(stand_in("say=hi"), task)
+
+    assert refused.value.hint == "Install it with: pip install 'hankweave[acp]'"
+    assert not task.log_path.exists()
+
+
+async def test_a_codons_environment_cannot_change_the_bridge(a_task, hear, tmp_path) -> None:
+    """Whatever it says to Python reaches the agent alone."""
+    (tmp_path / "agentRoot").mkdir()
+    (tmp_path / "agentRoot" / "acp.py").write_text("raise SystemExit('hijacked')")
+    broken = str(tmp_path / "nowhere")
+    task = a_task(environment={"PYTHONHOME": broken, "PYTHONSTARTUP": broken})
+    heard = await hear(stand_in("say=hi"), task)
+    (result,) = heard.of(ResultReported)
+    # The stand-in is Python itself, and cannot begin; the bridge could.
+    assert "before it had answered initialize" in result.text
