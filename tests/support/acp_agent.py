@@ -8,9 +8,11 @@ working directory.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
+import sqlite3
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -157,7 +159,7 @@ class StandIn:
         Path(BEGAN).touch()
         reason: Any = "end_turn"
         for word in self._words:
-            name, _, argument = word.partition("=")
+            name, _equals, argument = word.partition("=")
             match name:
                 case "say":
                     for piece in argument.split("|"):
@@ -166,6 +168,12 @@ class StandIn:
                     await self._say("agent_thought_chunk", argument)
                 case "write":
                     await self._write(argument)
+                case "remember":
+                    _remember(argument)
+                case "recall":
+                    await self._say("agent_message_chunk", " ".join(_remembered()))
+                case "announce":
+                    await self._announce(argument)
                 case "odd":
                     self._print_oddities()
                 case "long":
@@ -233,6 +241,14 @@ class StandIn:
             )
         )
 
+    async def _announce(self, path: str) -> None:
+        """Tells the client to write, as OpenCode does whatever the client offers."""
+        try:
+            await self._peer.write_text_file(session_id=self._session, path=path, content="x")
+            await self._say("agent_message_chunk", "taken note of")
+        except RequestError as error:
+            await self._say("agent_message_chunk", f"error {error.code}")
+
     def _print_oddities(self) -> None:
         """Lines that no agent should print, and some that one of tomorrow may."""
         update: dict[str, Any] = {"sessionId": self._session}
@@ -292,6 +308,20 @@ class StandIn:
     def _note(self, what: str, given: dict[str, Any]) -> None:
         with open("heard.jsonl", "a") as file:
             file.write(json.dumps({what: _plain(given)}) + "\n")
+
+
+def _remember(word: str) -> None:
+    """Keeps a word where OpenCode keeps its sessions."""
+    with contextlib.closing(sqlite3.connect(os.environ["OPENCODE_DB"])) as database:
+        database.execute("PRAGMA journal_mode=WAL")
+        database.execute("CREATE TABLE IF NOT EXISTS said (word)")
+        database.execute("INSERT INTO said VALUES (?)", (word,))
+        database.commit()
+
+
+def _remembered() -> list[str]:
+    with contextlib.closing(sqlite3.connect(os.environ["OPENCODE_DB"])) as database:
+        return [word for (word,) in database.execute("SELECT word FROM said")]
 
 
 def _put(descriptor: int, message: dict[str, Any]) -> None:

@@ -90,7 +90,7 @@ class Database:
     def end(self) -> None:
         if self._connection is not None:
             self._connection.close()
-            self._connection = None
+            self._connection = self._seen = None
 
         self._clear()
 
@@ -162,7 +162,7 @@ class Lines:
         below = self.place / ".gemini"
         registry, work_tree = below / "projects.json", str(self._work_tree)
         try:
-            known = json.loads(registry.read_text())["projects"]
+            known = dict(json.loads(registry.read_text())["projects"])
         except (OSError, ValueError, KeyError, TypeError):
             known = {}
 
@@ -170,7 +170,7 @@ class Lines:
             known[work_tree] = f"moved-{len(known)}"
             registry.write_text(json.dumps({"projects": known}))
 
-        folder = below / "tmp" / known[work_tree]
+        folder = below / "tmp" / str(known[work_tree])
         folder.mkdir(parents=True, exist_ok=True)
         (folder / ".project_root").write_text(work_tree)
         return folder

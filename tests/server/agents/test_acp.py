@@ -154,6 +154,37 @@ async def test_an_agent_that_cannot_load_sessions_fails_clearly(a_task, hear) ->
     assert heard.outcome == Exited(1)
 
 
+async def test_a_conversation_goes_back_with_its_file(a_task, hear, tmp_path) -> None:
+    """It is kept at each step, resumed from there, and after a rollback knows nothing of later."""
+    program = tmp_path / "opencode"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{STAND_IN}" can-resume "$@"\n')
+    program.chmod(0o755)
+
+    def agent(*words: str) -> AcpAgent:
+        return AcpAgent((str(program), *words), homes=tmp_path / "homes")
+
+    async def said_by(*words: str, resumed: str | None) -> list[str]:
+        heard = await hear(agent(*words), a_task(resume_session=resumed))
+        assert heard.outcome == Exited(0)
+        return [each.text for each in heard.of(Said)]
+
+    (memory,) = agent().memory_of("session-1", tmp_path, {})
+    assert await said_by("remember=a", "announce=x", resumed=None) == ["taken note of"]
+    then = memory.read_bytes()
+    assert await said_by("remember=b", "recall", resumed="session-1") == ["a b"]
+    memory.write_bytes(then)
+    assert await said_by("recall", resumed="session-1") == ["a"]
+    assert [path.name for path in (tmp_path / "homes" / "opencode").iterdir()] == [memory.name]
+
+
+async def test_what_is_not_offered_is_refused(a_task, hear) -> None:
+    """An agent that has files written by its client finds out that this one does not."""
+    task = a_task()
+    heard = await hear(stand_in("announce=x"), task)
+    assert [each.text for each in heard.of(Said)] == ["error -32601"]
+    assert not (task.work_tree / "x").exists()
+
+
 async def test_a_key_of_the_environment_authenticates(a_task, hear, monkeypatch) -> None:
     """Only where the agent asks for it, and only by a way that needs no person."""
     monkeypatch.setenv("STAND_IN_KEY", "k")

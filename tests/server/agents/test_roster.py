@@ -61,3 +61,11 @@ def test_whom_the_command_line_names_does_every_codon(name: str) -> None:
     assert type(agent(name, type="command", command=["true"])) is type(
         agent(**msgspec.to_builtins(BY_NAME[name]))
     )
+
+
+def test_an_acp_agent_gets_what_the_hank_says() -> None:
+    """Its mode, its keys, and a place for its conversations inside the execution."""
+    acp = agent(type="acp", command=["goose", "acp"], mode="bold", keys=["GOOSE_"])
+    assert isinstance(acp, AcpAgent)
+    assert (acp.command, acp.mode, acp.keys) == (("goose", "acp"), "bold", ("GOOSE_",))
+    assert acp.homes == HOMES

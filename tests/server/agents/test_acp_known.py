@@ -1,0 +1,151 @@
+"""What is known of single ACP agents: keys, homes, and whether they ask."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from hankweave_server.agents.acp import AcpAgent
+from hankweave_server.agents.acp_known import Home, home_of, keys_of, known_as
+
+GEMINI = ("gemini", "--acp")
+OPENCODE = ("opencode", "acp")
+
+
+@pytest.mark.parametrize(
+    ("command", "known"),
+    [
+        (GEMINI, "gemini"),
+        (("/opt/bin/gemini", "--acp"), "gemini"),
+        (("npx", "-y", "@google/gemini-cli@latest", "--acp"), "gemini"),
+        (OPENCODE, "opencode"),
+        (("node", "./node_modules/.bin/opencode", "acp"), "opencode"),
+        (("claude-agent-acp",), "claude"),
+        (("goose", "acp"), None),
+    ],
+)
+def test_an_agent_is_known_however_it_is_started(command, known) -> None:
+    """By a name, a path, or as a package of npm."""
+    assert known_as(command) == known
+
+
+@pytest.mark.parametrize(
+    ("command", "model", "keys"),
+    [
+        (GEMINI, "x", ("GEMINI_", "GOOGLE_")),
+        (OPENCODE, "anthropic/claude", ("OPENCODE_", "ANTHROPIC_")),
+        (OPENCODE, "google/gemini", ("OPENCODE_", "GEMINI_", "GOOGLE_")),
+        (OPENCODE, "github-copilot/x", ("OPENCODE_", "GITHUB_COPILOT_")),
+        (("goose", "acp"), "anthropic/claude", ()),
+    ],
+)
+def test_keys_reach_only_the_agent_they_are_meant_for(command, model, keys) -> None:
+    """Of OpenCode's many providers the one that the model names; a stranger gets none."""
+    assert keys_of(command, model) == keys
+
+
+async def test_a_hank_can_name_the_keys_itself(a_task, monkeypatch) -> None:
+    """Then these and no others; never what is the server's own."""
+    for name in ("MISTRAL_KEY", "GEMINI_API_KEY", "GEMINI_CLI_HOME", "HANKWEAVE_TOKEN"):
+        monkeypatch.setenv(name, "v")
+
+    agent = AcpAgent(GEMINI, keys=("MISTRAL_", "HANKWEAVE_TOKEN"))
+    assert agent._environment(a_task()) == {"MISTRAL_KEY": "v"}
+    assert AcpAgent(GEMINI)._environment(a_task())["GEMINI_API_KEY"] == "v"
+
+
+async def test_the_servers_own_place_is_not_the_executions(a_task, tmp_path, monkeypatch) -> None:
+    """What the bridge tells the agent is not in its way."""
+    monkeypatch.setenv("GEMINI_CLI_HOME", str(tmp_path / "mine"))
+    monkeypatch.setenv("OPENCODE_DB", "mine.db")
+    for command, name in ((GEMINI, "GEMINI_CLI_HOME"), (OPENCODE, "OPENCODE_DB")):
+        assert name not in AcpAgent(command, homes=tmp_path / "homes")._environment(a_task())
+
+
+async def test_opencode_is_told_to_ask(a_task, monkeypatch) -> None:
+    """For the files before a safe point, for everything where the hank has permissions."""
+    monkeypatch.setenv("OPENCODE_PERMISSION", '"allow"')
+    plain = AcpAgent(OPENCODE)._environment(a_task())
+    assert plain["OPENCODE_PERMISSION"] == '"allow"'
+    first = AcpAgent(OPENCODE, asks_first=True)._environment(a_task())
+    assert json.loads(first["OPENCODE_PERMISSION"]) == {"edit": "ask", "bash": "ask"}
+    asks = AcpAgent(OPENCODE)._environment(a_task(asks=True))
+    assert json.loads(asks["OPENCODE_PERMISSION"]) == {"*": "ask"}
+
+
+@pytest.mark.parametrize(
+    ("agent", "can_ask"),
+    [
+        (AcpAgent(OPENCODE), True),
+        (AcpAgent(GEMINI), True),
+        (AcpAgent(GEMINI, mode="plan"), True),
+        (AcpAgent(GEMINI, mode="yolo"), False),
+        (AcpAgent(("goose", "acp")), False),
+    ],
+)
+def test_only_who_is_known_to_ask_can_be_held_by_permissions(agent, can_ask) -> None:
+    """What another does unasked, no list could hold back."""
+    assert agent.can_ask is can_ask
+
+
+def test_a_session_has_one_file_in_its_home(tmp_path: Path) -> None:
+    """There or not; none where the codon names a place itself, or the id is no name of a file."""
+    for command, name in ((GEMINI, "gemini/s1.jsonl"), (OPENCODE, "opencode/s1.db")):
+        agent = AcpAgent(command, homes=tmp_path)
+        assert agent.memory_of("s1", tmp_path, {}) == (tmp_path / name,)
+        assert agent.memory_of("../s1", tmp_path, {}) == ()
+        home = home_of(command, tmp_path)
+        assert home is not None
+        assert agent.memory_of("s1", tmp_path, {home.variable: "x"}) == ()
+
+    assert AcpAgent(("goose", "acp"), homes=tmp_path).memory_of("s1", tmp_path, {}) == ()
+
+
+def test_gemini_cli_finds_the_persons_login_and_leaves_their_settings_alone(tmp_path) -> None:
+    """Links to what is theirs, a copy of the settings, and what it writes for a work tree apart."""
+    person = tmp_path / "person" / ".gemini"
+    (person / "tmp" / "project").mkdir(parents=True)
+    (person / "oauth_creds.json").write_text("login")
+    (person / "settings.json").write_text(
+        '{ // mine\n "security": {"auth": "x//y"}, /* too */ "general": {"vimMode": true} }'
+    )
+    home = Home(tmp_path / "homes" / "gemini", "lines", "GEMINI_CLI_HOME")
+    for _ in range(2):
+        home.settle({"HOME": str(person.parent)})
+
+    ours = home.folder / ".gemini"
+    assert (ours / "oauth_creds.json").resolve() == person / "oauth_creds.json"
+    assert not (ours / "tmp").exists()
+    assert not (ours / "settings.json").is_symlink()
+    assert (ours / "settings.json").stat().st_mode & 0o777 == 0o600
+    assert json.loads((ours / "settings.json").read_text()) == {
+        "security": {"auth": "x//y"},
+        "general": {"vimMode": True, "sessionRetention": {"enabled": False}},
+    }
+
+
+@pytest.mark.parametrize("settings", ["{broken", "[1]", '{"general": 3}', None])
+def test_settings_that_are_broken_are_gemini_clis_to_tell(tmp_path, settings) -> None:
+    """They are copied as they are; where there are none, there is one setting."""
+    (tmp_path / ".gemini").mkdir()
+    if settings is not None:
+        (tmp_path / ".gemini" / "settings.json").write_text(settings)
+
+    home = Home(tmp_path / "homes", "lines", "GEMINI_CLI_HOME")
+    home.settle({"HOME": str(tmp_path)})
+    copied = (home.folder / ".gemini" / "settings.json").read_text()
+    if settings is None:
+        assert json.loads(copied) == {"general": {"sessionRetention": {"enabled": False}}}
+    else:
+        assert copied == settings
+
+
+def test_a_home_may_be_the_persons_own(tmp_path: Path) -> None:
+    """A server that runs below another finds its own links, and makes none to them."""
+    home = Home(tmp_path, "lines", "GEMINI_CLI_HOME")
+    home.settle({"HOME": os.fspath(tmp_path)})
+    home.settle({"GEMINI_CLI_HOME": os.fspath(tmp_path)})
+    assert sorted(path.name for path in (tmp_path / ".gemini").iterdir()) == ["settings.json"]

@@ -1,0 +1,164 @@
+"""The conversation of an ACP agent, kept in one file a session."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from hankweave_server.agents.acp_memory import Database, Lines
+
+
+def add(database: Path, word: str) -> None:
+    """What an agent does: it writes ahead, and leaves its log behind."""
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("CREATE TABLE IF NOT EXISTS said (word)")
+        connection.execute("INSERT INTO said VALUES (?)", (word,))
+        connection.commit()
+
+
+def words(database: Path) -> list[str]:
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        return [word for (word,) in connection.execute("SELECT word FROM said")]
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Database:
+    return Database(tmp_path)
+
+
+def test_a_session_goes_on_from_its_own_file(database: Database, tmp_path: Path) -> None:
+    """And knows nothing of a session between, whatever the database of all would hold."""
+    for session, word in (("one", "a"), ("two", "b")):
+        database.begin(None)
+        add(database.place, word)
+        database.keep(session)
+        database.end()
+
+    database.begin("one")
+    add(database.place, "c")
+    database.keep("one")
+    assert words(tmp_path / "one.db") == ["a", "c"]
+    assert words(tmp_path / "two.db") == ["b"]
+    database.end()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one.db", "two.db"]
+
+
+def test_a_copy_is_whole_while_the_agent_writes(database: Database, tmp_path: Path) -> None:
+    """What is committed is in it, what is not is not, and the agent is not in its way."""
+    database.begin(None)
+    add(database.place, "a")
+    with contextlib.closing(sqlite3.connect(database.place)) as agent:
+        agent.execute("INSERT INTO said VALUES ('half')")
+        database.keep("one")
+        assert words(tmp_path / "one.db") == ["a"]
+        agent.commit()
+        database.keep("one")
+        assert words(tmp_path / "one.db") == ["a", "half"]
+
+    database.end()
+
+
+def test_what_has_not_changed_is_not_copied_again(database: Database, tmp_path: Path) -> None:
+    """A step without a word costs a look."""
+    database.begin(None)
+    add(database.place, "a")
+    database.keep("one")
+    (tmp_path / "one.db").unlink()
+    database.keep("one")
+    assert not (tmp_path / "one.db").exists()
+    add(database.place, "b")
+    database.keep("one")
+    assert words(tmp_path / "one.db") == ["a", "b"]
+    database.end()
+
+
+def test_what_is_left_of_a_crash_is_in_nobodys_way(tmp_path: Path) -> None:
+    """The next conversation begins with the session's file, not with what lay there."""
+    crashed = Database(tmp_path)
+    crashed.begin(None)
+    add(crashed.place, "a")
+    crashed.keep("one")
+    add(crashed.place, "lost")
+    after = Database(tmp_path)
+    after.begin("one")
+    assert words(after.place) == ["a"]
+    after.end()
+    after.begin("unknown")
+    assert not after.place.exists()
+
+
+def test_a_file_that_would_lie_is_removed(database: Database, tmp_path: Path) -> None:
+    """A broken database is told, and cannot be resumed from."""
+    database.begin(None)
+    add(database.place, "a")
+    database.keep("one")
+    database.end()
+    database.place.write_bytes(b"no database at all" * 100)
+    with pytest.raises(sqlite3.Error):
+        database.keep("one")
+
+    assert words(tmp_path / "one.db") == ["a"]
+    database.forget("one")
+    assert not (tmp_path / "one.db").exists()
+
+
+SESSION = "0123abcd-9999"
+
+
+@pytest.fixture
+def chats(tmp_path: Path) -> Path:
+    folder = tmp_path / ".gemini" / "tmp" / "project" / "chats"
+    folder.mkdir(parents=True)
+    registry = {"projects": {"/w": "project"}}
+    (tmp_path / ".gemini" / "projects.json").write_text(json.dumps(registry))
+    return folder
+
+
+def test_a_file_of_lines_is_kept_to_its_last_whole_line(tmp_path: Path, chats: Path) -> None:
+    """The longest of the session's files is the conversation; the others only begin it."""
+    (chats / "session-2026-01-01T00-00-0123abcd.jsonl").write_text("a\nb\nhal")
+    (chats / "session-2026-01-01T00-01-0123abcd.jsonl").write_text("a\n")
+    (chats / "session-2026-01-01T00-00-ffffffff.jsonl").write_text("another, and a long one\n")
+    Lines(tmp_path, Path("/w")).keep(SESSION)
+    assert (tmp_path / f"{SESSION}.jsonl").read_text() == "a\nb\n"
+
+
+def test_a_session_is_resumed_from_one_file(tmp_path: Path, chats: Path) -> None:
+    """Of a name that no minute gives: Gemini CLI empties the file of the minute it resumes in."""
+    (tmp_path / f"{SESSION}.jsonl").write_text("a\n")
+    (chats / "session-2026-01-01T00-00-0123abcd.jsonl").write_text("a\nb\n")
+    (chats / "session-2026-01-01T00-00-ffffffff.jsonl").write_text("another\n")
+    Lines(tmp_path, Path("/w")).begin(SESSION)
+    assert sorted(path.name for path in chats.iterdir()) == [
+        "session-0000-00-00T00-00-0123abcd.jsonl",
+        "session-2026-01-01T00-00-ffffffff.jsonl",
+    ]
+    assert (chats / "session-0000-00-00T00-00-0123abcd.jsonl").read_text() == "a\n"
+
+
+@pytest.mark.parametrize("registry", ['{"projects": {}}', "broken", '{"projects": {"/old": "p"}}'])
+def test_an_execution_that_was_moved_takes_its_sessions_with_it(tmp_path, registry) -> None:
+    """The work tree has a place for them, wherever it lies now."""
+    (tmp_path / ".gemini").mkdir()
+    (tmp_path / ".gemini" / "projects.json").write_text(registry)
+    (tmp_path / f"{SESSION}.jsonl").write_text("a\n")
+    Lines(tmp_path, Path("/new")).begin(SESSION)
+    known = json.loads((tmp_path / ".gemini" / "projects.json").read_text())["projects"]
+    folder = tmp_path / ".gemini" / "tmp" / known["/new"]
+    assert (folder / ".project_root").read_text() == "/new"
+    assert len(list((folder / "chats").iterdir())) == 1
+
+
+def test_without_a_file_nothing_is_put_in_place(tmp_path: Path, chats: Path) -> None:
+    """The agent says itself that it does not know the session."""
+    lines = Lines(tmp_path, Path("/w"))
+    lines.begin(SESSION)
+    lines.begin(None)
+    lines.keep(SESSION)
+    lines.forget(SESSION)
+    assert list(chats.iterdir()) == []

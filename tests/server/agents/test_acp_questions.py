@@ -1,0 +1,105 @@
+"""What an ACP agent asks leave for, and the answer that it gets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+
+from hankweave_server.agents.acp_lines import LONGEST_TEXT
+from hankweave_server.agents.acp_questions import Questions
+from hankweave_server.agents.acp_story import Story
+
+ALL = ("allow_always", "allow_once", "reject_always", "reject_once")
+CANCELLED = {"outcome": {"outcome": "cancelled"}}
+
+
+class Lines:
+    """Keeps what was printed."""
+
+    def __init__(self) -> None:
+        self.said: list[Any] = []
+        self.notes: list[str] = []
+
+    def say(self, line: Any) -> None:
+        self.said.append(line)
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def asked(*kinds: str, command: str = "ls") -> dict[str, Any]:
+    options = [{"kind": kind, "optionId": kind, "name": kind} for kind in kinds]
+    return {
+        "toolCall": {"toolCallId": "c", "kind": "execute", "title": command},
+        "options": options,
+    }
+
+
+def answer(behavior: object, request: str = "permission-1") -> dict[str, Any]:
+    given = {"request_id": request, "subtype": "success", "response": {"behavior": behavior}}
+    return {"type": "control_response", "response": given}
+
+
+async def ask(given: dict[str, Any], *answers: dict[str, Any] | None) -> tuple[Any, Lines]:
+    """Asks once, and answers in this order; None closes."""
+    lines, got = Lines(), []
+    questions = Questions(Story(lines.say, lambda: None), lines)
+
+    async def wait() -> None:
+        got.append(await questions.ask(given))
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            await anyio.wait_all_tasks_blocked()
+            for each in answers:
+                if each is None:
+                    questions.close()
+                else:
+                    questions.answered(each)
+
+    return got[0], lines
+
+
+@pytest.mark.parametrize(
+    ("kinds", "behavior", "chosen"),
+    [
+        (ALL, "allow", "allow_once"),
+        (ALL, "deny", "reject_once"),
+        (ALL, "perhaps", "reject_once"),
+        (ALL, None, "reject_once"),
+        (("allow_always", "reject_always"), "allow", "allow_always"),
+        (("allow_always", "reject_always"), "deny", "reject_always"),
+        (("allow_once",), "deny", None),
+        ((), "allow", None),
+    ],
+)
+async def test_an_answer_is_one_of_the_agents_options(kinds, behavior, chosen) -> None:
+    """For one call, where the agent offers that; anything but a yes is a no."""
+    got, _ = await ask(asked(*kinds), answer("allow", "another"), answer(behavior))
+    selected = {"outcome": {"outcome": "selected", "optionId": chosen}}
+    assert got == (CANCELLED if chosen is None else selected)
+
+
+async def test_where_nobody_is_left_it_is_cancelled() -> None:
+    """And the server is told that nobody waits any more."""
+    got, lines = await ask(asked(*ALL), None)
+    assert got == CANCELLED
+    assert lines.said[-1] == {"type": "control_cancel_request", "request_id": "permission-1"}
+
+
+async def test_what_cannot_be_shown_whole_is_refused() -> None:
+    """The end of a command may be what a rule denies."""
+    got, lines = await ask(asked(*ALL, command="x" * (LONGEST_TEXT + 1)))
+    assert got["outcome"]["optionId"] == "reject_once"
+    assert len(lines.notes) == 1
+    assert all(line["type"] != "control_request" for line in lines.said)
+
+
+@pytest.mark.parametrize("odd", [{}, {"options": 3, "toolCall": []}, {"options": [3, {"kind": 1}]}])
+async def test_a_request_of_a_wrong_shape_is_asked_all_the_same(odd) -> None:
+    """There is nothing to choose then."""
+    got, _ = await ask(odd, answer("allow"))
+    assert got == CANCELLED

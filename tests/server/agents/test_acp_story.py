@@ -1,0 +1,220 @@
+"""How ACP's updates become messages, tool calls and results."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hankweave_server.agents import transcript
+from hankweave_server.agents.acp_lines import LONGEST_LINE, LONGEST_TEXT, encoded
+from hankweave_server.agents.acp_story import Story
+from hankweave_server.agents.base import PlainOutput, Said, Thought, ToolCalled, ToolReturned
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+KINDS = (
+    *("agent_message_chunk", "agent_thought_chunk", "user_message_chunk", "tool_call"),
+    *("tool_call_update", "plan", "usage_update", "current_mode_update", "of_tomorrow"),
+)
+NAMES = ("content", "toolCallId", "title", "kind", "status", "rawInput", "rawOutput", "locations")
+UPDATES = st.fixed_dictionaries(
+    {"sessionUpdate": st.sampled_from(KINDS)},
+    optional=dict.fromkeys((*NAMES, "messageId", "cost", "_meta"), JSON)
+    | {"status": st.sampled_from(["pending", "in_progress", "completed", "failed"])},
+)
+
+
+class Listener:
+    """Keeps what is said, as the session above understands it."""
+
+    def __init__(self) -> None:
+        self.signals: list[Any] = []
+        self.safe_points = 0
+
+    def say(self, line: dict[str, Any]) -> None:
+        data = encoded(line)
+        assert data.endswith(b"\n")
+        assert len(data) <= LONGEST_LINE
+        self.signals += transcript.parse(data[:-1])
+
+    def before_telling(self) -> None:
+        self.safe_points += 1
+
+
+@pytest.fixture
+def listener() -> Listener:
+    return Listener()
+
+
+@pytest.fixture
+def story(listener: Listener) -> Story:
+    return Story(listener.say, listener.before_telling)
+
+
+def chunk(text: str, kind: str = "agent_message_chunk", **more: Any) -> dict[str, Any]:
+    return {"sessionUpdate": kind, "content": {"type": "text", "text": text}, **more}
+
+
+def call(update: str = "tool_call", **fields: Any) -> dict[str, Any]:
+    return {"sessionUpdate": update, "toolCallId": "c1", **fields}
+
+
+@given(st.lists(UPDATES, max_size=12))
+def test_no_update_ends_the_telling(updates: list[dict[str, Any]]) -> None:
+    """Whatever an update holds: it is told, or passed over, and every line is understood."""
+    listener = Listener()
+    story = Story(listener.say, listener.before_telling)
+    for update in updates:
+        story.heard(update)
+
+    story.question("r1", {"toolCall": updates[0] if updates else None})
+    story.end()
+    assert not [each for each in listener.signals if isinstance(each, PlainOutput)]
+
+
+@given(st.lists(st.text(), max_size=20), st.integers(1, 3))
+def test_pieces_are_joined_whatever_their_borders(words: list[str], step: int) -> None:
+    """The message is the same however the stream was cut."""
+    listener = Listener()
+    story = Story(listener.say, listener.before_telling)
+    text = "".join(words)
+    for start in range(0, len(text), step):
+        story.heard(chunk(text[start : start + step]))
+
+    story.end()
+    told = "".join(each.text for each in listener.signals if isinstance(each, Said))
+    assert told == (text if text.strip() else "")
+
+
+def test_halves_of_a_pair_find_each_other(story: Story, listener: Listener) -> None:
+    """A stream of UTF-16 may be cut inside a character."""
+    story.heard(chunk("\ud83d"))
+    story.heard(chunk("\ude00 and \ud83d"))
+    story.end()
+    assert listener.signals == [Said("\U0001f600 and \ufffd")]
+
+
+def test_a_message_ends_where_another_begins(story: Story, listener: Listener) -> None:
+    """With another id, a thought, a tool or a plan; not with an update that says nothing."""
+    for update in (
+        chunk("a", messageId="1"),
+        {"sessionUpdate": "available_commands_update"},
+        chunk("b", messageId="1"),
+        chunk("c", messageId="2"),
+        chunk("t", "agent_thought_chunk", messageId="2"),
+        chunk("d", messageId="2"),
+        {"sessionUpdate": "plan", "entries": []},
+        chunk("e", messageId="2"),
+    ):
+        story.heard(update)
+
+    story.end()
+    assert listener.signals == [Said("ab"), Said("c"), Thought("t"), Said("d"), Said("e")]
+    assert story.last_words == "e"
+
+
+def test_a_long_message_is_told_in_parts(story: Story, listener: Listener) -> None:
+    """No line is longer than the session above takes."""
+    story.heard(chunk("x" * (3 * LONGEST_TEXT + 5)))
+    story.end()
+    assert [len(each.text) for each in listener.signals] == [LONGEST_TEXT] * 3 + [5]
+
+
+def test_a_call_is_told_when_its_input_is_whole(story: Story, listener: Listener) -> None:
+    """Not while it is pending; then once, and its result once."""
+    story.heard(call(title="write", kind="edit", status="pending", rawInput={}))
+    assert listener.signals == []
+    story.heard(
+        call("tool_call_update", status="in_progress", rawInput={"filePath": "/w/a", "content": ""})
+    )
+    story.heard(call("tool_call_update", status="in_progress", title="still"))
+    done = call("tool_call_update", status="completed", rawOutput={"output": "Wrote it."})
+    story.heard(done)
+    story.heard(done)
+    assert listener.signals == [
+        ToolCalled("c1", "Edit", {"filePath": "/w/a", "content": ""}),
+        ToolReturned("c1", "", "Wrote it.", False),
+    ]
+    assert listener.safe_points == 1
+
+
+def test_a_call_that_never_began_is_told_at_the_end(story: Story, listener: Listener) -> None:
+    """What the agent meant to do is worth knowing, too."""
+    story.heard(call(title="rm -r x", kind="execute", status="pending"))
+    story.end()
+    assert listener.signals == [ToolCalled("c1", "Bash", {"command": "rm -r x"})]
+
+
+@pytest.mark.parametrize(
+    ("fields", "name", "told"),
+    [
+        ({"kind": "execute", "title": "ls"}, "Bash", {"command": "ls"}),
+        ({"kind": "execute", "rawInput": {"command": "ls -l"}}, "Bash", {"command": "ls -l"}),
+        ({"kind": "read", "locations": [{"path": "/a"}]}, "Read", {"file_path": "/a"}),
+        (
+            {"kind": "move", "locations": [{"path": "/a"}, {"path": "/b"}]},
+            "Move",
+            {"file_path": "/a", "file_paths": ["/a", "/b"]},
+        ),
+        (
+            {"kind": "edit", "content": [{"type": "diff", "path": "/a", "newText": "n"}]},
+            "Edit",
+            {"file_path": "/a", "old_string": "", "new_string": "n"},
+        ),
+        ({"kind": "other", "title": "hankweave_checkpoint_create"}, None, {}),
+        ({"kind": "other", "title": "two\nlines"}, "Tool", {}),
+        ({"kind": "think", "rawInput": [1]}, "Think", {"input": [1]}),
+        ({"kind": "edit", "_meta": {"claudeCode": {"toolName": "Write"}}}, "Write", {}),
+    ],
+)
+def test_tools_have_the_names_that_rules_are_written_for(
+    story: Story, listener: Listener, fields: dict[str, Any], name: str | None, told: object
+) -> None:
+    """Kinds are named as Claude Code names its tools; their main argument is named so, too."""
+    story.heard(call(status="in_progress", **fields))
+    assert listener.signals == [ToolCalled("c1", name or fields["title"], told)]
+
+
+def test_a_question_tells_the_call_first(story: Story, listener: Listener) -> None:
+    """Some agents ask before they say what they do; long contents are shown by their beginning."""
+    content = "x" * LONGEST_TEXT
+    line = story.question(
+        "r1", {"toolCall": {"toolCallId": "c1", "kind": "edit", "rawInput": {"content": content}}}
+    )
+    assert listener.signals == [ToolCalled("c1", "Edit", {"content": content})]
+    request = line["request"]
+    assert (line["request_id"], request["tool_name"]) == ("r1", "Edit")
+    assert len(request["input"]["content"]) < 3_000
+
+
+def test_history_is_not_told_but_its_cost_is_heard(story: Story, listener: Listener) -> None:
+    """What was told when it happened is not told again when a session is loaded."""
+    story.is_history = True
+    story.heard(chunk("old"))
+    story.heard(call(status="completed"))
+    story.heard({"sessionUpdate": "usage_update", "cost": {"amount": 2, "currency": "USD"}})
+    story.heard({"sessionUpdate": "usage_update", "cost": {"amount": 9, "currency": "EUR"}})
+    story.is_history = False
+    story.end()
+    assert listener.signals == []
+    assert story.cost == 2.0
+    assert story.heard_so_far == 4
+
+
+def test_what_cannot_be_printed_is_left_out() -> None:
+    """Deep or endless values cost a line its content, never the line."""
+    deep: Any = []
+    for _ in range(2_000):
+        deep = [deep]
+
+    for value in (deep, float("inf"), "\ud800", 10**400, {str(n): "y" * 500 for n in range(5_000)}):
+        line = encoded({"type": "assistant", "message": {"content": value}})
+        assert len(line) <= LONGEST_LINE
+        assert json.loads(line)["type"] == "assistant"
