@@ -5,8 +5,7 @@ the prompt, and what its end means.
 from __future__ import annotations
 
 import contextlib
-import os
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -29,19 +28,23 @@ from acp.schema import (
 )
 from pydantic import BaseModel
 
-from hankweave_server.agents.acp_lines import Message, Voice
+from hankweave_server.agents.acp_answers import (
+    STOPPED,
+    cost_of,
+    fitting,
+    match_of,
+    named,
+    option,
+    options,
+    resuming,
+    unauthenticated,
+    usage_of,
+)
+from hankweave_server.agents.acp_lines import Message, Voice, as_object, as_text
 from hankweave_server.agents.acp_order import Order, Tools
 from hankweave_server.agents.acp_story import Story
 
 AUTHENTICATION_REQUIRED = -32000
-
-_KEYS: Mapping[str, tuple[str, ...]] = {
-    "gemini-api-key": ("GEMINI_API_KEY",),
-    "vertex-ai": ("GOOGLE_API_KEY", "GOOGLE_CLOUD_PROJECT"),
-    "openai-api-key": ("OPENAI_API_KEY",),
-    "codex-api-key": ("CODEX_API_KEY",),
-}
-"""Ways to authenticate that need no person, by the variables of which one has to be there."""
 
 _QUIET = 0.5
 """Seconds without an update after which a loaded session has been told again to its end."""
@@ -51,15 +54,6 @@ _LONGEST_HISTORY = 20.0
 
 _SET_MODEL = "session/set_model"
 """Not in the SDK any more; agents of an older draft know it, and offer `models` then."""
-
-_STOPPED = {
-    "max_tokens": "The answer exceeded the model's output token maximum (max_tokens).",
-    "max_turn_requests": "The agent stopped: it had asked its model as often as a turn allows "
-    "(max_turn_requests).",
-    "refusal": "The model refused to go on (refusal).",
-    "cancelled": "The agent's turn was cancelled.",
-}
-"""Why a turn ended that did not end well; the first as every reader knows a full model."""
 
 
 class Peer(Protocol):
@@ -103,7 +97,7 @@ class Dialogue:
         """Has the whole dialogue. Raises RequestError, and ConnectionError where the agent ends."""
         with self._giving_up:
             abilities, methods = await self._initialize()
-            if self._order.resume is not None and not _resuming(abilities, self._order.forks):
+            if self._order.resume is not None and not resuming(abilities, self._order.forks):
                 return Ended(
                     False,
                     "This agent cannot go on in an earlier session: it offers neither session/load "
@@ -120,7 +114,7 @@ class Dialogue:
             self._began(self._session, await self._set_model(offer))
             return await self._prompt()
 
-        return Ended(False, _STOPPED["cancelled"])
+        return Ended(False, STOPPED["cancelled"])
 
     async def cancel(self) -> None:
         """Asks the agent to end its turn; before there is one, the dialogue ends at once."""
@@ -148,7 +142,7 @@ class Dialogue:
             raise RequestError(0, f"The agent speaks ACP {spoken!r}, and not {PROTOCOL_VERSION}.")
 
         methods = answer.get("authMethods")
-        abilities = _object(answer.get("agentCapabilities"))
+        abilities = as_object(answer.get("agentCapabilities"))
         return abilities, methods if isinstance(methods, list) else []
 
     async def _open(self, abilities: Message, methods: list[Any]) -> Message:
@@ -159,9 +153,9 @@ class Dialogue:
             if error.code != AUTHENTICATION_REQUIRED:
                 raise
 
-            method = next(_fitting(methods), None)
+            method = next(fitting(methods), None)
             if method is None:
-                raise RequestError(error.code, _unauthenticated(str(error), methods)) from error
+                raise RequestError(error.code, unauthenticated(str(error), methods)) from error
 
         await self._ask("authenticate", {"methodId": method})
         return await self._begin(abilities)
@@ -186,7 +180,7 @@ class Dialogue:
                 )
             )
 
-        method = _resuming(abilities, self._order.forks)
+        method = resuming(abilities, self._order.forks)
         request = LoadSessionRequest(cwd=cwd, session_id=resumed, mcp_servers=[*tools])
         self._story.is_history = True
         offer = await self._ask(method, request)
@@ -197,7 +191,7 @@ class Dialogue:
         return self._opened({"sessionId": resumed} | offer)
 
     def _opened(self, offer: Message) -> Message:
-        self._session = _text(offer.get("sessionId")) or None
+        self._session = as_text(offer.get("sessionId")) or None
         return offer
 
     async def _history_ends(self) -> None:
@@ -215,9 +209,9 @@ class Dialogue:
         if mode is None:
             return None
 
-        modes = _object(offer.get("modes"))
-        known = _named(modes.get("availableModes"), "id")
-        known += [value for value in _options(offer, "mode") if value not in known]
+        modes = as_object(offer.get("modes"))
+        known = named(modes.get("availableModes"), "id")
+        known += [value for value in options(offer, "mode") if value not in known]
         if mode not in known:
             offered = f"it has: {', '.join(known)}" if known else "it has none"
             return f"The agent has no mode {mode!r}; {offered}."
@@ -228,23 +222,19 @@ class Dialogue:
 
     async def _set_model(self, offer: Message) -> str:
         """Sets the hank's model if the agent has it; gives the model that is at work."""
-        wanted = self._order.model
-        models = _object(offer.get("models"))
-        older = [
-            _text(_object(each).get("modelId")) for each in _list(models.get("availableModels"))
-        ]
-        option = _option(offer, "model")
-        if found := _match(wanted, _options(offer, "model")):
-            setting = {"configId": option.get("id"), "value": found}
+        wanted, setting = self._order.model, option(offer, "model")
+        models = as_object(offer.get("models"))
+        if found := match_of(wanted, options(offer, "model")):
+            chosen = {"configId": setting.get("id"), "value": found}
             method = AGENT_METHODS["session_set_config_option"]
-            await self._ask(method, {"sessionId": self._session} | setting)
+            await self._ask(method, {"sessionId": self._session} | chosen)
             return found
 
-        if found := _match(wanted, older):
+        if found := match_of(wanted, named(models.get("availableModels"), "modelId")):
             await self._ask(_SET_MODEL, {"sessionId": self._session, "modelId": found})
             return found
 
-        current = _text(option.get("currentValue")) or _text(models.get("currentModelId"))
+        current = as_text(setting.get("currentValue")) or as_text(models.get("currentModelId"))
         self._voice.note(
             f"The agent does not offer the model {wanted!r}; it works with "
             f"{repr(current) if current else 'its own choice'}."
@@ -261,16 +251,16 @@ class Dialogue:
         )
         self._is_prompting = True
         answer = await self._ask(AGENT_METHODS["session_prompt"], request)
-        spent = _usage(answer) | _cost(before, self._story.cost)
-        reason = _text(answer.get("stopReason"))
+        spent = usage_of(answer) | cost_of(before, self._story.cost)
+        reason = as_text(answer.get("stopReason"))
         if reason == "end_turn":
             return Ended(True, spent=spent)
 
-        return Ended(False, _STOPPED.get(reason) or f"The turn ended with {reason!r}.", spent)
+        return Ended(False, STOPPED.get(reason) or f"The turn ended with {reason!r}.", spent)
 
     async def _ask(self, method: str, params: BaseModel | Message) -> Message:
         self.doing = method
-        return _object(await self._peer.send_request(method, _plain(params)))
+        return as_object(await self._peer.send_request(method, _plain(params)))
 
 
 def _offered(tool: Tools) -> McpServerStdio:
@@ -284,124 +274,3 @@ def _plain(params: BaseModel | Message) -> Message:
         return params.model_dump(mode="json", by_alias=True, exclude_none=True)
 
     return params
-
-
-def _resuming(abilities: Message, forks: bool) -> str:
-    """The method that takes up an earlier session; empty if there is none."""
-    within = _object(abilities.get("sessionCapabilities"))
-    if forks and isinstance(within.get("fork"), dict):
-        return AGENT_METHODS["session_fork"]
-
-    if isinstance(within.get("resume"), dict):
-        return AGENT_METHODS["session_resume"]
-
-    return AGENT_METHODS["session_load"] if abilities.get("loadSession") is True else ""
-
-
-def _fitting(methods: list[Any]) -> Iterator[str]:
-    """The ways to authenticate for which the environment has what they need."""
-    for each in methods:
-        match each:
-            case {"id": str() as name, "type": "env_var", "vars": [_, *_] as variables}:
-                needed = [_object(one) for one in variables]
-                if all(_is_set(_text(one.get("name"))) or one.get("optional") for one in needed):
-                    yield name
-            case {"id": str() as name} if any(_is_set(key) for key in _KEYS.get(name, ())):
-                yield name
-
-
-def _is_set(variable: str) -> bool:
-    return bool(variable and os.environ.get(variable))
-
-
-def _unauthenticated(message: str, methods: list[Any]) -> str:
-    offered = ", ".join(_named(methods, "id")) or "none"
-    return (
-        f"Not authenticated: {message} Give it a key in the environment, or log in with the agent "
-        f"itself first. Its ways to authenticate: {offered}."
-    )
-
-
-def _option(offer: Message, category: str) -> Message:
-    for each in _list(offer.get("configOptions")):
-        match each:
-            case {"category": str() as found, "type": "select"} if found == category:
-                return dict(each)
-
-    return {}
-
-
-def _options(offer: Message, category: str) -> list[str]:
-    """The values of a setting, out of their groups where they are in groups."""
-    values: list[str] = []
-    for each in _list(_option(offer, category).get("options")):
-        grouped = _object(each).get("options")
-        values += _named(grouped if isinstance(grouped, list) else [each], "value")
-
-    return values
-
-
-def _named(entries: Any, name: str) -> list[str]:
-    found = [_text(_object(each).get(name)) for each in _list(entries)]
-    return [each for each in found if each]
-
-
-def _match(wanted: str, offered: list[str]) -> str | None:
-    """The model of that name, or the only one of that name at any provider."""
-    if wanted in offered:
-        return wanted
-
-    same = [each for each in offered if each.rpartition("/")[2] == wanted]
-    return same[0] if len(same) == 1 else None
-
-
-def _usage(answer: Message) -> Message:
-    """Tokens of the turn, as the protocol has them or as Gemini CLI says them."""
-    usage = _object(answer.get("usage"))
-    if usage:
-        return {
-            "usage": {
-                "input_tokens": usage.get("inputTokens"),
-                "output_tokens": usage.get("outputTokens"),
-                "cache_creation_input_tokens": usage.get("cachedWriteTokens"),
-                "cache_read_input_tokens": usage.get("cachedReadTokens"),
-            }
-        }
-
-    quota = _object(_object(answer.get("_meta")).get("quota"))
-    counts = _object(quota.get("token_count"))
-    if not counts:
-        return {}
-
-    by_model = {
-        _text(each.get("model")): _in_camel(_object(each.get("token_count")))
-        for each in map(_object, _list(quota.get("model_usage")))
-    }
-    return {"usage": counts, "modelUsage": by_model}
-
-
-def _in_camel(counts: Message) -> Message:
-    return {"inputTokens": counts.get("input_tokens"), "outputTokens": counts.get("output_tokens")}
-
-
-def _cost(before: float | None, after: float | None) -> Message:
-    """What this conversation cost: the agent tells what its whole session has.
-
-    Of a resumed session that told none before, it cannot be known; tokens are priced then.
-    """
-    if before is None or after is None:
-        return {}
-
-    return {"total_cost_usd": max(after - before, 0.0)}
-
-
-def _object(value: Any) -> Message:
-    return value if isinstance(value, dict) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""

@@ -87,6 +87,18 @@ def is_whole(line: Mapping[str, Any]) -> bool:
         return False
 
 
+def as_object(value: Any) -> Message:
+    return value if isinstance(value, dict) else {}
+
+
+def as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def as_text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
 def cut(text: str, longest: int = LONGEST_TEXT) -> str:
     if len(text) <= longest:
         return text

@@ -10,7 +10,15 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from hankweave_server.agents.acp_lines import LONGEST_TEXT, Message, cut, well_formed
+from hankweave_server.agents.acp_lines import (
+    LONGEST_TEXT,
+    Message,
+    as_list,
+    as_object,
+    as_text,
+    cut,
+    well_formed,
+)
 
 _NAMES = {
     "read": "Read",
@@ -75,7 +83,7 @@ class Story:
 
         match kind:
             case "agent_message_chunk" | "agent_thought_chunk":
-                self._take(_CHUNKS[kind], _text(update.get("messageId")), _content(update))
+                self._take(_CHUNKS[kind], as_text(update.get("messageId")), _content(update))
             case "tool_call" | "tool_call_update":
                 self.end_message()
                 self._call(update)
@@ -105,7 +113,7 @@ class Story:
     def question(self, request_id: str, asked: Mapping[str, Any]) -> Message:
         """Words the request for a tool's call, which is told first if it was not."""
         self.end_message()
-        update = _object(asked.get("toolCall"))
+        update = as_object(asked.get("toolCall"))
         call_id = self._remember(update)
         self._tell(call_id)
         call = self._calls[call_id]
@@ -145,9 +153,9 @@ class Story:
 
     def _call(self, update: Mapping[str, Any]) -> None:
         if update.get("sessionUpdate") == "tool_call":
-            self._returned.pop(_text(update.get("toolCallId")), None)
+            self._returned.pop(as_text(update.get("toolCallId")), None)
 
-        if _text(update.get("toolCallId")) in self._returned:
+        if as_text(update.get("toolCallId")) in self._returned:
             return  # Some agents say more than once that a call has ended.
 
         call_id = self._remember(update)
@@ -161,7 +169,7 @@ class Story:
 
     def _remember(self, update: Mapping[str, Any]) -> str:
         """Adds an update to what is known of its call; what it leaves out stays as it was."""
-        call_id = _text(update.get("toolCallId"))
+        call_id = as_text(update.get("toolCallId"))
         news = {name: value for name, value in update.items() if value not in (None, [], {})}
         self._calls[call_id] = self._calls.get(call_id, {}) | news
         if len(self._calls) > _CALLS_REMEMBERED:
@@ -209,11 +217,11 @@ def _drop_oldest(remembered: dict[str, Any]) -> str:
 
 
 def _name_of(call: Mapping[str, Any]) -> str:
-    own = _object(_object(call.get("_meta")).get("claudeCode")).get("toolName")
+    own = as_object(as_object(call.get("_meta")).get("claudeCode")).get("toolName")
     if isinstance(own, str) and own:
         return own
 
-    kind, title = _text(call.get("kind")), _text(call.get("title"))
+    kind, title = as_text(call.get("kind")), as_text(call.get("title"))
     is_name = 0 < len(title) <= _LONGEST_NAME and "\n" not in title
     return _NAMES.get(kind) or (title if is_name else "Tool")
 
@@ -226,7 +234,7 @@ def _input_of(call: Mapping[str, Any]) -> Message:
         given = {"input": raw}
 
     if call.get("kind") == "execute":
-        return {"command": _text(call.get("title"))} | given
+        return {"command": as_text(call.get("title"))} | given
 
     paths = list(dict.fromkeys(_paths(call)))
     named = {"file_path": paths[0]} if paths else {}
@@ -237,22 +245,22 @@ def _input_of(call: Mapping[str, Any]) -> Message:
 
 
 def _paths(call: Mapping[str, Any]) -> Iterator[str]:
-    for each in (*_list(call.get("locations")), *_list(call.get("content"))):
-        if path := _text(_object(each).get("path")):
+    for each in (*as_list(call.get("locations")), *as_list(call.get("content"))):
+        if path := as_text(as_object(each).get("path")):
             yield path
 
 
 def _diff(call: Mapping[str, Any]) -> Message:
-    for each in _list(call.get("content")):
+    for each in as_list(call.get("content")):
         match each:
             case {"type": "diff", "newText": str() as new}:
-                return {"old_string": _text(each.get("oldText")), "new_string": new}
+                return {"old_string": as_text(each.get("oldText")), "new_string": new}
 
     return {}
 
 
 def _output_of(call: Mapping[str, Any]) -> str:
-    texts = [_shown(each) for each in _list(call.get("content"))]
+    texts = [_shown(each) for each in as_list(call.get("content"))]
     if words := "\n".join(text for text in texts if text):
         return words
 
@@ -278,7 +286,7 @@ def _shown(content: object) -> str:
 
 
 def _content(update: Mapping[str, Any]) -> str:
-    return _block(_object(update.get("content")))
+    return _block(as_object(update.get("content")))
 
 
 def _block(block: Mapping[str, Any]) -> str:
@@ -297,15 +305,3 @@ def _block(block: Mapping[str, Any]) -> str:
 
 def _previewed(value: object) -> object:
     return cut(value, _PREVIEW) if isinstance(value, str) else value
-
-
-def _object(value: object) -> Message:
-    return value if isinstance(value, dict) else {}
-
-
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
