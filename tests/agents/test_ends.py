@@ -15,12 +15,11 @@ import pytest
 from hankweave_protocol.state import FailedCodon
 from support.invariants import Told, violations
 from support.models.turns import Fails, Trouble
-from support.real_agents import KINDS, Grounds, Kind, processes_of
+from support.real_agents import KINDS, REAL, Grounds, Kind, processes_of
 from support.running_server import RunningServer, running_server, state
 from support.scripted_hank import write_hank
 
 DEADLINE = 60.0
-REAL = [kind for kind in KINDS if kind.is_real]
 
 
 async def in_mid_work(grounds: Grounds) -> list[psutil.Process]:

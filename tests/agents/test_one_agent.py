@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
+import pytest
+
 from hankweave_client.client import Client
-from hankweave_protocol.commands import CodonNext, RollbackToCodon
-from hankweave_protocol.events import AssistantAction, TokenUsage, ToolResult
-from hankweave_protocol.ids import CodonId
+from hankweave_protocol.commands import CodonNext, RollbackToCheckpoint, RollbackToCodon
+from hankweave_protocol.events import (
+    AssistantAction,
+    Event,
+    StateTransition,
+    TokenUsage,
+    ToolResult,
+)
+from hankweave_protocol.ids import CodonId, Sha
 from hankweave_protocol.records import RollbackReport
 from hankweave_protocol.state import CompletedCodon
 from support.git_facts import GitWitness
 from support.invariants import Told, violations
-from support.models.turns import Says, Turn, Writes
-from support.real_agents import Grounds, Kind, assert_no_secrets
+from support.models.turns import Held, Says, Turn, Writes
+from support.real_agents import REAL, Grounds, Kind, assert_no_secrets
 from support.running_server import running_server, state, tree
 from support.scripted_hank import write_hank
-from support.watching import idle, listed, told
+from support.watching import DEADLINE, idle, listed, told
 
 
 def writing(grounds: Grounds, name: str, content: str, then: str) -> tuple[Turn, ...]:
@@ -91,10 +100,59 @@ async def test_files_and_conversation_go_back_together(grounds: Grounds, kind: K
     assert ["A is written." in text for text in shown] == [True, True]
     assert [text for text in shown if "wrong" in text.lower()] == []
     assert shown[0].count("PROMPT-TWO") == 1
-    last = state(grounds.execution).runs[-1].codons[-1]
-    assert (last.codon_id, type(last)) == ("two", CompletedCodon)
+    newest = state(grounds.execution).runs[0]
+    assert [(codon.codon_id, type(codon)) for codon in newest.codons] == [("two", CompletedCodon)]
     assert_no_secrets(grounds)
     assert violations(grounds.execution, Told()) == []
+
+
+@pytest.mark.parametrize("kind", REAL, ids=str)
+async def test_an_agent_goes_on_from_the_midst_of_its_work(grounds: Grounds, kind: Kind) -> None:
+    """Rolled back, with its conversation, to the checkpoint after its first tool it knows of that
+    call and of none after it, and is not given its prompt a second time."""
+    second = threading.Event()
+    script = grounds.endpoint.script
+    script.add(Writes(grounds.work_tree / "a.txt", "a\n", saying="I write A."))
+    script.add(Held(Writes(grounds.work_tree / "b.txt", "wrong\n", saying="WRONG."), second))
+    script.add(Says("Both are written, I think."))
+    hank = write_hank(grounds.folder / "hank", grounds.codon("one", kind, "Please PROMPT-ONE."))
+    async with (
+        running_server(hank, None, grounds.execution, env=grounds.environment) as server,
+        server.client() as client,
+    ):
+        target = await after_the_first_tool(client, grounds)
+        second.set()
+        await idle(client)
+        before = len(grounds.endpoint.turns)
+        command = RollbackToCheckpoint(checkpoint_sha=target, rewind_memory=True)
+        await client.ask(command, RollbackReport)
+        assert tree(grounds.work_tree) == {"a.txt": b"a\n"}
+        script.add(*writing(grounds, "b.txt", "right\n", "RIGHT is written."))
+        await client.send(CodonNext())
+        await idle(client)
+        assert await server.stop() == 0
+
+    assert tree(grounds.work_tree) == {"a.txt": b"a\n", "b.txt": b"right\n"}
+    shown = [turn.shown for turn in grounds.endpoint.turns[before:]]
+    assert [text.count("PROMPT-ONE") for text in shown] == [1, 1]
+    assert ["I write A." in text for text in shown] == [True, True]
+    assert [text for text in shown if "wrong" in text.lower() or "I think" in text] == []
+    assert violations(grounds.execution, Told()) == []
+
+
+async def after_the_first_tool(client: Client, grounds: Grounds) -> Sha:
+    """Waits for the checkpoint of mid-work that has its file."""
+    while True:
+        made = GitWitness(grounds.execution)
+        for record in await listed(client):
+            if record.kind == "tool" and made.files(record.sha) == {"a.txt": b"a\n"}:
+                return record.sha
+
+        await client.until(StateTransition, is_checkpoint, timeout=DEADLINE)
+
+
+def is_checkpoint(event: Event) -> bool:
+    return getattr(event.data, "transition_type", None) == "CheckpointCreated"
 
 
 def assert_goes_on(shown: list[str]) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ openai = pytest.importorskip("openai")
 httpx2 = pytest.importorskip("httpx2")
 
 from support.models.endpoint import Endpoint, scripted_models  # noqa: E402
-from support.models.turns import Calls, Fails, Says, Trouble, Turn, Usage, Writes  # noqa: E402
+from support.models.turns import Calls, Fails, Held, Says, Trouble, Turn, Usage, Writes  # noqa: E402
 
 SCHEMA = {
     "type": "object",
@@ -264,6 +266,18 @@ def test_the_words_said_last_choose_among_scripts(endpoint: Endpoint) -> None:
     assert not endpoint.script.has_run_over
     assert ask(endpoint, "And now?")
     assert endpoint.script.has_run_over
+
+
+def test_an_answer_that_is_held_comes_when_it_is_let_go(endpoint: Endpoint) -> None:
+    """The request is on record before, so that a test can wait for it."""
+    until = threading.Event()
+    endpoint.script.add(Held(Says("now"), until))
+    with ThreadPoolExecutor(1) as agent:
+        answer = agent.submit(ask, endpoint, "When?")
+        endpoint.wait_for(lambda: len(endpoint.turns) == 1)
+        assert not answer.done()
+        until.set()
+        assert answer.result(5) == "now"
 
 
 def test_a_tool_that_nobody_offers_fails_the_test() -> None:

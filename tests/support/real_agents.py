@@ -285,3 +285,4 @@ STANDING_IN = Kind(
 )
 
 KINDS = (STANDING_IN, CLAUDE, CODEX, OPENCODE, GEMINI)
+REAL = tuple(kind for kind in KINDS if kind.is_real)

@@ -24,7 +24,7 @@ from support.models.gemini import Gemini
 from support.models.offered import NoSuchTool, call_for
 from support.models.responses import Responses
 from support.models.script import Script, is_aside
-from support.models.turns import Calls, Fails, Runs, Says, Trouble, Turn, Writes
+from support.models.turns import Calls, Fails, Held, Runs, Says, Trouble, Turn, Writes
 
 DIALECTS: tuple[Dialect, ...] = (Anthropic(), Responses(), Chat(), Gemini())
 DEADLINE = 30.0
@@ -116,6 +116,9 @@ class Endpoint:
 
     def _sending(self, dialect: Dialect, asked: Asked, turn: Turn) -> _Sending:
         match turn:
+            case Held(answer=answer, until=until):
+                until.wait(DEADLINE)
+                return self._sending(dialect, asked, answer)
             case Fails(trouble=Trouble.SILENCE):
                 return _Sending(None)
             case Fails(trouble=Trouble.DROPPED_STREAM):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -83,4 +84,15 @@ class Fails:
 
 
 Act: TypeAlias = Writes | Runs | Calls
-Turn: TypeAlias = Says | Act | Fails
+Answer: TypeAlias = Says | Act
+
+
+@dataclass(frozen=True)
+class Held:
+    """An answer that the model thinks about until the test lets it go."""
+
+    answer: Answer
+    until: threading.Event
+
+
+Turn: TypeAlias = Answer | Held | Fails
