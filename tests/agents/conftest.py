@@ -21,13 +21,22 @@ def _named_by_the_test(metafunc: pytest.Metafunc) -> set[str]:
     return {name.strip() for mark in marks for name in str(mark.args[0]).split(",")}
 
 
+@pytest.fixture
+def kinds(request: pytest.FixtureRequest) -> tuple[Kind, ...]:
+    """The agents of a test: one, where it does not name more itself."""
+    return (request.getfixturevalue("kind"),)
+
+
 @pytest.fixture(autouse=True)
 def _can_be_tried(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> None:
     """Skips, and says why, before anything is started."""
-    kind = request.getfixturevalue("kind") if "kind" in request.fixturenames else None
+    if not {"kind", "kinds"} & set(request.fixturenames):
+        return
+
     asked_for = bool(pytestconfig.getoption("--agents"))
-    if isinstance(kind, Kind) and (reason := why_not(kind, asked_for=asked_for)) is not None:
-        pytest.skip(reason)
+    for kind in request.getfixturevalue("kinds"):
+        if (reason := why_not(kind, asked_for=asked_for)) is not None:
+            pytest.skip(reason)
 
 
 @pytest.fixture
@@ -37,5 +46,5 @@ def endpoint() -> Iterator[Endpoint]:
 
 
 @pytest.fixture
-def grounds(endpoint: Endpoint, kind: Kind, tmp_path: Path) -> Grounds:
-    return Grounds(endpoint, tmp_path, (kind,))
+def grounds(endpoint: Endpoint, kinds: tuple[Kind, ...], tmp_path: Path) -> Grounds:
+    return Grounds(endpoint, tmp_path, kinds)

@@ -122,10 +122,10 @@ RULES: tuple[Rule, ...] = (
         "api-error",
         True,
         _words(
-            r"""overloaded | \b5[02]\d\b | internal\ server\ error | bad\ gateway | unavailable
-            | connection | network | econn\w+ | enotfound | eai_again | epipe | socket\ hang\ up
-            | fetch\ failed | reset\ by\ peer | stream\ (?:ended|closed) | api_error
-            | malformed\ response | api\ error:\ terminated
+            r"""overloaded | \bat\ capacity\b | \b5[02]\d\b | internal\ server\ error | bad\ gateway
+            | unavailable | connection | network | econn\w+ | enotfound | eai_again | epipe
+            | socket\ hang\ up | fetch\ failed | reset\ by\ peer | stream\ (?:ended|closed)
+            | api_error | malformed\ response | api\ error:\ terminated
             | name\ resolution | getaddrinfo"""
         ),
     ),
