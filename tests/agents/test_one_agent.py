@@ -141,11 +141,12 @@ async def test_an_agent_goes_on_from_the_midst_of_its_work(grounds: Grounds, kin
 
 
 async def after_the_first_tool(client: Client, grounds: Grounds) -> Sha:
-    """Waits for the checkpoint of mid-work that has its file."""
+    """Waits for the checkpoint of mid-work that has its file: after the tool, or, of an agent that
+    says late what it has called, at the end of what it says before."""
+    git = GitWitness(grounds.execution)
     while True:
-        made = GitWitness(grounds.execution)
         for record in await listed(client):
-            if record.kind == "tool" and made.files(record.sha) == {"a.txt": b"a\n"}:
+            if record.kind in {"tool", "turn"} and git.files(record.sha) == {"a.txt": b"a\n"}:
                 return record.sha
 
         await client.until(StateTransition, is_checkpoint, timeout=DEADLINE)

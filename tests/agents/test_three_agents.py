@@ -54,6 +54,7 @@ def script(grounds: Grounds, attempt: str, *codons: str) -> None:
         )
 
 
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("kinds", TRIOS, ids=lambda kinds: "-".join(map(str, kinds)))
 async def test_three_agents_work_go_back_and_come_to_the_end(
     kinds: tuple[Kind, Kind, Kind], grounds: Grounds
