@@ -10,12 +10,12 @@ import pytest
 from hankweave_protocol.state import CodonExecution, CompletedCodon, FailedCodon
 from support.invariants import Told, violations
 from support.models.turns import Fails, Says, Trouble
-from support.real_agents import Grounds, Kind, assert_no_secrets, processes_of
+from support.real_agents import End, Grounds, Kind, assert_no_secrets, processes_of
 from support.running_server import running_server, state
 from support.scripted_hank import write_hank
 
 DEADLINE = 240.0
-ENDS = {
+ENDS: dict[Trouble, End] = {
     Trouble.RATE_LIMIT: ("rate-limit", True),
     Trouble.OVERLOAD: ("api-error", True),
     Trouble.BILLING: ("api-error", False),
@@ -46,7 +46,7 @@ async def test_each_trouble_of_a_provider_ends_as_what_it_was(grounds: Grounds, 
 
     (run,) = state(grounds.execution).runs
     assert {codon.codon_id: _end(codon) for codon in run.codons} == {
-        trouble.value: end for trouble, end in ENDS.items()
+        trouble.value: end for trouble, end in {**ENDS, **kind.ends}.items()
     }, [getattr(codon, "failure_reason", None) for codon in run.codons]
     assert_no_secrets(grounds)
     assert processes_of(grounds.execution) == []
@@ -81,8 +81,8 @@ def _words_of(trouble: Trouble) -> str:
     return f"TROUBLE-{trouble.value.upper()}-AHEAD"
 
 
-def _end(codon: CodonExecution) -> tuple[str, bool] | str:
+def _end(codon: CodonExecution) -> End | str:
     if isinstance(codon, FailedCodon):
         return codon.failure_reason.type, codon.failure_reason.retriable
 
-    return type(codon).__name__
+    return codon.__struct_config__.tag

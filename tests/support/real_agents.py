@@ -16,11 +16,12 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import psutil
 
 from support.models.endpoint import Endpoint
+from support.models.turns import Trouble
 
 TOP = Path(__file__).resolve().parents[2]
 NPM = TOP / ".agents" / "node_modules"
@@ -30,6 +31,11 @@ ROOT = "HANKWEAVE_AGENT_ROOT"
 """In the environment of all of an agent's processes."""
 
 Environment = dict[str, str]
+End = tuple[str, bool] | Literal["completed"]
+"""How a codon ends: the kind of its failure and whether to try again, or completed."""
+
+OVER_TIME = ("timeout", True)
+UNKNOWN = ("unknown", True)
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,9 @@ class Kind:
     """What the server is started with; the path is the agent's HOME."""
     quiet: int = 4
     """Seconds; the longest that it is silent at its beginning, on a machine that has much to do."""
+
+    ends: Mapping[Trouble, End] = field(default_factory=dict)
+    """Where it ends a trouble otherwise than most do, and cannot be blamed for it."""
 
     is_real: bool = True
 
@@ -225,7 +234,7 @@ def _opencode_environment(endpoint: Endpoint, home: Path) -> Environment:
 def _gemini_environment(endpoint: Endpoint, home: Path) -> Environment:
     settings = {
         "security": {"auth": {"selectedType": "gemini-api-key"}},
-        "general": {"maxAttempts": 1, "enableAutoUpdate": False},
+        "general": {"maxAttempts": 2, "enableAutoUpdate": False},
         "privacy": {"usageStatisticsEnabled": False},
     }
     folder = home / ".gemini"
@@ -259,6 +268,13 @@ OPENCODE = Kind(
     model="scripted/scripted",
     key="key-of-opencode",
     quiet=15,
+    ends={
+        # It makes its conversation smaller, and goes on.
+        Trouble.CONTEXT_FULL: "completed",
+        # It tries again for longer than we have time.
+        Trouble.DROPPED_STREAM: OVER_TIME,
+        Trouble.MALFORMED_STREAM: UNKNOWN,
+    },
     spec=lambda endpoint: {"type": "acp", "command": ["opencode", "acp"]},
     environment=_opencode_environment,
 )
@@ -269,6 +285,11 @@ GEMINI = Kind(
     model="gemini-2.5-pro",
     key="key-of-gemini",
     quiet=12,
+    ends={
+        # Over ACP it tells nobody: it ends its turn without a word.
+        Trouble.REFUSAL: "completed",
+        Trouble.MALFORMED_STREAM: UNKNOWN,
+    },
     spec=lambda endpoint: {"type": "acp", "command": ["gemini", "--acp"]},
     environment=_gemini_environment,
 )

@@ -40,7 +40,7 @@ CONTEXT_FULL = _words(
     | exceeds?\ the\ (?:model's\ )?(?:maximum\ )?context\ (?:window|length|limit)
     | ran\ out\ of\ room\ in\ the\ model's\ context
     | input\ is\ too\ long\ for\ requested\ model | input\ token\ count\ .{0,40}exceeds
-    | ^api\ error:\ terminated$"""
+    | ^(?:^|:\ )terminated\]?$$"""
 )
 """A model that takes no more (Hankweave, agent log)."""
 
@@ -95,7 +95,7 @@ RULES: tuple[Rule, ...] = (
         "api-error",
         False,
         _words(
-            r"""usage\ policy | safeguards\ flagged | content[\ _-]?filter
+            r"""usage\ policy | safeguards\ flagged | content[\ _-]?filter | model\ refused
             | blocked\ (?:due\ to|by)\ .{0,30}(?:safety|filter)"""
         ),
         "The model refused this prompt: another wording, or another model, may help.",

@@ -108,6 +108,7 @@ MESSAGES: list[tuple[str, str, bool]] = [
     ),
     ("The response was blocked by the provider's content filter", "api-error", False),
     ("The model response was blocked due to safety settings.", "api-error", False),
+    ("The model refused to go on (refusal).", "api-error", False),
     # Time.
     ("API Error: Request timed out.", "timeout", True),
     ("connection timeout", "timeout", True),
@@ -159,6 +160,8 @@ MESSAGES: list[tuple[str, str, bool]] = [
         True,
     ),
     ("[API Error: terminated]", "api-error", True),
+    ("terminated", "api-error", True),
+    ("connect ECONNREFUSED 127.0.0.1:443, connection refused", "api-error", True),
     (
         "stream disconnected before completion: stream closed before response.completed",
         "api-error",
