@@ -40,7 +40,7 @@ CONTEXT_FULL = _words(
     | exceeds?\ the\ (?:model's\ )?(?:maximum\ )?context\ (?:window|length|limit)
     | ran\ out\ of\ room\ in\ the\ model's\ context
     | input\ is\ too\ long\ for\ requested\ model | input\ token\ count\ .{0,40}exceeds
-    | ^(?:^|:\ )terminated\]?$$"""
+    | ^api\ error:\ terminated$"""
 )
 """A model that takes no more (Hankweave, agent log)."""
 
@@ -125,7 +125,7 @@ RULES: tuple[Rule, ...] = (
             r"""overloaded | \bat\ capacity\b | \b5[02]\d\b | internal\ server\ error | bad\ gateway
             | unavailable | connection | network | econn\w+ | enotfound | eai_again | epipe
             | socket\ hang\ up | fetch\ failed | reset\ by\ peer | stream\ (?:ended|closed)
-            | api_error | malformed\ response | api\ error:\ terminated
+            | api_error | malformed\ response | (?:^|:\ )terminated\]?$
             | name\ resolution | getaddrinfo"""
         ),
     ),
