@@ -17,6 +17,8 @@ import sys
 from pathlib import Path
 
 NOT_ALLOWED = 69
+MARK = "HANKWEAVE_ONLY_LOOPBACK"
+"""Says in the command's environment that it runs there."""
 
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 0x1
@@ -58,6 +60,7 @@ def main(command: list[str]) -> None:
         print(f"no network namespace: {error.strerror}", file=sys.stderr)  # noqa: T201
         sys.exit(NOT_ALLOWED)
 
+    os.environ[MARK] = "1"
     os.execvp(command[0], command)
 
 

@@ -47,7 +47,7 @@ class Chat:
 
 
 def _whole(asked: Asked, spoken: Spoken) -> Body:
-    message = {"role": "assistant", "content": spoken.text or None, "refusal": None}
+    message: Body = {"role": "assistant", "content": spoken.text or None, "refusal": None}
     if spoken.declines:
         message |= {"content": None, "refusal": spoken.text}
 
