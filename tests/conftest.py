@@ -26,6 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--sampled", type=float, metavar="SECONDS", help="a sample of each scenario, so long each"
     )
+    group.addoption("--agents", action="store_true", help="real agents, where it is safe")
     group.addoption("--summary", type=Path, help="write the table of the campaigns as JSON")
 
 

@@ -101,11 +101,14 @@ def tree_violations(execution: Path, *allowed: dict[str, bytes]) -> list[str]:
 
 
 def leftovers(execution: Path, *, serving: bool = False) -> list[str]:
-    """Names intents, temporary files and locks that nobody took away."""
+    """Names intents, temporary files and locks of ours that nobody took away."""
+    homes = Layout.of_execution(execution).agent_homes
     found = [
         str(path.relative_to(execution))
         for path in execution.rglob("*")
-        if _is_leftover(path.name) and not (serving and path.name == "runtime.lock")
+        if _is_leftover(path.name)
+        and not path.is_relative_to(homes)
+        and not (serving and path.name == "runtime.lock")
     ]
     return [f"Left over: {path}" for path in sorted(found)]
 

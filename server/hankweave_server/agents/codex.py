@@ -141,9 +141,9 @@ def _prompt(task: AgentTask, resumed: Rollout | None) -> str:
     """A resumed thread keeps the instructions that it began with: new ones go before the prompt."""
     system_prompt = task.system_prompt
     if resumed is None or system_prompt is None or resumed.has_told(system_prompt):
-        return task.prompt
+        return task.message
 
-    return f"{system_prompt}\n\n{task.prompt}"
+    return f"{system_prompt}\n\n{task.message}"
 
 
 def _keys(task: AgentTask, home: Path) -> dict[str, str]:

@@ -91,6 +91,15 @@ RULES: tuple[Rule, ...] = (
     ),
     *(Rule("api-error", False, _words(words), advice) for words, advice in _BEDROCK),
     Rule("api-error", False, CONTEXT_FULL, "The agent's context was full."),
+    Rule(
+        "api-error",
+        False,
+        _words(
+            r"""usage\ policy | safeguards\ flagged | content[\ _-]?filter | model\ refused
+            | blocked\ (?:due\ to|by)\ .{0,30}(?:safety|filter)"""
+        ),
+        "The model refused this prompt: another wording, or another model, may help.",
+    ),
     Rule("rate-limit", True, _words(r"\b429\b | resource_?exhausted")),
     Rule(
         "timeout",
@@ -116,7 +125,8 @@ RULES: tuple[Rule, ...] = (
             r"""overloaded | \bat\ capacity\b | \b5[02]\d\b | internal\ server\ error | bad\ gateway
             | unavailable | connection | network | econn\w+ | enotfound | eai_again | epipe
             | socket\ hang\ up | fetch\ failed | reset\ by\ peer | stream\ (?:ended|closed)
-            | api_error | name\ resolution | getaddrinfo"""
+            | api_error | malformed\ response | (?:^|:\ )terminated\]?$
+            | name\ resolution | getaddrinfo"""
         ),
     ),
 )

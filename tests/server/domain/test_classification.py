@@ -93,6 +93,22 @@ MESSAGES: list[tuple[str, str, bool]] = [
         "api-error",
         False,
     ),
+    # The model does not want to, and will not want to next time.
+    (
+        "API Error: Sonnet 5.5's safeguards flagged this message. This sometimes happens with safe,"
+        " normal conversations. Claude Code can't respond to this message with Sonnet 5.5.",
+        "api-error",
+        False,
+    ),
+    (
+        "Invalid prompt: your prompt was flagged as potentially violating our usage policy. "
+        "Please try again with a different prompt.",
+        "api-error",
+        False,
+    ),
+    ("The response was blocked by the provider's content filter", "api-error", False),
+    ("The model response was blocked due to safety settings.", "api-error", False),
+    ("The model refused to go on (refusal).", "api-error", False),
     # Time.
     ("API Error: Request timed out.", "timeout", True),
     ("connection timeout", "timeout", True),
@@ -137,6 +153,20 @@ MESSAGES: list[tuple[str, str, bool]] = [
     ("ECONNRESET: connection reset by peer", "api-error", True),
     ("getaddrinfo EAI_AGAIN api.example.com", "api-error", True),
     ("TypeError: fetch failed", "api-error", True),
+    (
+        "API Error: API returned an empty or malformed response (HTTP 200) — check for a proxy or "
+        "gateway intercepting the request.",
+        "api-error",
+        True,
+    ),
+    ("[API Error: terminated]", "api-error", True),
+    ("terminated", "api-error", True),
+    ("connect ECONNREFUSED 127.0.0.1:443, connection refused", "api-error", True),
+    (
+        "stream disconnected before completion: stream closed before response.completed",
+        "api-error",
+        True,
+    ),
     ("socket hang up", "api-error", True),
     # What nobody knows.
     ("port 14010 is fine, the tests are not", "unknown", True),

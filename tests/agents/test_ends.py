@@ -1,0 +1,109 @@
+"""Agents that crash, that hang, and what is left of them: nothing, and no key."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import socket
+from pathlib import Path
+
+import anyio
+import psutil
+import pytest
+
+from hankweave_protocol.state import FailedCodon
+from support.invariants import Told, violations
+from support.models.turns import Fails, Trouble
+from support.only_loopback import MARK
+from support.real_agents import KINDS, REAL, Grounds, Kind, processes_of
+from support.running_server import RunningServer, running_server, state
+from support.scripted_hank import write_hank
+
+DEADLINE = 60.0
+
+
+async def in_mid_work(grounds: Grounds) -> list[psutil.Process]:
+    """Waits until the model has been asked, and returns the agent's processes."""
+    endpoint = grounds.endpoint
+    await anyio.to_thread.run_sync(endpoint.wait_for, lambda: bool(endpoint.turns))
+    return processes_of(grounds.execution, keepers=False)
+
+
+def hanging_hank(grounds: Grounds, kind: Kind) -> Path:
+    """One codon whose model never answers."""
+    grounds.endpoint.script.add(Fails(Trouble.SILENCE))
+    codon = grounds.codon("one", kind, "Please wait.", shimIdleTimeout=kind.quiet)
+    return write_hank(grounds.folder / "hank", codon)
+
+
+async def failed(server: RunningServer) -> FailedCodon:
+    """Waits for the end of a run without a person, and returns its one codon."""
+    with anyio.fail_after(DEADLINE):
+        assert await server.process.wait() == 1, server.output[-5:]
+
+    (run,) = state(server.execution).runs
+    (codon,) = run.codons
+    assert isinstance(codon, FailedCodon)
+    return codon
+
+
+async def test_an_agent_that_is_killed_has_failed(grounds: Grounds, kind: Kind) -> None:
+    """The codon fails at once and may be tried again. Until then its processes had its own key in
+    their environment, and neither another agent's nor the server's."""
+    everybodys = Grounds(grounds.endpoint, grounds.folder, (kind, *KINDS))
+    hank = hanging_hank(grounds, kind)
+    async with running_server(
+        hank, None, grounds.execution, "--headless", env=everybodys.environment
+    ) as server:
+        agents = await in_mid_work(grounds)
+        assert_has_only(kind, [process.environ() for process in agents], server.execution)
+        for process in agents:
+            process.kill()
+
+        codon = await failed(server)
+
+    assert codon.failure_reason.retriable
+    assert codon.failure_reason.type == "unknown"
+    assert processes_of(grounds.execution) == []
+    assert violations(grounds.execution, Told()) == []
+
+
+def assert_has_only(kind: Kind, found: list[dict[str, str]], execution: Path) -> None:
+    """Told by the keys of all agents and the tokens of the server, which are in its files."""
+    others = {other.key for other in KINDS} - {kind.key}
+    tokens = {path.read_text().strip() for path in execution.rglob("server.*token")}
+    assert found
+    assert tokens
+    for environment in found:
+        values = "\n".join(environment.values())
+        assert kind.key in values
+        assert [secret for secret in others | tokens if secret in values] == []
+
+
+@pytest.mark.parametrize("kind", REAL, ids=str)
+async def test_an_agent_that_hangs_is_ended_in_its_time(grounds: Grounds, kind: Kind) -> None:
+    """Stopped processes answer no signal but the last one: the idle timeout ends them all, and
+    says that it was one."""
+    hank = hanging_hank(grounds, kind)
+    async with running_server(
+        hank, None, grounds.execution, "--headless", env=grounds.environment
+    ) as server:
+        for process in await in_mid_work(grounds):
+            os.kill(process.pid, signal.SIGSTOP)
+
+        codon = await failed(server)
+
+    assert (codon.failure_reason.type, codon.failure_reason.retriable) == ("timeout", True)
+    assert processes_of(grounds.execution) == []
+    assert violations(grounds.execution, Told()) == []
+
+
+def test_where_real_agents_run_there_is_loopback_alone() -> None:
+    """Nothing leads out of there: one interface, and no route to anywhere."""
+    if MARK not in os.environ:
+        pytest.skip("no namespace was made for real agents: scripts/test --agents makes one")
+
+    assert [name for _, name in socket.if_nameindex()] == ["lo"]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as anywhere:
+        assert anywhere.connect_ex(("192.0.2.1", 443)) == errno.ENETUNREACH

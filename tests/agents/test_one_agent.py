@@ -1,0 +1,172 @@
+"""An agent at work: files, events, checkpoints, and its way back with its conversation."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from hankweave_client.client import Client
+from hankweave_protocol.commands import CodonNext, RollbackToCheckpoint, RollbackToCodon
+from hankweave_protocol.events import (
+    AssistantAction,
+    Event,
+    StateTransition,
+    TokenUsage,
+    ToolResult,
+)
+from hankweave_protocol.ids import CodonId, Sha
+from hankweave_protocol.records import RollbackReport
+from hankweave_protocol.state import CompletedCodon
+from support.git_facts import GitWitness
+from support.invariants import Told, violations
+from support.models.turns import Held, Says, Turn, Writes
+from support.real_agents import REAL, Grounds, Kind, assert_no_secrets
+from support.running_server import running_server, state, tree
+from support.scripted_hank import write_hank
+from support.watching import DEADLINE, idle, listed, told
+
+
+def writing(grounds: Grounds, name: str, content: str, then: str) -> tuple[Turn, ...]:
+    """What a model does that is asked for a file: a call of a tool, then a last word."""
+    return Writes(grounds.work_tree / name, content, saying=f"I write {name}."), Says(then)
+
+
+def two_codons(grounds: Grounds, kind: Kind) -> tuple[dict[str, Any], ...]:
+    return (
+        grounds.codon("one", kind, "Please write PROMPT-ONE."),
+        grounds.codon(
+            "two", kind, "Please write PROMPT-TWO.", continuationMode="continue-previous"
+        ),
+    )
+
+
+async def test_an_agent_writes_a_file_with_its_own_tool(grounds: Grounds, kind: Kind) -> None:
+    """The file is there and in the codon's checkpoint, one more was taken in mid-work, and what the
+    agent said, called and used has become events; its model saw its own key alone."""
+    grounds.endpoint.script.add(*writing(grounds, "a.txt", "first\nsecond\n", "A is written."))
+    codon = grounds.codon("one", kind, "Please write PROMPT-ONE.")
+    hank = write_hank(grounds.folder / "hank", codon)
+    async with (
+        running_server(hank, None, grounds.execution, env=grounds.environment) as server,
+        server.client() as client,
+    ):
+        await idle(client)
+        taken = await listed(client)
+        assert await server.stop() == 0
+
+    assert tree(grounds.work_tree) == {"a.txt": b"first\nsecond\n"}
+    assert {record.kind for record in taken} & {"tool", "turn"}
+    completed = next(record for record in taken if record.kind == "completed")
+    assert GitWitness(grounds.execution).run("show", f"{completed.sha}:a.txt") == "first\nsecond\n"
+    acts = told(grounds.execution, AssistantAction)
+    spoken = "\n".join(act.content for act in acts if act.action == "message")
+    assert "I write a.txt." in spoken
+    assert "A is written." in spoken
+    (called,) = [act for act in acts if act.action == "tool_use"]
+    (returned,) = told(grounds.execution, ToolResult)
+    assert (returned.tool_use_id, returned.is_error) == (called.tool_use_id, False)
+    assert told(grounds.execution, TokenUsage)
+    assert {key for seen in grounds.endpoint.turns for key in seen.keys} == {kind.key}
+    assert grounds.endpoint.script.is_done
+    assert_no_secrets(grounds)
+    assert violations(grounds.execution, Told()) == []
+
+
+async def test_files_and_conversation_go_back_together(grounds: Grounds, kind: Kind) -> None:
+    """With `continue-previous` the second codon's model is shown all of the first one. After a
+    rollback with rewindMemory its file is gone, and its model, asked again, is shown the first
+    codon and nothing of the second."""
+    grounds.endpoint.script.add(*writing(grounds, "a.txt", "a\n", "A is written."))
+    grounds.endpoint.script.add(*writing(grounds, "b.txt", "wrong\n", "WRONG is written."))
+    hank = write_hank(grounds.folder / "hank", *two_codons(grounds, kind))
+    async with (
+        running_server(hank, None, grounds.execution, env=grounds.environment) as server,
+        server.client() as client,
+    ):
+        await idle(client)
+        before = len(grounds.endpoint.turns)
+        assert_goes_on([turn.shown for turn in grounds.endpoint.turns])
+        await to_the_end_of_one(client)
+        assert tree(grounds.work_tree) == {"a.txt": b"a\n"}
+        grounds.endpoint.script.add(*writing(grounds, "b.txt", "right\n", "RIGHT is written."))
+        await client.send(CodonNext())
+        await idle(client)
+        assert await server.stop() == 0
+
+    assert tree(grounds.work_tree) == {"a.txt": b"a\n", "b.txt": b"right\n"}
+    shown = [turn.shown for turn in grounds.endpoint.turns[before:]]
+    assert ["A is written." in text for text in shown] == [True, True]
+    assert [text for text in shown if "wrong" in text.lower()] == []
+    assert shown[0].count("PROMPT-TWO") == 1
+    newest = state(grounds.execution).runs[0]
+    assert [(codon.codon_id, type(codon)) for codon in newest.codons] == [("two", CompletedCodon)]
+    assert_no_secrets(grounds)
+    assert violations(grounds.execution, Told()) == []
+
+
+@pytest.mark.parametrize("kind", REAL, ids=str)
+async def test_an_agent_goes_on_from_the_midst_of_its_work(grounds: Grounds, kind: Kind) -> None:
+    """Rolled back, with its conversation, to the checkpoint after its first tool it knows of that
+    call and of none after it, and is not given its prompt a second time."""
+    second = threading.Event()
+    script = grounds.endpoint.script
+    script.add(Writes(grounds.work_tree / "a.txt", "a\n", saying="I write A."))
+    script.add(Held(Writes(grounds.work_tree / "b.txt", "wrong\n", saying="WRONG."), second))
+    script.add(Says("Both are written, I think."))
+    hank = write_hank(grounds.folder / "hank", grounds.codon("one", kind, "Please PROMPT-ONE."))
+    async with (
+        running_server(hank, None, grounds.execution, env=grounds.environment) as server,
+        server.client() as client,
+    ):
+        target = await after_the_first_tool(client, grounds)
+        second.set()
+        await idle(client)
+        before = len(grounds.endpoint.turns)
+        command = RollbackToCheckpoint(checkpoint_sha=target, rewind_memory=True)
+        await client.ask(command, RollbackReport)
+        assert tree(grounds.work_tree) == {"a.txt": b"a\n"}
+        script.add(*writing(grounds, "b.txt", "right\n", "RIGHT is written."))
+        await client.send(CodonNext())
+        await idle(client)
+        assert await server.stop() == 0
+
+    assert tree(grounds.work_tree) == {"a.txt": b"a\n", "b.txt": b"right\n"}
+    shown = [turn.shown for turn in grounds.endpoint.turns[before:]]
+    assert [text.count("PROMPT-ONE") for text in shown] == [1, 1]
+    assert ["I write A." in text for text in shown] == [True, True]
+    assert [text for text in shown if "wrong" in text.lower() or "I think" in text] == []
+    assert violations(grounds.execution, Told()) == []
+
+
+async def after_the_first_tool(client: Client, grounds: Grounds) -> Sha:
+    """Waits for the checkpoint of mid-work that has its file: after the tool, or, of an agent that
+    says late what it has called, at the end of what it says before."""
+    git = GitWitness(grounds.execution)
+    while True:
+        for record in await listed(client):
+            if record.kind in {"tool", "turn"} and git.files(record.sha) == {"a.txt": b"a\n"}:
+                return record.sha
+
+        await client.until(StateTransition, is_checkpoint, timeout=DEADLINE)
+
+
+def is_checkpoint(event: Event) -> bool:
+    return getattr(event.data, "transition_type", None) == "CheckpointCreated"
+
+
+def assert_goes_on(shown: list[str]) -> None:
+    """Two requests for each codon, and the second codon's have the first one's words."""
+    assert [("PROMPT-ONE" in text, "PROMPT-TWO" in text) for text in shown] == [
+        (True, False),
+        (True, False),
+        (True, True),
+        (True, True),
+    ]
+    assert "A is written." in shown[-1]
+
+
+async def to_the_end_of_one(client: Client) -> None:
+    command = RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end", rewind_memory=True)
+    await client.ask(command, RollbackReport)

@@ -1,0 +1,88 @@
+"""What providers do to an agent: each trouble ends its codon as what it was, and in time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+
+from hankweave_protocol.state import CodonExecution, CompletedCodon, FailedCodon
+from support.invariants import Told, violations
+from support.models.turns import Fails, Says, Trouble
+from support.real_agents import End, Grounds, Kind, assert_no_secrets, processes_of
+from support.running_server import running_server, state
+from support.scripted_hank import write_hank
+
+DEADLINE = 240.0
+ENDS: dict[Trouble, End] = {
+    Trouble.RATE_LIMIT: ("rate-limit", True),
+    Trouble.OVERLOAD: ("api-error", True),
+    Trouble.BILLING: ("api-error", False),
+    Trouble.WRONG_KEY: ("api-error", False),
+    Trouble.CONTEXT_FULL: ("api-error", False),
+    Trouble.REFUSAL: ("api-error", False),
+    Trouble.DROPPED_STREAM: ("api-error", True),
+    Trouble.MALFORMED_STREAM: ("api-error", True),
+    Trouble.SILENCE: ("timeout", True),
+}
+
+
+@pytest.mark.timeout(2 * DEADLINE)
+async def test_each_trouble_of_a_provider_ends_as_what_it_was(grounds: Grounds, kind: Kind) -> None:
+    """One codon for each trouble, all ignored: each has failed with its kind and with whether to
+    try again, the plan goes on to its end, and no process of any of them lives."""
+    codons = []
+    for trouble in ENDS:
+        grounds.endpoint.script.on(_words_of(trouble), Fails(trouble))
+        codons.append(_codon(grounds, kind, trouble))
+
+    hank = write_hank(grounds.folder / "hank", *codons)
+    async with running_server(
+        hank, None, grounds.execution, "--headless", env=grounds.environment
+    ) as server:
+        with anyio.fail_after(DEADLINE):
+            assert await server.process.wait() == 0, server.output[-5:]
+
+    (run,) = state(grounds.execution).runs
+    assert {codon.codon_id: _end(codon) for codon in run.codons} == {
+        trouble.value: end for trouble, end in {**ENDS, **kind.ends}.items()
+    }, [getattr(codon, "failure_reason", None) for codon in run.codons]
+    assert_no_secrets(grounds)
+    assert processes_of(grounds.execution) == []
+    assert violations(grounds.execution, Told()) == []
+
+
+async def test_an_agent_gets_over_a_passing_trouble_by_itself(grounds: Grounds, kind: Kind) -> None:
+    """A provider that is overloaded once costs the codon nothing but the second request."""
+    grounds.endpoint.script.add(Fails(Trouble.OVERLOAD, times=1), Says("Here I am again."))
+    codon = grounds.codon("one", kind, "Please say something.", timeoutSeconds=60)
+    hank = write_hank(grounds.folder / "hank", codon)
+    async with running_server(
+        hank, None, grounds.execution, "--headless", env=grounds.environment
+    ) as server:
+        with anyio.fail_after(DEADLINE):
+            assert await server.process.wait() == 0, server.output[-5:]
+
+    (run,) = state(grounds.execution).runs
+    assert [type(codon) for codon in run.codons] == [CompletedCodon]
+    assert grounds.endpoint.script.is_done
+
+
+def _codon(grounds: Grounds, kind: Kind, trouble: Trouble) -> dict[str, Any]:
+    quiet = {"shimIdleTimeout": kind.quiet} if trouble is Trouble.SILENCE else {}
+    prompt = f"Please meet {_words_of(trouble)}."
+    return grounds.codon(
+        trouble.value, kind, prompt, onFailure="ignore", timeoutSeconds=30, **quiet
+    )
+
+
+def _words_of(trouble: Trouble) -> str:
+    return f"TROUBLE-{trouble.value.upper()}-AHEAD"
+
+
+def _end(codon: CodonExecution) -> End | str:
+    if isinstance(codon, FailedCodon):
+        return codon.failure_reason.type, codon.failure_reason.retriable
+
+    return codon.__struct_config__.tag

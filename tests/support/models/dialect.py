@@ -1,0 +1,103 @@
+"""What the endpoint needs of a provider's protocol."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from support.models.offered import Call, Tool
+from support.models.turns import Trouble, Usage
+
+Body = dict[str, Any]
+
+_numbers = itertools.count(1)
+
+
+def new_id(prefix: str) -> str:
+    """One that no other answer of this process has."""
+    return f"{prefix}{next(_numbers):08}"
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message of a conversation, with all text that is in it, whatever its form."""
+
+    role: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request, as far as all dialects have it."""
+
+    model: str
+    messages: tuple[Message, ...]
+    tools: tuple[Tool, ...]
+    streams: bool
+
+    @property
+    def shown(self) -> str:
+        """All text of the conversation that the model is shown."""
+        return "\n".join(message.text for message in self.messages)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An HTTP answer; the parts are sent one by one where it streams."""
+
+    status: int
+    parts: tuple[bytes, ...]
+    headers: Mapping[str, str]
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(self.parts)
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """What the model does in one turn, with its tool already chosen."""
+
+    text: str
+    call: Call | None = None
+    usage: Usage = field(default_factory=Usage)
+    declines: bool = False
+
+
+class Dialect(Protocol):
+    name: str
+
+    def accepts(self, path: str) -> bool:
+        """Whether a POST to this path, without its query, asks a model in this dialect."""
+
+    def read(self, path: str, body: Body) -> Asked: ...
+
+    def answer(self, asked: Asked, spoken: Spoken) -> Reply: ...
+
+    def trouble(self, asked: Asked, trouble: Trouble) -> Reply | None:
+        """The provider's own words; None for what is no answer at all, or half of one."""
+
+
+def halves(text: str) -> list[str]:
+    """A stream says a text in pieces, and an agent must put them together."""
+    middle = (len(text) + 1) // 2
+    return [piece for piece in (text[:middle], text[middle:]) if piece]
+
+
+def text_in(value: Any) -> str:
+    """All text of a message, deep down: words, arguments of tools and their results."""
+    return "\n".join(_texts(value))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case dict():
+            for inner in value.values():
+                yield from _texts(inner)
+        case list():
+            for inner in value:
+                yield from _texts(inner)

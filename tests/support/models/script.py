@@ -1,0 +1,72 @@
+"""Hands out the turns of a script, one for each request that goes on with the agent's work."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import replace
+
+from support.models.dialect import Asked
+from support.models.turns import Fails, Says, Turn
+
+NOTHING_MORE = Says("The script has no more turns.")
+
+
+class Script:
+    """Turns in their order; a trouble stands first for as many requests as it says."""
+
+    def __init__(self, turns: tuple[Turn, ...]) -> None:
+        self._turns = deque(turns)
+        self._by_words: dict[str, deque[Turn]] = {}
+        self._guard = threading.Lock()
+        self.has_run_over = False
+        """A request came for which the test has written nothing."""
+
+    def add(self, *turns: Turn) -> None:
+        with self._guard:
+            self._turns.extend(turns)
+
+    def on(self, words: str, *turns: Turn) -> None:
+        """Turns of their own for the conversation in which these words were said last."""
+        with self._guard:
+            self._by_words.setdefault(words, deque()).extend(turns)
+
+    @property
+    def is_done(self) -> bool:
+        """Nothing is left but troubles without an end."""
+        with self._guard:
+            left = [turn for turns in self._queues() for turn in turns]
+            return all(isinstance(turn, Fails) and turn.times is None for turn in left)
+
+    def next(self, shown: str) -> Turn:
+        """The turn for a model that is shown this conversation."""
+        with self._guard:
+            turns = self._turns_for(shown)
+            if not turns:
+                self.has_run_over = True
+                return NOTHING_MORE
+
+            turn = turns[0]
+            match turn:
+                case Fails(times=None):
+                    pass
+                case Fails(times=int(times)) if times > 1:
+                    turns[0] = replace(turn, times=times - 1)
+                case _:
+                    turns.popleft()
+
+            return turn
+
+    def _queues(self) -> Iterator[deque[Turn]]:
+        yield self._turns
+        yield from self._by_words.values()
+
+    def _turns_for(self, shown: str) -> deque[Turn]:
+        said = [words for words in self._by_words if words in shown]
+        return self._by_words[max(said, key=shown.rfind)] if said else self._turns
+
+
+def is_aside(asked: Asked) -> bool:
+    """Agents also ask for titles, summaries and quotas: then they offer the model no tools."""
+    return not asked.tools
