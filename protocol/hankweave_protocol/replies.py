@@ -6,19 +6,23 @@ Only a client that sent `protocolVersion` in its handshake gets `command.succeed
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
+from hankweave_protocol import commands
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.ids import ClientId, CodonId, CommandId, RunId, Sha
+from hankweave_protocol.queries import EventsPage
 from hankweave_protocol.records import (
     CheckpointKind,
     CheckpointRecord,
     Coordinate,
     PendingPermission,
     Problem,
+    RollbackReport,
     RuntimeLock,
 )
 from hankweave_protocol.shapes import Value
@@ -75,6 +79,12 @@ class CommandFailed(Value, tag_field="type", tag="command.failed"):
     """Null where the frame had no readable id."""
     timestamp: str
     data: Failure
+
+
+class CodonChosen(Value):
+    """The answer to `codon.next` and `codon.redo`: what it is that starts."""
+
+    codon_id: CodonId
 
 
 class CheckpointPage(Value):
@@ -275,3 +285,28 @@ class FsckReport(Value):
     damages: tuple[DamagedCheckpoint, ...]
     missing: tuple[Sha, ...]
     """Checkpoints that the journal names, that nobody pruned, and that are gone."""
+
+
+ANSWERS: Mapping[type[commands.CommandData], type[Value]] = {
+    commands.CodonNext: CodonChosen,
+    commands.CodonRedo: CodonChosen,
+    commands.ListCheckpoints: CheckpointPage,
+    commands.CheckpointCreate: CheckpointRecord,
+    commands.CheckpointPin: CheckpointRecord,
+    commands.CheckpointDiff: DiffPage,
+    commands.CheckpointReadFile: FileRange,
+    commands.ReplayView: PastView,
+    commands.StoreGc: GcReport,
+    commands.StoreFsck: FsckReport,
+    commands.RollbackToCheckpoint: RollbackReport,
+    commands.RollbackToCodon: RollbackReport,
+    commands.RollbackToLastSuccess: RollbackReport,
+    commands.RollbackUndo: RollbackReport,
+    commands.RollbackRedo: RollbackReport,
+    commands.RollbackPreview: RollbackReport,
+    commands.ExecutionBranch: BranchMade,
+    commands.EventsQuery: EventsPage,
+    commands.GetState: State,
+    commands.GetServerStatus: ServerStatus,
+}
+"""What the `data` of a command's `command.succeeded` is; null for every other command."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from itertools import islice
 from types import ModuleType
 from typing import Any
 
@@ -23,7 +24,7 @@ from hankweave_protocol.hank import Codon, Hank, SentinelEntry
 from hankweave_protocol.shapes import Typed
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-_REFERENCE = "#/$defs/{name}"
+REFERENCE = "#/$defs/{name}"
 
 Schema = dict[str, Any]
 
@@ -31,7 +32,7 @@ Schema = dict[str, Any]
 def hank_schema() -> Schema:
     """Returns a Draft 2020-12 schema that editors use for completion."""
     kinds = (Hank, sentinels.SentinelConfig)
-    (root, config), defs = _components(kinds)
+    (root, config), defs = components(kinds)
     # A step of the hank that does not say what it is, is a codon; the loader puts it in.
     defs[Codon.__name__]["required"].remove("type")
     entry = defs[SentinelEntry.__name__]["properties"]["sentinelConfig"]
@@ -49,13 +50,10 @@ def commands_schema() -> Schema:
     return _messages("A command of Hankweave", COMMANDS.members.values(), ("id",))
 
 
-SCHEMAS = {"hank": hank_schema, "events": events_schema, "commands": commands_schema}
-
-
 def _messages(title: str, kinds: Iterable[type[Typed]], required: tuple[str, ...]) -> Schema:
     """Describes a union whose members say their `type` beside their `data`."""
     members = list(kinds)
-    payloads, defs = _components(members)
+    payloads, defs = components(members)
     return {
         "$schema": DIALECT,
         "title": title,
@@ -70,9 +68,12 @@ def _messages(title: str, kinds: Iterable[type[Typed]], required: tuple[str, ...
     }
 
 
-def _components(kinds: Iterable[type]) -> tuple[list[Schema], dict[str, Schema]]:
+def components(
+    kinds: Iterable[Any], reference: str = REFERENCE
+) -> tuple[list[Schema], dict[str, Schema]]:
+    """Returns a schema of each kind, and by name those of the shapes that they are made of."""
     schemas, defs = msgspec.json.schema_components(
-        kinds, schema_hook=_anything, ref_template=_REFERENCE
+        kinds, schema_hook=_anything, ref_template=reference
     )
     described = _described_fields()
     for name, schema in defs.items():
@@ -110,13 +111,24 @@ def _anything(kind: type) -> Schema:
 @cache
 def _described_fields() -> dict[tuple[str, str], str]:
     """Collects what the source says below fields, by the names of class and field in JSON."""
-    modules = {sys.modules[kind.__module__] for kind in _structs(msgspec.Struct)}
-    return {
-        (owner, names[field]): text
-        for module in modules
+    kinds = list(_structs(msgspec.Struct))
+    own = {
+        (owner, field): text
+        for module in {sys.modules[kind.__module__] for kind in kinds}
         for owner, field, text in _texts_below_fields(module)
-        if field in (names := _names_in_json(getattr(module, owner)))
     }
+    return {
+        (kind.__name__, name): text
+        for kind in kinds
+        for field, name in _names_in_json(kind).items()
+        for text in _nearest_text(kind, field, own)
+    }
+
+
+def _nearest_text(kind: type, field: str, own: Mapping[tuple[str, str], str]) -> Iterator[str]:
+    """Yields what the class says of the field, or else the class that it has the field from."""
+    owners = (base.__name__ for base in kind.__mro__)
+    yield from islice((own[owner, field] for owner in owners if (owner, field) in own), 1)
 
 
 def _structs(kind: type) -> Iterator[type]:
@@ -145,18 +157,3 @@ def _texts_below_fields(module: ModuleType) -> Iterator[tuple[str, str, str]]:
                 case _:
                     pass
 
-
-def main(arguments: list[str]) -> int:
-    """Prints the schema that is named; without a name that of hank.json."""
-    name = arguments[0] if arguments else "hank"
-    if name not in SCHEMAS or len(arguments) > 1:
-        sys.stderr.write(f"usage: export-schema [{'|'.join(SCHEMAS)}]\n")
-        return 2
-
-    encoded = msgspec.json.encode(SCHEMAS[name]())
-    sys.stdout.buffer.write(msgspec.json.format(encoded) + b"\n")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,224 @@
+"""The wire as TypeScript types: one file of declarations, to be copied beside a client.
+
+Interfaces carry the names of the Python shapes. Frames are unions told apart by `type`, states of
+a codon by `status`; three maps (`Commands`, `Replies`, `Events`) lead from a type to its data.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from textwrap import wrap
+
+from hankweave_protocol import catalogue
+from hankweave_protocol.commands import COMMANDS
+from hankweave_protocol.events import EVENTS
+from hankweave_protocol.replies import ANSWERS
+from hankweave_protocol.schema import Schema
+from hankweave_protocol.shapes import Typed
+from hankweave_protocol.transitions import TRANSITIONS
+
+WIDTH = 100
+_PLAIN_NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
+_ENVELOPES = {"AnyEvent", "Command", "CommandSucceeded", "Event", "Transition"}
+"""What is written by hand, as a type of its `type`."""
+
+_HEADER = """\
+// What goes over the wire of Hankweave, and what lies in its files; `scripts/export-schema --update`
+// writes this file from the protocol's own shapes. It needs nothing else: copy it where you want it.
+//
+// A field that holds its default is not written, so that it is `?` here. A newer server may send
+// events, fields and words that are not here: keep what you do not know.
+"""
+
+_FRAMES = """\
+/** What a client sends. */
+export type ClientFrame = Handshake | AnyCommand;
+
+/** What a server sends: `type` tells which it is. */
+export type ServerFrame = HandshakeResponse | AnyReply | CommandFailed | AnyEvent;
+
+export type CommandType = keyof Commands;
+
+/** A command; `data` may be left out where it would be empty. */
+export type CommandOf<T extends CommandType> = { id: string; type: T } & ({} extends Commands[T]
+  ? { data?: Commands[T] }
+  : { data: Commands[T] });
+
+export type AnyCommand = { [T in CommandType]: CommandOf<T> }[CommandType];
+
+/** The answer to a command that was done. */
+export interface ReplyTo<T extends CommandType> {
+  type: "command.succeeded";
+  /** The id of the command. */
+  inReplyTo: string;
+  timestamp: string;
+  data: Replies[T];
+}
+
+export type AnyReply = { [T in CommandType]: ReplyTo<T> }[CommandType];
+
+export type EventType = keyof Events;
+
+/** An event, as it comes over the wire and as it stands in the journal. */
+export interface EventOf<T extends EventType> {
+  /** A UUID. */
+  id: string;
+  /** The place in the journal; absent where the event is for one client alone. */
+  seq?: number;
+  /** UTC, milliseconds, `Z`. */
+  timestamp: string;
+  type: T;
+  data: Events[T];
+  runId?: string;
+  codonId?: string;
+  /** Seqs of the events, or the id of the command, that led to this one. */
+  causes?: (number | string)[];
+}
+
+export type AnyEvent = { [T in EventType]: EventOf<T> }[EventType];
+
+export type TransitionType = keyof Transitions;
+
+/** One change of the state; state.json is the fold of all of these. */
+export interface TransitionOf<T extends TransitionType> {
+  type: T;
+  data: Transitions[T];
+}
+
+export type Transition = { [T in TransitionType]: TransitionOf<T> }[TransitionType];
+"""
+
+
+def typescript() -> str:
+    """Returns the whole file; equal shapes give it equal text."""
+    commands = COMMANDS.members.values()
+    answers = [(member.TYPE, ANSWERS.get(member)) for member in commands]
+    parts = [
+        _HEADER,
+        _FRAMES,
+        _map("Commands", "What a client may ask for.", _by_type(commands)),
+        _map("Replies", "What the `data` of the answer is.", answers),
+        _map("Events", "What happens.", _by_type(EVENTS.members.values())),
+        _map("Transitions", "What can happen to the state.", _by_type(TRANSITIONS.members.values())),
+        *(_shape(name, schema) for name, schema in catalogue.shapes().items()),
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def _by_type(members: Iterable[type[Typed]]) -> list[tuple[str, type]]:
+    return [(member.TYPE, member) for member in members]
+
+
+def _map(name: str, text: str, entries: Iterable[tuple[str, type | None]]) -> str:
+    lines = [
+        f"  {json.dumps(key)}: {'null' if shape is None else shape.__name__};\n"
+        for key, shape in entries
+    ]
+    return f"/** {text} */\nexport interface {name} {{\n{''.join(lines)}}}\n"
+
+
+def _shape(name: str, schema: Schema) -> str:
+    if name in _ENVELOPES:
+        return ""
+
+    text = _comment(schema.get("description", ""), "")
+    if "properties" not in schema:
+        return f"{text}{_union(name, schema)}"
+
+    body = "".join(_fields(schema, "  "))
+    return f"{text}export interface {name} {{\n{body}}}\n" if body else _empty(name, text)
+
+
+def _empty(name: str, text: str) -> str:
+    return f"{text}export type {name} = Record<string, never>;\n"
+
+
+def _union(name: str, schema: Schema) -> str:
+    line = f"export type {name} = {_type(schema)};\n"
+    if len(line) <= WIDTH:
+        return line
+
+    options = _type(schema).split(" | ")
+    return f"export type {name} =\n" + "".join(f"  | {option}\n" for option in options)[:-1] + ";\n"
+
+
+def _fields(schema: Schema, indent: str) -> Iterator[str]:
+    required = schema.get("required", [])
+    for name, field in schema["properties"].items():
+        kind = _type(field)
+        if name not in required:
+            # What is null by default is not written at all.
+            name, kind = f"{_key(name)}?", kind.removesuffix(" | null")
+        else:
+            name = _key(name)
+
+        yield f"{_comment(field.get('description', ''), indent)}{indent}{name}: {kind};\n"
+
+
+def _key(name: str) -> str:
+    return name if _PLAIN_NAME.fullmatch(name) else json.dumps(name)
+
+
+def _comment(text: str, indent: str) -> str:
+    if not text:
+        return ""
+
+    text = text.replace("*/", "* /")
+    one_line = f"{indent}/** {' '.join(text.split())} */\n"
+    if len(one_line) <= WIDTH:
+        return one_line
+
+    paragraphs = [" ".join(part.split()) for part in text.split("\n\n")]
+    start = f"{indent} * "
+    filled = [wrap(part, WIDTH, initial_indent=start, subsequent_indent=start) for part in paragraphs]
+    lines = f"\n{start.rstrip()}\n".join("\n".join(lines) for lines in filled)
+    return f"{indent}/**\n{lines}\n{indent} */\n"
+
+
+# --- types --------------------------------------------------------------------------------------
+
+
+def _type(schema: Schema) -> str:
+    """Writes one schema as a type."""
+    for key, written in _WRITERS.items():
+        if key in schema:
+            return written(schema)
+
+    return "unknown"
+
+
+def _options(schemas: Iterable[Schema]) -> str:
+    written = dict.fromkeys(_type(schema) for schema in schemas)
+    return " | ".join(sorted(written, key="null".__eq__))
+
+
+def _of_kind(schema: Schema) -> str:
+    match schema["type"]:
+        case "array":
+            item = _type(schema.get("items", {}))
+            return f"({item})[]" if " | " in item else f"{item}[]"
+        case "object":
+            return _object(schema)
+        case "integer":
+            return "number"
+        case str(kind):
+            return kind
+        case kind:
+            raise ValueError(f"{kind!r} is no type that the shapes have")
+
+
+def _object(schema: Schema) -> str:
+    values = schema.get("additionalProperties", {})
+    return f"Record<string, {_type(values)}>"
+
+
+_WRITERS: dict[str, Callable[[Schema], str]] = {
+    "$ref": catalogue.shape_name,
+    "const": lambda schema: json.dumps(schema["const"]),
+    "enum": lambda schema: " | ".join(map(json.dumps, schema["enum"])),
+    "anyOf": lambda schema: _options(schema["anyOf"]),
+    "type": _of_kind,
+}
+"""By the key that decides, in this order."""

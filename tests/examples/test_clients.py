@@ -1,0 +1,260 @@
+"""Claims of examples/clients: each program follows a real server, and goes back when it idles."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+import anyio.abc
+import pytest
+from anyio.streams.text import TextReceiveStream
+
+from hankweave_protocol.events import (
+    CodonCompletedEvent,
+    CodonStartedEvent,
+    RollbackCompleted,
+    ServerIdle,
+)
+from support.git_facts import GitWitness
+from support.running_server import appears, environment, journal, running_server, tree
+from support.scripted_hank import codon, waits_for, write_hank, writes
+
+TOP = Path(__file__).resolve().parents[2]
+CLIENTS = TOP / "examples" / "clients"
+DEADLINE = 60.0
+NODE_FLAG = "--experimental-websocket"
+
+
+@dataclass(frozen=True)
+class Program:
+    """One of the example programs, and what it takes to start it here."""
+
+    name: str
+    words: tuple[str, ...]
+    env: dict[str, str] = field(default_factory=dict)
+
+
+def node_with_websocket() -> str:
+    """The path of a node that knows WebSocket; skips, and says why, where there is none."""
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("there is no node program")
+
+    asked = subprocess.run([node, NODE_FLAG, "-e", "new WebSocket('ws://[::1]:9')"], check=False)
+    if asked.returncode == 9:
+        pytest.skip("node knows no WebSocket: it is older than 20.10")
+
+    return node
+
+
+def program(name: str, tmp_path: Path) -> Program:
+    paths = f"{TOP / 'protocol'}:{TOP / 'server'}"
+    match name:
+        case "python":
+            words = (sys.executable, str(CLIENTS / "follow.py"))
+            return Program(name, words, {"PYTHONPATH": paths})
+        case "node":
+            return Program(name, (node_with_websocket(), NODE_FLAG, str(CLIENTS / "follow.mjs")))
+        case "shell with websockets":
+            return Program(name, shell(), {"PYTHON": sys.executable, "PATH": without_websocat(tmp_path)})
+        case _:
+            if shutil.which("websocat") is None:
+                pytest.skip("there is no websocat program")
+
+            return Program(name, shell(), {"PYTHON": "/none"})
+
+
+def shell() -> tuple[str, ...]:
+    for tool in ("bash", "jq"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"there is no {tool} program")
+
+    return ("bash", str(CLIENTS / "follow.sh"))
+
+
+def without_websocat(folder: Path) -> str:
+    """A PATH with what the shell program needs and nothing else."""
+    bin = folder / "bin"
+    bin.mkdir(parents=True)
+    for tool in ("bash", "dirname", "jq", "sed"):
+        found = shutil.which(tool)
+        assert found is not None
+        (bin / tool).symlink_to(found)
+
+    return str(bin)
+
+
+@dataclass
+class Running:
+    process: anyio.abc.Process
+    said: list[str] = field(default_factory=list)
+    _changed: anyio.Event = field(default_factory=anyio.Event)
+
+    async def says(self, beginning: str, end: str = "") -> None:
+        """Waits for a line."""
+        with anyio.fail_after(DEADLINE):
+            while not any(
+                line.startswith(beginning) and line.endswith(end) for line in self.said
+            ):
+                await self._changed.wait()
+
+    async def ended(self) -> int:
+        with anyio.fail_after(DEADLINE):
+            return await self.process.wait()
+
+    async def listen(self) -> None:
+        assert self.process.stdout is not None
+        rest = ""
+        async for text in TextReceiveStream(self.process.stdout):
+            *lines, rest = (rest + text).split("\n")
+            self.said.extend(lines)
+            changed, self._changed = self._changed, anyio.Event()
+            changed.set()
+
+
+@asynccontextmanager
+async def started(client: Program, *arguments: str | Path) -> AsyncIterator[Running]:
+    words = [*client.words, *map(str, arguments)]
+    async with await anyio.open_process(
+        words, env=environment(**client.env), stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT
+    ) as process:
+        running = Running(process)
+        async with anyio.create_task_group() as group:
+            group.start_soon(running.listen)
+            try:
+                yield running
+            finally:
+                if process.returncode is None:
+                    process.kill()
+
+
+async def whole_output(client: Program, *arguments: str | Path) -> tuple[int, str]:
+    async with started(client, *arguments) as running:
+        code = await running.ended()
+
+    return code, "\n".join(running.said)
+
+
+def two_codons(folder: Path, gate: Path) -> Path:
+    return write_hank(
+        folder / "hank",
+        codon("one", writes("a.txt", "one")),
+        codon("two", waits_for(gate), writes("a.txt", "two"), writes("b.txt", "two")),
+    )
+
+
+def as_told(execution: Path) -> list[str]:
+    """What a client has to say of the journal, but for the ends of rollbacks."""
+    told = []
+    for event in journal(execution):
+        match event.data:
+            case CodonStartedEvent(codon_id=name) | CodonCompletedEvent(codon_id=name):
+                told.append(f"{event.seq} {event.type} {name}")
+            case ServerIdle(reason="all-codons-completed", message=message):
+                told.append(f"{event.seq} {event.type} {message}")
+            case _:
+                pass
+
+    return told
+
+
+ALL = ("python", "node", "shell with websockets", "shell with websocat")
+
+
+@pytest.mark.parametrize("name", ALL)
+async def test_a_program_follows_and_goes_back(name: str, tmp_path: Path) -> None:
+    """It tells each codon once, as the journal has it, and leaves the files of the codon's end."""
+    client = program(name, tmp_path)
+    execution, gate = tmp_path / "execution", tmp_path / "gate"
+    async with running_server(two_codons(tmp_path, gate), None, execution):
+        await appears(execution / ".hankweave" / "server.token")
+        async with started(client, execution, "one") as running:
+            await running.says("", "codon.started two")
+            gate.touch()
+            assert await running.ended() == 0, running.said
+
+        safety = journal_rollback(execution).report
+        assert safety is not None
+        assert safety.safety is not None
+        assert running.said[0].startswith("connected as client-")
+        # Those that go on reading until the reply comes hear of the rollback's own end as well.
+        said = [line for line in running.said[1:] if not line.endswith(" waiting for a command.")]
+        assert said == [
+            *as_told(execution),
+            "back at the end of one: 0 added, 1 updated, 1 removed",
+            f"what was there is kept in {safety.safety.checkpoint_sha}",
+        ]
+        assert tree(execution / "agentRoot") == {"a.txt": b"one"}
+        GitWitness(execution).assert_sound()
+
+
+def journal_rollback(execution: Path) -> RollbackCompleted:
+    (done,) = [e.data for e in journal(execution) if isinstance(e.data, RollbackCompleted)]
+    assert done.reason == "An example went back."
+    return done
+
+
+@pytest.mark.parametrize("name", ALL)
+async def test_a_program_can_be_run_again(name: str, tmp_path: Path) -> None:
+    """The past is no reason to act: on an idle server it reads to the end, then goes back."""
+    client = program(name, tmp_path)
+    execution, gate = tmp_path / "execution", tmp_path / "gate"
+    gate.touch()
+    async with running_server(two_codons(tmp_path, gate), None, execution) as server:
+        async with server.client(since_seq=0) as watching:
+            await watching.until(ServerIdle, timeout=DEADLINE)
+
+        for _ in range(2):
+            code, output = await whole_output(client, execution, "one")
+            assert (code, output.count("back at the end of one")) == (0, 1), output
+
+    rollbacks = [e for e in journal(execution) if isinstance(e.data, RollbackCompleted)]
+    assert len(rollbacks) == 2
+
+
+@pytest.mark.parametrize("name", ALL)
+async def test_a_program_says_why_it_was_refused(name: str, tmp_path: Path) -> None:
+    """The server's code, sentence and hint reach the person, and the exit code is 1."""
+    client = program(name, tmp_path)
+    execution, gate = tmp_path / "execution", tmp_path / "gate"
+    gate.touch()
+    async with running_server(two_codons(tmp_path, gate), None, execution):
+        code, output = await whole_output(client, execution, "three")
+
+    assert code == 1
+    assert "UNKNOWN_CODON: " in output
+    assert "one" in output.splitlines()[-1], "the hint lists the codons that there are"
+
+
+@pytest.mark.parametrize("name", ["python", "shell with websockets", "shell with websocat"])
+async def test_a_program_says_that_there_is_no_server(name: str, tmp_path: Path) -> None:
+    """It ends with 69; the one in JavaScript waits half a minute for a server to come back."""
+    code, output = await whole_output(program(name, tmp_path), tmp_path / "none", "one")
+    assert code == 69
+    assert str(tmp_path / "none") in output
+
+
+@pytest.mark.parametrize("name", ["python", "node"])
+async def test_a_program_misses_nothing_when_the_server_dies(name: str, tmp_path: Path) -> None:
+    """After `kill -9` and a new start it goes on where it was: nothing twice, nothing left out."""
+    client = program(name, tmp_path)
+    execution, gate = tmp_path / "execution", tmp_path / "gate"
+    hank = two_codons(tmp_path, gate)
+    async with running_server(hank, None, execution) as first:
+        async with started(client, execution, "one") as running:
+            await running.says("", "codon.started two")
+            first.kill()
+            await first.ended()
+            async with running_server(hank, None, execution):
+                gate.touch()
+                assert await running.ended() == 0, running.said
+
+    told = [line for line in running.said if line[0].isdigit()]
+    assert [line for line in told if not line.endswith(" waiting for a command.")] == as_told(execution)
+    assert tree(execution / "agentRoot") == {"a.txt": b"one"}
