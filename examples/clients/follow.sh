@@ -39,7 +39,7 @@ by_lines() {
 # One line of three words for each frame; absent ones are "-". "over" is an end of work: after the
 # other two ways to idle the plan may go on by itself.
 words='
-def row: map(. // "-" | tostring) | join("\u001f");
+def row: map(. // "-" | tostring | gsub("[\n\u001f]"; " ")) | join("\u001f");
 if .type == "handshake.response" then [.type, .data.totalEvents, .data.clientId]
 elif .type == "codon.started" or .type == "codon.completed" then [.type, .seq, .data.codonId]
 elif .type == "server.idle" and (.data.reason | IN("startup", "rollback-completed") | not) then
@@ -59,7 +59,7 @@ exec {in}<&"${wire[0]}" {out}>&"${wire[1]}"
 # The token comes from its file, and stands in no list of processes.
 jq -nc --rawfile token "$folder/server.token" '{type: "handshake", data: {
     mode: "readandwrite", protocolVersion: 1, sinceSeq: 0, clientName: "follow.sh",
-    token: ($token | rtrimstr("\n"))}}' >&"$out"
+    token: ($token | rtrimstr("\n"))}}' >&"$out" || true
 
 live_from=0 last_seq=0 is_over="" asked=""
 while IFS=$'\x1f' read -r type seq text <&"$in"; do

@@ -436,7 +436,7 @@ def sentinel_entries(raw: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def test_the_schema_is_printed_by_its_module() -> None:
     """`scripts/export-schema` prints the schema and nothing else."""
     printed = subprocess.run(
-        [sys.executable, "-m", "hankweave_protocol.schema"], capture_output=True, check=True
+        [sys.executable, "-m", "hankweave_protocol.exports"], capture_output=True, check=True
     )
     assert json.loads(printed.stdout) == json.loads(codec.encode(SCHEMA))
     assert printed.stderr == b""

@@ -15,36 +15,17 @@ from pathlib import Path
 import msgspec
 
 from hankweave_protocol import codec
+from hankweave_protocol.catalogue import FILES
 from hankweave_protocol.commands import COMMANDS
 from hankweave_protocol.errors import ErrorCode, Refused
-from hankweave_protocol.queries import EventsPage
-from hankweave_protocol.records import (
-    AftermathIntent,
-    ArchiveIntent,
-    ArchiveManifest,
-    BranchIntent,
-    CheckpointRecord,
-    ExecutionMeta,
-    PruneIntent,
-    RollbackIntent,
-    RollbackReport,
-    RuntimeLock,
-    TrafficRecord,
-)
+from hankweave_protocol.records import TrafficRecord
 from hankweave_protocol.replies import (
-    BranchMade,
-    CheckpointPage,
+    ANSWERS,
     CommandFailed,
     CommandSucceeded,
-    DiffPage,
-    FileRange,
-    FsckReport,
-    GcReport,
     HandshakeResponse,
-    PastView,
-    ServerStatus,
 )
-from hankweave_protocol.state import CodonExecution, State
+from hankweave_protocol.state import CodonExecution
 from hankweave_server.domain.liveness import GuardOwner
 
 README = Path(__file__).resolve().parents[2] / "protocol" / "README.md"
@@ -104,42 +85,7 @@ def decoded(example: Example) -> object:
         raise Wrong(f"{refused.message} at {refused.path}") from None
 
 
-_FILES: Mapping[str, type] = {
-    "runtime.lock": RuntimeLock,
-    "runtime.lock.guard": GuardOwner,
-    "execution-meta.json": ExecutionMeta,
-    "state.json": State,
-    "rollback.intent": RollbackIntent,
-    "prune.intent": PruneIntent,
-    "branch.intent": BranchIntent,
-    "archive-manifest.json": ArchiveManifest,
-    "archive.intent": ArchiveIntent,
-    "aftermath.intent": AftermathIntent,
-}
-
-_ANSWERS: Mapping[str, type] = {
-    "codon.next": dict[str, str],
-    "codon.redo": dict[str, str],
-    "checkpoint.create": CheckpointRecord,
-    "checkpoint.list": CheckpointPage,
-    "checkpoint.pin": CheckpointRecord,
-    "checkpoint.diff": DiffPage,
-    "checkpoint.readFile": FileRange,
-    "replay.view": PastView,
-    "execution.branch": BranchMade,
-    "store.gc": GcReport,
-    "store.fsck": FsckReport,
-    "rollback.toCheckpoint": RollbackReport,
-    "rollback.toCodon": RollbackReport,
-    "rollback.toLastSuccess": RollbackReport,
-    "rollback.undo": RollbackReport,
-    "rollback.redo": RollbackReport,
-    "rollback.preview": RollbackReport,
-    "events.query": EventsPage,
-    "state.get": State,
-    "server.status": ServerStatus,
-}
-"""The shapes of the replies' data; every other command is answered with null."""
+_FILES: Mapping[str, type] = {**FILES, "runtime.lock.guard": GuardOwner}
 
 
 def _reader_of(kind: str) -> Callable[[str], object]:
@@ -181,7 +127,7 @@ def _event(text: str) -> object:
 
 def _reply(command: str, text: str) -> object:
     reply = codec.decode_value(CommandSucceeded, text)
-    shape = _ANSWERS.get(command, type(None))
+    shape: type = ANSWERS.get(COMMANDS.members[command], type(None))
     data: object = codec.decode_value(shape, bytes(reply.data))
     return CommandSucceeded(
         in_reply_to=reply.in_reply_to,
