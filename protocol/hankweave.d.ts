@@ -1,5 +1,5 @@
-// What goes over the wire of Hankweave, and what lies in its files; `scripts/export-schema --update`
-// writes this file from the protocol's own shapes. It needs nothing else: copy it where you want it.
+// What goes over the wire of Hankweave, and what lies in its files, from the protocol's own shapes.
+// `scripts/export-schema --update` writes it. It needs nothing else: copy it where you want it.
 //
 // A field that holds its default is not written, so that it is `?` here. A newer server may send
 // events, fields and words that are not here: keep what you do not know.

@@ -26,11 +26,13 @@ by_lines() {
     local python top
     top="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
     if command -v websocat >/dev/null; then
-        exec websocat --text --buffer-size 67108864 "$1"
+        websocat --text --exit-on-eof --buffer-size 67108864 "$1"
+        return
     fi
     for python in "${PYTHON:-}" "$top/.venv/bin/python" python3; do
         if [ -n "$python" ] && has_websockets "$python"; then
-            exec "$python" -m websockets "$1" | sed --unbuffered -n $'s/^.*\e\\[L< //p'
+            "$python" -m websockets "$1" | sed --unbuffered -n $'s/^.*\e\\[L< //p'
+            return
         fi
     done
     echo '{"type": "no tool"}'

@@ -210,10 +210,12 @@ def _in_order(schema: Schema, union: Any) -> Schema:
 def _with_names(schema: Any, aliases: dict[str, Schema]) -> Any:
     """Puts a name wherever the schema spells out what has one."""
     match schema:
-        case {"enum": list(words), **rest}:
-            named = next((n for n, a in aliases.items() if set(a.get("enum", ())) == set(words)), 0)
-            return {**ref(named), **rest} if named else schema
-        case {"anyOf": list(options), **rest}:
+        case {"enum": list(words)}:
+            rest = {key: part for key, part in schema.items() if key not in ("enum", "type")}
+            named = [name for name, known in aliases.items() if _are_words_of(known, words)]
+            return {**ref(named[0]), **rest} if named else schema
+        case {"anyOf": list(options)}:
+            rest = {key: part for key, part in schema.items() if key != "anyOf"}
             return _with_named_options(_together(options), rest, aliases)
         case dict():
             return {key: _with_names(part, aliases) for key, part in schema.items()}
@@ -221,6 +223,10 @@ def _with_names(schema: Any, aliases: dict[str, Schema]) -> Any:
             return [_with_names(part, aliases) for part in schema]
         case _:
             return schema
+
+
+def _are_words_of(alias: Schema, words: list[str]) -> bool:
+    return set(alias.get("enum", ())) == set(words)
 
 
 def _together(options: list[Schema]) -> list[Schema]:

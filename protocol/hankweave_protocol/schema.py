@@ -156,4 +156,3 @@ def _texts_below_fields(module: ModuleType) -> Iterator[tuple[str, str, str]]:
                     yield owner.name, field, inspect.cleandoc(text).replace("\n", " ")
                 case _:
                     pass
-

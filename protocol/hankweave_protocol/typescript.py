@@ -25,8 +25,8 @@ _ENVELOPES = {"AnyEvent", "Command", "CommandSucceeded", "Event", "Transition"}
 """What is written by hand, as a type of its `type`."""
 
 _HEADER = """\
-// What goes over the wire of Hankweave, and what lies in its files; `scripts/export-schema --update`
-// writes this file from the protocol's own shapes. It needs nothing else: copy it where you want it.
+// What goes over the wire of Hankweave, and what lies in its files, from the protocol's own shapes.
+// `scripts/export-schema --update` writes it. It needs nothing else: copy it where you want it.
 //
 // A field that holds its default is not written, so that it is `?` here. A newer server may send
 // events, fields and words that are not here: keep what you do not know.
@@ -101,7 +101,9 @@ def typescript() -> str:
         _map("Commands", "What a client may ask for.", _by_type(commands)),
         _map("Replies", "What the `data` of the answer is.", answers),
         _map("Events", "What happens.", _by_type(EVENTS.members.values())),
-        _map("Transitions", "What can happen to the state.", _by_type(TRANSITIONS.members.values())),
+        _map(
+            "Transitions", "What can happen to the state.", _by_type(TRANSITIONS.members.values())
+        ),
         *(_shape(name, schema) for name, schema in catalogue.shapes().items()),
     ]
     return "\n".join(part for part in parts if part)
@@ -172,7 +174,9 @@ def _comment(text: str, indent: str) -> str:
 
     paragraphs = [" ".join(part.split()) for part in text.split("\n\n")]
     start = f"{indent} * "
-    filled = [wrap(part, WIDTH, initial_indent=start, subsequent_indent=start) for part in paragraphs]
+    filled = [
+        wrap(part, WIDTH, initial_indent=start, subsequent_indent=start) for part in paragraphs
+    ]
     lines = f"\n{start.rstrip()}\n".join("\n".join(lines) for lines in filled)
     return f"{indent}/**\n{lines}\n{indent} */\n"
 

@@ -40,17 +40,18 @@ class Program:
     env: dict[str, str] = field(default_factory=dict)
 
 
-def node_with_websocket() -> str:
-    """The path of a node that knows WebSocket; skips, and says why, where there is none."""
+def node_with_websocket() -> tuple[str, ...]:
+    """How to start a node that knows WebSocket; skips, and says why, where there is none."""
     node = shutil.which("node")
     if node is None:
         pytest.skip("there is no node program")
 
-    asked = subprocess.run([node, NODE_FLAG, "-e", "new WebSocket('ws://[::1]:9')"], check=False)
-    if asked.returncode == 9:
-        pytest.skip("node knows no WebSocket: it is older than 20.10")
+    for words in ((node,), (node, NODE_FLAG)):
+        asked = subprocess.run([*words, "-e", "WebSocket"], capture_output=True, check=False)
+        if asked.returncode == 0:
+            return words
 
-    return node
+    pytest.skip("node knows no WebSocket: it is older than 20.10")
 
 
 def program(name: str, tmp_path: Path) -> Program:
@@ -60,9 +61,11 @@ def program(name: str, tmp_path: Path) -> Program:
             words = (sys.executable, str(CLIENTS / "follow.py"))
             return Program(name, words, {"PYTHONPATH": paths})
         case "node":
-            return Program(name, (node_with_websocket(), NODE_FLAG, str(CLIENTS / "follow.mjs")))
+            return Program(name, (*node_with_websocket(), str(CLIENTS / "follow.mjs")))
         case "shell with websockets":
-            return Program(name, shell(), {"PYTHON": sys.executable, "PATH": without_websocat(tmp_path)})
+            return Program(
+                name, shell(), {"PYTHON": sys.executable, "PATH": without_websocat(tmp_path)}
+            )
         case _:
             if shutil.which("websocat") is None:
                 pytest.skip("there is no websocat program")
@@ -70,24 +73,31 @@ def program(name: str, tmp_path: Path) -> Program:
             return Program(name, shell(), {"PYTHON": "/none"})
 
 
-def shell() -> tuple[str, ...]:
+def shell(top: Path = TOP) -> tuple[str, ...]:
+    """The shell program; elsewhere, there is no environment of Hankweave beside it."""
     for tool in ("bash", "jq"):
         if shutil.which(tool) is None:
             pytest.skip(f"there is no {tool} program")
 
-    return ("bash", str(CLIENTS / "follow.sh"))
+    if top == TOP:
+        return ("bash", str(CLIENTS / "follow.sh"))
+
+    copy = top / "examples" / "clients" / "follow.sh"
+    copy.parent.mkdir(parents=True)
+    shutil.copy(CLIENTS / "follow.sh", copy)
+    return ("bash", str(copy))
 
 
 def without_websocat(folder: Path) -> str:
     """A PATH with what the shell program needs and nothing else."""
-    bin = folder / "bin"
-    bin.mkdir(parents=True)
+    programs = folder / "bin"
+    programs.mkdir(parents=True)
     for tool in ("bash", "dirname", "jq", "sed"):
         found = shutil.which(tool)
         assert found is not None
-        (bin / tool).symlink_to(found)
+        (programs / tool).symlink_to(found)
 
-    return str(bin)
+    return str(programs)
 
 
 @dataclass
@@ -99,9 +109,7 @@ class Running:
     async def says(self, beginning: str, end: str = "") -> None:
         """Waits for a line."""
         with anyio.fail_after(DEADLINE):
-            while not any(
-                line.startswith(beginning) and line.endswith(end) for line in self.said
-            ):
+            while not any(line.startswith(beginning) and line.endswith(end) for line in self.said):
                 await self._changed.wait()
 
     async def ended(self) -> int:
@@ -240,21 +248,53 @@ async def test_a_program_says_that_there_is_no_server(name: str, tmp_path: Path)
     assert str(tmp_path / "none") in output
 
 
+@pytest.mark.parametrize("name", ["shell with websockets", "shell with websocat"])
+async def test_the_shell_program_ends_with_its_server(name: str, tmp_path: Path) -> None:
+    """It does not connect again: it says that the server went away, and ends with 69."""
+    client = program(name, tmp_path)
+    execution, gate = tmp_path / "execution", tmp_path / "gate"
+    async with (
+        running_server(two_codons(tmp_path, gate), None, execution) as server,
+        started(client, execution, "one") as running,
+    ):
+        await running.says("", "codon.started two")
+        server.kill()
+        assert await running.ended() == 69
+
+    assert "The server went away." in running.said
+
+
+async def test_the_shell_program_says_which_tool_it_lacks(tmp_path: Path) -> None:
+    """Without websocat and without a Python that has websockets it says so, and ends with 69."""
+    env = {"PYTHON": "/none", "PATH": without_websocat(tmp_path)}
+    client = Program("shell", shell(top=tmp_path), env)
+    folder = tmp_path / "execution" / ".hankweave"
+    folder.mkdir(parents=True)
+    (folder / "runtime.lock").write_text('{"port": 9}')
+    (folder / "server.token").write_text("0\n")
+    code, output = await whole_output(client, folder.parent, "one")
+    assert (code, "follow.sh needs websocat" in output) == (69, True), output
+
+
 @pytest.mark.parametrize("name", ["python", "node"])
 async def test_a_program_misses_nothing_when_the_server_dies(name: str, tmp_path: Path) -> None:
     """After `kill -9` and a new start it goes on where it was: nothing twice, nothing left out."""
     client = program(name, tmp_path)
     execution, gate = tmp_path / "execution", tmp_path / "gate"
     hank = two_codons(tmp_path, gate)
-    async with running_server(hank, None, execution) as first:
-        async with started(client, execution, "one") as running:
-            await running.says("", "codon.started two")
-            first.kill()
-            await first.ended()
-            async with running_server(hank, None, execution):
-                gate.touch()
-                assert await running.ended() == 0, running.said
+    async with (
+        running_server(hank, None, execution) as first,
+        started(client, execution, "one") as running,
+    ):
+        await running.says("", "codon.started two")
+        first.kill()
+        await first.ended()
+        async with running_server(hank, None, execution):
+            gate.touch()
+            assert await running.ended() == 0, running.said
 
     told = [line for line in running.said if line[0].isdigit()]
-    assert [line for line in told if not line.endswith(" waiting for a command.")] == as_told(execution)
+    assert [line for line in told if not line.endswith(" waiting for a command.")] == as_told(
+        execution
+    )
     assert tree(execution / "agentRoot") == {"a.txt": b"one"}

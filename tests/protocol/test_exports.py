@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from jsonschema import Draft7Validator
 
 from hankweave_protocol import codec
-from hankweave_protocol.asyncapi import asyncapi
 from hankweave_protocol.catalogue import FILES, command_name, event_name, reply_name
 from hankweave_protocol.commands import COMMANDS
 from hankweave_protocol.errors import ErrorCode
@@ -279,7 +278,7 @@ def fits(kind: type, encoded: bytes) -> None:
 
 
 def compiled(folder: Path, *files: str, options: tuple[str, ...] = ()) -> list[str]:
-    """Runs tsc --strict over files of a folder that has the declarations; returns its complaints."""
+    """Runs tsc --strict over files of a folder; returns its complaints."""
     modules = node_modules()
     (folder / "node_modules").symlink_to(modules)
     done = subprocess.run(
