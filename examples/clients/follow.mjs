@@ -57,13 +57,16 @@ async function connection() {
   return hasOpened;
 }
 
-/** Reads where the server is, and the token that lets one in; each start writes both anew. */
+/**
+ * Reads where the server is, and the token that lets one in; each start writes both anew.
+ * A lock without a port is that of a server that does not listen yet.
+ */
 function address() {
   const folder = join(execution, ".hankweave");
   try {
     const { port } = JSON.parse(readFileSync(join(folder, "runtime.lock"), "utf8"));
     const token = readFileSync(join(folder, "server.token"), "utf8").trim();
-    return { url: `ws://127.0.0.1:${port}/ws`, token };
+    return port ? { url: `ws://127.0.0.1:${port}/ws`, token } : null;
   } catch {
     return null;
   }

@@ -54,7 +54,7 @@ else [.type, .seq, "-"] end | row'
 
 command -v jq >/dev/null || end 69 "follow.sh needs jq."
 [ -r "$folder/runtime.lock" ] && [ -r "$folder/server.token" ] || end 69 "No server holds $execution."
-port="$(jq .port "$folder/runtime.lock")"
+port="$(jq -e .port "$folder/runtime.lock")" || end 69 "The server of $execution does not listen yet."
 coproc wire { by_lines "ws://127.0.0.1:$port/ws" | jq --unbuffered -r "$words"; }
 exec {in}<&"${wire[0]}" {out}>&"${wire[1]}"
 

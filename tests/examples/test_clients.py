@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import subprocess
 import sys
@@ -185,7 +187,7 @@ async def test_a_program_follows_and_goes_back(name: str, tmp_path: Path) -> Non
         async with started(client, execution, "one") as running:
             await running.says("", "codon.started two")
             gate.touch()
-            assert await running.ended() == 0, running.said
+            assert await running.ended() == 0, "\n".join(running.said)
 
         safety = journal_rollback(execution).report
         assert safety is not None
@@ -248,6 +250,18 @@ async def test_a_program_says_that_there_is_no_server(name: str, tmp_path: Path)
     assert str(tmp_path / "none") in output
 
 
+@pytest.mark.parametrize("name", ["python", "shell with websockets"])
+async def test_a_program_says_that_a_server_does_not_listen_yet(name: str, tmp_path: Path) -> None:
+    """A lock without a port is no address; the program in JavaScript tries again."""
+    folder = tmp_path / "execution" / ".hankweave"
+    folder.mkdir(parents=True)
+    (folder / "server.token").write_text("0\n")
+    lock = {"pid": os.getpid(), "runId": None, "startTime": "t", "lastHeartbeat": "t"}
+    (folder / "runtime.lock").write_text(json.dumps(lock))
+    code, output = await whole_output(program(name, tmp_path), folder.parent, "one")
+    assert (code, "does not listen yet" in output) == (69, True), output
+
+
 @pytest.mark.parametrize("name", ["shell with websockets", "shell with websocat"])
 async def test_the_shell_program_ends_with_its_server(name: str, tmp_path: Path) -> None:
     """It does not connect again: it says that the server went away, and ends with 69."""
@@ -291,7 +305,7 @@ async def test_a_program_misses_nothing_when_the_server_dies(name: str, tmp_path
         await first.ended()
         async with running_server(hank, None, execution):
             gate.touch()
-            assert await running.ended() == 0, running.said
+            assert await running.ended() == 0, "\n".join(running.said)
 
     told = [line for line in running.said if line[0].isdigit()]
     assert [line for line in told if not line.endswith(" waiting for a command.")] == as_told(
