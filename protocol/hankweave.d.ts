@@ -219,6 +219,11 @@ export interface AcpAgentSpec {
   command: string[];
   /** The session mode to work in, by the id that the agent gives it; absent: its own choice. */
   mode?: string;
+  /**
+   * Variables of the server's environment that it gets: names, or beginnings that end in `_`, such
+   * as `MISTRAL_`. Absent: those that a known agent needs, for any other none.
+   */
+  keys?: string[];
 }
 
 export type ActiveCodon =
