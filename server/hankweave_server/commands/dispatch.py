@@ -46,6 +46,7 @@ from hankweave_protocol.commands import (
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import EventData, Pong
 from hankweave_protocol.ids import ClientId, CommandId, RunId
+from hankweave_protocol.replies import CodonChosen
 from hankweave_server.checkpoints.errors import is_for_want_of_room
 from hankweave_server.commands.branching import Branches
 from hankweave_server.commands.control import Control
@@ -160,11 +161,11 @@ class Dispatch:
             case CodonStart():
                 self._control.start(command)
             case CodonNext():
-                return Done({"codonId": self._control.next()})
+                return Done(CodonChosen(codon_id=self._control.next()))
             case CodonSkip():
                 await self._control.skip()
             case CodonRedo():
-                return Done({"codonId": self._control.redo()})
+                return Done(CodonChosen(codon_id=self._control.redo()))
             case CodonForceStop():
                 await self._control.force_stop(command)
             case PermissionAnswer():
