@@ -267,7 +267,7 @@ OPENCODE = Kind(
     find=_opencode,
     model="scripted/scripted",
     key="key-of-opencode",
-    quiet=15,
+    quiet=12,
     ends={
         # It makes its conversation smaller, and goes on.
         Trouble.CONTEXT_FULL: "completed",
@@ -284,7 +284,7 @@ GEMINI = Kind(
     find=lambda: _existing(NPM / ".bin" / "gemini"),
     model="gemini-2.5-pro",
     key="key-of-gemini",
-    quiet=12,
+    quiet=8,
     ends={
         # Over ACP it tells nobody: it ends its turn without a word.
         Trouble.REFUSAL: "completed",
