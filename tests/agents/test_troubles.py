@@ -10,7 +10,7 @@ import pytest
 from hankweave_protocol.state import CodonExecution, CompletedCodon, FailedCodon
 from support.invariants import Told, violations
 from support.models.turns import Fails, Says, Trouble
-from support.real_agents import End, Grounds, Kind, assert_no_secrets, processes_of
+from support.real_agents import OVER_TIME, End, Grounds, Kind, assert_no_secrets, processes_of
 from support.running_server import running_server, state
 from support.scripted_hank import write_hank
 
@@ -71,9 +71,10 @@ async def test_an_agent_gets_over_a_passing_trouble_by_itself(grounds: Grounds, 
 
 def _codon(grounds: Grounds, kind: Kind, trouble: Trouble) -> dict[str, Any]:
     quiet = {"shimIdleTimeout": kind.quiet} if trouble is Trouble.SILENCE else {}
+    seconds = 12 if kind.ends.get(trouble) == OVER_TIME else 30
     prompt = f"Please meet {_words_of(trouble)}."
     return grounds.codon(
-        trouble.value, kind, prompt, onFailure="ignore", timeoutSeconds=30, **quiet
+        trouble.value, kind, prompt, onFailure="ignore", timeoutSeconds=seconds, **quiet
     )
 
 

@@ -53,7 +53,7 @@ class Kind:
     """`agent` of a codon."""
     environment: Callable[[Endpoint, Path], Environment]
     """What the server is started with; the path is the agent's HOME."""
-    quiet: int = 4
+    quiet: int = 6
     """Seconds; the longest that it is silent at its beginning, on a machine that has much to do."""
 
     ends: Mapping[Trouble, End] = field(default_factory=dict)
@@ -138,9 +138,11 @@ def why_not(kind: Kind, *, asked_for: bool) -> str | None:
     return None if kind.find() is not None else f"the program {kind.program!r} is not installed"
 
 
-def processes_of(execution: Path, *, keepers: bool = True) -> list[psutil.Process]:
-    """All processes that belong to agents of an execution, whoever their parents are by now; with
-    the keepers, which are ours and end the others."""
+def processes_of(
+    execution: Path, *, keepers: bool = True
+) -> list[tuple[psutil.Process, Environment]]:
+    """All processes that belong to agents of an execution, whoever their parents are by now, with
+    what they have in their environment; with the keepers, which are ours and end the others."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
@@ -149,8 +151,9 @@ def processes_of(execution: Path, *, keepers: bool = True) -> list[psutil.Proces
             if is_dead or (is_keeper and not keepers):
                 continue
 
-            if process.environ().get(ROOT) == str(execution / "agentRoot"):
-                found.append(process)
+            environment = process.environ()
+            if environment.get(ROOT) == str(execution / "agentRoot"):
+                found.append((process, environment))
 
     return found
 
@@ -267,7 +270,7 @@ OPENCODE = Kind(
     find=_opencode,
     model="scripted/scripted",
     key="key-of-opencode",
-    quiet=15,
+    quiet=12,
     ends={
         # It makes its conversation smaller, and goes on.
         Trouble.CONTEXT_FULL: "completed",
@@ -284,7 +287,7 @@ GEMINI = Kind(
     find=lambda: _existing(NPM / ".bin" / "gemini"),
     model="gemini-2.5-pro",
     key="key-of-gemini",
-    quiet=12,
+    quiet=8,
     ends={
         # Over ACP it tells nobody: it ends its turn without a word.
         Trouble.REFUSAL: "completed",
