@@ -29,6 +29,7 @@ PLACES = {
     "pipeline": "pipelining",
     "events": "events",
     "agents": "acquaintances",
+    "attach": "attaching",
     "mcp": "mcp_command",
 }
 """The module of each command."""

@@ -9,6 +9,7 @@ import base64
 import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -32,7 +33,7 @@ from hankweave_server.cli.remote import (
     print_json,
     root_of,
 )
-from hankweave_server.domain.timelines import timelines
+from hankweave_server.domain.timelines import RunLine, timelines
 from hankweave_server.layout import Layout
 from hankweave_server.workspace.data import layout_of
 
@@ -282,25 +283,40 @@ def _event_line(event: Event) -> str:
 # --- runs -----------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """All lines of work of an execution, and what it has to do with others."""
+
+    runs: tuple[RunLine, ...]
+    origin: ExecutionOrigin | None
+    branches: tuple[ExecutionBranched, ...]
+
+
+def lines_of(root: Path) -> Lines:
+    """Asks for all of it, of the server or the files."""
+
+    async def work(calls: Calls) -> tuple[State, list[CheckpointRecord]]:
+        return await calls.state(), [record async for record in _all_checkpoints(calls)]
+
+    state, newest_first = look(root, work)
+    family = _family_in(layout_of(root))
+    return Lines(
+        timelines(state, reversed(newest_first)),
+        next((each for each in family if isinstance(each, ExecutionOrigin)), None),
+        tuple(each for each in family if isinstance(each, ExecutionBranched)),
+    )
+
+
 @click.command()
 @execution_option
 @json_option
 def runs(execution: Path | None, as_json: bool) -> None:
     """Draw which run went on from which, with all checkpoints; abandoned lines too."""
-
-    async def work(calls: Calls) -> tuple[State, list[CheckpointRecord]]:
-        return await calls.state(), [record async for record in _all_checkpoints(calls)]
-
-    root = root_of(execution)
-    state, newest_first = look(root, work)
-    lines = timelines(state, reversed(newest_first))
-    family = _family_in(layout_of(root))
-    origin = next((each for each in family if isinstance(each, ExecutionOrigin)), None)
-    branches = [each for each in family if isinstance(each, ExecutionBranched)]
+    found = lines_of(root_of(execution))
     if as_json:
-        print_json({"origin": origin, "runs": lines, "branches": branches})
+        print_json({"origin": found.origin, "runs": found.runs, "branches": found.branches})
     else:
-        pictures.draw_runs(origin, lines, branches)
+        pictures.draw_runs(found.origin, found.runs, found.branches)
 
 
 def _family_in(layout: Layout) -> list[ExecutionOrigin | ExecutionBranched]:

@@ -60,7 +60,7 @@ def ask_running(execution: Path | None, work: Callable[[Client], Awaitable[T]]) 
             hint="Start it with `hankweave run`; `hankweave log` reads the files without a server.",
         ) from None
     except ConnectionRefusedError as error:
-        raise _unavailable(error) from None
+        raise unavailable(error) from None
 
 
 def root_of(execution: Path | None) -> Path:
@@ -83,16 +83,16 @@ def at_server(root: Path, work: Callable[[Client], Awaitable[T]]) -> T:
     except (NotRunning, ConnectionRefusedError):
         raise
     except (ConnectionError, TimeoutError) as error:
-        raise _unavailable(error) from None
+        raise unavailable(error) from None
     except CommandRefused as refused:
-        raise _refusal(refused) from None
+        raise refusal(refused) from None
 
 
-def _refusal(refused: CommandRefused) -> Stop:
+def refusal(refused: CommandRefused) -> Stop:
     return Stop(f"{refused.message} ({refused.code})", ExitCode.FAILED, hint=refused.hint)
 
 
-def _unavailable(error: Exception) -> Stop:
+def unavailable(error: Exception) -> Stop:
     return Stop(f"The server does not answer: {error}", ExitCode.UNAVAILABLE)
 
 
@@ -153,9 +153,23 @@ def line_of_checkpoint(record: CheckpointRecord) -> str:
 @click.command()
 @execution_option
 @click.option("--follow", "-f", is_flag=True, help="Go on with what happens now.")
-def log(execution: Path | None, follow: bool) -> None:
-    """Tell the story so far, one line for each thing that matters."""
+@click.option("--graph", is_flag=True, help="Draw the tree of runs and checkpoints instead.")
+def log(execution: Path | None, follow: bool, graph: bool) -> None:
+    """Tell the story so far, one line for each thing that matters.
+
+    With --graph: every checkpoint, newest first, with a mark for its kind; which run went on from
+    which, what a rollback left behind, where other executions branched off, and where now is.
+    """
+    if follow and graph:
+        raise click.UsageError("--follow and --graph exclude each other.")
+
     root = root_of(execution)
+    if graph:
+        from hankweave_server.cli import graph_picture  # Who reads lines draws nothing.
+
+        graph_picture.draw(root)
+        return
+
     seq = 0
 
     def tell(event: Event) -> None:
@@ -202,9 +216,9 @@ def follow_from(root: Path, seq: int, tell: Callable[[Event], None]) -> None:
     try:
         anyio.run(session)
     except CommandRefused as refused:
-        raise _refusal(refused) from None
+        raise refusal(refused) from None
     except (ConnectionError, TimeoutError) as error:
-        raise _unavailable(error) from None
+        raise unavailable(error) from None
 
 
 def print_json(value: object) -> None:
