@@ -69,10 +69,11 @@ def picture(lines: Lines, width: int, *, fancy: bool) -> Iterator[Text]:
     columns = max((len(row.lanes) for row in rows), default=0)
     for row in rows:
         graph = _graph(row, columns, fancy=fancy)
-        if row.node is None:
-            yield graph
-        else:
-            yield graph + _told(row.node, branches, width, fancy=fancy)
+        if row.node is not None:
+            graph.append(_told(row.node, branches, width, fancy=fancy))
+
+        graph.rstrip()
+        yield graph
 
     if lines.origin is not None:
         at = lines.origin.coordinate.checkpoint_sha[:12]
@@ -133,7 +134,7 @@ def _told(node: Node, branches: Mapping[Sha, list[str]], width: int, *, fancy: b
         text.append(f" {'←' if fancy else '<-'} now", "bold green")
 
     if width >= _KIND_FROM:
-        text.append(f"  {record.kind}", colour)
+        text.append(f"  {record.kind:<9}", colour)
 
     text.append(f"  {one_line(record.coordinate.codon_id or '-')}")
     if width >= _TIME_FROM:
