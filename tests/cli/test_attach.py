@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import termios
@@ -116,6 +117,40 @@ def test_going_back_is_chosen_foreseen_done_and_undone(tmp_path: Path) -> None:
             assert b.read_text() == "b"
             ask(shown, "u", "There is no rollback that could be undone.")
             leave(shown)
+
+
+def test_going_back_stops_the_codon_that_runs_and_says_so_first(tmp_path: Path) -> None:
+    """The question names it; then it has ended, the files are back, and nothing runs."""
+    two = codon("two", writes("b.txt", "b"), waits_for(tmp_path / "never"))
+    hank = (codon("one", writes("a.txt", "a")), two)
+    with serving(tmp_path, *hank) as (_, execution), attached(execution) as shown:
+        b = execution / "agentRoot" / "b.txt"
+        shown.until(lambda text: "two            running" in text and "b.txt" in text)
+        ask(shown, "p", "1 of 4, newest first")
+        ask(shown, "j", "2 of 4, newest first")
+        assert re.search(r"› [0-9a-f]{12}  [0-9:]{8}  completed  one", shown.text())
+        ask(shown, "\r", "Go back? two runs, and is stopped first. [y/N]")
+        assert b.exists()
+        ask(shown, "y", "u takes it back")
+        assert not b.exists()
+        assert "1 of 2 codons" in shown.text()
+        leave(shown)
+
+
+def test_after_a_stop_in_the_shell_the_keys_are_taken_again(tmp_path: Path) -> None:
+    """^Z and fg: whatever the shell made of the terminal meanwhile, one key is enough again."""
+    with (
+        serving(tmp_path, codon("one", waits_for(tmp_path / "never"))) as (_, execution),
+        attached(execution) as shown,
+    ):
+        taken = termios.tcgetattr(shown.slave)
+        shown.process.send_signal(signal.SIGSTOP)
+        termios.tcsetattr(shown.slave, termios.TCSANOW, shown.before)
+        shown.process.send_signal(signal.SIGCONT)
+        shown.until(lambda _: termios.tcgetattr(shown.slave) == taken)
+        ask(shown, "x", "Stop one by force?")
+        shown.press("n")
+        leave(shown)
 
 
 def test_a_request_of_an_agent_is_allowed_with_its_call_in_sight(tmp_path: Path) -> None:

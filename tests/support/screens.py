@@ -10,7 +10,7 @@ import struct
 import subprocess
 import termios
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from support.running_server import command, environment
@@ -23,14 +23,20 @@ class Screen:
     """A terminal of a size, and the program that runs on it."""
 
     def __init__(
-        self, *words: str, columns: int = 100, lines: int = 30, env: Mapping[str, str] | None = None
+        self,
+        *words: str,
+        columns: int = 100,
+        lines: int = 30,
+        env: Mapping[str, str] | None = None,
+        program: Sequence[str] = (),
     ) -> None:
+        """The console script with these words, or another program."""
         self.master, slave = os.openpty()
         self.resize(columns, lines)
         self.before = termios.tcgetattr(slave)
         self.slave = slave
         self.process = subprocess.Popen(
-            command(*words),
+            program or command(*words),
             env=environment(**{"TERM": "xterm-256color", **(env or {})}),
             stdin=slave,
             stdout=slave,
@@ -76,9 +82,13 @@ class Screen:
 
 @contextmanager
 def screen(
-    *words: str, columns: int = 100, lines: int = 30, env: Mapping[str, str] | None = None
+    *words: str,
+    columns: int = 100,
+    lines: int = 30,
+    env: Mapping[str, str] | None = None,
+    program: Sequence[str] = (),
 ) -> Iterator[Screen]:
-    shown = Screen(*words, columns=columns, lines=lines, env=env)
+    shown = Screen(*words, columns=columns, lines=lines, env=env, program=program)
     try:
         yield shown
     finally:

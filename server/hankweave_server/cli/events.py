@@ -37,7 +37,12 @@ from hankweave_server.ledger.journal import Journal, JournalCorrupt
 @click.option("--reduce", help="count, or sum:FIELD; also avg min max collect.")
 @click.option("--group-by", type=FIELDS, default=(), help="Fields to reduce by.")
 @click.option("--limit", type=click.IntRange(1), help="At most so many.")
-@click.option("--format", "form", type=click.Choice(["table", "jsonl", "csv"]), default="table")
+@click.option(
+    *("--format", "form"),
+    type=click.Choice(["table", "jsonl", "csv"]),
+    default="table",
+    help="How to print them.",
+)
 @click.option("--follow", "-f", is_flag=True, help="Go on with the live ones.")
 @json_option
 def events(

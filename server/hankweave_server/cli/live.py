@@ -27,6 +27,7 @@ from hankweave_server.cli.live_model import NOTHING, AllowanceOf, Heard, Row, Vi
 from hankweave_server.cli.plain_text import one_line
 from hankweave_server.cli.progress import line_of
 from hankweave_server.cli.voice import LAST_WORDS_SECONDS, WAITING
+from hankweave_server.cli.waiting import waiting
 from hankweave_server.clock import Clock
 
 REDRAW_SECONDS = 0.2
@@ -121,7 +122,9 @@ class LiveVoice:
     # --- the thread ------------------------------------------------------------------------------
 
     def _speak(self) -> None:
-        self._is_open.wait()
+        with waiting("Getting ready"):
+            self._is_open.wait()
+
         try:
             if not self._ended.is_set():
                 self._live()

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import anyio
 
-from hankweave_client.client import Client
 from hankweave_protocol.events import (
     CheckpointPruned,
     Event,
@@ -28,6 +27,8 @@ from hankweave_server.cli.terminals import can_be_drawn_on
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
+
+    from hankweave_client.client import Client
 
 T = TypeVar("T")
 

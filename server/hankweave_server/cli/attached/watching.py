@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import anyio
-from anyio.abc import CancelScope, TaskGroup
+from anyio import CancelScope
+from anyio.abc import TaskGroup
 
 from hankweave_client.client import Client, connect_to
 from hankweave_client.errors import CommandRefused
