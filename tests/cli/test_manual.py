@@ -61,7 +61,8 @@ def _end_of_options(words: list[str]) -> int:
 
 def test_the_page_is_what_the_commands_say() -> None:
     """COMMANDS.md has every command, option and example, as they are now."""
-    assert (TOP / "COMMANDS.md").read_text() == manual()
+    how = "python -m hankweave_server.cli.manual > COMMANDS.md"
+    assert (TOP / "COMMANDS.md").read_text() == manual(), f"write it anew: {how}"
 
 
 def test_the_readme_leads_to_every_command() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -14,9 +15,11 @@ import pytest
 from hankweave_protocol.commands import StoreFsck, StoreGc
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.replies import FsckReport
+from hankweave_server.cli.events import READING, counted
 from hankweave_server.cli.offline import perform
 from hankweave_server.cli.remote import at_server
 from hankweave_server.layout import Layout
+from hankweave_server.ledger.journal import Journal
 from support.abandoned import dead_end
 from support.running_server import environment
 from support.screens import screen
@@ -75,6 +78,18 @@ async def test_without_a_server_fsck_counts_what_it_has_read(tmp_path: Path) -> 
     assert told == [("Reading checkpoints", number, total) for number in range(total)]
     assert isinstance(report, FsckReport)
     assert report.checked == total
+
+
+async def test_an_export_of_the_journal_counts_its_events(tmp_path: Path) -> None:
+    """What is read is told before it is read, of how many; the lines are the journal's own."""
+    async with dead_end(tmp_path) as past:
+        await past.server.stop()
+
+    told: Told = []
+    with closing(Journal.for_reading(Layout.of_execution(past.server.execution).journal)) as lines:
+        read = counted(lines, partial(listening, told))
+        assert [*read(0, 10), *read(10, 10)] == lines.read(0, 20)
+        assert told == [(READING, 0, lines.last_seq), (READING, 10, lines.last_seq)]
 
 
 SCRIPT = """
