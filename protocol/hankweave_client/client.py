@@ -77,6 +77,11 @@ class Client(Calls):
         return self._latest.response.mode
 
     @property
+    def is_connected(self) -> bool:
+        """False while the connection is lost and another one is being opened."""
+        return self._link is not None
+
+    @property
     def ready(self) -> ServerReady:
         """What the server said of itself when this session last connected."""
         return self._latest.ready

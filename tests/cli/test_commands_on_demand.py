@@ -28,10 +28,29 @@ def test_a_server_loads_only_what_it_is_going_to_need() -> None:
     """
     script = (
         "import sys; from hankweave_server.cli import running; "
-        "rest = {'jinja2', 'jsonschema', 'regex', 'rich.live'}; "
+        "rest = {'jinja2', 'jsonschema', 'regex', 'rich.live', 'rich.progress', "
+        "'click.shell_completion', 'hankweave_client.client'}; "
         "print(sorted(rest & sys.modules.keys()))"
     )
     printed = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert printed.stdout.strip() == "[]"
+
+
+def test_who_presses_the_tab_key_waits_for_no_command() -> None:
+    """To name the commands none of them is loaded, nor what draws."""
+    script = (
+        "import sys, os; os.environ |= {'_HANKWEAVE_COMPLETE': 'bash_complete', "
+        "'COMP_WORDS': 'hankweave r', 'COMP_CWORD': '1'}\n"
+        "from hankweave_server.cli.app import PLACES, main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "places = {f'hankweave_server.cli.{place}' for place in PLACES.values()}; "
+        "print(sorted((places | {'rich', 'anyio', 'websockets'}) & sys.modules.keys()))"
+    )
+    printed = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert printed.stdout.splitlines()[0] == "plain,redo"
+    assert printed.stdout.splitlines()[-1] == "[]"

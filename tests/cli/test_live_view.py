@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import io
 import os
 import re
-import select
 import signal
-import struct
 import subprocess
 import termios
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -28,72 +23,12 @@ from hankweave_server.clock import SystemClock
 from hankweave_server.domain.budget import Allowance
 from support.histories import MOMENT, completed, running
 from support.running_server import command, environment
+from support.screens import screen
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.showing import NOW, state_of
 
-DEADLINE = 60.0
-SEQUENCE = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 HARMLESS = re.compile(rb"\x1b\[(?:[0-9;]*m|[0-9]*A|2K)")
 """What the view itself needs: colours, up, and erase in line."""
-
-
-class Screen:
-    """A terminal of a size, and the program that runs on it."""
-
-    def __init__(self, *words: str, columns: int = 100, lines: int = 30) -> None:
-        self.master, slave = os.openpty()
-        self.resize(columns, lines)
-        self.before = termios.tcgetattr(slave)
-        self.slave = slave
-        self.process = subprocess.Popen(
-            command(*words),
-            env=environment(TERM="xterm-256color"),
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            start_new_session=True,
-        )
-        os.set_blocking(self.master, False)
-        self.bytes = b""
-
-    def resize(self, columns: int, lines: int) -> None:
-        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-
-    def text(self) -> str:
-        return SEQUENCE.sub(b"", self.bytes).decode(errors="replace")
-
-    def until(self, holds: Callable[[str], bool]) -> None:
-        end = time.monotonic() + DEADLINE
-        while not holds(self.text()):
-            assert time.monotonic() < end, self.text()
-            self.read(0.1)
-
-    def read(self, seconds: float) -> None:
-        if select.select([self.master], [], [], seconds)[0]:
-            self.bytes += os.read(self.master, 65536)
-
-    def ended(self) -> int:
-        end = time.monotonic() + DEADLINE
-        while self.process.poll() is None:
-            assert time.monotonic() < end, self.text()
-            self.read(0.1)
-
-        self.read(0)
-        return self.process.returncode
-
-
-@contextmanager
-def screen(*words: str, columns: int = 100) -> Iterator[Screen]:
-    shown = Screen(*words, columns=columns)
-    try:
-        yield shown
-    finally:
-        if shown.process.poll() is None:
-            shown.process.kill()
-            shown.process.wait()
-
-        os.close(shown.master)
-        os.close(shown.slave)
 
 
 # --- on a pseudo-terminal -------------------------------------------------------------------------

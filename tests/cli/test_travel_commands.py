@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -34,6 +35,7 @@ HANK = (
     codon("two", writes("a.txt", "two!"), writes("d/b.txt", "two")),
 )
 BACK = {"a.txt": b"one"}
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 WHOLE = {"a.txt": b"two!", "d/b.txt": b"two"}
 
 Done = subprocess.CompletedProcess[str]
@@ -72,7 +74,7 @@ def at_terminal(answer: str, *arguments: str) -> Done:
         os.close(ours)
 
     assert "Traceback" not in seen
-    return Done(arguments, code, seen.replace("\r\n", "\n"), "")
+    return Done(arguments, code, COLOUR.sub("", seen.replace("\r\n", "\n")), "")
 
 
 def _read(terminal: int) -> str:

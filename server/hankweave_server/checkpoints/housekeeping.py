@@ -24,6 +24,9 @@ from hankweave_server.checkpoints.shadow_repo import ShadowRepo
 from hankweave_server.checkpoints.store_files import StoreFiles, StoreSize
 from hankweave_server.layout import Layout
 
+OnProgress = Callable[[int, int], None]
+"""Is told how much is done, of how much."""
+
 
 @dataclass(frozen=True, slots=True)
 class FsckReport:
@@ -107,7 +110,11 @@ class Housekeeping:
 
     # Truth
 
-    def fsck(self, recorded: Iterable[Sha] = ()) -> FsckReport:
+    def fsck(
+        self,
+        recorded: Iterable[Sha] = (),
+        on_progress: OnProgress = lambda _done, _total: None,
+    ) -> FsckReport:
         """Reads every checkpoint on our refs, and every recorded one, down to each blob."""
         found, lost = self._repo.reached_from_refs()
         ours = [sha for sha, commit in found.items() if is_checkpoint(commit)]
@@ -116,7 +123,11 @@ class Housekeeping:
         missing = tuple(sha for sha in asked if not is_stored(bytes.fromhex(sha)))
         verification = Verification(self._repo, self._notes)
         shas = [sha for sha in dict.fromkeys([*ours, *lost, *asked]) if sha not in missing]
-        damages = {sha: tuple(verification.damages(sha)) for sha in shas}
+        damages: dict[Sha, tuple[Damage, ...]] = {}
+        for sha in shas:
+            on_progress(len(damages), len(shas))
+            damages[sha] = tuple(verification.damages(sha))
+
         return FsckReport(
             checked=len(shas) + len(missing),
             damages={sha: broken for sha, broken in damages.items() if broken},

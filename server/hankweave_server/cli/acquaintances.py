@@ -54,6 +54,10 @@ def agents(
 
     No key is ever printed. With --test, one of them does one short turn in a temporary directory
     and the exit code says how it went: 0 it did, 1 it did not, 69 it is not installed.
+
+    \b
+    hankweave agents
+    hankweave agents --test claude
     """
     named = {**BY_NAME, **dict(map(_of_command, commands))}
     if tested is not None:

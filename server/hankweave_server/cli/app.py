@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +13,9 @@ from hankweave_server import __version__
 from hankweave_server.cli.complaints import complain, complain_of
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hanks.load import HankInvalid
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 PLACES = {
     "run": "running",
@@ -26,9 +30,11 @@ PLACES = {
     **dict.fromkeys(("gc", "fsck", "pin"), "storing"),
     **dict.fromkeys(("permissions", "allow", "deny"), "permitting"),
     "branch": "branching",
+    "completion": "completing",
     "pipeline": "pipelining",
     "events": "events",
     "agents": "acquaintances",
+    "attach": "attaching",
     "mcp": "mcp_command",
 }
 """The module of each command."""
@@ -40,6 +46,12 @@ class OnDemand(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(PLACES)
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names commands without loading one: a shell waits for it at every tab."""
+        fitting = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        options = click.Command.shell_complete(self, ctx, incomplete)
+        return [*(_item(name) for name in fitting), *options]
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in PLACES:
             return None
@@ -49,10 +61,23 @@ class OnDemand(click.Group):
         return next(command for command in commands if command.name == cmd_name)
 
 
+def _item(name: str) -> CompletionItem:
+    from click.shell_completion import CompletionItem
+
+    return CompletionItem(name)
+
+
 @click.group(cls=OnDemand, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="hankweave")
 def cli() -> None:
-    """Run pipelines of agents, checkpoint every step, and go back to any of them."""
+    """Run pipelines of agents, checkpoint every step, and go back to any of them.
+
+    \b
+    hankweave init && hankweave run hank.json
+    hankweave attach
+    hankweave log --graph
+    hankweave rollback --codon review#0 --preview
+    """
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

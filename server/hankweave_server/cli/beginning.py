@@ -36,6 +36,10 @@ def init(directory: Path, example: str) -> None:
 
     It runs at once, without a key or a network: its agents play scripts. Nothing that is there is
     ever overwritten: if a name is taken, nothing is written at all.
+
+    \b
+    hankweave init
+    hankweave init ~/quakes --example minimal
     """
     files = _files_of(example)
     _refuse_taken(directory, files)

@@ -9,11 +9,12 @@ import msgspec
 
 from hankweave_protocol.commands import ExecutionBranch
 from hankweave_protocol.replies import BranchMade
+from hankweave_server.cli import completions
 from hankweave_server.cli.remote import ask, execution_option, json_option, print_json
 
 
 @click.command()
-@click.argument("sha")
+@click.argument("sha", shell_complete=completions.checkpoints)
 @click.option("--path", type=click.Path(path_type=Path), help="Default: beside the execution.")
 @execution_option
 @json_option
@@ -21,10 +22,14 @@ def branch(sha: str, path: Path | None, execution: Path | None, as_json: bool) -
     """Make a new execution from checkpoint SHA; the one it comes from stays as it is.
 
     SHA may be any unique beginning of a checkpoint's name. The branch has no server yet.
+
+    \b
+    hankweave branch 6dc2daae
+    hankweave branch 6dc2daae --path ~/another-try
     """
     place = None if path is None else str(path.expanduser().absolute())
     command = ExecutionBranch(checkpoint_sha=sha, path=place)
-    found = ask(execution, lambda client: client.send(command))
+    found = ask(execution, lambda client: client.send(command), "Making the branch")
     if as_json:
         print_json(found)
         return

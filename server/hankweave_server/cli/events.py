@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from itertools import islice
@@ -17,11 +18,15 @@ from hankweave_protocol.events import Event
 from hankweave_server.cli.event_formats import Format, format_of
 from hankweave_server.cli.event_questions import CAUSE, FIELDS, MOMENT, Asked, question_of
 from hankweave_server.cli.remote import execution_option, follow_from, json_option, root_of
+from hankweave_server.cli.waiting import Tell, waiting
 from hankweave_server.domain.query import Query, checked
 from hankweave_server.domain.query_answer import Scan, everything, forward, row_of
+from hankweave_server.domain.query_causes import Read
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.layout import Layout
 from hankweave_server.ledger.journal import Journal, JournalCorrupt
+
+READING = "Reading the journal"
 
 
 @click.command()
@@ -37,7 +42,12 @@ from hankweave_server.ledger.journal import Journal, JournalCorrupt
 @click.option("--reduce", help="count, or sum:FIELD; also avg min max collect.")
 @click.option("--group-by", type=FIELDS, default=(), help="Fields to reduce by.")
 @click.option("--limit", type=click.IntRange(1), help="At most so many.")
-@click.option("--format", "form", type=click.Choice(["table", "jsonl", "csv"]), default="table")
+@click.option(
+    *("--format", "form"),
+    type=click.Choice(["table", "jsonl", "csv"]),
+    default="table",
+    help="How to print them.",
+)
 @click.option("--follow", "-f", is_flag=True, help="Go on with the live ones.")
 @json_option
 def events(
@@ -67,9 +77,11 @@ def events(
             printed = format_of("jsonl" if as_json else form, query)
             if follow:
                 _follow(root, journal, query, printed)
+            elif sys.stdout.isatty():
+                _answer(query, journal, journal.read, printed, limit)
             else:
-                found = everything(query, journal.read, journal.last_seq)
-                _print(printed, islice(found, limit))
+                with waiting(READING) as tell:
+                    _answer(query, journal, counted(journal, tell), printed, limit)
 
 
 def _require_followable(query: Query, limit: int | None) -> None:
@@ -90,6 +102,20 @@ def _follow(root: Path, journal: Journal, query: Query, printed: Format) -> None
             _say(printed.lines([row_of(query, line, seen)]))
 
     follow_from(root, last, tell)
+
+
+def _answer(query: Query, journal: Journal, read: Read, printed: Format, limit: int | None) -> None:
+    _print(printed, islice(everything(query, read, journal.last_seq), limit))
+
+
+def counted(journal: Journal, tell: Tell) -> Read:
+    """Reads as the journal does, and tells how far it is: who exports it may have to wait."""
+
+    def read(since: int, limit: int) -> list[bytes]:
+        tell(READING, since, journal.last_seq)
+        return journal.read(since, limit)
+
+    return read
 
 
 def _print(printed: Format, items: Iterator[bytes]) -> None:

@@ -46,6 +46,10 @@ def history(execution: Path | None, repository: Repository, as_json: bool) -> No
     """List the checkpoints of steps, newest first.
 
     These are the ones that have a label of Architect's; `hankweave checkpoints` lists them all.
+
+    \b
+    hankweave history
+    hankweave history --repository workspace
     """
     found = steps_in(place_of(execution, repository))
     if as_json:

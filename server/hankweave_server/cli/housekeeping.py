@@ -66,6 +66,10 @@ def ls(all_sizes: bool, as_json: bool) -> None:
 
     Those with a server that lives are marked with its pid. Sizes and checkpoints that could not be
     looked at quickly are left out; --size waits for them.
+
+    \b
+    hankweave ls
+    hankweave ls --size
     """
     found = list(measured(_newest_first(), None if all_sizes else MEASURING_SECONDS))
     if as_json:
@@ -140,6 +144,10 @@ def cleanup(
 
     The data that an execution links to is never touched, nor are files that are no part of it; of
     a project served in place only .hankweave goes. Where a server lives nothing is removed.
+
+    \b
+    hankweave cleanup --older-than 30 --dry-run
+    hankweave cleanup --all --keep 3 -y
     """
     if execution is None and not every and older_than is None and keep is None:
         raise click.UsageError("Name an --execution, or say --older-than, --keep or --all.")

@@ -1,4 +1,4 @@
-"""`hankweave run` on a terminal: the plan as a table that lives, under the lines of the story.
+"""`hankweave run` and `attach` on a terminal: the plan as a table that lives, under the story.
 
 A thread of its own draws, at most five times a second, and rests forty times as long as it worked:
 whatever the plan's length, it takes less than three hundredths of a core. The lines stay in the
@@ -27,6 +27,7 @@ from hankweave_server.cli.live_model import NOTHING, AllowanceOf, Heard, Row, Vi
 from hankweave_server.cli.plain_text import one_line
 from hankweave_server.cli.progress import line_of
 from hankweave_server.cli.voice import LAST_WORDS_SECONDS, WAITING
+from hankweave_server.cli.waiting import waiting
 from hankweave_server.clock import Clock
 
 REDRAW_SECONDS = 0.2
@@ -45,23 +46,41 @@ what agents ask for."""
 _FINAL_ROWS = 40
 
 
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One line below the table."""
+
+    text: str
+    style: str = ""
+
+
+Foot = Callable[[], tuple[Said, ...]]
+
+
 class LiveVoice:
     """Says lines in order, as `Voice` does, and shows how things stand below them."""
 
     def __init__(
-        self, clock: Clock, allowance_of: AllowanceOf, console: Console | None = None
+        self,
+        clock: Clock,
+        allowance_of: AllowanceOf,
+        console: Console | None = None,
+        foot: Foot = lambda: (),
     ) -> None:
+        """`foot` gives the last lines, below all others; it is called by the thread that draws."""
         self._clock = clock
         self._allowance_of = allowance_of
-        self._console = console or _Terminal(highlight=False)
+        self._foot = foot
+        self._console = console or Terminal(highlight=False)
         self._waiting: deque[str | Event] = deque()
         self._heard = NOTHING
         self._state: Callable[[], State] = lambda: EMPTY_STATE
-        self._drawn: tuple[State, Heard] | None = None
+        self._drawn: tuple[State, Heard, tuple[Said, ...]] | None = None
         self._drawn_at = 0.0
         self._address = ""
         self._is_open = threading.Event()
         self._ended = threading.Event()
+        self._woken = threading.Event()
         self._silent = threading.Event()
 
     def hear(self, event: Event) -> None:
@@ -75,14 +94,18 @@ class LiveVoice:
             # The terminal stands still (Ctrl-S): everything is in the journal.
             self._silent.set()
 
-    def open(self, first: str, state: Callable[[], State]) -> None:
-        """Begins, with the greeting; its last line stays in sight."""
+    def open(self, first: str, state: Callable[[], State], heard: Heard = NOTHING) -> None:
+        """Begins, with the greeting; its last line stays in sight. `heard` is known already."""
         self._address = first.splitlines()[-1].strip()
-        self._state = state
+        self._state, self._heard = state, heard
         for line in reversed(first.splitlines()):
             self._waiting.appendleft(line)
 
         self._is_open.set()
+
+    def wake(self) -> None:
+        """Has the view drawn at once: somebody pressed a key, and waits."""
+        self._woken.set()
 
     @contextmanager
     def speaking(self) -> Iterator[None]:
@@ -92,13 +115,16 @@ class LiveVoice:
             yield
         finally:
             self._ended.set()
+            self._woken.set()
             self._is_open.set()
             thread.join(LAST_WORDS_SECONDS)
 
     # --- the thread ------------------------------------------------------------------------------
 
     def _speak(self) -> None:
-        self._is_open.wait()
+        with waiting("Getting ready"):
+            self._is_open.wait()
+
         try:
             if not self._ended.is_set():
                 self._live()
@@ -117,22 +143,25 @@ class LiveVoice:
             redirect_stdout=False,
             redirect_stderr=False,
         ) as live:
-            rest = 0.0
-            while not self._ended.wait(rest):
+            while not self._ended.is_set():
                 began = time.thread_time()
                 self._draw(live)
                 worked = time.thread_time() - began
                 rest = min(LONGEST_REST, max(REDRAW_SECONDS, REST * worked))
+                self._woken.wait(rest)
+                self._woken.clear()
 
     def _draw(self, live: Live) -> None:
         lines = self._news()
-        known = self._state(), self._heard
-        is_still = self._drawn is not None and all(map(operator.is_, known, self._drawn))
+        foot = self._foot()
+        known = self._state(), self._heard, foot
+        is_still = self._drawn is not None and self._drawn[2] == foot
+        is_still = is_still and all(map(operator.is_, known[:2], self._drawn or ()))
         if not lines and is_still and time.monotonic() - self._drawn_at < STILL_SECONDS:
             return
 
-        room = max(1, self._console.height - _AROUND)
-        live.update(frame(self._view(room), self._console.width, self._address))
+        room = max(1, self._console.height - _AROUND - len(foot))
+        live.update(frame(self._view(room), self._console.width, self._address, foot))
         if lines:
             self._say(lines)  # Which draws what is below them, too.
         else:
@@ -161,7 +190,9 @@ class LiveVoice:
         return view(self._state(), self._heard, self._clock.now(), room, self._allowance_of)
 
 
-class _Terminal(Console):
+class Terminal(Console):
+    """A console that never hides the cursor."""
+
     def show_cursor(self, show: bool = True) -> bool:
         return False
 
@@ -197,7 +228,7 @@ _COLUMNS = (
 )
 
 
-def frame(seen: View, width: int, address: str) -> Group:
+def frame(seen: View, width: int, address: str, foot: tuple[Said, ...] = ()) -> Group:
     """Draws a view for a terminal of so many columns; no line of it is wider."""
     parts: list[Table | Text] = []
     if seen.above:
@@ -221,6 +252,7 @@ def frame(seen: View, width: int, address: str) -> Group:
         said = [(seen.words, "italic"), (seen.sentinel, "magenta"), *asked, (address, "dim")]
         parts += [_line(text, style) for text, style in said if text]
 
+    parts += [_line(each.text, each.style) for each in foot]
     return Group(*parts)
 
 

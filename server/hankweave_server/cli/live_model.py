@@ -27,6 +27,7 @@ from hankweave_protocol.events import (
 )
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.instants import from_text
+from hankweave_protocol.records import PendingPermission
 from hankweave_protocol.state import (
     NO_TOKENS,
     CodonExecution,
@@ -96,9 +97,8 @@ def hear(heard: Heard, event: Event) -> Heard:
             return replace(heard, sentinel=f"{one_line(name)}: {_last_line(text)}")
         case SentinelError(sentinel_id=name, message=message):
             return replace(heard, sentinel=f"{one_line(name)}: {_last_line(message)}")
-        case PermissionRequested(request_id=request) as asked:
-            what = one_line(call_text(asked.tool_name, asked.tool_input))
-            line = f"{one_line(asked.codon_id)} asks: {what}  (hankweave allow {request}, or deny)"
+        case PermissionRequested() as asked:
+            request, line = asking_line(asked)
             return replace(heard, asking={**heard.asking, request: line})
         case PermissionResolved(request_id=request) if request in heard.asking:
             left = {key: line for key, line in heard.asking.items() if key != request}
@@ -112,6 +112,14 @@ def hear(heard: Heard, event: Event) -> Heard:
             return replace(heard, retry=Retry(codon, attempt, at))
         case _:
             return heard
+
+
+def asking_line(asked: PermissionRequested | PendingPermission) -> tuple[str, str]:
+    """Gives the name of a request that waits, and what it asks, with how to answer."""
+    request = asked.request_id
+    what = one_line(call_text(asked.tool_name, asked.tool_input))
+    how = f"(hankweave allow {one_line(request)}, or deny)"
+    return request, f"{one_line(asked.codon_id)} asks: {what}  {how}"
 
 
 def _last_line(text: str) -> str:

@@ -6,9 +6,11 @@ Through the server where one runs, else on the files: the answers are the same.
 from __future__ import annotations
 
 import base64
+import codecs
 import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,8 +25,9 @@ from hankweave_protocol.events import Event, ExecutionBranched, ExecutionOrigin
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.replies import DiffPage, FileRange, PastView
 from hankweave_protocol.state import State
-from hankweave_server.cli import pictures
+from hankweave_server.cli import completions, pictures
 from hankweave_server.cli.past_files import on_files, reading_journal
+from hankweave_server.cli.plain_text import harmless
 from hankweave_server.cli.remote import (
     at_server,
     execution_option,
@@ -32,7 +35,7 @@ from hankweave_server.cli.remote import (
     print_json,
     root_of,
 )
-from hankweave_server.domain.timelines import timelines
+from hankweave_server.domain.timelines import RunLine, timelines
 from hankweave_server.layout import Layout
 from hankweave_server.workspace.data import layout_of
 
@@ -82,13 +85,18 @@ def look(root: Path, work: Callable[[Calls], Awaitable[T]]) -> T:
 
 
 @click.command()
-@click.argument("target", metavar="SHA[:PATH]")
+@click.argument("target", metavar="SHA[:PATH]", shell_complete=completions.checkpoints)
 @execution_option
 @json_option
 def show(target: str, execution: Path | None, as_json: bool) -> None:
     """Show checkpoint SHA and what it changed; or, of SHA:PATH, the file as it was.
 
-    SHA may be any unique beginning of a checkpoint's name. A file comes byte for byte.
+    SHA may be any unique beginning of a checkpoint's name. A file comes byte for byte; a terminal
+    is shown its control characters instead of being sent them.
+
+    \b
+    hankweave show 6dc2daae
+    hankweave show 6dc2daae:src/main.py > main-as-it-was.py
     """
     root = root_of(execution)
     sha, colon, path = target.partition(":")
@@ -106,11 +114,17 @@ def show(target: str, execution: Path | None, as_json: bool) -> None:
 async def _copy_out(calls: Calls, sha: str, path: str) -> bool:
     """Writes a file to stdout, range by range; False where the reader has gone away."""
     offset: int | None = 0
+    decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+    is_terminal = sys.stdout.isatty()
     try:
         while offset is not None:
             found = await calls.read_file(sha, path, offset=offset, length=MAX_RANGE)
-            sys.stdout.buffer.write(_bytes_of(found))
-            offset = found.next_offset
+            data, offset = _bytes_of(found), found.next_offset
+            if is_terminal:
+                text = harmless(decoder.decode(data, final=offset is None))
+                data = text.encode(sys.stdout.encoding, "backslashreplace")
+
+            sys.stdout.buffer.write(data)
 
         sys.stdout.buffer.flush()
     except BrokenPipeError:
@@ -157,8 +171,8 @@ async def _all_checkpoints(calls: Calls) -> AsyncIterator[CheckpointRecord]:
 
 
 @click.command(cls=_WithPaths)
-@click.argument("a")
-@click.argument("b", required=False)
+@click.argument("a", shell_complete=completions.checkpoints)
+@click.argument("b", required=False, shell_complete=completions.checkpoints)
 @execution_option
 @click.option("--patch", "-p", is_flag=True, help="Print unified diffs.")
 @click.option("--stat", is_flag=True, help="Print which files differ, and by how much (default).")
@@ -200,7 +214,7 @@ async def _whole_diff(
 
 
 @click.command(cls=_WithPaths)
-@click.argument("sha", required=False)
+@click.argument("sha", required=False, shell_complete=completions.checkpoints)
 @execution_option
 @click.option("--seq", type=click.IntRange(min=0), help="The moment right after this event.")
 @click.option("--tree", is_flag=True, help="List the files.")
@@ -282,25 +296,45 @@ def _event_line(event: Event) -> str:
 # --- runs -----------------------------------------------------------------------------------------
 
 
-@click.command()
-@execution_option
-@json_option
-def runs(execution: Path | None, as_json: bool) -> None:
-    """Draw which run went on from which, with all checkpoints; abandoned lines too."""
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """All lines of work of an execution, and what it has to do with others."""
+
+    runs: tuple[RunLine, ...]
+    origin: ExecutionOrigin | None
+    branches: tuple[ExecutionBranched, ...]
+
+
+def lines_of(root: Path) -> Lines:
+    """Asks for all of it, of the server or the files."""
 
     async def work(calls: Calls) -> tuple[State, list[CheckpointRecord]]:
         return await calls.state(), [record async for record in _all_checkpoints(calls)]
 
-    root = root_of(execution)
     state, newest_first = look(root, work)
-    lines = timelines(state, reversed(newest_first))
     family = _family_in(layout_of(root))
-    origin = next((each for each in family if isinstance(each, ExecutionOrigin)), None)
-    branches = [each for each in family if isinstance(each, ExecutionBranched)]
+    return Lines(
+        timelines(state, reversed(newest_first)),
+        next((each for each in family if isinstance(each, ExecutionOrigin)), None),
+        tuple(each for each in family if isinstance(each, ExecutionBranched)),
+    )
+
+
+@click.command()
+@execution_option
+@json_option
+def runs(execution: Path | None, as_json: bool) -> None:
+    """Draw which run went on from which, with all checkpoints; abandoned lines too.
+
+    \b
+    hankweave runs
+    hankweave runs --json
+    """
+    found = lines_of(root_of(execution))
     if as_json:
-        print_json({"origin": origin, "runs": lines, "branches": branches})
+        print_json({"origin": found.origin, "runs": found.runs, "branches": found.branches})
     else:
-        pictures.draw_runs(origin, lines, branches)
+        pictures.draw_runs(found.origin, found.runs, found.branches)
 
 
 def _family_in(layout: Layout) -> list[ExecutionOrigin | ExecutionBranched]:

@@ -19,6 +19,9 @@ def mcp(execution: Path | None) -> None:
 
     It speaks on stdin and stdout, and asks the running server of the execution for everything. The
     server offers it to the agents that it starts; your own agent can be told to start it, too.
+
+    \b
+    hankweave mcp --workspace ~/my-project
     """
     if find_spec("mcp") is None:
         raise Stop(

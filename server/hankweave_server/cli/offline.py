@@ -18,6 +18,7 @@ import msgspec
 from hankweave_protocol.commands import CheckpointPin, CommandData, StoreFsck, StoreGc
 from hankweave_protocol.errors import Refused
 from hankweave_server.checkpoints.errors import InsufficientSpace, ShadowRepositoryError
+from hankweave_server.cli.waiting import Tell
 from hankweave_server.clock import SystemClock
 from hankweave_server.commands.store import Store
 from hankweave_server.daemon import disk_stop, open_engine, open_ledger
@@ -32,7 +33,7 @@ from hankweave_server.ledger.ledger import LedgerFailed
 from hankweave_server.runtime_lock import HeldLock, LockLost, acquire
 
 
-def perform(layout: Layout, command: CommandData) -> object:
+def perform(layout: Layout, command: CommandData, tell: Tell) -> object:
     """Does one of the three commands; raises Stop, LockHeld among them, where it cannot."""
     if not layout.state_directory.is_dir():
         raise Stop(
@@ -43,7 +44,11 @@ def perform(layout: Layout, command: CommandData) -> object:
 
     try:
         if isinstance(command, StoreFsck):
-            return check_store(layout, _recorded(layout))
+            return check_store(
+                layout,
+                _recorded(layout),
+                on_progress=lambda done, total: tell("Reading checkpoints", done, total),
+            )
 
         return anyio.run(_change, layout, command)
     except Refused as refused:

@@ -19,7 +19,11 @@ from hankweave_server.errors import ExitCode, Stop
 @execution_option
 @json_option
 def permissions(execution: Path | None, as_json: bool) -> None:
-    """List what agents wait for leave to do."""
+    """List what agents wait for leave to do.
+
+    \b
+    hankweave permissions
+    """
     pending = ask_running(execution, _pending)
     if as_json:
         print_json(pending)
@@ -38,7 +42,12 @@ def permissions(execution: Path | None, as_json: bool) -> None:
 @execution_option
 @json_option
 def allow(request_id: str | None, execution: Path | None, as_json: bool) -> None:
-    """Let an agent make the call that it waits to make; the only one if no ID is given."""
+    """Let an agent make the call that it waits to make; the only one if no ID is given.
+
+    \b
+    hankweave allow
+    hankweave allow 5f0c2a91
+    """
     _answer(request_id, execution, "allow", None, as_json)
 
 
@@ -50,7 +59,11 @@ def allow(request_id: str | None, execution: Path | None, as_json: bool) -> None
 def deny(
     request_id: str | None, execution: Path | None, message: str | None, as_json: bool
 ) -> None:
-    """Refuse an agent the call that it waits to make; the only one if no ID is given."""
+    """Refuse an agent the call that it waits to make; the only one if no ID is given.
+
+    \b
+    hankweave deny --message "Not on a Friday."
+    """
     _answer(request_id, execution, "deny", message, as_json)
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import stat
-import sys
 from collections.abc import Iterable, Sequence
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
@@ -16,19 +14,14 @@ from hankweave_protocol.events import ExecutionBranched, ExecutionOrigin
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.replies import DiffPage, PastView
 from hankweave_server.cli.amounts import size_text
+from hankweave_server.cli.patches import print_patch
+from hankweave_server.cli.plain_text import printable
 from hankweave_server.cli.remote import line_of_checkpoint
+from hankweave_server.cli.terminals import console
 from hankweave_server.domain.lifecycle import status_of
 from hankweave_server.domain.timelines import Line, RunLine, Step, tree_of
 
-_PIPE_WIDTH = 10_000
-"""Nobody's screen: in a pipe no line is folded and no name cut."""
-
 _LETTERS = {"created": ("A", "green"), "modified": ("M", "yellow"), "deleted": ("D", "red")}
-
-
-def _console() -> Console:
-    width = None if sys.stdout.isatty() else _PIPE_WIDTH
-    return Console(width=width, highlight=False, soft_wrap=True)
 
 
 # --- differences ----------------------------------------------------------------------------------
@@ -44,20 +37,18 @@ def draw_stat(page: DiffPage) -> None:
         added, removed = Text(f"+{file.added}", "green"), Text(f"-{file.removed}", "red")
         table.add_row(Text(letter, style), Text(printable(file.path)), added, removed)
 
-    console = _console()
     if page.files:
-        console.print(table)
+        console().print(table)
 
     stats = page.stats
     click.echo(f"{stats.files} files differ, {stats.added} lines added, {stats.removed} removed")
 
 
 def print_patches(page: DiffPage) -> None:
-    """Prints patches, in a pipe as they are, so that a pager or `patch` can take them."""
+    """Prints patches, one after the other; a file without lines is named."""
     for file in page.files:
         if file.patch:
-            patch = harmless(file.patch) if sys.stdout.isatty() else file.patch
-            click.echo(patch, nl=not patch.endswith("\n"))
+            print_patch(file.patch)
         else:
             click.echo(f"{file.status}: {printable(file.path)} (no lines to compare)")
 
@@ -67,7 +58,7 @@ def print_patches(page: DiffPage) -> None:
 
 def draw_checkpoint(record: CheckpointRecord | None, view: PastView) -> None:
     if record is not None:
-        click.echo(printable(line_of_checkpoint(record)))
+        console().print(Text(printable(line_of_checkpoint(record)), "bold yellow"))
         click.echo(f"  sha         {record.sha}")
         click.echo(f"  run         {record.coordinate.run_id}")
         click.echo(f"  event       {record.coordinate.event_seq}")
@@ -127,7 +118,7 @@ def draw_runs(
         _hang(tree, line, elsewhere)
 
     if runs:
-        _console().print(tree)
+        console().print(tree)
     else:
         click.echo("There is no run yet.")
 
@@ -162,13 +153,3 @@ def _run_text(run: RunLine) -> Text:
     codons = ", ".join(f"{codon.codon_id} {codon.status}" for codon in run.codons)
     text.append(f"  [{codons}]" if codons else "")
     return text
-
-
-def harmless(text: str) -> str:
-    """Shows control characters but for tabs and line ends, in text of many lines."""
-    return "\n".join("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))
-
-
-def printable(text: str) -> str:
-    """Shows control characters in names instead of sending them to the terminal."""
-    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)

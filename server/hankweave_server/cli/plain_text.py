@@ -23,3 +23,13 @@ def _harmless(letter: str) -> str:
 
 def _escaped(letter: str) -> str:
     return repr(letter)[1:-1]
+
+
+def printable(text: str) -> str:
+    """Shows control characters in names instead of sending them to the terminal."""
+    return "".join(each if each.isprintable() else _escaped(each) for each in text)
+
+
+def harmless(text: str) -> str:
+    """Shows control characters but for tabs and line ends, in text of many lines."""
+    return "\n".join("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))

@@ -22,11 +22,13 @@ from hankweave_protocol.errors import Refused
 from hankweave_protocol.events import Event
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.replies import CheckpointPage, ServerStatus
+from hankweave_server.cli import completions
 from hankweave_server.cli.amounts import size_text
 from hankweave_server.cli.executions import newest_execution
 from hankweave_server.cli.passing import through_server
 from hankweave_server.cli.plain_text import one_line
 from hankweave_server.cli.progress import call_text, line_of
+from hankweave_server.cli.waiting import Tell, waiting, watched
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.layout import Layout
 
@@ -40,13 +42,19 @@ execution_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-def ask(execution: Path | None, work: Callable[[Client], Awaitable[T]]) -> T:
+def ask(
+    execution: Path | None, work: Callable[[Client], Awaitable[T]], what: str | None = None
+) -> T:
     """Does the work with the server of an execution, or with one for just as long.
 
-    Every failure is a Stop, a refusal too.
+    Every failure is a Stop, a refusal too. `what` says what a person waits for, if it takes long.
     """
     root = root_of(execution)
-    return through_server(root, lambda: at_server(root, work))
+    if what is None:
+        return through_server(root, lambda: at_server(root, work))
+
+    with waiting(what) as tell:
+        return through_server(root, lambda: at_server(root, work, tell))
 
 
 def ask_running(execution: Path | None, work: Callable[[Client], Awaitable[T]]) -> T:
@@ -60,15 +68,15 @@ def ask_running(execution: Path | None, work: Callable[[Client], Awaitable[T]]) 
             hint="Start it with `hankweave run`; `hankweave log` reads the files without a server.",
         ) from None
     except ConnectionRefusedError as error:
-        raise _unavailable(error) from None
+        raise unavailable(error) from None
 
 
 def root_of(execution: Path | None) -> Path:
     return newest_execution() if execution is None else execution.expanduser().absolute()
 
 
-def at_server(root: Path, work: Callable[[Client], Awaitable[T]]) -> T:
-    """Does the work with a server; every end but one is a Stop.
+def at_server(root: Path, work: Callable[[Client], Awaitable[T]], tell: Tell | None = None) -> T:
+    """Does the work with a server; every end but one is a Stop. `tell` hears what it says of it.
 
     Where there is none it raises NotRunning, or ConnectionRefusedError for a lock that is a lie.
     """
@@ -76,23 +84,23 @@ def at_server(root: Path, work: Callable[[Client], Awaitable[T]]) -> T:
     async def session() -> T:
         address = discover(root)
         async with connect(address.url, token=address.token, reconnect=False) as client:
-            return await work(client)
+            return await (work(client) if tell is None else watched(client, work, tell))
 
     try:
         return anyio.run(session)
     except (NotRunning, ConnectionRefusedError):
         raise
     except (ConnectionError, TimeoutError) as error:
-        raise _unavailable(error) from None
+        raise unavailable(error) from None
     except CommandRefused as refused:
-        raise _refusal(refused) from None
+        raise refusal(refused) from None
 
 
-def _refusal(refused: CommandRefused) -> Stop:
+def refusal(refused: CommandRefused) -> Stop:
     return Stop(f"{refused.message} ({refused.code})", ExitCode.FAILED, hint=refused.hint)
 
 
-def _unavailable(error: Exception) -> Stop:
+def unavailable(error: Exception) -> Stop:
     return Stop(f"The server does not answer: {error}", ExitCode.UNAVAILABLE)
 
 
@@ -100,7 +108,12 @@ def _unavailable(error: Exception) -> Stop:
 @execution_option
 @json_option
 def status(execution: Path | None, as_json: bool) -> None:
-    """Tell what the server is doing."""
+    """Tell what the server is doing.
+
+    \b
+    hankweave status
+    hankweave status -e ~/runs/quakes --json
+    """
     found = ask_running(execution, lambda client: client.send(GetServerStatus()))
     if as_json:
         print_json(found)
@@ -129,10 +142,15 @@ def status(execution: Path | None, as_json: bool) -> None:
 
 @click.command()
 @execution_option
-@click.option("--run", "run_id", help="Only those of this run.")
+@click.option("--run", "run_id", shell_complete=completions.runs, help="Only those of this run.")
 @json_option
 def checkpoints(execution: Path | None, run_id: str | None, as_json: bool) -> None:
-    """List the checkpoints, newest first."""
+    """List the checkpoints, newest first.
+
+    \b
+    hankweave checkpoints
+    hankweave checkpoints --run 1795284950552-c58b44-69602b
+    """
     command = ListCheckpoints(run_id=run_id)  # type: ignore[arg-type]
     found = ask_running(execution, lambda client: client.send(command))
     if as_json:
@@ -153,9 +171,27 @@ def line_of_checkpoint(record: CheckpointRecord) -> str:
 @click.command()
 @execution_option
 @click.option("--follow", "-f", is_flag=True, help="Go on with what happens now.")
-def log(execution: Path | None, follow: bool) -> None:
-    """Tell the story so far, one line for each thing that matters."""
+@click.option("--graph", is_flag=True, help="Draw the tree of runs and checkpoints instead.")
+def log(execution: Path | None, follow: bool, graph: bool) -> None:
+    """Tell the story so far, one line for each thing that matters.
+
+    With --graph: every checkpoint, newest first, with a mark for its kind; which run went on from
+    which, what a rollback left behind, where other executions branched off, and where now is.
+
+    \b
+    hankweave log --follow
+    hankweave log --graph
+    """
+    if follow and graph:
+        raise click.UsageError("--follow and --graph exclude each other.")
+
     root = root_of(execution)
+    if graph:
+        from hankweave_server.cli import graph_picture  # Who reads lines draws nothing.
+
+        graph_picture.draw(root)
+        return
+
     seq = 0
 
     def tell(event: Event) -> None:
@@ -202,9 +238,9 @@ def follow_from(root: Path, seq: int, tell: Callable[[Event], None]) -> None:
     try:
         anyio.run(session)
     except CommandRefused as refused:
-        raise _refusal(refused) from None
+        raise refusal(refused) from None
     except (ConnectionError, TimeoutError) as error:
-        raise _unavailable(error) from None
+        raise unavailable(error) from None
 
 
 def print_json(value: object) -> None:

@@ -8,17 +8,20 @@ import click
 
 from hankweave_protocol.records import KeptFile, RollbackReport, TouchedFile
 from hankweave_server.cli.amounts import size_text
-from hankweave_server.cli.pictures import printable
+from hankweave_server.cli.patches import print_patch
+from hankweave_server.cli.plain_text import printable
+from hankweave_server.cli.terminals import say
 
 
 def draw_report(report: RollbackReport, *, foreseen: bool) -> None:
     """Prints a report; `foreseen` where it is a preview's."""
     verb = "would be" if foreseen else "were"
     at = report.target
-    click.echo(f"to checkpoint {at.checkpoint_sha[:12]}{f' of {at.codon_id}' * bool(at.codon_id)}")
-    _print_touched(f"files {verb} added", report.added)
-    _print_touched(f"files {verb} updated", report.updated)
-    _print_touched(f"files {verb} removed", report.removed)
+    of = f" of {printable(at.codon_id)}" if at.codon_id else ""
+    say(f"to checkpoint {at.checkpoint_sha[:12]}{of}", "bold")
+    _print_touched(f"files {verb} added", report.added, "green")
+    _print_touched(f"files {verb} updated", report.updated, "yellow")
+    _print_touched(f"files {verb} removed", report.removed, "red")
     _print_left(f"files {verb} kept, because people changed them", report.kept)
     kept = {file.path for file in report.kept}
     lost = [file for file in report.conflicts if file.path not in kept]
@@ -34,20 +37,20 @@ def draw_report(report: RollbackReport, *, foreseen: bool) -> None:
 
     for diff in report.diffs:
         if diff.patch:
-            click.echo(diff.patch, nl=not diff.patch.endswith("\n"))
+            print_patch(diff.patch)
         else:
             click.echo(f"{printable(diff.path)}: {diff.status}, no text to show")
 
 
-def _print_touched(title: str, files: Sequence[TouchedFile]) -> None:
-    click.echo(f"{len(files)} {title}")
+def _print_touched(title: str, files: Sequence[TouchedFile], style: str) -> None:
+    say(f"{len(files)} {title}", style if files else "dim")
     for file in files:
-        click.echo(f"  {printable(file.path)}  {file.bytes} bytes")
+        say(f"  {printable(file.path)}  {file.bytes} bytes", style)
 
 
 def _print_left(title: str, files: Sequence[KeptFile], *, with_reason: bool = False) -> None:
     if files:
-        click.echo(f"{len(files)} {title}")
+        say(f"{len(files)} {title}", "magenta")
 
     for file in files:
         reason = f"  ({file.reason})" if with_reason else ""

@@ -14,7 +14,14 @@ import click
 
 from hankweave_protocol.ids import CodonId
 from hankweave_server.agents.named import BY_NAME
-from hankweave_server.cli import executions, hanks, passing, recorded_plan, setting_aside
+from hankweave_server.cli import (
+    completions,
+    executions,
+    hanks,
+    passing,
+    recorded_plan,
+    setting_aside,
+)
 from hankweave_server.cli.executions import Chosen
 from hankweave_server.cli.tellers import Teller, teller_for
 from hankweave_server.clock import Clock, SystemClock
@@ -41,6 +48,7 @@ from hankweave_server.workspace.data import read_meta
     "--from",
     "begin_at",
     metavar="CODON",
+    shell_complete=completions.codons,
     help="Begin the plan again with this codon, on the files as they are.",
 )
 @click.option("--copy", is_flag=True, help="Copy the data instead of linking to it.")

@@ -15,6 +15,7 @@ from rich.text import Text
 from hankweave_protocol.ids import RunId
 from hankweave_protocol.shapes import Value
 from hankweave_protocol.state import Run, RunStatus, State
+from hankweave_server.cli import completions
 from hankweave_server.cli.looking import look
 from hankweave_server.cli.plain_text import one_line
 from hankweave_server.cli.remote import execution_option, json_option, print_json, root_of
@@ -46,7 +47,11 @@ class Session(Value, kw_only=True, omit_defaults=False):
 @execution_option
 @json_option
 def sessions(execution: Path | None, as_json: bool) -> None:
-    """List the runs of an execution, the newest first."""
+    """List the runs of an execution, the newest first.
+
+    \b
+    hankweave sessions
+    """
     root = root_of(execution)
     state = look(root, lambda calls: calls.state())
     task = _task_of(root)
@@ -113,7 +118,7 @@ def _table(found: list[Session]) -> Table:
 
 
 @click.command()
-@click.argument("session_id", metavar="ID")
+@click.argument("session_id", metavar="ID", shell_complete=completions.runs)
 @execution_option
 @click.option("--plain", is_flag=True, help="Print lines on a terminal too, as in a pipe.")
 @click.option("--json", "as_json", is_flag=True, help="Print the events, one JSON line each.")
@@ -121,6 +126,9 @@ def resume(session_id: str, execution: Path | None, plain: bool, as_json: bool) 
     """Go on with the run ID (or a unique beginning of it) where it stopped, to the plan's end.
 
     Exit codes are those of `hankweave run --headless`; 3 where there is no such run.
+
+    \b
+    hankweave resume 17952849
     """
     root = root_of(execution)
     state = look(root, lambda calls: calls.state())

@@ -21,7 +21,7 @@ from hankweave_protocol.commands import (
 )
 from hankweave_protocol.records import CheckpointKind, CheckpointRecord
 from hankweave_protocol.replies import FsckReport, GcReport, KeepReason
-from hankweave_server.cli import offline
+from hankweave_server.cli import completions, offline
 from hankweave_server.cli.amounts import AGE, SIZE, size_text
 from hankweave_server.cli.remote import (
     at_server,
@@ -31,6 +31,7 @@ from hankweave_server.cli.remote import (
     print_json,
     root_of,
 )
+from hankweave_server.cli.waiting import waiting
 from hankweave_server.errors import ExitCode
 from hankweave_server.workspace import data
 
@@ -64,12 +65,13 @@ class _Kinds(click.ParamType[tuple[CheckpointKind, ...]]):
         return kinds  # type: ignore[return-value]  # each was looked up among the known
 
 
-def _answer(execution: Path | None, command: CommandData, shape: type[T]) -> T:
+def _answer(execution: Path | None, command: CommandData, shape: type[T], what: str) -> T:
     root = root_of(execution)
-    try:
-        found = at_server(root, lambda client: client.send(command))
-    except (NotRunning, ConnectionRefusedError):
-        found = offline.perform(data.layout_of(root), command)
+    with waiting(what) as tell:
+        try:
+            found = at_server(root, lambda client: client.send(command), tell)
+        except (NotRunning, ConnectionRefusedError):
+            found = offline.perform(data.layout_of(root), command, tell)
 
     return msgspec.convert(msgspec.json.decode(codec.encode(found)), shape)
 
@@ -95,6 +97,10 @@ def gc(
 
     Without a limit nothing is pruned. What is completed or pinned, what the execution thread needs
     and what the next undo or redo goes to are never pruned.
+
+    \b
+    hankweave gc --dry-run --max-age 30d
+    hankweave gc --max-bytes 500MB --kinds tool,turn,safety
     """
     if max_age is not None and max_age > LONGEST_AGE_SECONDS:
         raise click.UsageError("--max-age reaches back a thousand years at most.")
@@ -106,7 +112,7 @@ def gc(
         max_bytes=max_bytes,
         kinds=kinds,
     )
-    report = _answer(execution, command, GcReport)
+    report = _answer(execution, command, GcReport, "Looking for what may go")
     if as_json:
         print_json(report)
     else:
@@ -137,8 +143,13 @@ def _print_gc(report: GcReport) -> None:
 @execution_option
 @json_option
 def fsck(execution: Path | None, as_json: bool) -> None:
-    """Read every checkpoint down to each file; exit code 1 where something is damaged."""
-    report = _answer(execution, StoreFsck(), FsckReport)
+    """Read every checkpoint down to each file; exit code 1 where something is damaged.
+
+    \b
+    hankweave fsck
+    hankweave fsck --json
+    """
+    report = _answer(execution, StoreFsck(), FsckReport, "Reading the store")
     if as_json:
         print_json(report)
     else:
@@ -164,13 +175,18 @@ def _print_fsck(report: FsckReport) -> None:
 
 
 @click.command()
-@click.argument("sha")
+@click.argument("sha", shell_complete=completions.checkpoints)
 @execution_option
 @click.option("--name", help="What to call it.")
 @click.option("--remove", is_flag=True, help="Let it go again.")
 @json_option
 def pin(sha: str, execution: Path | None, name: str | None, remove: bool, as_json: bool) -> None:
-    """Keep the checkpoint SHA (or a unique beginning of it) whatever gc is told."""
+    """Keep the checkpoint SHA (or a unique beginning of it) whatever gc is told.
+
+    \b
+    hankweave pin 6dc2daae --name "the good one"
+    hankweave pin 6dc2daae --remove
+    """
     if remove and name is not None:
         raise click.UsageError("--remove and --name exclude each other.")
 
@@ -178,7 +194,7 @@ def pin(sha: str, execution: Path | None, name: str | None, remove: bool, as_jso
         raise click.UsageError("A name has 1 to 200 characters.")
 
     command = CheckpointPin(checkpoint_sha=sha, name=name, pinned=not remove)
-    record = _answer(execution, command, CheckpointRecord)
+    record = _answer(execution, command, CheckpointRecord, "Pinning")
     if as_json:
         print_json(record)
     elif record.pinned:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
@@ -13,6 +11,7 @@ from hankweave_protocol.events import ServerReady
 from hankweave_protocol.state import State
 from hankweave_server.cli.plain_text import one_line
 from hankweave_server.cli.progress import line_of
+from hankweave_server.cli.terminals import can_be_drawn_on
 from hankweave_server.cli.voice import Voice
 from hankweave_server.clock import Clock
 from hankweave_server.domain.budget import Ceilings, allowance
@@ -43,7 +42,7 @@ def teller_for(settings: RunSettings, hank: LoadedHank, clock: Clock) -> Teller:
     if settings.json_output:
         return JsonTeller()
 
-    if settings.plain or not _can_be_drawn_on(os.environ):
+    if settings.plain or not can_be_drawn_on():
         return LineTeller()
 
     from hankweave_server.cli.live import LiveVoice  # A server in a pipe has no use for it.
@@ -51,11 +50,6 @@ def teller_for(settings: RunSettings, hank: LoadedHank, clock: Clock) -> Teller:
     ceilings = Ceilings(settings.max_cost, settings.max_time)
     voice = LiveVoice(clock, lambda entry, state: allowance(hank.hank, entry, state, ceilings))
     return LiveTeller(voice)
-
-
-def _can_be_drawn_on(environment: Mapping[str, str]) -> bool:
-    """Tells whether stdout is a terminal that can be drawn on."""
-    return sys.stdout.isatty() and environment.get("TERM", "dumb") not in ("", "dumb", "unknown")
 
 
 class LineTeller:

@@ -22,6 +22,7 @@ from hankweave_protocol.commands import (
 )
 from hankweave_protocol.ids import CodonId, RunId
 from hankweave_protocol.records import CodonCheckpointType, RollbackReport
+from hankweave_server.cli import completions
 from hankweave_server.cli.catalogue import living_server
 from hankweave_server.cli.looking import as_text
 from hankweave_server.cli.remote import ask, execution_option, json_option, print_json, root_of
@@ -31,6 +32,8 @@ from hankweave_server.layout import Layout
 
 F = TypeVar("F", bound=Callable[..., None])
 Travelling = RollbackCommand | RollbackUndo | RollbackRedo
+
+FORESEEING = "Looking at what it would do"
 
 
 class _Path(click.ParamType[str]):
@@ -48,7 +51,9 @@ class _Path(click.ParamType[str]):
 _path_option = click.option(
     "--path", "paths", type=_Path(), multiple=True, help="Only this file or folder; repeatable."
 )
-_codon_option = click.option("--codon", help="A codon of the thread.")
+_codon_option = click.option(
+    "--codon", shell_complete=completions.codons, help="A codon of the thread."
+)
 _type_option = click.option(
     "--type",
     "kind",
@@ -81,7 +86,11 @@ def _going(command: F) -> F:
 
 @click.command()
 @execution_option
-@click.option("--to", "sha", help="A checkpoint: its sha or a unique beginning of it.")
+@click.option(
+    *("--to", "sha"),
+    shell_complete=completions.checkpoints,
+    help="A checkpoint: its sha or a unique beginning of it.",
+)
 @click.option("--to-commit", help="The same; in a git workspace that nobody serves, a commit.")
 @click.option("--to-step", metavar="STEP", help="A step's checkpoint: its number, or its name.")
 @_codon_option
@@ -240,6 +249,10 @@ def undo(
 
     Those before it follow, one by one; `hankweave redo` goes forward again. In a git workspace that
     nobody serves, the last `rollback --to-step` there is taken back, if there was one.
+
+    \b
+    hankweave undo
+    hankweave undo --keep-edits -y
     """
     if not (stop or pause or keep_edits or reason):
         from hankweave_server.cli import step_targets
@@ -265,7 +278,11 @@ def redo(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Take the last undo back. After a new rollback there is none."""
+    """Take the last undo back. After a new rollback there is none.
+
+    \b
+    hankweave redo
+    """
     fields = {"on_running": _on_running(stop, pause), "keep_edits": keep_edits, "reason": reason}
     _go_or_return(execution, "redo", fields, asks=not (yes or as_json), as_json=as_json)
 
@@ -303,12 +320,14 @@ def _go(
     """Shows the preview and asks, where somebody sees it; then does what was shown."""
     run_id = None
     if asks and sys.stdout.isatty():
-        report, run_id = ask(execution, lambda client: _foreseen(client, foreseen))
+        report, run_id = ask(execution, lambda client: _foreseen(client, foreseen), FORESEEING)
         draw_report(report, foreseen=True)
         if not click.confirm(question):
             raise Stop("Nothing was touched.", ExitCode.FAILED)
 
-    done = ask(execution, lambda client: client.ask(command(run_id), RollbackReport))
+    done = ask(
+        execution, lambda client: client.ask(command(run_id), RollbackReport), "Rolling back"
+    )
     if as_json:
         print_json(done)
     else:
@@ -327,7 +346,7 @@ async def _foreseen(
 
 
 @click.command()
-@click.argument("sha", required=False)
+@click.argument("sha", required=False, shell_complete=completions.checkpoints)
 @execution_option
 @_codon_option
 @_type_option
@@ -353,6 +372,11 @@ def preview(
 
     Without a target: one to the last success. Every file is listed, with its size; so are people's
     edits that it meets, and effects outside the work tree that it cannot take back.
+
+    \b
+    hankweave preview
+    hankweave preview 6dc2daae --path src --patch
+    hankweave preview --undo
     """
     command = _previewed(sha, codon, kind, paths=paths, keep_edits=keep_edits, patch=patch)
     if is_undo or is_redo:
@@ -369,7 +393,7 @@ def preview(
 
 
 def _show_preview(execution: Path | None, command: RollbackPreview, as_json: bool) -> None:
-    report = ask(execution, lambda client: client.ask(command, RollbackReport))
+    report = ask(execution, lambda client: client.ask(command, RollbackReport), FORESEEING)
     if as_json:
         print_json(report)
     else:

@@ -15,7 +15,7 @@ from rich.text import Text
 from hankweave_server.cli import foresight, hanks
 from hankweave_server.cli.amounts import size_text
 from hankweave_server.cli.outlook import CodonOutlook, Outlook
-from hankweave_server.cli.pictures import printable
+from hankweave_server.cli.plain_text import printable
 from hankweave_server.cli.remote import json_option, print_json
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hanks.load import HankInvalid
@@ -45,6 +45,10 @@ def validate(
     All errors come at once, each with its line, its JSON path and what to do; the exit code is 2
     then. A valid hank is shown as it would run: plan, budgets, what is tracked, requirements; and
     warnings, which do not make it invalid.
+
+    \b
+    hankweave validate hank.json
+    hankweave validate hank.json data/ --json
     """
     file = hanks.file_of(hank)
     _must_exist(data, "data")

@@ -1,0 +1,1 @@
+"""`hankweave attach`: a server watched and steered from a terminal, as any client may."""

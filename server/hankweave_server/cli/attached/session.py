@@ -1,0 +1,103 @@
+"""One look at a server that lasts: what it does as it does it, and what the keys ask of it.
+
+Everything comes over the public protocol. The state is asked for once and then follows the
+journal, of which the client misses nothing, however often the connection is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from hankweave_client.client import Client
+from hankweave_protocol import codec
+from hankweave_protocol.events import Event, StateTransition
+from hankweave_protocol.state import EMPTY_STATE
+from hankweave_server.cli.attached.doing import perform
+from hankweave_server.cli.attached.foot import foot
+from hankweave_server.cli.attached.modes import Mode, Sight, Waiting, Watching, step
+from hankweave_server.cli.attached.wishes import Wish
+from hankweave_server.cli.live import Said
+from hankweave_server.cli.live_model import NOTHING, Heard, asking_line, hear
+from hankweave_server.cli.plain_text import one_line
+from hankweave_server.cli.progress import line_of
+from hankweave_server.domain.history import active_codon, next_codon
+from hankweave_server.domain.replay import apply
+
+RECENT = 200
+"""Events before now that the story begins with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What a look begins with."""
+
+    heard: Heard
+    lines: tuple[str, ...]
+    """Of what happened last."""
+
+
+class Session:
+    """A connection, the state as it follows from the events, and what the keys mean now."""
+
+    def __init__(self, client: Client) -> None:
+        self.state = EMPTY_STATE
+        self._client = client
+        self._known = 0
+        """The seq of the state that was asked for: older events are in it already."""
+        self._heard = NOTHING
+        self._mode: Mode = Watching()
+
+    async def begin(self) -> Past:
+        """Learns how things stand, and what happened last."""
+        self.state = await self._client.state()
+        self._known = self.state.last_event_seq
+        since = max(0, self._known - RECENT)
+        page = await self._client.query_events(since=since, until=self._known, limit=RECENT)
+        recent = [codec.decode_event(bytes(line)) for line in page.events or ()]
+        status = await self._client.status()
+        asking = dict(map(asking_line, status.pending_permissions))
+        self._heard = replace(reduce(hear, recent, NOTHING), asking=asking)
+        lines = map(line_of, recent)
+        return Past(self._heard, tuple(line for line in lines if line is not None))
+
+    async def news(self) -> AsyncIterator[Event]:
+        """Yields what happens after `begin`, and keeps the state up to it."""
+        async for event in self._client.events():
+            if 0 < event.seq <= self._known:
+                continue
+
+            if isinstance(event.data, StateTransition):
+                self.state = apply(self.state, codec.decode_transition(event.data), event.seq)
+
+            self._heard = hear(self._heard, event)
+            yield event
+
+    # --- what the keys do --------------------------------------------------------------------
+
+    def sight(self) -> Sight:
+        """What a key pressed now acts upon."""
+        active, coming = active_codon(self.state), next_codon(self.state)
+        return Sight(
+            may_change=self._client.mode == "readandwrite",
+            run_id=self.state.current_run_id,
+            active=None if active is None else one_line(active.codon_id),
+            next=None if coming is None else one_line(coming),
+            asking=tuple(self._heard.asking.items()),
+        )
+
+    def foot(self, width: int) -> tuple[Said, ...]:
+        """The lines below the table; asked by the thread that draws."""
+        return foot(self._mode, self.sight(), is_connected=self._client.is_connected, width=width)
+
+    def press(self, key: str) -> Wish | None:
+        """Takes a key, and gives the wish it comes to."""
+        self._mode, wish = step(self._mode, key, self.sight())
+        return wish
+
+    async def fulfil(self, wish: Wish) -> None:
+        """Does what was wished; what it came to is in the foot then."""
+        done = await perform(self._client, wish)
+        if isinstance(self._mode, Waiting):
+            self._mode = done

@@ -1,0 +1,45 @@
+"""`hankweave completion`: what makes a shell complete our commands, options and names."""
+
+from __future__ import annotations
+
+import os
+from pathlib import PurePath
+
+import click
+from click.shell_completion import get_completion_class
+
+from hankweave_server.errors import ExitCode, Stop
+
+SHELLS = ("bash", "zsh", "fish")
+VARIABLE = "_HANKWEAVE_COMPLETE"
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(SHELLS), required=False)
+def completion(shell: str | None) -> None:
+    """Print what makes SHELL complete commands, options, codons, checkpoints and runs.
+
+    Without SHELL it is the one that $SHELL names. Names come from the files of the execution that
+    -e names, or of the one that was used last; no server is asked.
+
+    \b
+    eval "$(hankweave completion bash)"                        # in ~/.bashrc
+    eval "$(hankweave completion zsh)"                         # in ~/.zshrc, after compinit
+    hankweave completion fish > ~/.config/fish/completions/hankweave.fish
+    """
+    wanted = shell or PurePath(os.environ.get("SHELL", "")).name
+    if wanted not in SHELLS:
+        raise Stop(
+            f"There is no completion for {wanted or 'an unknown shell'}.",
+            ExitCode.USAGE,
+            hint=f"Name one of: {', '.join(SHELLS)}.",
+        )
+
+    from hankweave_server.cli.app import cli
+
+    made = get_completion_class(wanted)
+    assert made is not None, "click knows these three shells"
+    click.echo(made(cli, {}, "hankweave", VARIABLE).source())
+
+
+COMMANDS = (completion,)

@@ -1,0 +1,112 @@
+"""The page about every command, written from the commands themselves.
+
+    python -m hankweave_server.cli.manual > COMMANDS.md
+
+A test holds the page against what this writes: neither an option nor an example is ever missing.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+
+import click
+
+from hankweave_server.cli.app import PLACES, cli
+
+HEAD = """\
+# The commands of hankweave
+
+Each of these is what `hankweave COMMAND --help` says. [README.md](README.md#the-command-line) has
+them in one table.
+
+**Which execution.** `-e`, `--execution`, `-w` and `--workspace` name a directory; without one a
+command takes the project one stands in, else the execution that was used last.
+
+**With and without a server.** Commands go through the server that lives there. Where none does,
+what only looks reads the files, `gc` and `pin` own the directory for as long as they work, and
+what changes more starts a server for just as long.
+
+**On a terminal and elsewhere.** Colours, tables and progress are for terminals; a pipe gets plain
+text, and with `--json` what the protocol says. `NO_COLOR` is honoured. What agents wrote is
+shown, never sent to a terminal as it is: ESC becomes `\\x1b`. What takes longer than half a
+second says on stderr how far it is, where that is known.
+
+**Completion.** `eval "$(hankweave completion bash)"` in `~/.bashrc`, and so for `zsh`; for `fish`
+see [completion](#hankweave-completion). Commands, options, codons, checkpoints and runs are
+completed.
+
+**Environment.** `HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR` is where executions are made
+(`~/.hankweave-executions`); options that a variable can set name it.
+
+**Exit codes.** 0 done, 1 failed or refused, 2 usage or a broken hank, 3 a broken pipeline or no
+such session, 65 damaged files, 66 no input, 69 no server, 70 lock lost, 73 cannot create, 74 disk
+error, 75 another server owns the directory, 78 a requirement is missing, 130 interrupted, 141
+nobody reads the output any more.
+"""
+
+_EXAMPLE = re.compile(r"(hankweave|eval|cd) ")
+
+
+def manual() -> str:
+    """Gives the whole page."""
+    context = click.Context(cli, info_name="hankweave")
+    pages = (_page(name, cli.get_command(context, name)) for name in sorted(PLACES))
+    return "\n".join((HEAD, _contents(), *pages))
+
+
+def _contents() -> str:
+    names = sorted(PLACES)
+    return " · ".join(f"[{name}](#hankweave-{name})" for name in names) + "\n"
+
+
+def _page(name: str, command: click.Command | None) -> str:
+    assert command is not None, "the places are where the commands are"
+    parent = click.Context(cli, info_name="hankweave", help_option_names=["-h", "--help"])
+    context = click.Context(command, info_name=name, parent=parent)
+    usage = " ".join((f"hankweave {name}", *command.collect_usage_pieces(context)))
+    blocks = (
+        f"## hankweave {name}\n",
+        f"```text\n{usage}\n```\n",
+        *_told(inspect.cleandoc(command.help or "")),
+    )
+    return "\n".join((*blocks, *_options(command, context)))
+
+
+def _told(text: str) -> Iterator[str]:
+    """Paragraphs as they are, and what stands behind `\\b` as it stands there."""
+    for block in re.split(r"\n\s*\n", text):
+        lines = block.split("\n")
+        if lines[0].strip() != "\b":
+            yield f"{block}\n"
+        elif all(map(_is_of_an_example, lines[1:])):
+            yield "\n".join(("```bash", *lines[1:], "```\n"))
+        else:
+            yield "\n".join(("```text", *lines[1:], "```\n"))
+
+
+def _is_of_an_example(line: str) -> bool:
+    return bool(_EXAMPLE.match(line)) or line.startswith("        ")
+
+
+def _options(command: click.Command, context: click.Context) -> Iterator[str]:
+    records = (
+        parameter.get_help_record(context)
+        for parameter in command.get_params(context)
+        if isinstance(parameter, click.Option) and not parameter.hidden
+    )
+    rows = [(names, told) for names, told in filter(None, records)]
+    yield "| option | what it does |\n|---|---|"
+    for names, told in rows:
+        yield f"| `{_cell(names)}` | {_cell(told)} |"
+
+    yield ""
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    click.echo(manual(), nl=False)

@@ -1,0 +1,359 @@
+"""Claims about `hankweave attach`: a real server, the real console script, a real terminal."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import termios
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+
+from hankweave_server.cli.attached.foot import foot
+from hankweave_server.cli.attached.keys import keys_of
+from hankweave_server.cli.attached.modes import (
+    LOOK_ONLY,
+    Confirming,
+    Mode,
+    Reading,
+    Sight,
+    Waiting,
+    Watching,
+    step,
+)
+from hankweave_server.cli.attached.wishes import Answer, Foresee, List, Quit, Steer
+from support.running_server import command, environment, journal, state
+from support.screens import Screen, screen
+from support.scripted_hank import codon, waits_for, write_hank, writes
+
+KEYS = "? keys"
+
+
+@contextmanager
+def serving(
+    tmp_path: Path, *codons: Mapping[str, Any], options: tuple[str, ...] = ()
+) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    """A server in the background; its execution."""
+    hank, execution = write_hank(tmp_path / "hank", *codons), tmp_path / "execution"
+    words = ("run", str(hank), "-e", str(execution), "--json", *options)
+    with subprocess.Popen(command(*words), env=environment(), stdout=subprocess.PIPE) as server:
+        try:
+            assert server.stdout is not None
+            assert b"server.ready" in server.stdout.readline()
+            yield server, execution
+        finally:
+            server.kill()
+
+
+@contextmanager
+def attached(execution: Path, *options: str, columns: int = 110) -> Iterator[Screen]:
+    with screen("attach", "-e", str(execution), *options, columns=columns) as shown:
+        shown.until(lambda text: KEYS in text)
+        yield shown
+
+
+def ask(shown: Screen, key: str, answer: str) -> None:
+    """Presses a key and waits for what it shows."""
+    shown.forget()
+    shown.press(key)
+    shown.until(lambda text: answer in text)
+
+
+def leave(shown: Screen) -> None:
+    shown.press("q")
+    assert shown.ended() == 0
+    assert "Traceback" not in shown.text()
+    assert termios.tcgetattr(shown.slave) == shown.before
+    assert b"\x1b[?25l" not in shown.bytes  # The cursor was never hidden.
+
+
+# --- on a terminal --------------------------------------------------------------------------------
+
+
+def test_a_codon_is_skipped_with_one_key_and_a_yes(tmp_path: Path) -> None:
+    """The plan is in sight; no lets it be; yes skips; leaving does not stop the server."""
+    never = tmp_path / "never"
+    two = codon("two", {"say": "I am \x1b]0;title\x07 here"}, waits_for(never))
+    with serving(tmp_path, codon("one", writes("a.txt", "a")), two) as (server, execution):
+        with attached(execution) as shown:
+            shown.until(lambda text: "running" in text and "I am" in text)
+            assert "connected" in shown.text()
+            assert b"\x1b]0;title" not in shown.bytes
+            ask(shown, "s", "Skip two? Its agent is stopped")
+            ask(shown, "n", "Nothing was done.")
+            ask(shown, "r", "two runs: skip or stop it first.")
+            ask(shown, "s", "Skip two?")
+            ask(shown, "y", "2 of 2 codons")
+            leave(shown)
+
+        assert server.poll() is None
+        skipped = state(execution).runs[0].codons[-1]
+        assert (skipped.codon_id, type(skipped).__name__) == ("two", "SkippedCodon")
+
+
+def test_going_back_is_chosen_foreseen_done_and_undone(tmp_path: Path) -> None:
+    """p lists, enter says what would change and touches nothing, y does it; u undoes."""
+    hank = (codon("one", writes("a.txt", "a")), codon("two", writes("b.txt", "b")))
+    with serving(tmp_path, *hank) as (_, execution):
+        b = execution / "agentRoot" / "b.txt"
+        with attached(execution) as shown:
+            shown.until(lambda text: "2 of 2 codons" in text)
+            ask(shown, "p", "1 of 5, newest first")
+            ask(shown, "\x1b[B\x1b[B", "3 of 5, newest first")
+            ask(shown, "\r", "Go back? [y/N]")
+            assert "0 files added, 0 updated, 1 removed" in shown.text()
+            assert "- b.txt  1 byte" in shown.text()
+            assert b.exists()
+            ask(shown, "y", "u takes it back")
+            assert not b.exists()
+            ask(shown, "u", "Undo the rollback? [y/N]")
+            ask(shown, "y", "1 files added")
+            assert b.read_text() == "b"
+            ask(shown, "u", "There is no rollback that could be undone.")
+            leave(shown)
+
+
+def test_going_back_stops_the_codon_that_runs_and_says_so_first(tmp_path: Path) -> None:
+    """The question names it; then it has ended, the files are back, and nothing runs."""
+    two = codon("two", writes("b.txt", "b"), waits_for(tmp_path / "never"))
+    hank = (codon("one", writes("a.txt", "a")), two)
+    with serving(tmp_path, *hank) as (_, execution), attached(execution) as shown:
+        b = execution / "agentRoot" / "b.txt"
+        shown.until(lambda text: "two            running" in text and "b.txt" in text)
+        ask(shown, "p", "1 of 4, newest first")
+        ask(shown, "j", "2 of 4, newest first")
+        assert re.search(r"› [0-9a-f]{12}  [0-9:]{8}  completed  one", shown.text())
+        ask(shown, "\r", "Go back? two runs, and is stopped first. [y/N]")
+        assert b.exists()
+        ask(shown, "y", "u takes it back")
+        assert not b.exists()
+        assert "1 of 2 codons" in shown.text()
+        leave(shown)
+
+
+def test_after_a_stop_in_the_shell_the_keys_are_taken_again(tmp_path: Path) -> None:
+    """^Z and fg: whatever the shell made of the terminal meanwhile, one key is enough again."""
+    with (
+        serving(tmp_path, codon("one", waits_for(tmp_path / "never"))) as (_, execution),
+        attached(execution) as shown,
+    ):
+        taken = termios.tcgetattr(shown.slave)
+        shown.process.send_signal(signal.SIGSTOP)
+        termios.tcsetattr(shown.slave, termios.TCSANOW, shown.before)
+        shown.process.send_signal(signal.SIGCONT)
+        shown.until(lambda _: termios.tcgetattr(shown.slave) == taken)
+        ask(shown, "x", "Stop one by force?")
+        shown.press("n")
+        leave(shown)
+
+
+def test_a_request_of_an_agent_is_allowed_with_its_call_in_sight(tmp_path: Path) -> None:
+    """Asked before we came: it is in sight, `a` asks back, and `y` lets the agent go on."""
+    one = codon("one", {"run": "touch ran.txt"}, permissions={"otherwise": "ask"})
+    with serving(tmp_path, one) as (_, execution), attached(execution) as shown:
+        shown.until(lambda text: "a allow   d deny" in text)
+        ask(shown, "a", "Allow it? It cannot be taken back. [y/N]")
+        assert "one asks: Bash(touch ran.txt)" in shown.text()
+        ask(shown, "y", "1 of 1 codons")
+        leave(shown)
+        assert (execution / "agentRoot" / "ran.txt").exists()
+
+
+@pytest.mark.parametrize("by", ["token", "option"])
+def test_who_has_a_viewers_token_looks_and_moves_nothing(tmp_path: Path, by: str) -> None:
+    """The server grants what the token says; the view says so, and no key sends a command."""
+    one = codon("one", waits_for(tmp_path / "never"))
+    with serving(tmp_path, one) as (_, execution):
+        if by == "token":
+            (execution / ".hankweave" / "server.token").unlink()
+
+        options = () if by == "token" else ("--readonly",)
+        with attached(execution, *options) as shown:
+            shown.until(lambda text: "connected, readonly" in text)
+            ask(shown, "x", LOOK_ONLY)
+            ask(shown, "p", "newest first")
+            ask(shown, "\r", "to checkpoint")
+            assert "[y/N]" not in shown.text()
+            shown.press("x")
+            leave(shown)
+
+        assert all(event.type != "codon.completed" for event in journal(execution))
+
+
+def test_a_server_that_is_killed_and_started_again_is_found_again(tmp_path: Path) -> None:
+    """The loss is said, then the connection is back; what happened meanwhile is told, too."""
+    go = tmp_path / "go"
+    hank = (codon("one", waits_for(go)), codon("two"))
+    with serving(tmp_path, *hank) as (server, execution), attached(execution) as shown:
+        shown.until(lambda text: "one            running" in text)
+        shown.forget()
+        server.kill()
+        server.wait()
+        shown.until(lambda text: "connection lost" in text)
+        go.touch()
+        shown.forget()
+        with serving(tmp_path, *hank):
+            shown.until(lambda text: "● connected" in text and "2 of 2 codons" in text)
+            assert "found a dead server" in shown.text()
+            assert "two            completed" in shown.text()
+            leave(shown)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_leaves_the_terminal_as_it_was(tmp_path: Path, number: signal.Signals) -> None:
+    """An orderly end, with the exit code that a shell expects; the server goes on."""
+    with (
+        serving(tmp_path, codon("one", waits_for(tmp_path / "never"))) as (server, execution),
+        attached(execution) as shown,
+    ):
+        assert termios.tcgetattr(shown.slave) != shown.before
+        shown.process.send_signal(number)
+        assert shown.ended() == 128 + number
+        assert termios.tcgetattr(shown.slave) == shown.before
+        assert server.poll() is None
+
+
+# --- elsewhere ------------------------------------------------------------------------------------
+
+
+def test_in_a_pipe_the_story_comes_in_lines_until_the_server_ends(tmp_path: Path) -> None:
+    """What was, what follows, and not one control character; exit 0."""
+    go = tmp_path / "go"
+    hank = (codon("one"), codon("two", waits_for(go)))
+    with (
+        serving(tmp_path, *hank, options=("--headless",)) as (_, execution),
+        subprocess.Popen(
+            command("attach", "-e", str(execution)),
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+        ) as attach,
+    ):
+        assert attach.stdout is not None
+        lines = []
+        while not lines or b"two            running" not in lines[-1]:
+            lines.append(attach.stdout.readline())
+            assert lines[-1], lines
+
+        go.touch()
+        rest = attach.stdout.read()
+        assert attach.wait(30) == 0
+
+    assert any(b"one            completed" in line for line in lines)
+    assert b"two            completed" in rest
+    assert b"\x1b" not in b"".join(lines) + rest
+
+
+def test_where_no_server_runs_that_is_said(tmp_path: Path) -> None:
+    """Exit 69, one sentence and a hint; where there is no execution, too."""
+    hank, execution = write_hank(tmp_path / "hank", codon("one")), tmp_path / "execution"
+    run = command("run", str(hank), "-e", str(execution), "--headless")
+    subprocess.run(run, env=environment(), check=True, capture_output=True)
+    for place in (execution, tmp_path / "nowhere"):
+        done = subprocess.run(
+            command("attach", "-e", str(place)),
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 69
+        assert "hint: Start a server with `hankweave run`." in done.stderr
+
+
+# --- the keys, alone ------------------------------------------------------------------------------
+
+RUNNING = Sight(may_change=True, active="two", asking=(("r1", "two asks"), ("r2", "later")))
+IDLE = Sight(may_change=True, next="two")
+VIEWER = Sight(may_change=False, active="two", asking=(("r1", "two asks"),))
+
+
+def test_keys_are_read_from_what_a_terminal_sends() -> None:
+    """Letters, arrows in both spellings, escape alone; sequences that are not ours are no key."""
+    sent = "s\x1b[A\x1bOB\x1b[1;5C\x1b[200~q\r\x1b"
+    assert list(keys_of(sent)) == ["s", "up", "down", "q", "enter", "escape"]
+
+
+@pytest.mark.parametrize("key", ["s", "x", "a"])
+def test_what_cannot_be_taken_back_is_asked_about(key: str) -> None:
+    """Only `y` is a yes; return, escape and the same key again are not."""
+    mode, wish = step(Watching(), key, RUNNING)
+    assert isinstance(mode, Confirming)
+    assert wish is None
+    for other in ("enter", "escape", key, "Y", "n"):
+        assert step(mode, other, RUNNING) == (Watching("Nothing was done."), None)
+
+    assert step(mode, "y", RUNNING)[1] == mode.wish
+
+
+def test_a_question_is_about_what_was_in_sight() -> None:
+    """Though another request is the oldest by the time of the yes, the one asked about is meant."""
+    mode, _ = step(Watching(), "a", RUNNING)
+    later = Sight(may_change=True, asking=(("r2", "later"),))
+    assert step(mode, "y", later)[1] == Answer("r1", "allow")
+
+
+@pytest.mark.parametrize(
+    ("key", "sight", "wish"),
+    [
+        ("n", IDLE, Steer("next", None)),
+        ("d", RUNNING, Answer("r1", "deny")),
+        ("p", VIEWER, List()),
+        ("u", IDLE, Foresee(direction="undo")),
+        ("U", IDLE, Foresee(direction="redo")),
+        ("q", VIEWER, Quit()),
+    ],
+)
+def test_what_can_be_taken_back_is_done_at_once(key: str, sight: Sight, wish: object) -> None:
+    """Looks, denials and the next codon; a preview asks for itself."""
+    assert step(Watching(), key, sight)[1] == wish
+
+
+@pytest.mark.parametrize("key", list("nsxrad"))
+def test_a_viewers_keys_change_nothing(key: str) -> None:
+    """Every key that would is answered with why it does not."""
+    assert step(Watching(), key, VIEWER) == (Watching(LOOK_ONLY, is_complaint=True), None)
+
+
+@pytest.mark.parametrize("key", ["s", "x"])
+def test_where_nothing_runs_nothing_is_stopped(key: str) -> None:
+    """It is said, and no question is asked."""
+    assert step(Watching(), key, IDLE) == (Watching("No codon runs.", is_complaint=True), None)
+
+
+def test_while_the_server_works_only_leaving_is_possible() -> None:
+    """Nothing is asked twice by impatient fingers."""
+    for key in "nsxrpuad?y":
+        assert step(Waiting("…"), key, RUNNING) == (Waiting("…"), None)
+
+    assert step(Waiting("…"), "q", RUNNING)[1] == Quit()
+
+
+@pytest.mark.parametrize("mode", [Watching(), Waiting("…"), Reading(("a",)), Watching("done")])
+@pytest.mark.parametrize("width", [20, 60, 120])
+def test_the_last_line_always_says_which_keys_there_are(mode: Mode, width: int) -> None:
+    """On a narrow terminal the most needed ones; all of them behind `?`."""
+    lines = foot(mode, IDLE, is_connected=True, width=width)
+    assert lines[-1].text.endswith("? keys   q quit")
+    assert cell_len(lines[-1].text) <= max(width, 20)
+    lost = foot(mode, IDLE, is_connected=False, width=width)
+    assert any("connection lost" in line.text for line in lost)
+
+
+def test_the_test_terminal_tells_settings_apart() -> None:
+    """What the checks above compare is not the same for every terminal."""
+    master, slave = os.openpty()
+    before = termios.tcgetattr(slave)
+    changed = [*before]
+    changed[3] &= ~termios.ECHO
+    termios.tcsetattr(slave, termios.TCSANOW, changed)
+    assert termios.tcgetattr(slave) != before
+    os.close(master)
+    os.close(slave)

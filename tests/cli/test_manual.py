@@ -1,0 +1,102 @@
+"""Claims about what is written of the commands: help, examples, and the page of them all."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import click
+import pytest
+
+from hankweave_server.cli.app import PLACES, cli
+from hankweave_server.cli.manual import manual
+from support.running_server import command, environment
+
+TOP = Path(__file__).resolve().parents[2]
+NAMES = sorted(PLACES)
+
+
+def help_of(name: str) -> str:
+    done = subprocess.run(
+        command(name, "--help"),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return done.stdout
+
+
+def command_of(name: str) -> click.Command:
+    found = cli.get_command(click.Context(cli), name)
+    assert found is not None
+    return found
+
+
+def examples_of(name: str) -> list[str]:
+    """The lines of the help that a person may type."""
+    text = command_of(name).help or ""
+    return [line.strip() for line in text.split("\n") if line.strip().startswith("hankweave ")]
+
+
+def unknown_options(line: str) -> list[str]:
+    """The options in a line that its command does not have; a quote left open ends the line."""
+    name, *words = shlex.split(f"{line}'" if line.count("'") % 2 else line)[1:]
+    known = {
+        option
+        for parameter in command_of(name).params
+        for option in (*parameter.opts, *parameter.secondary_opts)
+    }
+    given = [word.partition("=")[0] for word in words[: _end_of_options(words)]]
+    return [word for word in given if re.fullmatch(r"-[a-z]|--[a-z-]+", word) and word not in known]
+
+
+def _end_of_options(words: list[str]) -> int:
+    ends = [words.index(word) for word in ("--", "&&", "|") if word in words]
+    return min(ends, default=len(words))
+
+
+def test_the_page_is_what_the_commands_say() -> None:
+    """COMMANDS.md has every command, option and example, as they are now."""
+    how = "python -m hankweave_server.cli.manual > COMMANDS.md"
+    assert (TOP / "COMMANDS.md").read_text() == manual(), f"write it anew: {how}"
+
+
+def test_the_readme_leads_to_every_command() -> None:
+    """The table of the README names each, and the page is linked."""
+    page = (TOP / "README.md").read_text()
+    assert "](COMMANDS.md)" in page
+    table = page[page.index("## The command line") :]
+    rows = "\n".join(line for line in table.split("\n") if line.startswith("| `"))
+    for name in NAMES:
+        assert re.search(rf"`(hankweave )?{name}\b", rows), name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_help_has_examples_that_fit_the_command(name: str) -> None:
+    """The console script prints them; they name this command, and no option that it lacks."""
+    printed, examples = help_of(name), examples_of(name)
+    if name == "completion":  # Its first lines are for `eval`.
+        assert 'eval "$(hankweave completion bash)"' in printed
+    else:
+        assert any(line.split()[1] == name for line in examples)
+
+    for line in examples:
+        assert line.split(" -")[0] in printed
+        assert unknown_options(line) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_option_says_what_it_does(name: str) -> None:
+    """No option stands in the help without a word."""
+    for parameter in command_of(name).params:
+        if isinstance(parameter, click.Option) and not parameter.hidden:
+            assert parameter.help, (name, parameter.name)
+
+
+def test_an_option_that_is_not_there_is_found() -> None:
+    """What checks the examples can fail."""
+    assert unknown_options("hankweave gc --dry-run --wet-run -- --not-one") == ["--wet-run"]

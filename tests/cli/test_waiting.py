@@ -1,0 +1,136 @@
+"""Claims about what a person sees while something takes long: counted, or told, or nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import anyio.to_thread
+import pytest
+
+from hankweave_protocol.commands import StoreFsck, StoreGc
+from hankweave_protocol.ids import CodonId
+from hankweave_protocol.replies import FsckReport
+from hankweave_server.cli.events import READING, counted
+from hankweave_server.cli.offline import perform
+from hankweave_server.cli.remote import at_server
+from hankweave_server.layout import Layout
+from hankweave_server.ledger.journal import Journal
+from support.abandoned import dead_end
+from support.running_server import environment
+from support.screens import screen
+
+Told = list[tuple[str | None, int | None, int | None]]
+
+
+def listening(
+    told: Told, text: str | None = None, done: int | None = None, total: int | None = None
+) -> None:
+    told.append((text, done, total))
+
+
+async def test_a_rollback_is_told_step_by_step(tmp_path: Path) -> None:
+    """As the server tells it: what is saved and restored, then its steps, of how many."""
+    async with dead_end(tmp_path) as past:
+        told: Told = []
+        root, one = past.server.execution, CodonId("one")
+        await anyio.to_thread.run_sync(
+            lambda: at_server(
+                root, lambda client: client.roll_back_to_codon(one, "end"), partial(listening, told)
+            )
+        )
+
+    texts = [text for text, _, _ in told]
+    assert (texts[0] or "").startswith("All is saved; restoring ")
+    steps = [(done, total) for _, done, total in told if total is not None]
+    assert steps == [(number, len(steps)) for number in range(1, len(steps) + 1)]
+    assert steps
+
+
+async def test_a_gc_is_told(tmp_path: Path) -> None:
+    """How many went, and that the store is being packed."""
+    async with dead_end(tmp_path) as past:
+        told: Told = []
+        await anyio.to_thread.run_sync(
+            lambda: at_server(
+                past.server.execution,
+                lambda client: client.send(StoreGc(max_count=0)),
+                partial(listening, told),
+            )
+        )
+
+    assert any("3 checkpoints are pruned" in (text or "") for text, _, _ in told)
+
+
+async def test_without_a_server_fsck_counts_what_it_has_read(tmp_path: Path) -> None:
+    """Each checkpoint, of all of them."""
+    async with dead_end(tmp_path) as past:
+        await past.server.stop()
+
+    told: Told = []
+    layout = Layout.of_execution(past.server.execution)
+    report = perform(layout, StoreFsck(), partial(listening, told))
+    total = len(past.standing | past.may_go)
+    assert told == [("Reading checkpoints", number, total) for number in range(total)]
+    assert isinstance(report, FsckReport)
+    assert report.checked == total
+
+
+async def test_an_export_of_the_journal_counts_its_events(tmp_path: Path) -> None:
+    """What is read is told before it is read, of how many; the lines are the journal's own."""
+    async with dead_end(tmp_path) as past:
+        await past.server.stop()
+
+    told: Told = []
+    with closing(Journal.for_reading(Layout.of_execution(past.server.execution).journal)) as lines:
+        read = counted(lines, partial(listening, told))
+        assert [*read(0, 10), *read(10, 10)] == lines.read(0, 20)
+        assert told == [(READING, 0, lines.last_seq), (READING, 10, lines.last_seq)]
+
+
+SCRIPT = """
+import sys
+from hankweave_server.cli.waiting import waiting
+with waiting("Reading") as tell:
+    tell("Reading checkpoints", 3, 10)
+    sys.stdin.readline()
+    tell("Reading checkpoints", 7)
+    sys.stdin.readline()
+print("done")
+"""
+
+
+def test_on_a_terminal_a_bar_counts_and_leaves_nothing_behind() -> None:
+    """After half a second; it follows what is told; its line is taken away, the cursor never."""
+    with screen(program=[sys.executable, "-c", SCRIPT]) as shown:
+        shown.until(lambda text: "3 of 10" in text)
+        os.write(shown.master, b"\n")
+        shown.until(lambda text: "7 of 10" in text)
+        os.write(shown.master, b"\n")
+        assert shown.ended() == 0
+        assert b"\x1b[?25l" not in shown.bytes
+        assert b"\x1b[2K" in shown.bytes[shown.bytes.rindex(b"7 of 10") :]
+
+
+@pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
+def test_elsewhere_nothing_is_drawn(term: str) -> None:
+    """Neither in a pipe nor on a terminal that cannot be drawn on."""
+    if term == "dumb":
+        with screen(program=[sys.executable, "-c", SCRIPT], env={"TERM": term}) as shown:
+            os.write(shown.master, b"\n\n")
+            assert shown.ended() == 0
+            assert "Reading" not in shown.text()
+    else:
+        done = subprocess.run(
+            [sys.executable, "-c", SCRIPT],
+            env=environment(TERM=term),
+            input=b"\n\n",
+            capture_output=True,
+            timeout=60,
+            check=True,
+        )
+        assert (done.stdout, done.stderr) == (b"done\n", b"")

@@ -1,0 +1,100 @@
+"""A terminal of a size and the real console script on it, as a person has it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import select
+import struct
+import subprocess
+import termios
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from support.running_server import command, environment
+
+DEADLINE = 60.0
+SEQUENCE = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+class Screen:
+    """A terminal of a size, and the program that runs on it."""
+
+    def __init__(
+        self,
+        *words: str,
+        columns: int = 100,
+        lines: int = 30,
+        env: Mapping[str, str] | None = None,
+        program: Sequence[str] = (),
+    ) -> None:
+        """The console script with these words, or another program."""
+        self.master, slave = os.openpty()
+        self.resize(columns, lines)
+        self.before = termios.tcgetattr(slave)
+        self.slave = slave
+        self.process = subprocess.Popen(
+            program or command(*words),
+            env=environment(**{"TERM": "xterm-256color", **(env or {})}),
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+        )
+        os.set_blocking(self.master, False)
+        self.bytes = b""
+
+    def resize(self, columns: int, lines: int) -> None:
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+    def press(self, keys: str) -> None:
+        """Types, as a person does."""
+        os.write(self.master, keys.encode())
+
+    def forget(self) -> None:
+        """Forgets what was shown: what is waited for next is new."""
+        self.bytes = b""
+
+    def text(self) -> str:
+        return SEQUENCE.sub(b"", self.bytes).decode(errors="replace")
+
+    def until(self, holds: Callable[[str], bool]) -> None:
+        end = time.monotonic() + DEADLINE
+        while not holds(self.text()):
+            assert time.monotonic() < end, self.text()
+            self.read(0.1)
+
+    def read(self, seconds: float) -> None:
+        if select.select([self.master], [], [], seconds)[0]:
+            self.bytes += os.read(self.master, 65536)
+
+    def ended(self) -> int:
+        end = time.monotonic() + DEADLINE
+        while self.process.poll() is None:
+            assert time.monotonic() < end, self.text()
+            self.read(0.1)
+
+        self.read(0)
+        return self.process.returncode
+
+
+@contextmanager
+def screen(
+    *words: str,
+    columns: int = 100,
+    lines: int = 30,
+    env: Mapping[str, str] | None = None,
+    program: Sequence[str] = (),
+) -> Iterator[Screen]:
+    shown = Screen(*words, columns=columns, lines=lines, env=env, program=program)
+    try:
+        yield shown
+    finally:
+        if shown.process.poll() is None:
+            shown.process.kill()
+            shown.process.wait()
+
+        os.close(shown.master)
+        os.close(shown.slave)
