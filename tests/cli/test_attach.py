@@ -27,7 +27,7 @@ from hankweave_server.cli.attached.modes import (
     Watching,
     step,
 )
-from hankweave_server.cli.attached.wishes import Answer, Foresee, List, Quit, Steer
+from hankweave_server.cli.attached.wishes import Answer, Consider, Foresee, List, Quit, Steer
 from support.running_server import command, environment, journal, state
 from support.screens import Screen, screen
 from support.scripted_hank import codon, waits_for, write_hank, writes
@@ -159,10 +159,29 @@ def test_a_request_of_an_agent_is_allowed_with_its_call_in_sight(tmp_path: Path)
     with serving(tmp_path, one) as (_, execution), attached(execution) as shown:
         shown.until(lambda text: "a allow   d deny" in text)
         ask(shown, "a", "Allow it? It cannot be taken back. [y/N]")
-        assert "one asks: Bash(touch ran.txt)" in shown.text()
+        assert "one asks for Bash:" in shown.text()
+        assert "command: touch ran.txt" in shown.text()
         ask(shown, "y", "1 of 1 codons")
         leave(shown)
         assert (execution / "agentRoot" / "ran.txt").exists()
+
+
+def test_a_call_that_cannot_be_shown_whole_is_not_asked_about(tmp_path: Path) -> None:
+    """Who wants to allow it reads it elsewhere; on a low terminal a question stands alone."""
+    long = "; ".join(["true"] * 200)
+    asks = {"otherwise": "ask"}
+    one = codon("one", {"run": long}, {"run": "touch ran.txt"}, permissions=asks)
+    with serving(tmp_path, one) as (_, execution), attached(execution) as shown:
+        shown.until(lambda text: "a allow   d deny" in text)
+        ask(shown, "a", "The call is too long to be shown here.")
+        assert "hankweave permissions --json" in shown.text()
+        ask(shown, "d", "Denied.")
+        shown.until(lambda text: "Bash(touch ran.txt)" in text)
+        shown.resize(60, 8)
+        ask(shown, "a", "Allow it?")
+        assert "command: touch ran.txt" in shown.text()
+        ask(shown, "n", "Nothing was done.")
+        leave(shown)
 
 
 @pytest.mark.parametrize("by", ["token", "option"])
@@ -270,9 +289,9 @@ def test_where_no_server_runs_that_is_said(tmp_path: Path) -> None:
 
 # --- the keys, alone ------------------------------------------------------------------------------
 
-RUNNING = Sight(may_change=True, active="two", asking=(("r1", "two asks"), ("r2", "later")))
+RUNNING = Sight(may_change=True, active="two", asking=("r1", "r2"))
 IDLE = Sight(may_change=True, next="two")
-VIEWER = Sight(may_change=False, active="two", asking=(("r1", "two asks"),))
+VIEWER = Sight(may_change=False, active="two", asking=("r1",))
 
 
 def test_keys_are_read_from_what_a_terminal_sends() -> None:
@@ -281,7 +300,7 @@ def test_keys_are_read_from_what_a_terminal_sends() -> None:
     assert list(keys_of(sent)) == ["s", "up", "down", "q", "enter", "escape"]
 
 
-@pytest.mark.parametrize("key", ["s", "x", "a"])
+@pytest.mark.parametrize("key", ["s", "x"])
 def test_what_cannot_be_taken_back_is_asked_about(key: str) -> None:
     """Only `y` is a yes; return, escape and the same key again are not."""
     mode, wish = step(Watching(), key, RUNNING)
@@ -295,9 +314,21 @@ def test_what_cannot_be_taken_back_is_asked_about(key: str) -> None:
 
 def test_a_question_is_about_what_was_in_sight() -> None:
     """Though another request is the oldest by the time of the yes, the one asked about is meant."""
-    mode, _ = step(Watching(), "a", RUNNING)
-    later = Sight(may_change=True, asking=(("r2", "later"),))
+    mode = Confirming("Allow it?", Answer("r1", "allow"))
+    later = Sight(may_change=True, asking=("r2",))
     assert step(mode, "y", later)[1] == Answer("r1", "allow")
+
+
+@pytest.mark.parametrize("width", [20, 44, 100])
+def test_a_question_is_never_cut(width: int) -> None:
+    """What is asked, and about which call, stands there whole on the narrowest terminal."""
+    call = "  command: " + "x" * 90 + "; rm -rf /"
+    asked = Confirming("Allow it? It cannot be taken back. [y/N]", Answer("r", "allow"), (call,))
+    lines = foot(asked, RUNNING, is_connected=True, width=width)
+    text = "".join(line.text for line in lines)
+    assert call in text
+    assert asked.question in text
+    assert max(cell_len(line.text) for line in lines[:-2]) <= width
 
 
 @pytest.mark.parametrize(
@@ -305,6 +336,7 @@ def test_a_question_is_about_what_was_in_sight() -> None:
     [
         ("n", IDLE, Steer("next", None)),
         ("d", RUNNING, Answer("r1", "deny")),
+        ("a", RUNNING, Consider("r1")),
         ("p", VIEWER, List()),
         ("u", IDLE, Foresee(direction="undo")),
         ("U", IDLE, Foresee(direction="redo")),

@@ -160,14 +160,21 @@ class LiveVoice:
         if not lines and is_still and time.monotonic() - self._drawn_at < STILL_SECONDS:
             return
 
-        room = max(1, self._console.height - _AROUND - len(foot))
-        live.update(frame(self._view(room), self._console.width, self._address, foot))
+        live.update(self._framed(foot))
         if lines:
             self._say(lines)  # Which draws what is below them, too.
         else:
             live.refresh()
 
         self._drawn, self._drawn_at = known, time.monotonic()
+
+    def _framed(self, foot: tuple[Said, ...]) -> Group:
+        """The view with its last lines; those alone where there is no room for more."""
+        room = self._console.height - _AROUND - len(foot)
+        if foot and room < 0:
+            return Group(*(_line(each.text, each.style) for each in foot[-self._console.height :]))
+
+        return frame(self._view(max(1, room)), self._console.width, self._address, foot)
 
     def _news(self) -> list[str]:
         """Takes what was said since, and gives the lines of it."""

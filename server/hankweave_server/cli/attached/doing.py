@@ -6,14 +6,29 @@ from typing import assert_never
 
 from hankweave_client.client import Client
 from hankweave_client.errors import CommandRefused
+from hankweave_protocol import codec
 from hankweave_protocol.records import RollbackReport
 from hankweave_server.cli.amounts import size_text
 from hankweave_server.cli.attached.modes import Choosing, Confirming, Mode, Reading, Watching
-from hankweave_server.cli.attached.wishes import Answer, Foresee, List, Quit, Steer, Travel, Wish
-from hankweave_server.cli.plain_text import one_line
+from hankweave_server.cli.attached.wishes import (
+    Answer,
+    Consider,
+    Foresee,
+    List,
+    Quit,
+    Steer,
+    Travel,
+    Wish,
+)
+from hankweave_server.cli.plain_text import harmless, one_line
 
 CHOICE = 200
 """Checkpoints to choose from: who wants an older one names it to `hankweave rollback`."""
+
+LONGEST_CALL = 8
+"""Lines of a call that have room on any terminal, and letters in one of them."""
+
+_LETTERS = 60
 
 _NAMED = 6
 """Files that are named in the lines under a question."""
@@ -34,6 +49,8 @@ async def _done(client: Client, wish: Wish) -> Mode:
     match wish:
         case Steer():
             return await _steered(client, wish)
+        case Consider(request_id=request):
+            return await _considered(client, request)
         case Answer(request_id=request, decision=decision):
             await client.answer_permission(request, decision)
             return Watching("Allowed." if decision == "allow" else "Denied.")
@@ -64,6 +81,33 @@ async def _steered(client: Client, wish: Steer) -> Mode:
             assert_never(wish.what)
 
     return Watching({"next": "Started.", "redo": "Started again."}.get(wish.what, "Done."))
+
+
+async def _considered(client: Client, request: str) -> Mode:
+    """The whole call, however long: nobody allows what cannot be seen."""
+    pending = (await client.status()).pending_permissions
+    asked = next((each for each in pending if each.request_id == request), None)
+    if asked is None:
+        return Watching("It is answered already.")
+
+    lines = [f"{one_line(asked.codon_id)} asks for {one_line(asked.tool_name)}:"]
+    for name, value in asked.tool_input.items():
+        text = value if isinstance(value, str) else codec.encode(value).decode()
+        lines += [f"  {one_line(name)}: {line}" for line in _shown(text)]
+
+    if len(lines) > LONGEST_CALL or sum(map(len, lines)) > LONGEST_CALL * _LETTERS:
+        return Watching(
+            "The call is too long to be shown here.",
+            is_complaint=True,
+            hint=f"`hankweave permissions --json` shows it; `hankweave allow {one_line(request)}`.",
+        )
+
+    wish = Answer(request, "allow")
+    return Confirming("Allow it? It cannot be taken back. [y/N]", wish, tuple(lines))
+
+
+def _shown(text: str) -> list[str]:
+    return harmless(text).expandtabs(4).split("\n")
 
 
 # --- going back -----------------------------------------------------------------------------------

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import assert_never
+
+from rich.cells import chop_cells
 
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_server.cli.attached.modes import (
@@ -26,7 +28,18 @@ _WIDE = 76
 
 def foot(mode: Mode, sight: Sight, *, is_connected: bool, width: int) -> tuple[Said, ...]:
     """Gives the lines; the last one is never missing."""
-    return (*_of_mode(mode), _connection(sight, is_connected), _keys(mode, sight, width))
+    lines = _of_mode(mode)
+    if not isinstance(mode, Choosing):
+        lines = _whole(lines, width)
+
+    return (*lines, _connection(sight, is_connected), _keys(mode, sight, width))
+
+
+def _whole(lines: Iterable[Said], width: int) -> Iterator[Said]:
+    """Goes on in the next line where one is too long: half a question is none."""
+    for line in lines:
+        pieces = chop_cells(line.text, max(1, width)) or [""]
+        yield from (Said(piece, line.style) for piece in pieces)
 
 
 def _of_mode(mode: Mode) -> Iterator[Said]:

@@ -13,6 +13,7 @@ from hankweave_protocol.ids import RunId
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_server.cli.attached.wishes import (
     Answer,
+    Consider,
     Direction,
     Foresee,
     List,
@@ -79,8 +80,8 @@ class Sight:
     active: str | None = None
     """The codon that runs."""
     next: str | None = None
-    asking: tuple[tuple[str, str], ...] = ()
-    """Requests that wait, the oldest first: name and text."""
+    asking: tuple[str, ...] = ()
+    """The names of requests that wait, the oldest first."""
 
 
 HELP = (
@@ -162,16 +163,15 @@ def _steer(key: Literal["n", "s", "x", "r"], sight: Sight) -> _Turn:
 
 
 def _answer(decision: Literal["allow", "deny"], sight: Sight) -> _Turn:
-    """Denying can be said at once; allowing is asked about, with the call in sight."""
+    """Denying can be said at once; allowing is asked about, with the whole call in sight."""
     if not sight.asking:
         return Watching("No agent asks for anything."), None
 
-    request, text = sight.asking[0]
-    wish = Answer(request, decision)
+    request = sight.asking[0]
     if decision == "deny":
-        return Waiting("Denying …"), wish
+        return Waiting("Denying …"), Answer(request, "deny")
 
-    return Confirming("Allow it? It cannot be taken back. [y/N]", wish, (text,)), None
+    return Waiting("Looking at the call …"), Consider(request)
 
 
 def _choose(mode: Choosing, key: str) -> _Turn:

@@ -84,7 +84,7 @@ class Session:
             run_id=self.state.current_run_id,
             active=None if active is None else one_line(active.codon_id),
             next=None if coming is None else one_line(coming),
-            asking=tuple(self._heard.asking.items()),
+            asking=tuple(self._heard.asking),
         )
 
     def foot(self, width: int) -> tuple[Said, ...]:

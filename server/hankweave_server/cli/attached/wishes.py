@@ -20,6 +20,13 @@ class Steer:
 
 
 @dataclass(frozen=True, slots=True)
+class Consider:
+    """Shows the whole call that an agent asks leave for, and asks whether it may."""
+
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """To what an agent asks for."""
 
@@ -55,4 +62,4 @@ class Quit:
     """Leaves; the server goes on."""
 
 
-Wish: TypeAlias = Steer | Answer | List | Foresee | Travel | Quit
+Wish: TypeAlias = Steer | Consider | Answer | List | Foresee | Travel | Quit
