@@ -17,7 +17,8 @@ from rich.console import Console
 
 from hankweave_protocol.events import AgentOutput, Event
 from hankweave_protocol.ids import CodonId
-from hankweave_server.cli.live import LiveVoice, amount, duration, frame
+from hankweave_server.cli.live import LiveVoice
+from hankweave_server.cli.live_frame import amount, duration, frame
 from hankweave_server.cli.live_model import NOTHING, Heard, view
 from hankweave_server.clock import SystemClock
 from hankweave_server.domain.budget import Allowance

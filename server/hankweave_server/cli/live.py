@@ -14,16 +14,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from hankweave_protocol.events import Event, StateTransition, TokenUsage
 from hankweave_protocol.state import EMPTY_STATE, State
-from hankweave_server.cli.live_model import NOTHING, AllowanceOf, Heard, Row, View, hear, view
+from hankweave_server.cli.live_frame import Said, frame, line
+from hankweave_server.cli.live_model import NOTHING, AllowanceOf, Heard, View, hear, view
 from hankweave_server.cli.plain_text import one_line
 from hankweave_server.cli.progress import line_of
 from hankweave_server.cli.voice import LAST_WORDS_SECONDS, WAITING
@@ -44,14 +43,6 @@ _AROUND = 11
 what agents ask for."""
 
 _FINAL_ROWS = 40
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """One line below the table."""
-
-    text: str
-    style: str = ""
 
 
 Foot = Callable[[], tuple[Said, ...]]
@@ -98,8 +89,8 @@ class LiveVoice:
         """Begins, with the greeting; its last line stays in sight. `heard` is known already."""
         self._address = first.splitlines()[-1].strip()
         self._state, self._heard = state, heard
-        for line in reversed(first.splitlines()):
-            self._waiting.appendleft(line)
+        for each in reversed(first.splitlines()):
+            self._waiting.appendleft(each)
 
         self._is_open.set()
 
@@ -172,7 +163,7 @@ class LiveVoice:
         """The view with its last lines; those alone where there is no room for more."""
         room = self._console.height - _AROUND - len(foot)
         if foot and room < 0:
-            return Group(*(_line(each.text, each.style) for each in foot[-self._console.height :]))
+            return Group(*(line(each.text, each.style) for each in foot[-self._console.height :]))
 
         return frame(self._view(max(1, room)), self._console.width, self._address, foot)
 
@@ -202,104 +193,3 @@ class Terminal(Console):
 
     def show_cursor(self, show: bool = True) -> bool:
         return False
-
-
-# --- drawing --------------------------------------------------------------------------------------
-
-_STYLES = {
-    "completed": "green",
-    "failed": "red",
-    "skipped": "yellow",
-    "running": "bold cyan",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class _Column:
-    title: str
-    from_width: int
-    """Terminals narrower than this do without it."""
-    text: Callable[[Row], str]
-    right: bool = False
-
-
-_COLUMNS = (
-    _Column("codon", 0, lambda row: row.codon_id),
-    _Column("state", 0, lambda row: row.state),
-    _Column("time", 34, lambda row: "" if row.seconds is None else duration(row.seconds), True),
-    _Column("cost", 44, lambda row: f"${row.cost:.4f}" if row.attempt else "", True),
-    _Column("tokens", 56, lambda row: amount(row.tokens) if row.attempt else "", True),
-    _Column("try", 62, lambda row: str(row.attempt or ""), True),
-    _Column("left", 80, lambda row: row.left, True),
-    _Column("last file", 96, lambda row: row.last_file),
-)
-
-
-def frame(seen: View, width: int, address: str, foot: tuple[Said, ...] = ()) -> Group:
-    """Draws a view for a terminal of so many columns; no line of it is wider."""
-    parts: list[Table | Text] = []
-    if seen.above:
-        parts.append(_line(f"  {seen.above} codons before", "dim"))
-
-    if seen.rows:
-        parts.append(_table(seen, width))
-
-    if seen.below:
-        parts.append(_line(f"  {seen.below} codons to come", "dim"))
-
-    totals = (
-        f"{seen.done} of {seen.total} codons",
-        duration(seen.seconds),
-        f"${seen.cost:.4f}",
-        f"{amount(seen.tokens)} tokens",
-    )
-    parts.append(_line("  ".join(totals), "bold"))
-    if address:
-        asked = [(text, "bold yellow") for text in seen.asking]
-        said = [(seen.words, "italic"), (seen.sentinel, "magenta"), *asked, (address, "dim")]
-        parts += [_line(text, style) for text, style in said if text]
-
-    parts += [_line(each.text, each.style) for each in foot]
-    return Group(*parts)
-
-
-def _line(text: str, style: str) -> Text:
-    return Text(text, style, no_wrap=True, overflow="ellipsis")
-
-
-def _table(seen: View, width: int) -> Table:
-    columns = [column for column in _COLUMNS if column.from_width <= width]
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in columns:
-        longest = {"codon": max(8, width // 3), "state": 16, "last file": 40}.get(column.title)
-        table.add_column(
-            column.title,
-            justify="right" if column.right else "left",
-            no_wrap=True,
-            overflow="ellipsis",
-            max_width=longest,
-        )
-
-    for row in seen.rows:
-        style = _STYLES.get(row.state, "" if row.state else "dim")
-        table.add_row(*(Text(column.text(row), style) for column in columns))
-
-    return table
-
-
-def duration(seconds: float) -> str:
-    """Writes a time as people read it: `9.5 s`, `3:07`, `2:00:05`."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-def amount(count: int) -> str:
-    """Writes a number in four places: `950`, `12.3k`, `4.5M`."""
-    if count < 1_000:
-        return str(count)
-
-    return f"{count / 1e3:.1f}k" if count < 1_000_000 else f"{count / 1e6:.1f}M"

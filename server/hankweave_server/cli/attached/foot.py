@@ -17,7 +17,7 @@ from hankweave_server.cli.attached.modes import (
     Waiting,
     Watching,
 )
-from hankweave_server.cli.live import Said
+from hankweave_server.cli.live_frame import Said
 from hankweave_server.cli.plain_text import one_line
 
 _CHOICES = 7

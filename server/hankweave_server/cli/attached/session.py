@@ -18,7 +18,7 @@ from hankweave_server.cli.attached.doing import perform
 from hankweave_server.cli.attached.foot import foot
 from hankweave_server.cli.attached.modes import Mode, Sight, Waiting, Watching, step
 from hankweave_server.cli.attached.wishes import Wish
-from hankweave_server.cli.live import Said
+from hankweave_server.cli.live_frame import Said
 from hankweave_server.cli.live_model import NOTHING, Heard, asking_line, hear
 from hankweave_server.cli.plain_text import one_line
 from hankweave_server.cli.progress import line_of
