@@ -56,6 +56,9 @@ class Kind:
     quiet: int = 6
     """Seconds; the longest that it is silent at its beginning, on a machine that has much to do."""
 
+    spared: frozenset[Trouble] = frozenset()
+    """The troubles that it is not tried with, for it is slow and another has the same adapter."""
+
     ends: Mapping[Trouble, End] = field(default_factory=dict)
     """Where it ends a trouble otherwise than most do, and cannot be blamed for it."""
 
@@ -276,8 +279,15 @@ OPENCODE = Kind(
         Trouble.CONTEXT_FULL: "completed",
         # It tries again for longer than we have time.
         Trouble.DROPPED_STREAM: OVER_TIME,
-        Trouble.MALFORMED_STREAM: UNKNOWN,
     },
+    spared=frozenset(
+        {
+            Trouble.RATE_LIMIT,
+            Trouble.OVERLOAD,
+            Trouble.WRONG_KEY,
+            Trouble.MALFORMED_STREAM,
+        }
+    ),
     spec=lambda endpoint: {"type": "acp", "command": ["opencode", "acp"]},
     environment=_opencode_environment,
 )
