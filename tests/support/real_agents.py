@@ -299,8 +299,6 @@ GEMINI = Kind(
     key="key-of-gemini",
     quiet=8,
     ends={
-        # Over ACP it tells nobody: it ends its turn without a word.
-        Trouble.REFUSAL: "completed",
         Trouble.MALFORMED_STREAM: UNKNOWN,
     },
     spec=lambda endpoint: {"type": "acp", "command": ["gemini", "--acp"]},

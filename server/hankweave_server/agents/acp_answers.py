@@ -27,6 +27,9 @@ STOPPED = {
 }
 """Why a turn ended that did not end well; the first as every reader knows a full model."""
 
+WORDLESS = "The turn ended without a word or a call: perhaps the model refused this prompt."
+"""Gemini CLI says no more than that of a prompt that was blocked."""
+
 
 def resuming(abilities: Message, forks: bool) -> str:
     """The method that takes up an earlier session; empty if there is none."""

@@ -30,6 +30,7 @@ from pydantic import BaseModel
 
 from hankweave_server.agents.acp_answers import (
     STOPPED,
+    WORDLESS,
     cost_of,
     fitting,
     match_of,
@@ -253,8 +254,12 @@ class Dialogue:
         answer = await self._ask(AGENT_METHODS["session_prompt"], request)
         spent = usage_of(answer) | cost_of(before, self._story.cost)
         reason = as_text(answer.get("stopReason"))
-        if reason == "end_turn":
+        self._story.end_message()
+        if reason == "end_turn" and self._story.has_answered:
             return Ended(True, spent=spent)
+
+        if reason == "end_turn":
+            return Ended(False, WORDLESS, spent)
 
         return Ended(False, STOPPED.get(reason) or f"The turn ended with {reason!r}.", spent)
 

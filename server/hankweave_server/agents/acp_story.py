@@ -61,6 +61,8 @@ class Story:
         self._returned: dict[str, None] = {}
         self.model = ""
         self.last_words = ""
+        self.has_answered = False
+        """It has said something, or called a tool; thinking alone is no answer."""
         self.cost: float | None = None
         """US dollars that the whole session has cost, as the agent said last."""
         self.is_history = False
@@ -141,6 +143,7 @@ class Story:
 
     def _message(self, block: Message) -> None:
         self._messages += 1
+        self.has_answered |= block["type"] != "thinking"
         message = {
             "id": f"msg_{self._messages}",
             "role": "assistant",

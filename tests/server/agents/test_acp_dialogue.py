@@ -14,7 +14,7 @@ from hankweave_server.agents.acp_bridge import said
 from hankweave_server.agents.acp_dialogue import Dialogue, Ended
 from hankweave_server.agents.acp_order import Order, Tools, from_line, to_line
 from hankweave_server.agents.acp_story import Story
-from hankweave_server.domain.classification import is_context_full
+from hankweave_server.domain.classification import classify, is_context_full
 
 OPTION = {
     "id": "llm",
@@ -26,6 +26,11 @@ OPTION = {
 OLDER = {"currentModelId": "small", "availableModels": [{"modelId": "small"}, {"modelId": "big"}]}
 
 
+def says(text: str, kind: str = "message") -> dict[str, Any]:
+    chunk = {"type": "text", "text": text}
+    return {"sessionUpdate": f"agent_{kind}_chunk", "content": chunk}
+
+
 class AnAgent:
     """Answers each method with what it was given, and remembers what it was asked."""
 
@@ -34,7 +39,7 @@ class AnAgent:
         self._answers = {
             "initialize": {"protocolVersion": 1},
             "session/new": {"sessionId": "s1"},
-            "session/prompt": {"stopReason": "end_turn"},
+            "session/prompt": {"stopReason": "end_turn", "updates": [says("done")]},
         } | answers
         self.asked: dict[str, Any] = {}
 
@@ -184,6 +189,15 @@ async def test_a_turn_that_does_not_end_well_has_failed(reason) -> None:
     assert not is_context_full(ended.text)
 
 
+@pytest.mark.parametrize("updates", [[], [says("hm", "thought")]])
+async def test_a_turn_without_an_answer_has_failed(updates) -> None:
+    """An agent that was refused by its model may end its turn as if all were well."""
+    ended, _ = await talk(session_prompt={"stopReason": "end_turn", "updates": updates})
+    assert not ended.success
+    reason = classify(ended.text, 1, had_session=True)
+    assert (reason.type, reason.retriable) == ("api-error", False)
+
+
 async def test_a_full_context_is_known_as_one() -> None:
     """By the stop reason and by the errors that agents give; loops and retries heed it."""
     ended, _ = await talk(session_prompt={"stopReason": "max_tokens"})
@@ -240,7 +254,9 @@ QUOTA = {
 )
 async def test_tokens_are_counted_as_the_agent_tells_them(answer, tokens) -> None:
     """As the protocol has them, or as Gemini CLI says them."""
-    ended, _ = await talk(session_prompt={"stopReason": "end_turn"} | answer)
+    ended, _ = await talk(
+        session_prompt={"stopReason": "end_turn", "updates": [says("done")]} | answer
+    )
     counted = ended.spent.get("usage")
     if tokens is None:
         assert counted is None
@@ -262,7 +278,7 @@ async def test_a_cost_is_that_of_this_conversation(resumed, before, cost) -> Non
     answers = {
         "initialize": {"protocolVersion": 1, "agentCapabilities": abilities},
         "session/resume": {"updates": [usage(each) for each in before]},
-        "session/prompt": {"stopReason": "end_turn", "updates": [usage(3)]},
+        "session/prompt": {"stopReason": "end_turn", "updates": [says("done"), usage(3)]},
     }
     held = Talk({"resume": "s0"} if resumed else {}, answers)
     assert (await held.dialogue.hold()).spent.get("total_cost_usd") == cost
