@@ -60,7 +60,7 @@ async def test_a_strange_request_is_turned_away_and_leaves_no_trace(tmp_path: Pa
         assert aim.log("server.log") == log
 
 
-@pytest.mark.parametrize("path", ["/", "/ws", "/healthz", "/metrics", "/live.js"])
+@pytest.mark.parametrize("path", ["/", "/ws", "/healthz", "/metrics", "/app.js"])
 async def test_a_name_that_was_bound_to_loopback_reaches_nothing(tmp_path: Path, path: str) -> None:
     """DNS rebinding: the page's own name is in Host, and even a right token gets 403 then."""
     async with small_server(tmp_path) as server:

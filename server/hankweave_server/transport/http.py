@@ -8,11 +8,9 @@ Nothing here changes anything: whatever does goes over the WebSocket and so into
 
 from __future__ import annotations
 
-import mimetypes
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-from importlib.resources import files
 from typing import assert_never
 from urllib.parse import parse_qs
 
@@ -28,6 +26,7 @@ from hankweave_server.transport.auth import (
     Undecided,
 )
 from hankweave_server.transport.doors import Doors
+from hankweave_server.transport.pages import Page, read_pages
 
 SOCKET_PATHS = frozenset({"/", "/ws"})
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
@@ -63,12 +62,6 @@ class Upgrade:
     role: Role | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Page:
-    body: bytes
-    content_type: str
-
-
 class FrontDoor:
     """Judges each request: an upgrade, a page, or a refusal."""
 
@@ -76,8 +69,10 @@ class FrontDoor:
         self._addresses = addresses
         self._gate = gate
         self._doors = doors
-        self._pages = _read_pages()
-        sockets = " ".join(sorted(_socket_origin(origin) for origin in addresses.origins))
+        self._pages = read_pages()
+        # A policy has no words for addresses in brackets; 'self' means these, too.
+        named = (origin for origin in addresses.origins if "[" not in origin)
+        sockets = " ".join(sorted(_socket_origin(origin) for origin in named))
         self._policy = (
             "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
             f"connect-src 'self' {sockets}; base-uri 'none'; form-action 'none'; "
@@ -97,7 +92,7 @@ class FrontDoor:
         # Taken apart by hand: urllib raises for some of what strangers send.
         path, _, query = request.path.partition("?")
         if not _asks_for_upgrade(request.headers):
-            return self._serve(request.method, path)
+            return self._serve(request.method, path, request.headers.get_all("If-None-Match"))
 
         if path not in SOCKET_PATHS:
             return self._text(HTTPStatus.NOT_FOUND, "The WebSocket is at /ws.")
@@ -114,7 +109,7 @@ class FrontDoor:
             case _:
                 assert_never(admission)
 
-    def _serve(self, method: str, path: str) -> Response:
+    def _serve(self, method: str, path: str, known: list[str]) -> Response:
         source = self._source(path)
         if source is None:
             return self._text(HTTPStatus.NOT_FOUND, "There is nothing here.", method)
@@ -125,31 +120,34 @@ class FrontDoor:
             return refusal
 
         status, page = source()
+        if page.etag is not None and page.etag in _listed(known):
+            return self._response(HTTPStatus.NOT_MODIFIED, page, "HEAD")
+
         return self._response(status, page, method)
 
-    def _source(self, path: str) -> Callable[[], tuple[HTTPStatus, _Page]] | None:
+    def _source(self, path: str) -> Callable[[], tuple[HTTPStatus, Page]] | None:
         match path:
             case "/healthz":
                 return lambda: self._health(self._doors.health().alive)
             case "/readyz":
                 return lambda: self._health(self._doors.health().ready)
             case "/metrics":
-                return lambda: (HTTPStatus.OK, _Page(self._doors.metrics(), METRICS_TYPE))
+                return lambda: (HTTPStatus.OK, Page(self._doors.metrics(), METRICS_TYPE))
             case _:
                 page = self._pages.get(path)
                 return None if page is None else lambda: (HTTPStatus.OK, page)
 
-    def _health(self, good: bool) -> tuple[HTTPStatus, _Page]:
+    def _health(self, good: bool) -> tuple[HTTPStatus, Page]:
         body = msgspec.json.encode(self._doors.health())
         status = HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE
-        return status, _Page(body, "application/json")
+        return status, Page(body, "application/json")
 
     def _text(self, status: HTTPStatus, sentence: str, method: str = "GET") -> Response:
         return self._response(
-            status, _Page(f"{sentence}\n".encode(), "text/plain; charset=utf-8"), method
+            status, Page(f"{sentence}\n".encode(), "text/plain; charset=utf-8"), method
         )
 
-    def _response(self, status: HTTPStatus, page: _Page, method: str) -> Response:
+    def _response(self, status: HTTPStatus, page: Page, method: str) -> Response:
         headers = Headers(
             {
                 "Connection": "close",
@@ -160,33 +158,23 @@ class FrontDoor:
                 "X-Frame-Options": "DENY",
                 "Referrer-Policy": "no-referrer",
                 "Cross-Origin-Resource-Policy": "same-origin",
-                "Cache-Control": "no-store",
+                "Cache-Control": "no-store" if page.etag is None else "no-cache",
             }
         )
+        if page.etag is not None:
+            headers["ETag"] = page.etag
+
         body = b"" if method == "HEAD" else page.body
         return Response(status.value, status.phrase, headers, body)
 
 
-def _read_pages() -> dict[str, _Page]:
-    """Reads the UI's files once: a table knows no `..`."""
-    folder = files("hankweave_server.transport") / "web"
-    pages = {
-        f"/{entry.name}": _Page(entry.read_bytes(), _content_type(entry.name))
-        for entry in folder.iterdir()
-        if entry.is_file()
-    }
-    return pages | {"/": pages["/index.html"]}
-
-
-def _content_type(name: str) -> str:
-    guessed, _ = mimetypes.guess_type(name)
-    kind = guessed or "application/octet-stream"
-    return f"{kind}; charset=utf-8" if kind.startswith("text/") else kind
-
-
 def _asks_for_upgrade(headers: Headers) -> bool:
-    wanted = ",".join(headers.get_all("Upgrade")).lower().split(",")
-    return "websocket" in {token.strip() for token in wanted}
+    return "websocket" in {token.lower() for token in _listed(headers.get_all("Upgrade"))}
+
+
+def _listed(values: list[str]) -> set[str]:
+    """What the lists of a header hold together."""
+    return {each.strip() for each in ",".join(values).split(",")}
 
 
 def _socket_origin(origin: str) -> str:

@@ -124,8 +124,8 @@ async def test_two_hosts_or_two_origins_are_one_too_many(tmp_path: Path) -> None
     ("method", "path", "status"),
     [
         ("GET", "/", 200),
-        ("GET", "/live.js", 200),
-        ("GET", "/live.css", 200),
+        ("GET", "/app.js", 200),
+        ("GET", "/base.css", 200),
         ("GET", "/healthz", 200),
         ("GET", "/readyz", 503),
         ("GET", "/metrics", 200),

@@ -1,0 +1,223 @@
+/**
+ * A client of a Hankweave server, for browsers (and any JavaScript that has `WebSocket`).
+ *
+ * It knows the public protocol and nothing of this page: copy it. It keeps one number, the `seq` of
+ * the newest event it has told, and so loses and repeats nothing when the connection breaks. A
+ * command whose answer was lost with the connection is sent again, byte for byte: the server does
+ * it once and answers the same.
+ *
+ *   const client = new Client("ws://127.0.0.1:43127/ws", { token, onEvent: (event) => … });
+ *   client.open();
+ *   const state = await client.ask("state.get");
+ */
+
+/**
+ * @typedef {"closed" | "connecting" | "open" | "waiting" | "refused"} Phase
+ *   `waiting`: until the next attempt. `refused`: the token does not hold; another one is needed.
+ * @typedef {{phase: Phase, mode: string | null, retryAt: number | null, reason: string}} Connection
+ * @typedef {{id: string, seq?: number, timestamp: string, type: string, data: any, runId?: string,
+ *   codonId?: string, causes?: (number | string)[]}} WireEvent
+ * @typedef {<T extends keyof import("hankweave").Commands>(type: T,
+ *   data?: import("hankweave").Commands[T]) => Promise<import("hankweave").Replies[T]>} Ask
+ * @typedef {{resolve: (data: any) => void, reject: (error: Error) => void, frame: string}} Waiting
+ */
+
+const FIRST_DELAY = 300;
+const LONGEST_DELAY = 10_000;
+const QUIET = 25_000; // Milliseconds without a frame, after which the client asks whether all is well.
+const PATIENCE = 10_000;
+const NEEDS_TOKEN = 1008;
+
+/** What the server refused, with its code, and a hint where it has one. */
+export class Refused extends Error {
+  /** @param {{code: string, message: string, hint?: string, path?: string}} failure */
+  constructor({ code, message, hint, path }) {
+    super(message);
+    this.code = code;
+    this.hint = hint;
+    this.path = path;
+  }
+}
+
+export class Client {
+  /**
+   * @param {string} url
+   * @param {{token?: string | null, mode?: "readonly" | "readandwrite", name?: string,
+   *   sinceSeq?: number | null, onEvent?: (event: WireEvent) => void,
+   *   onFrame?: (frame: any) => void, onConnection?: (connection: Connection) => void}} [options]
+   *   `sinceSeq`: the newest event one has already; null: only what happens from now on.
+   *   `onEvent` gets the journal's events in order; `onFrame` all else that the server says.
+   */
+  constructor(url, options = {}) {
+    this.url = url;
+    this.token = options.token ?? null;
+    /** @type {number | null} */
+    this.lastSeq = options.sinceSeq ?? null;
+    /** @type {Connection} */
+    this.connection = { phase: "closed", mode: null, retryAt: null, reason: "" };
+    this.options = options;
+    this.delay = FIRST_DELAY;
+    /** @type {WebSocket | null} */
+    this.socket = null;
+    /** @type {Map<string, Waiting>} */
+    this.waiting = new Map();
+    this.timer = 0;
+    this.watch = 0;
+  }
+
+  open() {
+    this.#drop();
+    this.#become({ phase: "connecting" });
+    const socket = new WebSocket(this.url);
+    this.socket = socket;
+    socket.onopen = () => this.#greet(socket);
+    socket.onmessage = (message) => this.#hear(JSON.parse(message.data));
+    socket.onclose = (event) => this.#lost(event.code, event.reason);
+  }
+
+  /** Ends the connection for good; what still waits for an answer is rejected. */
+  close() {
+    this.#drop();
+    this.#become({ phase: "closed" });
+    for (const { reject } of this.waiting.values()) reject(new Error("The client was closed."));
+    this.waiting.clear();
+  }
+
+  /** Tries at once, where it waits for the next attempt. */
+  retryNow() {
+    if (this.connection.phase === "waiting") this.open();
+  }
+
+  /**
+   * Sends a command and gives its answer's data; throws `Refused` where the server refuses.
+   * @type {Ask}
+   */
+  ask = (type, data) => {
+    const id = newId();
+    const frame = JSON.stringify({ id, type, data: data ?? {} });
+    return new Promise((resolve, reject) => {
+      this.waiting.set(id, { resolve, reject, frame });
+      if (this.connection.phase === "open") this.#send(id);
+    });
+  };
+
+  /** @param {WebSocket} socket */
+  #greet(socket) {
+    const { mode = "readandwrite", name } = this.options;
+    /** @type {Record<string, unknown>} */
+    const data = { mode, protocolVersion: 1 };
+    if (this.lastSeq !== null) data.sinceSeq = this.lastSeq;
+    if (this.token) data.token = this.token;
+    if (name) data.clientName = name;
+    socket.send(JSON.stringify({ type: "handshake", data }));
+  }
+
+  /** @param {any} frame */
+  #hear(frame) {
+    this.#keepWatch();
+    if (frame.type === "command.succeeded" || frame.type === "command.failed") {
+      this.#answer(frame);
+    } else if (frame.type === "handshake.response") {
+      this.#welcome(frame.data);
+    } else if (frame.seq) {
+      if (this.lastSeq !== null && frame.seq <= this.lastSeq) return;
+      this.lastSeq = frame.seq;
+      this.options.onEvent?.(frame);
+    } else {
+      this.options.onFrame?.(frame);
+    }
+  }
+
+  /** @param {{mode: string, totalEvents: number}} data */
+  #welcome({ mode, totalEvents }) {
+    this.delay = FIRST_DELAY;
+    this.lastSeq ??= totalEvents;
+    this.#become({ phase: "open", mode });
+    for (const id of this.waiting.keys()) this.#send(id);
+  }
+
+  /** @param {any} frame */
+  #answer({ type, inReplyTo, data }) {
+    const waiting = this.waiting.get(inReplyTo);
+    if (waiting === undefined) {
+      if (inReplyTo === null && this.connection.phase === "connecting") this.#unwelcome(data);
+      return;
+    }
+
+    this.waiting.delete(inReplyTo);
+    if (type === "command.succeeded") waiting.resolve(data);
+    else waiting.reject(new Refused(data));
+  }
+
+  /**
+   * The handshake was refused. Where it was for `sinceSeq`, this is another execution than the one
+   * that was followed: nothing that was told is true of it.
+   * @param {{code: string, message: string, path?: string}} failure
+   */
+  #unwelcome(failure) {
+    this.#become({ reason: failure.message });
+    if (failure.path?.endsWith("sinceSeq") && this.socket !== null) {
+      this.lastSeq = null;
+      this.options.onFrame?.({ type: "client.otherExecution", data: failure });
+      this.#greet(this.socket);
+    }
+  }
+
+  /** @param {string} id */
+  #send(id) {
+    const frame = this.waiting.get(id)?.frame;
+    if (frame !== undefined && this.socket?.readyState === WebSocket.OPEN) this.socket.send(frame);
+  }
+
+  /**
+   * @param {number} code
+   * @param {string} reason
+   */
+  #lost(code, reason) {
+    this.#drop();
+    if (code === NEEDS_TOKEN) {
+      this.#become({ phase: "refused", mode: null, reason });
+      return;
+    }
+
+    const wait = this.delay * (0.75 + Math.random() / 2);
+    this.delay = Math.min(this.delay * 2, LONGEST_DELAY);
+    this.#become({ phase: "waiting", retryAt: Date.now() + wait, reason });
+    this.timer = setTimeout(() => this.open(), wait);
+  }
+
+  /** Forgets the socket without waiting for the other end, which may be gone. */
+  #drop() {
+    clearTimeout(this.timer);
+    clearTimeout(this.watch);
+    const socket = this.socket;
+    this.socket = null;
+    if (socket === null) return;
+
+    socket.onopen = socket.onmessage = socket.onclose = null;
+    socket.close();
+  }
+
+  /** A connection can die without a word: after some silence it has to prove that it lives. */
+  #keepWatch() {
+    clearTimeout(this.watch);
+    this.watch = setTimeout(() => {
+      if (this.connection.phase !== "open") return;
+
+      this.socket?.send(JSON.stringify({ id: newId(), type: "ping", data: {} }));
+      this.watch = setTimeout(() => this.#lost(0, "The server did not answer."), PATIENCE);
+    }, QUIET);
+  }
+
+  /** @param {Partial<Connection>} changes */
+  #become(changes) {
+    this.connection = { ...this.connection, retryAt: null, ...changes };
+    this.options.onConnection?.(this.connection);
+  }
+}
+
+/** Unique without `crypto.randomUUID`, which pages without TLS beyond loopback do not have. */
+function newId() {
+  const bytes = crypto.getRandomValues(new Uint8Array(12));
+  return `ui-${Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("")}`;
+}

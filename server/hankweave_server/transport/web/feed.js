@@ -1,0 +1,164 @@
+/**
+ * What the agent says and does, as entries that can be read: words, thoughts, tool calls with their
+ * results, lines of programs, and what happened around them. The newest few thousand are kept; the
+ * journal has all.
+ */
+
+const KEPT = 3_000;
+const SLACK = 500; // So that entries are dropped now and then, not one by one.
+
+/** The types of events that become entries. */
+export const FEED_TYPES = [
+  "assistant.action",
+  "tool.result",
+  "agent.output",
+  "rig.output",
+  "codon.started",
+  "codon.completed",
+  "codon.retrying",
+  "codon.extended",
+  "loop.iteration.completed",
+  "check.completed",
+  "rig.setup.failed",
+  "sentinel.output",
+  "sentinel.error",
+  "rollback.completed",
+  "checkpoint.rollback",
+  "rollback.told",
+  "permission.resolved",
+  "execution.branched",
+  "error",
+];
+
+/**
+ * @typedef {{key: number, kind: string, codonId: string | null, timestamp: string, text: string,
+ *   tool?: string, input?: any, result?: string | null, isError?: boolean, external?: boolean,
+ *   cut?: boolean}} Entry
+ */
+
+export class Feed {
+  constructor() {
+    /** @type {Entry[]} */
+    this.entries = [];
+    /** @type {Map<string, Entry>} */
+    this.openTools = new Map();
+  }
+
+  /** @param {any} event @returns {boolean} whether anything changed */
+  add(event) {
+    if (event.type === "tool.result") return this.#settle(event.data) || this.#push(orphan(event));
+
+    const entry = entryOf(event);
+    if (entry === null) return false;
+
+    const last = this.entries.at(-1);
+    if (last !== undefined && continues(last, entry)) {
+      // A program's output is one block, not a hundred.
+      this.entries[this.entries.length - 1] = { ...last, text: `${last.text}\n${entry.text}` };
+      return true;
+    }
+
+    if (entry.kind === "tool") this.openTools.set(event.data.toolUseId, entry);
+    return this.#push(entry);
+  }
+
+  #settle({ toolUseId, result, isError, truncated }) {
+    const call = this.openTools.get(toolUseId);
+    this.openTools.delete(toolUseId);
+    const at = call === undefined ? -1 : this.entries.indexOf(call);
+    if (call === undefined || at < 0) return false;
+
+    this.entries[at] = { ...call, result, isError, cut: truncated };
+    return true;
+  }
+
+  #push(entry) {
+    this.entries.push(entry);
+    if (this.entries.length > KEPT + SLACK) this.entries.splice(0, SLACK);
+    if (this.openTools.size > KEPT) this.openTools.clear();
+    return true;
+  }
+}
+
+function orphan(event) {
+  const { toolName, result, isError, truncated } = event.data;
+  return { ...base(event, "tool", ""), tool: toolName, input: null, result, isError, cut: truncated };
+}
+
+function base(event, kind, text) {
+  const codonId = event.data.codonId ?? event.codonId ?? null;
+  return { key: event.seq, kind, codonId, timestamp: event.timestamp, text };
+}
+
+function continues(last, entry) {
+  const isOutput = entry.kind === "output" || entry.kind === "rig";
+  return isOutput && last.kind === entry.kind && last.codonId === entry.codonId && last.text.length < 4_000;
+}
+
+/** @param {any} event @returns {Entry | null} */
+function entryOf(event) {
+  const { data } = event;
+  switch (event.type) {
+    case "assistant.action":
+      return action(event);
+    case "agent.output":
+      return base(event, "output", data.line);
+    case "rig.output":
+      return base(event, "rig", data.line);
+    case "codon.started":
+      return base(event, "note", `${data.codonName} began.`);
+    case "codon.completed":
+      return base(event, data.success || data.skipped ? "note" : "bad", ending(data));
+    case "codon.retrying":
+      return base(event, "note", `Attempt ${data.attempt} of ${data.maxAttempts} follows in ${Math.round(data.delayMs / 1000)} s.`);
+    case "codon.extended":
+      return base(event, "note", `The agent was sent on: ${data.exhaustWithPrompt}`);
+    case "loop.iteration.completed":
+      return base(event, "note", `Iteration ${data.iteration + 1} of ${data.loopId} ended${data.isFinal ? ", the last one" : ""}.`);
+    case "check.completed":
+      return base(event, data.passed || data.ignored ? "note" : "bad", `Check ${data.passed ? "passed" : "failed"}: ${data.command}${data.message ? `: ${data.message}` : ""}`);
+    case "rig.setup.failed":
+      return base(event, "bad", `The rig failed: ${data.message ?? data.failureType}`);
+    case "sentinel.output":
+      return { ...base(event, "sentinel", typeof data.content === "string" ? data.content : JSON.stringify(data.content, null, 2)), tool: data.sentinelId };
+    case "sentinel.error":
+      return { ...base(event, "bad", data.message), tool: data.sentinelId };
+    case "rollback.completed":
+      return base(event, "travel", travelled(data, data.report));
+    case "checkpoint.rollback":
+      return base(event, "travel", travelled(data, data.report));
+    case "rollback.told":
+      return base(event, "note", `The agent was told: ${data.text}`);
+    case "permission.resolved":
+      return data.by === "policy" ? null : base(event, "note", `${data.toolName} was ${data.decision === "allow" ? "allowed" : "denied"} (${data.by === "client" ? "by a person" : data.by}).`);
+    case "execution.branched":
+      return base(event, "travel", `A branch was made: ${data.executionPath}`);
+    case "error":
+      return base(event, "bad", data.message);
+    default:
+      return null;
+  }
+}
+
+function action(event) {
+  const { action: kind, content, toolName, toolInput, external } = event.data;
+  if (kind === "tool_use") {
+    return { ...base(event, "tool", ""), tool: toolName, input: toolInput ?? null, result: null, external };
+  }
+
+  return content.trim() ? base(event, kind === "thinking" ? "thought" : "words", content) : null;
+}
+
+function ending({ success, skipped, exitStatus, failureReason, condition }) {
+  if (success) return "The codon is done.";
+  if (skipped) return condition ? `Skipped: ${condition} does not hold.` : "Skipped.";
+
+  const why = failureReason?.message ?? failureReason?.type ?? exitStatus?.type ?? "unknown";
+  return `The codon failed: ${why}`;
+}
+
+function travelled({ direction = "back", checkpoint }, report) {
+  const verb = { back: "Rolled back", undo: "Undone", redo: "Redone", retry: "Set back for a retry" };
+  const moved = report ? report.added.length + report.updated.length + report.removed.length : 0;
+  return `${verb[direction] ?? direction}: to ${checkpoint.slice(0, 8)}, ${moved} ${moved === 1 ? "file" : "files"} moved.`;
+}

@@ -1,0 +1,68 @@
+/** Numbers, times and names as people read them. */
+
+const money = new Intl.NumberFormat("en", { style: "currency", currency: "USD", maximumFractionDigits: 4, minimumFractionDigits: 2 });
+const whole = new Intl.NumberFormat("en");
+const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
+const day = new Intl.DateTimeFormat(undefined, { dateStyle: "medium" });
+
+/** @param {number} usd */
+export const dollars = (usd) => money.format(usd);
+/** @param {number} n */
+export const count = (n) => whole.format(n);
+/** @param {number} n */
+export const compact = (n) => short.format(n);
+
+/** @param {number} n @param {string} one @param {string} [many] */
+export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
+
+/** @param {string} timestamp */
+export function time(timestamp) {
+  const at = new Date(timestamp);
+  return Number.isNaN(at.getTime()) ? timestamp : clock.format(at);
+}
+
+/** @param {string} timestamp */
+export function moment(timestamp) {
+  const at = new Date(timestamp);
+  return Number.isNaN(at.getTime()) ? timestamp : `${day.format(at)}, ${clock.format(at)}`;
+}
+
+/** @param {number} ms */
+export function duration(ms) {
+  const seconds = Math.max(0, Math.round(ms / 1000));
+  if (seconds < 60) return `${seconds} s`;
+
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 60) return `${minutes} min ${seconds % 60} s`;
+  return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+}
+
+/** @param {number} n */
+export function bytes(n) {
+  if (n < 1_000) return `${n} B`;
+  if (n < 1_000_000) return `${(n / 1_000).toFixed(1)} kB`;
+  return `${(n / 1_000_000).toFixed(1)} MB`;
+}
+
+/** @param {string} sha */
+export const brief = (sha) => sha.slice(0, 8);
+
+/** Control characters and marks that turn text around could make a name look like another. @param {string} name */
+export function visible(name) {
+  return name.replace(
+    /[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g,
+    (mark) => `\\u${mark.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
+}
+
+/** What a tool was called with, in one line; paths from the work tree. @param {any} input @param {string} [root] */
+export function callText(input, root) {
+  if (input === null || typeof input !== "object") return "";
+
+  const telling = ["command", "file_path", "path", "pattern", "url", "query", "description"];
+  const key = telling.find((each) => typeof input[each] === "string");
+  const whole = key === undefined ? JSON.stringify(input) : input[key];
+  const text = root && whole.startsWith(`${root}/`) ? whole.slice(root.length + 1) : whole;
+  return text.length > 300 ? `${text.slice(0, 300)}…` : text;
+}

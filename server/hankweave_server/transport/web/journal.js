@@ -1,0 +1,155 @@
+/**
+ * The journal, as much of it as somebody looks at: pages of events by their seq, or the events that
+ * a question finds. Only the pages seen last are kept.
+ */
+
+const PAGE = 200;
+const PAGES_KEPT = 40;
+
+/** All events of a stretch of the journal; any of them can be asked for. */
+export class Stretch {
+  /**
+   * @param {import("./client.js").Ask} ask
+   * @param {number} since @param {number} until @param {() => void} changed
+   */
+  constructor(ask, since, until, changed) {
+    this.ask = ask;
+    this.since = since;
+    this.until = until;
+    this.changed = changed;
+    this.hasMore = false;
+    /** @type {Map<number, any[]>} by number; the one looked at last is the last one */
+    this.pages = new Map();
+    this.asked = new Set();
+  }
+
+  get count() {
+    return Math.max(0, this.until - this.since);
+  }
+
+  /** @param {number} row */
+  at(row) {
+    return this.pages.get(Math.floor(row / PAGE))?.[row % PAGE];
+  }
+
+  /** Sees to it that these rows come. @param {number} first @param {number} last */
+  want(first, last) {
+    const end = Math.min(last, this.count - 1);
+    for (let page = Math.floor(Math.max(0, first) / PAGE); page <= Math.floor(end / PAGE); page += 1) {
+      const kept = this.pages.get(page);
+      if (kept !== undefined) {
+        this.pages.delete(page);
+        this.pages.set(page, kept);
+      }
+      const size = Math.min(PAGE, this.count - page * PAGE);
+      if ((kept?.length ?? 0) < size && !this.asked.has(page)) this.#load(page);
+    }
+  }
+
+  async #load(page) {
+    this.asked.add(page);
+    const since = this.since + page * PAGE;
+    const query = { since, until: Math.min(since + PAGE, this.until), limit: PAGE };
+    try {
+      /** @type {any[]} */
+      const events = [];
+      let cursor;
+      do {
+        const answer = await this.ask("events.query", { ...query, cursor });
+        events.push(...(answer.events ?? []));
+        cursor = answer.cursor;
+      } while (cursor);
+      this.pages.delete(page);
+      this.pages.set(page, events);
+      if (this.pages.size > PAGES_KEPT) this.pages.delete(this.pages.keys().next().value ?? -1);
+    } finally {
+      this.asked.delete(page);
+      this.changed();
+    }
+  }
+}
+
+/** The events that a question finds, newest first, as far as they were scrolled to. */
+export class Found {
+  /** @param {import("./client.js").Ask} ask @param {object} query @param {() => void} changed */
+  constructor(ask, query, changed) {
+    this.ask = ask;
+    this.query = { ...query, orderBy: { field: "seq", direction: "desc" }, limit: PAGE };
+    this.changed = changed;
+    /** @type {any[]} */
+    this.events = [];
+    this.cursor = undefined;
+    this.hasMore = true;
+    this.isAsking = false;
+    /** @type {Error | null} */
+    this.error = null;
+  }
+
+  get count() {
+    return this.events.length;
+  }
+
+  /** @param {number} row */
+  at(row) {
+    return this.events[row];
+  }
+
+  /** @param {number} _first @param {number} last */
+  async want(_first, last) {
+    if (!this.hasMore || this.isAsking || last < this.events.length - PAGE / 4) return;
+
+    this.isAsking = true;
+    try {
+      const answer = await this.ask("events.query", { ...this.query, cursor: this.cursor });
+      this.events.push(...(answer.events ?? []));
+      this.cursor = answer.cursor;
+      this.hasMore = answer.cursor !== undefined;
+    } catch (error) {
+      this.error = /** @type {Error} */ (error);
+      this.hasMore = false;
+    }
+    this.isAsking = false;
+    this.changed();
+  }
+}
+
+const SEARCHED = [
+  "type",
+  "codonId",
+  "data.content",
+  "data.message",
+  "data.path",
+  "data.result",
+  "data.toolName",
+  "data.toolInput.command",
+  "data.toolInput.file_path",
+  "data.line",
+  "data.text",
+  "data.reason",
+  "data.transition.type",
+];
+
+/**
+ * A question to the journal from what a person has filled in; null where he asks for everything.
+ * @param {{text: string, type: string, codonId: string}} wanted
+ */
+export function questionOf({ text, type, codonId }) {
+  /** @type {object[]} */
+  const where = [];
+  if (type) where.push({ field: "type", op: "eq", value: type });
+  if (codonId) {
+    where.push({ or: ["codonId", "data.codonId"].map((field) => ({ field, op: "eq", value: codonId })) });
+  }
+  if (text.trim()) {
+    where.push({ or: SEARCHED.map((field) => ({ field, op: "contains", value: text.trim() })) });
+  }
+  return where.length === 0 ? null : { where };
+}
+
+/** What an event says, in one line. @param {any} event */
+export function gist({ type, data }) {
+  const of = type === "state.transition" ? { ...data.transition.data, kind: data.transition.type } : data;
+  const parts = [of.kind, of.action, of.toolName, of.path, of.content, of.message, of.line, of.result, of.text, of.reason, of.codonId, of.codon?.status, of.checkpoint?.kind, of.checkpoint?.sha?.slice?.(0, 8), of.cost ?? of.totalCost];
+  const words = parts.filter((each) => typeof each === "string" || typeof each === "number").join(" · ");
+  return (words || JSON.stringify(of)).slice(0, 240);
+}

@@ -1,0 +1,42 @@
+/** A dialog of the browser's own: it keeps the focus, ends with Escape, and gives the focus back. */
+import { html, useEffect, useRef } from "../dom.js";
+
+let named = 0;
+
+/** @param {{title: string, onClose: () => void, children?: any, wide?: boolean}} props */
+export function Dialog({ title, onClose, children, wide = false }) {
+  const element = useRef(/** @type {HTMLDialogElement | null} */ (null));
+  const id = useRef(`dialog-${(named += 1)}`);
+  useEffect(() => {
+    const before = /** @type {HTMLElement | null} */ (document.activeElement);
+    element.current?.showModal();
+    return () => before?.isConnected && before.focus();
+  }, []);
+  return html`<dialog
+    ref=${element}
+    class=${wide ? "wide" : ""}
+    aria-labelledby=${id.current}
+    onCancel=${(event) => {
+      event.preventDefault();
+      onClose();
+    }}
+  >
+    <header>
+      <h2 id=${id.current}>${title}</h2>
+      <button class="close" aria-label="Close" onClick=${onClose}>✕</button>
+    </header>
+    ${children}
+  </dialog>`;
+}
+
+/** What went wrong, and what to do. @param {{error: any}} props */
+export function Trouble({ error }) {
+  if (!error) return null;
+
+  return html`<div class="trouble" role="alert">
+    <p>${error.message}</p>
+    ${error.hint && html`<p>${error.hint}</p>`}
+    ${error.code === "STALE_RUN" && html`<p>The execution has moved on since you looked. Close this, look at where it stands now, and decide again.</p>`}
+    ${error.code === "CODON_RUNNING" && html`<p>Choose below what becomes of the codon that runs, or wait until it has ended.</p>`}
+  </div>`;
+}

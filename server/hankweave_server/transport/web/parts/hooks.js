@@ -1,0 +1,46 @@
+/** Small hooks that several views need. */
+import { useEffect, useState } from "../dom.js";
+
+/** Draws again whenever the store has changed. @param {import("../store.js").Store} store */
+export function useStore(store) {
+  const [, draw] = useState(0);
+  useEffect(() => store.subscribe(() => draw(store.version)), [store]);
+  return store;
+}
+
+/** The time, every so many milliseconds, while `runs`. @param {number} every @param {boolean} runs */
+export function useNow(every, runs = true) {
+  const [now, setNow] = useState(Date.now());
+  useEffect(() => {
+    if (!runs) return undefined;
+    const timer = setInterval(() => setNow(Date.now()), every);
+    return () => clearInterval(timer);
+  }, [every, runs]);
+  return runs ? now : Date.now();
+}
+
+/**
+ * What an asynchronous question is answered, for these inputs; a late answer to an earlier one is
+ * dropped. `delay` waits until the inputs rest.
+ * @param {() => Promise<any>} ask
+ * @param {any[]} inputs
+ * @param {number} [delay]
+ */
+export function useAnswer(ask, inputs, delay = 0) {
+  const [answer, setAnswer] = useState(/** @type {any} */ ({ data: null, error: null, isAsking: true }));
+  useEffect(() => {
+    let isCurrent = true;
+    setAnswer((before) => ({ ...before, isAsking: true }));
+    const timer = setTimeout(() => {
+      ask().then(
+        (data) => isCurrent && setAnswer({ data, error: null, isAsking: false }),
+        (error) => isCurrent && setAnswer({ data: null, error, isAsking: false }),
+      );
+    }, delay);
+    return () => {
+      isCurrent = false;
+      clearTimeout(timer);
+    };
+  }, inputs);
+  return answer;
+}

@@ -1,0 +1,104 @@
+/** What joins the page: one client, one store, who may do what, and what is looked at. */
+import { Client, Refused } from "./client.js";
+import { Store } from "./store.js";
+
+/**
+ * @typedef {{sha: string} | {seq: number} | null} Moment
+ * @typedef {{tab: string, moment: Moment, dialog: any, note: string, query: any}} Looks
+ */
+
+export class Session {
+  /** @param {Location} location */
+  constructor(location) {
+    // The fragment of an address is sent to no server and stands in no log.
+    const token = named(location.hash.slice(1)) ?? named(location.search);
+    const scheme = location.protocol === "https:" ? "wss:" : "ws:";
+    /** @type {Looks} */
+    this.looks = { tab: "live", moment: null, dialog: null, note: "", query: null };
+    /** @type {Set<() => void>} */
+    this.listeners = new Set();
+    this.wasOpen = false;
+    this.store = new Store(this.ask);
+    this.client = new Client(`${scheme}//${location.host}/ws`, {
+      token,
+      name: "Hankweave's page",
+      onEvent: (event) => this.store.event(event),
+      onFrame: (frame) => this.#frame(frame),
+      onConnection: (connection) => this.#connected(connection),
+    });
+    this.client.open();
+  }
+
+  /** @type {import("./client.js").Ask} */
+  ask = (type, data) => this.client.ask(type, data);
+
+  /** @param {Partial<Looks>} changes */
+  look = (changes) => {
+    this.looks = { ...this.looks, ...changes };
+    for (const listener of this.listeners) listener();
+  };
+
+  /** Why nothing can be changed from here; null where it can. */
+  get obstacle() {
+    const { phase, mode } = this.store.connection;
+    if (phase !== "open") return "There is no connection.";
+    if (mode === "readonly") return "This link may look, not change anything.";
+    return this.store.rollback === null ? null : "A rollback is going on.";
+  }
+
+  /** The run that is looked at: whoever acts on an older view of it is refused. */
+  get guard() {
+    const run = this.store.state.currentRunId;
+    return run === null ? {} : { expectedRunId: run };
+  }
+
+  /**
+   * Does something, and says in a sentence that it was done, or why not.
+   * @param {string} done
+   * @param {keyof import("hankweave").Commands} type
+   * @param {object} [data]
+   */
+  act = async (done, type, data = {}) => {
+    try {
+      await this.client.ask(type, { ...this.guard, ...data });
+      this.say(done);
+    } catch (error) {
+      this.say(error instanceof Refused && error.hint ? `${error.message} ${error.hint}` : String(error));
+    }
+  };
+
+  /** @param {string} note */
+  say = (note) => this.look({ note });
+
+  /** @param {string} token */
+  tryToken = (token) => {
+    this.client.token = token.trim();
+    this.client.open();
+  };
+
+  #frame(frame) {
+    if (frame.type === "client.otherExecution") {
+      this.wasOpen = false;
+      this.store.reset();
+      this.look({ moment: null, dialog: null });
+      this.say("Another execution is served here now.");
+      return;
+    }
+    this.store.frame(frame);
+  }
+
+  #connected(connection) {
+    const { store } = this;
+    store.connected(connection);
+    if (connection.phase !== "open") return;
+
+    const first = !this.wasOpen;
+    this.wasOpen = true;
+    (first ? store.load() : store.refresh()).catch((error) => this.say(error.message));
+  }
+}
+
+/** @param {string} parameters */
+function named(parameters) {
+  return new URLSearchParams(parameters).get("token");
+}

@@ -1,0 +1,201 @@
+/**
+ * The execution's state: folded from transitions as the server folds them, and asked.
+ *
+ * Only what the page shows is folded. The state is changed in place: a copy for each token of an
+ * agent would be felt.
+ */
+
+const ACTIVE = new Set([
+  "preparing",
+  "starting",
+  "initializing",
+  "running",
+  "completing-sentinels",
+]);
+const NOTED = {
+  "rig-setup": "rigSetupCheckpoint",
+  completed: "completionCheckpoint",
+  error: "errorCheckpoint",
+  skipped: "skipCheckpoint",
+};
+const COUNTS = ["inputTokens", "outputTokens", "cacheCreationTokens", "cacheReadTokens"];
+
+/** @returns {any} */
+export function emptyState() {
+  return { runs: [], currentRunId: null, executionPlan: [], undo: [], redo: [], edits: {} };
+}
+
+/** Of the wire, which leaves out what is empty. @param {any} state */
+export function asState(state) {
+  return { ...emptyState(), ...state };
+}
+
+/**
+ * @param {any} state
+ * @param {{type: string, data: any}} transition
+ */
+export function fold(state, { type, data }) {
+  switch (type) {
+    case "RunStarted":
+      state.runs = [data.run, ...state.runs];
+      if (data.run.status === "running") state.currentRunId = data.run.runId;
+      break;
+    case "RunCompleted":
+      return endRun(state, data, "completed");
+    case "RunFailed":
+      return endRun(state, data, "failed");
+    case "RunCrashed":
+      return endRun(state, data, "crashed");
+    case "CodonStarted":
+      runNamed(state, data.runId)?.codons.push(data.codon);
+      break;
+    case "CodonTransitioned":
+      return replaceCodon(state, data.runId, data.codon);
+    case "CostsIncremented":
+      return count(activeOf(state, data), data);
+    case "CostsUpdated":
+      Object.assign(activeOf(state, data) ?? {}, {
+        currentCost: data.cost,
+        currentTokens: data.tokens,
+      });
+      break;
+    case "SentinelStatesUpdated":
+      Object.assign(newest(state, data.runId, data.codonId) ?? {}, { sentinels: data.sentinels });
+      break;
+    case "CheckpointCreated":
+      return noteCheckpoint(state, data.checkpoint);
+    case "InitialCheckpointSet":
+      state.initialCheckpoint = data.checkpointSha;
+      break;
+    case "PlanSet":
+      state.executionPlan = data.executionPlan;
+      break;
+    case "TimeTravelled":
+      return travel(state, data);
+    case "EditsNoticed":
+      Object.assign(state.edits, data.edits);
+      break;
+    case "EditsOvertaken":
+      for (const path of data.paths) delete state.edits[path];
+      break;
+  }
+}
+
+/** @param {any} state @param {string | null} runId */
+export function runNamed(state, runId) {
+  return state.runs.find((run) => run.runId === runId);
+}
+
+/** @param {any} codon */
+export const isActive = (codon) => ACTIVE.has(codon.status);
+
+/** @param {any} state */
+export function activeCodon(state) {
+  const run = runNamed(state, state.currentRunId);
+  return run?.codons.findLast(isActive) ?? null;
+}
+
+/** USD, with what its sentinels cost. @param {any} codon */
+export function costOf(codon) {
+  const own = codon.finalCost ?? codon.partialCost ?? codon.currentCost ?? 0;
+  return own + (codon.sentinels?.totalCost ?? 0);
+}
+
+/** @param {any} codon */
+export function tokensOf(codon) {
+  const tokens = codon.finalTokens ?? codon.partialTokens ?? codon.currentTokens;
+  return tokens ? COUNTS.reduce((sum, key) => sum + (tokens[key] ?? 0), 0) : 0;
+}
+
+/** Of all runs: what was rolled back was paid for, too. @param {any} state */
+export function totals(state) {
+  let cost = 0;
+  let tokens = 0;
+  for (const codon of state.runs.flatMap((run) => run.codons)) {
+    cost += costOf(codon);
+    tokens += tokensOf(codon);
+  }
+  return { cost, tokens };
+}
+
+/** The codons on the one line that leads to now, oldest first. @param {any} state */
+export function thread(state) {
+  const runs = new Map(state.runs.map((run) => [run.runId, run]));
+  const line = [];
+  for (let run = state.runs[0]; run !== undefined; ) {
+    line.unshift(run);
+    runs.delete(run.runId);
+    run = runs.get(run.startingConditions?.source?.runId);
+  }
+  let entries = [];
+  for (const run of line) {
+    const source = run.startingConditions?.source;
+    entries = [...(source ? upTo(entries, source) : []), ...run.codons];
+  }
+  return entries;
+}
+
+/** @param {any} codon */
+export function endCheckpoint(codon) {
+  return codon.completionCheckpoint ?? codon.errorCheckpoint ?? codon.skipCheckpoint ?? null;
+}
+
+function upTo(entries, source) {
+  const at = source.checkpointSha
+    ? entries.findLastIndex((codon) => endCheckpoint(codon) === source.checkpointSha)
+    : -1;
+  if (at >= 0) return entries.slice(0, entries[at].codonId === source.afterCodon ? at + 1 : at);
+
+  return entries.slice(0, entries.findLastIndex((codon) => codon.codonId === source.afterCodon) + 1);
+}
+
+function endRun(state, { runId, endTime }, status) {
+  Object.assign(runNamed(state, runId) ?? {}, { status, endTime });
+  if (state.currentRunId === runId) state.currentRunId = null;
+}
+
+function replaceCodon(state, runId, codon) {
+  const codons = runNamed(state, runId)?.codons ?? [];
+  const at = codons.findLastIndex((each) => each.codonId === codon.codonId && isActive(each));
+  if (at >= 0) codons[at] = codon;
+}
+
+function activeOf(state, { runId, codonId }) {
+  const codons = runNamed(state, runId)?.codons ?? [];
+  return codons.findLast((each) => each.codonId === codonId && isActive(each));
+}
+
+function newest(state, runId, codonId) {
+  return runNamed(state, runId)?.codons.findLast((each) => each.codonId === codonId);
+}
+
+function count(codon, { cost, tokens, messages = 0 }) {
+  if (codon === undefined) return;
+
+  codon.currentCost = (codon.currentCost ?? 0) + cost;
+  codon.assistantMessageCount = (codon.assistantMessageCount ?? 0) + messages;
+  const before = codon.currentTokens ?? {};
+  codon.currentTokens = Object.fromEntries(
+    COUNTS.map((key) => [key, (before[key] ?? 0) + (tokens[key] ?? 0)]),
+  );
+}
+
+function noteCheckpoint(state, { sha, kind, coordinate }) {
+  const codon = newest(state, coordinate.runId, coordinate.codonId);
+  if (codon !== undefined && NOTED[kind]) codon[NOTED[kind]] = sha;
+}
+
+function travel(state, { direction, travel: made, restoredEdits = {} }) {
+  if (direction === "back") {
+    state.undo = [...state.undo, made];
+    state.redo = [];
+  } else if (direction === "undo") {
+    state.undo = state.undo.slice(0, -1);
+    state.redo = [...state.redo, made];
+  } else {
+    state.redo = state.redo.slice(0, -1);
+    state.undo = [...state.undo, made];
+  }
+  for (const path of Object.keys(made.edits ?? {})) delete state.edits[path];
+  Object.assign(state.edits, restoredEdits);
+}

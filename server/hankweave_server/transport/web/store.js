@@ -1,0 +1,294 @@
+/**
+ * All that the page shows, from events and answers; views read it and are told when it changes.
+ *
+ * What is kept is bounded: the feed's newest entries, the newest files, slim records of
+ * checkpoints. Everything older is asked of the server when somebody looks at it.
+ */
+import { Feed, FEED_TYPES } from "./feed.js";
+import { asState, emptyState, fold } from "./state.js";
+
+const FILES_KEPT = 1_000;
+const ERRORS_KEPT = 50;
+const PAGE = 1_000;
+const FEED_AT_FIRST = 300;
+const FILES_AT_FIRST = 200;
+
+export class Store {
+  /** @type {Set<() => void>} */
+  listeners = new Set();
+  isScheduled = false;
+  version = 0;
+  /** @type {import("./client.js").Connection} */
+  connection = { phase: "connecting", mode: null, retryAt: null, reason: "" };
+  /** @type {any} */
+  server = null;
+
+  state = emptyState();
+  isLoaded = false;
+  /** @type {any[]} */
+  early = [];
+  /** @type {any[]} oldest first */
+  checkpoints = [];
+  /** @type {Map<string, any>} */
+  bySha = new Map();
+  checkpointsVersion = 0;
+  areAllCheckpoints = false;
+  feed = new Feed();
+  /** @type {Map<string, any>} newest last */
+  files = new Map();
+  /** @type {Map<string, any>} */
+  permissions = new Map();
+  /** @type {Map<string, any>} */
+  problems = new Map();
+  /** @type {any[]} */
+  errors = [];
+  /** @type {{step: number, of: number, message: string} | null} */
+  rollback = null;
+  isIdle = false;
+  lastSeq = 0;
+  /** @type {Map<string, any>} */
+  retries = new Map();
+  usage = 0;
+
+  /** @param {import("./client.js").Ask} ask */
+  constructor(ask) {
+    this.ask = ask;
+  }
+
+  /** Forgets what was told: another execution is served. */
+  reset() {
+    const { listeners, connection, version, isScheduled } = this;
+    Object.assign(this, new Store(this.ask), { listeners, connection, version, isScheduled });
+    this.changed();
+  }
+
+  /** @param {() => void} listener */
+  subscribe(listener) {
+    this.listeners.add(listener);
+    return () => this.listeners.delete(listener);
+  }
+
+  changed() {
+    this.version += 1;
+    if (this.isScheduled) return;
+
+    this.isScheduled = true;
+    // A hidden page gets no frames, and need not be drawn.
+    requestAnimationFrame(() => {
+      this.isScheduled = false;
+      for (const listener of this.listeners) listener();
+    });
+  }
+
+  /** @param {any} connection */
+  connected(connection) {
+    this.connection = connection;
+    this.changed();
+  }
+
+  /** Asks for what was before this page: once, after the first handshake. */
+  async load() {
+    const newest = { field: "seq", direction: "desc" };
+    const [state, status, recent, changed] = await Promise.all([
+      this.ask("state.get"),
+      this.ask("server.status"),
+      this.ask("events.query", {
+        where: { field: "type", op: "in", value: FEED_TYPES },
+        orderBy: newest,
+        limit: FEED_AT_FIRST,
+      }),
+      this.ask("events.query", {
+        where: { field: "type", op: "eq", value: "file.updated" },
+        orderBy: newest,
+        limit: FILES_AT_FIRST,
+      }),
+    ]);
+    this.state = asState(state);
+    this.#status(status);
+    const fed = recent.events?.[0]?.seq ?? 0;
+    for (const event of recent.events?.reverse() ?? []) this.feed.add(event);
+    for (const event of changed.events?.reverse() ?? []) this.#fact(event);
+    this.isLoaded = true;
+    this.lastSeq = Math.max(this.lastSeq, state.lastEventSeq ?? 0);
+    const early = this.early.splice(0);
+    for (const event of early) this.#apply(event, event.seq > (state.lastEventSeq ?? 0), event.seq > fed);
+    this.changed();
+    await this.#loadCheckpoints();
+  }
+
+  /** After a lost connection: what has no events is asked again. */
+  async refresh() {
+    this.#status(await this.ask("server.status"));
+    this.changed();
+  }
+
+  /** @param {any} event */
+  event(event) {
+    if (!this.isLoaded) this.early.push(event);
+    else this.#apply(event, true, true);
+    this.lastSeq = Math.max(this.lastSeq, event.seq);
+    this.changed();
+  }
+
+  /** What is told to this client alone, or cannot be on record. @param {any} frame */
+  frame(frame) {
+    if (frame.type === "server.ready") {
+      this.server = frame.data;
+      this.lastSeq = Math.max(this.lastSeq, frame.data.lastEventSeq ?? 0);
+    } else if (frame.type === "state.snapshot") {
+      if (!frame.data.isRollingBack) this.rollback = null;
+    } else {
+      this.#fact(frame);
+    }
+    this.changed();
+  }
+
+  #apply(event, isNewToState, isNewToFeed) {
+    if (event.type === "state.transition") {
+      if (isNewToState) fold(this.state, event.data.transition);
+      const { type, data } = event.data.transition;
+      if (type === "CheckpointCreated") this.#addCheckpoint(data.checkpoint);
+      return;
+    }
+    if (isNewToFeed) this.feed.add(event);
+    this.#fact(event);
+  }
+
+  /** @param {any} event */
+  #fact({ type, data, seq, timestamp }) {
+    switch (type) {
+      case "file.updated":
+        if ((this.files.get(data.path)?.seq ?? 0) > (seq ?? 0)) break;
+        this.files.delete(data.path);
+        this.files.set(data.path, { ...data, seq, timestamp });
+        if (this.files.size > FILES_KEPT) this.files.delete(this.files.keys().next().value ?? "");
+        break;
+      case "permission.requested":
+        this.permissions.set(data.requestId, data);
+        break;
+      case "permission.resolved":
+        this.permissions.delete(data.requestId);
+        break;
+      case "codon.started":
+        this.isIdle = false;
+        this.retries.delete(data.codonId);
+        break;
+      case "codon.retrying":
+        this.retries.set(data.codonId, { ...data, at: Date.parse(timestamp) + data.delayMs });
+        break;
+      case "codon.completed":
+        for (const [id, asked] of this.permissions) {
+          if (asked.codonId === data.codonId) this.permissions.delete(id);
+        }
+        break;
+      case "server.idle":
+        this.isIdle = true;
+        break;
+      case "server.degraded":
+        this.problems.set(data.code, data);
+        break;
+      case "server.recovered":
+        this.problems.delete(data.code);
+        break;
+      case "rollback.started":
+        this.rollback = { step: 0, of: 1, message: "Rolling back" };
+        break;
+      case "rollback.progress":
+        this.rollback = { step: data.currentStep, of: data.totalSteps, message: data.message };
+        break;
+      case "rollback.completed":
+      case "checkpoint.rollback":
+        this.rollback = null;
+        break;
+      case "rollback.failed":
+        this.rollback = null;
+        this.#error(seq, timestamp, data.message);
+        break;
+      case "error":
+        this.#error(seq, timestamp, data.message);
+        break;
+      case "token.usage":
+        this.usage += 1;
+        break;
+      case "checkpoint.pinned":
+        this.#changeCheckpoint(data.checkpointSha, { pinned: data.pinned, name: data.pinned ? data.name : undefined });
+        break;
+      case "checkpoint.pruned":
+        this.#prune(new Set(data.checkpoints));
+        break;
+    }
+  }
+
+  #error(seq, timestamp, message) {
+    this.errors.push({ seq: seq ?? 0, timestamp, message });
+    if (this.errors.length > ERRORS_KEPT) this.errors.shift();
+  }
+
+  #status(status) {
+    this.permissions = new Map(status.pendingPermissions?.map((each) => [each.requestId, each]));
+    this.problems = new Map(status.problems?.map((each) => [each.code, each]));
+    this.rollback = status.isRollingBack ? (this.rollback ?? { step: 0, of: 1, message: "Rolling back" }) : null;
+    this.isIdle = status.activeCodonId === null;
+  }
+
+  // --- checkpoints ------------------------------------------------------------------------------
+
+  async #loadCheckpoints() {
+    const bySha = this.bySha;
+    let cursor;
+    do {
+      const page = await this.ask("checkpoint.list", { limit: PAGE, cursor });
+      if (bySha !== this.bySha) return; // Another execution meanwhile.
+
+      const older = page.checkpoints.reverse().filter((each) => !bySha.has(each.sha)).map(slim);
+      for (const each of older) bySha.set(each.sha, each);
+      this.checkpoints = merged(older, this.checkpoints);
+      cursor = page.cursor;
+      this.checkpointsVersion += 1;
+      this.changed();
+    } while (cursor);
+    this.areAllCheckpoints = true;
+    this.changed();
+  }
+
+  #addCheckpoint(record) {
+    if (this.bySha.has(record.sha)) return;
+
+    const added = slim(record);
+    this.bySha.set(added.sha, added);
+    this.checkpoints.push(added);
+    this.checkpointsVersion += 1;
+  }
+
+  #changeCheckpoint(sha, changes) {
+    const found = this.bySha.get(sha);
+    if (found === undefined) return;
+
+    const changed = { ...found, ...changes };
+    this.bySha.set(sha, changed);
+    this.checkpoints[this.checkpoints.indexOf(found)] = changed;
+    this.checkpointsVersion += 1;
+  }
+
+  #prune(shas) {
+    for (const sha of shas) this.bySha.delete(sha);
+    this.checkpoints = this.checkpoints.filter((each) => !shas.has(each.sha));
+    this.checkpointsVersion += 1;
+  }
+}
+
+/**
+ * What lists and pictures need of a record; ten thousand of them are kept.
+ * @param {import("hankweave").CheckpointRecord} record
+ */
+function slim({ sha, kind, coordinate, codonName, timestamp, label, partial, pinned, name }) {
+  const { runId, codonId, codonState, eventSeq } = coordinate;
+  return { sha, kind, runId, codonId, codonState, seq: eventSeq, codonName, timestamp, label, partial, pinned, name };
+}
+
+/** Pages come newest first, and new checkpoints meanwhile: all in the order they were made. */
+function merged(older, newer) {
+  return [...older, ...newer].sort(
+    (a, b) => a.seq - b.seq || a.timestamp.localeCompare(b.timestamp),
+  );
+}

@@ -1,0 +1,54 @@
+/** Which files differ between two moments, and how. */
+import { html, useState } from "../dom.js";
+import { plural, visible } from "../format.js";
+import { Diff } from "../parts/diff.js";
+import { Trouble } from "../parts/dialog.js";
+import { useAnswer } from "../parts/hooks.js";
+
+export const STATUS = { created: "+", modified: "~", deleted: "−" };
+
+/** @param {{session: import("../session.js").Session, page: any}} props `page` is the first one. */
+export function Changes({ session, page }) {
+  const [more, setMore] = useState({ files: /** @type {any[]} */ ([]), cursor: page.cursor });
+  const files = [...page.files, ...more.files];
+  if (files.length === 0) return html`<p class="empty">No tracked file differs.</p>`;
+
+  const { stats, from, to } = page;
+  const between = to === null ? { from } : { from, to };
+  const goOn = async () => {
+    const next = await session.ask("checkpoint.diff", { ...between, cursor: more.cursor });
+    setMore({ files: [...more.files, ...next.files], cursor: next.cursor });
+  };
+  return html`<div class="changes">
+    <p class="hint">${plural(stats.files, "file")}, <span class="plus">+${stats.added}</span> <span class="minus">−${stats.removed}</span> lines</p>
+    ${files.map((file) => html`<${Change} key=${file.path} session=${session} between=${between} file=${file} />`)}
+    ${more.cursor && html`<button onClick=${goOn}>More files</button>`}
+  </div>`;
+}
+
+function Change({ session, between, file }) {
+  const [isOpen, setOpen] = useState(false);
+  return html`<details onToggle=${(event) => setOpen(event.currentTarget.open)}>
+    <summary><${ChangeName} file=${file} /></summary>
+    ${isOpen && html`<${Patch} session=${session} between=${between} path=${file.path} />`}
+  </details>`;
+}
+
+/** A file's name, what became of it, and how many lines. @param {{file: any}} props */
+export function ChangeName({ file }) {
+  return html`<span class=${`change a-${file.status}`}>
+    <span aria-hidden="true">${STATUS[file.status]}</span> <span class="path">${visible(file.path)}</span>
+    <span class="hidden">, ${file.status}</span>
+    <span class="plus">+${file.added}</span> <span class="minus">−${file.removed}</span>
+  </span>`;
+}
+
+function Patch({ session, between, path }) {
+  const answer = useAnswer(() => session.ask("checkpoint.diff", { ...between, paths: [path], patch: true }), [path]);
+  if (answer.error) return html`<${Trouble} error=${answer.error} />`;
+  if (answer.data === null) return html`<p class="empty">Comparing …</p>`;
+
+  const patch = answer.data.files.find((each) => each.path === path)?.patch;
+  if (patch === undefined) return html`<p class="empty">The difference is too large for an answer.</p>`;
+  return html`<${Diff} patch=${patch} label=${`Difference of ${visible(path)}`} />`;
+}

@@ -1,0 +1,105 @@
+/** What it has cost, over time and by codon. */
+import { html, useEffect, useRef, useState } from "../dom.js";
+import { compact, count, dollars, time, visible } from "../format.js";
+import { costOf, tokensOf, totals } from "../state.js";
+
+const PAGE = 1_000;
+const POINTS = 2_000; // Kept; of more, every other one goes.
+const REST = 1_500;
+const TYPES = ["token.usage", "sentinel.output"];
+const FIELDS = ["seq", "type", "timestamp", "data.codonId", "data.totalCost", "data.cost", "data.final", "data.inputTokens", "data.outputTokens", "data.cacheCreationTokens", "data.cacheReadTokens"];
+
+/** @param {{session: import("../session.js").Session}} props */
+export function CostView({ session }) {
+  const { store } = session;
+  const series = useSeries(session);
+  const { cost, tokens } = totals(store.state);
+  const codons = store.state.runs.flatMap((run) => run.codons.map((codon) => ({ codon, run })));
+  return html`<section class="cost" aria-label="Cost and tokens">
+    <h2>Cost</h2>
+    <div class="charts">
+      <${Chart} title="Cost" points=${series} of="cost" words=${dollars} total=${cost} />
+      <${Chart} title="Tokens" points=${series} of="tokens" words=${compact} total=${tokens} />
+    </div>
+    <div class="table" tabindex="0" role="region" aria-label="By codon, newest run first">
+      <table>
+        <thead><tr><th scope="col">Codon</th><th scope="col">Run</th><th scope="col">State</th><th scope="col" class="number">Cost</th><th scope="col" class="number">Tokens</th></tr></thead>
+        <tbody>
+          ${codons.map(({ codon, run }, at) => html`<tr key=${at}>
+            <td>${visible(codon.codonId)}${codon.attempt > 1 ? ` (attempt ${codon.attempt})` : ""}</td><td>${run.runId.slice(-6)}</td><td>${codon.status}</td>
+            <td class="number">${dollars(costOf(codon))}</td><td class="number">${count(tokensOf(codon))}</td>
+          </tr>`)}
+        </tbody>
+        <tfoot><tr><td colspan="3">All runs</td><td class="number">${dollars(cost)}</td><td class="number">${count(tokens)}</td></tr></tfoot>
+      </table>
+    </div>
+  </section>`;
+}
+
+/** The sums over time: read once, then only what is new. */
+function useSeries(session) {
+  const { store } = session;
+  const sums = useRef({ seq: 0, cost: 0, tokens: 0, open: new Map(), points: [] });
+  const [points, setPoints] = useState(/** @type {any[]} */ ([]));
+  useEffect(() => {
+    let isCurrent = true;
+    const timer = setTimeout(async () => {
+      let cursor;
+      const since = sums.current.seq;
+      do {
+        const page = await session.ask("events.query", { where: { field: "type", op: "in", value: TYPES }, since, select: FIELDS, limit: PAGE, cursor });
+        for (const row of page.rows) if (row.seq > sums.current.seq) addUp(sums.current, row);
+        cursor = page.cursor;
+        if (isCurrent) setPoints([...sums.current.points]);
+      } while (cursor && isCurrent);
+    }, sums.current.seq === 0 ? 0 : REST);
+    return () => {
+      isCurrent = false;
+      clearTimeout(timer);
+    };
+  }, [store.usage]);
+  return points;
+}
+
+function addUp(sums, row) {
+  sums.seq = row.seq;
+  const codon = row["data.codonId"];
+  if (row.type === "sentinel.output") sums.cost += row["data.cost"] ?? 0;
+  else {
+    const spent = {
+      cost: row["data.totalCost"] ?? 0,
+      tokens: FIELDS.slice(7).reduce((sum, key) => sum + (row[key] ?? 0), 0),
+    };
+    // The final figures of a codon are its totals: they replace what its messages came to.
+    const open = sums.open.get(codon) ?? { cost: 0, tokens: 0 };
+    const isFinal = row["data.final"];
+    sums.cost += isFinal ? spent.cost - open.cost : spent.cost;
+    sums.tokens += isFinal ? spent.tokens - open.tokens : spent.tokens;
+    if (isFinal) sums.open.delete(codon);
+    else sums.open.set(codon, { cost: open.cost + spent.cost, tokens: open.tokens + spent.tokens });
+  }
+  sums.points.push({ at: Date.parse(row.timestamp), timestamp: row.timestamp, cost: sums.cost, tokens: sums.tokens });
+  if (sums.points.length > POINTS) sums.points = sums.points.filter((_, at) => at % 2 === 1);
+}
+
+const WIDTH = 600;
+const HEIGHT = 160;
+
+function Chart({ title, points, of, words, total }) {
+  if (points.length === 0) return html`<figure><figcaption>${title}: ${words(total)}</figcaption><p class="empty">Nothing was spent yet.</p></figure>`;
+
+  const begin = points[0].at;
+  const span = Math.max(1, points.at(-1).at - begin);
+  const most = Math.max(...points.map((each) => each[of]), 1e-9);
+  const x = (each) => ((each.at - begin) / span) * WIDTH;
+  const y = (each) => HEIGHT - (each[of] / most) * (HEIGHT - 8);
+  const steps = points.map((each) => `H${x(each).toFixed(1)}V${y(each).toFixed(1)}`).join("");
+  return html`<figure>
+    <figcaption>${title}: ${words(total)}</figcaption>
+    <svg viewBox=${`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" role="img" aria-label=${`${title} rose to ${words(points.at(-1)[of])} between ${time(points[0].timestamp)} and ${time(points.at(-1).timestamp)}`}>
+      <path class="under" d=${`M0 ${HEIGHT}${steps}V${HEIGHT}Z`} />
+      <path class="curve" d=${`M0 ${HEIGHT}${steps}`} vector-effect="non-scaling-stroke" />
+    </svg>
+    <div class="axis" aria-hidden="true"><span>${time(points[0].timestamp)}</span><span>at most ${words(most)}</span><span>${time(points.at(-1).timestamp)}</span></div>
+  </figure>`;
+}

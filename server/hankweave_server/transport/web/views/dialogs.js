@@ -1,0 +1,126 @@
+/** The dialog that is open, if any. */
+import { html, useState } from "../dom.js";
+import { brief, visible } from "../format.js";
+import { Dialog, Trouble } from "../parts/dialog.js";
+import { EventDialog } from "./event-dialog.js";
+import { HelpDialog } from "./keys.js";
+import { RollbackDialog } from "./rollback.js";
+
+/** @param {{session: import("../session.js").Session, dialog: any}} props */
+export function Dialogs({ session, dialog }) {
+  if (dialog === null) return null;
+
+  const close = () => session.look({ dialog: null });
+  switch (dialog.kind) {
+    case "rollback":
+      return html`<${RollbackDialog} key=${JSON.stringify(dialog.target)} session=${session} target=${dialog.target} onClose=${close} />`;
+    case "event":
+      return html`<${EventDialog} key=${dialog.event.seq} session=${session} event=${dialog.event} onClose=${close} />`;
+    case "help":
+      return html`<${HelpDialog} onClose=${close} />`;
+    case "branch":
+      return html`<${BranchDialog} session=${session} sha=${dialog.sha} onClose=${close} />`;
+    case "pin":
+      return html`<${PinDialog} session=${session} sha=${dialog.sha} onClose=${close} />`;
+    case "checkpoint":
+      return html`<${CheckpointDialog} session=${session} onClose=${close} />`;
+    case "skip":
+      return html`<${EndDialog} session=${session} codonId=${dialog.codonId} onClose=${close} title="Skip the codon" verb="Skip it"
+        says="Its agent is stopped; it ends as skipped, and the plan goes on after it. What it wrote is in a checkpoint."
+        type="codon.skip" done="The codon was skipped." />`;
+    default:
+      return html`<${EndDialog} session=${session} codonId=${dialog.codonId} onClose=${close} title="Stop the codon" verb="Stop it" hasReason=${true}
+        says="Its agent is killed; it ends as failed, and the server waits. What it wrote is in a checkpoint."
+        type="codon.forceStop" done="The codon was stopped." />`;
+  }
+}
+
+/** A form that sends one command; it stays open, and says why, where that is refused. */
+function Form({ session, type, data, verb, onDone, onClose, children }) {
+  const [error, setError] = useState(/** @type {any} */ (null));
+  const [isBusy, setBusy] = useState(false);
+  const [guard] = useState(session.guard); // Of when it was opened: that is what was looked at.
+  const send = async (/** @type {Event} */ event) => {
+    event.preventDefault();
+    setBusy(true);
+    try {
+      onDone(await session.ask(type, { ...guard, ...data() }));
+    } catch (failure) {
+      setError(failure);
+      setBusy(false);
+    }
+  };
+  return html`<form onSubmit=${send}>
+    ${children}
+    <${Trouble} error=${error} />
+    <footer>
+      <button type="button" onClick=${onClose}>Leave it</button>
+      <button type="submit" class="main" disabled=${isBusy}>${isBusy ? "Working …" : verb}</button>
+    </footer>
+  </form>`;
+}
+
+function EndDialog({ session, codonId, title, says, verb, type, done, hasReason = false, onClose }) {
+  const [reason, setReason] = useState("");
+  const finish = () => {
+    session.look({ dialog: null, note: done });
+  };
+  return html`<${Dialog} title=${title} onClose=${onClose}>
+    <${Form} session=${session} type=${type} verb=${verb} onClose=${onClose} onDone=${finish} data=${() => (reason ? { reason } : {})}>
+      <p><strong>${visible(codonId)}</strong>: ${says}</p>
+      ${hasReason && html`<label>Why (optional) <input value=${reason} onInput=${(event) => setReason(event.target.value)} /></label>`}
+    <//>
+  <//>`;
+}
+
+function CheckpointDialog({ session, onClose }) {
+  const [label, setLabel] = useState("");
+  return html`<${Dialog} title="Take a checkpoint" onClose=${onClose}>
+    <${Form} session=${session} type="checkpoint.create" verb="Take it" onClose=${onClose} data=${() => (label ? { label } : {})}
+      onDone=${(record) => session.look({ dialog: null, note: `Checkpoint ${brief(record.sha)} was taken.`, tab: "time", moment: { sha: record.sha } })}>
+      <p>All tracked files as they are now can be gone back to afterwards.</p>
+      <label>What it is (optional) <input value=${label} maxlength="200" onInput=${(event) => setLabel(event.target.value)} /></label>
+    <//>
+  <//>`;
+}
+
+function PinDialog({ session, sha, onClose }) {
+  const record = session.store.bySha.get(sha);
+  const [isPinned, setPinned] = useState(true);
+  const [name, setName] = useState(record?.name ?? "");
+  const data = () => ({ checkpointSha: sha, pinned: isPinned, ...(isPinned && name ? { name } : {}) });
+  return html`<${Dialog} title=${`Pin ${brief(sha)}`} onClose=${onClose}>
+    <${Form} session=${session} type="checkpoint.pin" verb="Save" onClose=${onClose} data=${data}
+      onDone=${() => session.look({ dialog: null, note: isPinned ? "It is kept, whatever is pruned." : "It may be pruned again." })}>
+      <p>A pinned checkpoint is never pruned. Its name shows in the picture of time.</p>
+      <label><input type="checkbox" checked=${isPinned} onChange=${(event) => setPinned(event.target.checked)} /> Pinned</label>
+      <label>Name <input value=${name} maxlength="200" disabled=${!isPinned} onInput=${(event) => setName(event.target.value)} /></label>
+    <//>
+  <//>`;
+}
+
+function BranchDialog({ session, sha, onClose }) {
+  const [path, setPath] = useState("");
+  const [made, setMade] = useState(/** @type {any} */ (null));
+  if (made !== null) {
+    return html`<${Dialog} title="The branch is made" onClose=${onClose}>
+      <p>A new execution stands at checkpoint ${brief(sha)}. This one has not changed.</p>
+      <pre tabindex="0" aria-label="Where the branch lies">${made.executionPath}</pre>
+      <p>Go on there with:</p>
+      <pre tabindex="0" aria-label="How to run it">hankweave run --execution ${quoted(made.executionPath)}</pre>
+      <footer><button class="main" onClick=${onClose}>Close</button></footer>
+    <//>`;
+  }
+  return html`<${Dialog} title=${`Branch from ${brief(sha)}`} onClose=${onClose}>
+    <${Form} session=${session} type="execution.branch" verb="Make the branch" onClose=${onClose} onDone=${setMade}
+      data=${() => ({ checkpointSha: sha, ...(path ? { path } : {}) })}>
+      <p>A new execution begins at this checkpoint, in a directory of its own; this one stays as it is and goes on.</p>
+      <label>Directory (optional; absolute, empty or not there yet) <input value=${path} placeholder="beside this execution" onInput=${(event) => setPath(event.target.value)} /></label>
+    <//>
+  <//>`;
+}
+
+/** @param {string} path */
+function quoted(path) {
+  return /^[\w/.+-]+$/.test(path) ? path : `'${path.replaceAll("'", `'\\''`)}'`;
+}

@@ -1,0 +1,44 @@
+/** One event: what it says, what led to it, what it led to. */
+import { html } from "../dom.js";
+import { count, moment, visible } from "../format.js";
+import { gist } from "../journal.js";
+import { Dialog, Trouble } from "../parts/dialog.js";
+import { useAnswer } from "../parts/hooks.js";
+
+const SHOWN = 50;
+
+/** @param {{session: import("../session.js").Session, event: any, onClose: () => void}} props */
+export function EventDialog({ session, event, onClose }) {
+  const { seq, type, timestamp, causes = [] } = event;
+  const query = (data) => session.ask("events.query", { ...data, limit: SHOWN });
+  const before = useAnswer(() => query({ ancestorsOf: seq, orderBy: { field: "seq", direction: "desc" } }), [seq]);
+  const after = useAnswer(() => query({ descendantsOf: seq }), [seq]);
+  const commands = causes.filter((each) => typeof each === "string");
+  return html`<${Dialog} title=${`Event ${seq}: ${type}`} onClose=${onClose} wide=${true}>
+    <p>${moment(timestamp)}${commands.length > 0 && html`, because of the command <code>${commands.join(", ")}</code>`}</p>
+    <div class="actions"><button onClick=${() => session.look({ dialog: null, tab: "time", moment: { seq } })}>Stand at this moment</button></div>
+    <pre class="json" tabindex="0" aria-label="The event">${JSON.stringify(event, null, 2)}</pre>
+    <div class="causes">
+      <${Chain} session=${session} title="What led to it" answer=${before} none="No event is named as its cause." />
+      <${Chain} session=${session} title="What it led to" answer=${after} none="No event names it as a cause." />
+    </div>
+  <//>`;
+}
+
+function Chain({ session, title, answer, none }) {
+  const { data, error } = answer;
+  return html`<section aria-label=${title}>
+    <h3>${title}</h3>
+    <${Trouble} error=${error} />
+    ${data === null && !error && html`<p class="empty">Searching …</p>`}
+    ${data?.events.length === 0 && html`<p class="empty">${none}</p>`}
+    <ul>
+      ${data?.events.map((each) => html`<li key=${each.seq}>
+        <button onClick=${() => session.look({ dialog: { kind: "event", event: each } })}>
+          <span class="seq">${count(each.seq)}</span> <span class="type">${each.type}</span> <span class="gist">${visible(gist(each)).slice(0, 90)}</span>
+        </button>
+      </li>`)}
+    </ul>
+    ${data?.cursor && html`<p class="hint">and more</p>`}
+  </section>`;
+}

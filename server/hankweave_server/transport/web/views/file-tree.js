@@ -1,0 +1,105 @@
+/** The files of a moment, folder by folder, and the content of one. */
+import { html, useMemo, useState } from "../dom.js";
+import { bytes, plural, visible } from "../format.js";
+import { Trouble } from "../parts/dialog.js";
+import { useAnswer } from "../parts/hooks.js";
+import { VirtualList } from "../parts/virtual-list.js";
+
+const ROW = 26;
+const PART = 200_000; // Bytes of a file that are shown at a time.
+const LINK = 0o120000;
+const KIND = 0o170000;
+
+/** @param {{session: import("../session.js").Session, view: any, where: any, sha: string}} props */
+export function FileTree({ session, view, where, sha }) {
+  const [more, setMore] = useState({ files: /** @type {any[]} */ ([]), cursor: view.cursor });
+  const [closed, setClosed] = useState(new Set());
+  const [at, setAt] = useState(0);
+  const [path, setPath] = useState(/** @type {string | null} */ (null));
+  const files = useMemo(() => [...view.tree, ...more.files], [view, more]);
+  const rows = useMemo(() => unfolded(files, closed), [files, closed]);
+  if (files.length === 0) return html`<p class="empty">No tracked file is here yet.</p>`;
+
+  const open = (row) => {
+    const each = rows[row];
+    setAt(row);
+    if (each.file) setPath(each.path);
+    else {
+      const next = new Set(closed);
+      if (!next.delete(each.path)) next.add(each.path);
+      setClosed(next);
+    }
+  };
+  const goOn = async () => {
+    const page = await session.ask("replay.view", { ...where, limit: 1_000, cursor: more.cursor });
+    setMore({ files: [...more.files, ...page.tree], cursor: page.cursor });
+  };
+  return html`<div class="tree">
+    <div class="names">
+      <p class="hint">${plural(view.stats.files, "file")}, ${bytes(view.stats.bytes)}</p>
+      <${VirtualList}
+        id="file"
+        count=${rows.length}
+        rowHeight=${ROW}
+        label="Files of this moment"
+        selected=${at}
+        onSelect=${(row) => (rows[row].file ? open(row) : setAt(row))}
+        onOpen=${open}
+        row=${(row) => drawn(rows[row], closed, () => open(row))}
+      />
+      ${more.cursor && html`<button onClick=${goOn}>More files</button>`}
+    </div>
+    ${path === null
+      ? html`<p class="empty">Choose a file to read it as it was.</p>`
+      : html`<${Content} key=${`${sha} ${path}`} session=${session} sha=${sha} path=${path} />`}
+  </div>`;
+}
+
+function unfolded(files, closed) {
+  const rows = [];
+  let folders = [];
+  for (const file of files) {
+    const parts = file.path.split("/");
+    const name = parts.pop();
+    let isHidden = false;
+    parts.forEach((part, depth) => {
+      const path = parts.slice(0, depth + 1).join("/");
+      if (!isHidden && folders[depth] !== path) rows.push({ path, name: part, depth, file: null });
+      isHidden ||= closed.has(path);
+    });
+    folders = parts.map((_, depth) => parts.slice(0, depth + 1).join("/"));
+    if (!isHidden) rows.push({ path: file.path, name, depth: parts.length, file });
+  }
+  return rows;
+}
+
+function drawn({ path, name, depth, file }, closed, toggle) {
+  const style = { paddingLeft: `${0.5 + depth}rem` };
+  if (file === null) {
+    return html`<span class="folder" style=${style} onClick=${(event) => { event.stopPropagation(); toggle(); }}>${closed.has(path) ? "▸" : "▾"} ${visible(name)}<span class="hidden"> folder</span></span>`;
+  }
+
+  const isLink = (file.mode & KIND) === LINK;
+  return html`<span class="leaf" style=${style}>${visible(name)}${isLink ? " (link)" : file.mode & 0o111 ? " (program)" : ""}</span>
+    <span class="size">${bytes(file.size)}</span>`;
+}
+
+function Content({ session, sha, path }) {
+  const [parts, setParts] = useState(/** @type {any[]} */ ([]));
+  const ask = (offset) => session.ask("checkpoint.readFile", { checkpointSha: sha, path, offset, length: PART });
+  const first = useAnswer(() => ask(0), [sha, path]);
+  if (first.error) return html`<${Trouble} error=${first.error} />`;
+  if (first.data === null) return html`<p class="empty">Reading …</p>`;
+
+  const all = [first.data, ...parts];
+  const last = all.at(-1);
+  const isText = all.every((part) => part.encoding === "utf-8");
+  const goOn = async () => setParts([...parts, await ask(last.nextOffset)]);
+  return html`<div class="content">
+    <h3>${visible(path)} <span class="size">${bytes(first.data.size)}</span></h3>
+    ${isText
+      ? html`<pre tabindex="0" aria-label=${`Content of ${visible(path)}`}>${all.map((part) => part.content).join("")}</pre>`
+      : html`<p class="empty">This is no text; it is kept byte for byte, and comes back with a rollback.</p>`}
+    ${isText && last.nextOffset !== undefined && html`<button onClick=${goOn}>More of it</button>`}
+  </div>`;
+}

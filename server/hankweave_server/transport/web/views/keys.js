@@ -1,0 +1,93 @@
+/** What the keys do. Whoever is disturbed by keys without Ctrl or Alt can turn them off. */
+import { html, useState } from "../dom.js";
+import { Dialog } from "../parts/dialog.js";
+
+const TABS = ["live", "time", "events", "cost"];
+const OFF = "hankweave.keys";
+
+const KEYS = [
+  ["1 2 3 4", "Live, Time, Events, Cost"],
+  ["[ ]", "one checkpoint back, one on"],
+  ["← →, Page, Home, End", "the same, on the strip of time"],
+  ["↑ ↓, Page, Home, End, Enter", "in any list"],
+  ["r", "roll back to the moment one stands at"],
+  ["b", "branch from it"],
+  ["p", "pin it, and name it"],
+  ["u", "undo the last rollback"],
+  ["c", "take a checkpoint"],
+  ["/", "search the events"],
+  ["Esc", "leave a dialog"],
+  ["?", "this help"],
+];
+
+export const areKeysOn = () => localStorage.getItem(OFF) !== "off";
+
+/** @param {KeyboardEvent} event @param {import("../session.js").Session} session */
+export function keyPressed(event, session) {
+  const { key, ctrlKey, metaKey, altKey } = event;
+  const target = /** @type {Element} */ (event.target);
+  const isTyping = target.matches("input, select, textarea");
+  if (ctrlKey || metaKey || altKey || isTyping || session.looks.dialog !== null || !areKeysOn()) return;
+
+  const done = act(key, session);
+  if (done) event.preventDefault();
+}
+
+function act(key, session) {
+  const { moment } = session.looks;
+  const sha = moment && "sha" in moment ? moment.sha : null;
+  const tab = TABS[Number(key) - 1];
+  if (tab !== undefined) return session.look({ tab }), true;
+
+  switch (key) {
+    case "[":
+      return press("One back in time");
+    case "]":
+      return press("One on in time");
+    case "r":
+      return sha !== null && ask(session, { kind: "rollback", target: { sha } });
+    case "b":
+      return sha !== null && ask(session, { kind: "branch", sha });
+    case "p":
+      return sha !== null && ask(session, { kind: "pin", sha });
+    case "u":
+      return session.store.state.undo.length > 0 && ask(session, { kind: "rollback", target: { direction: "undo" } });
+    case "c":
+      return ask(session, { kind: "checkpoint" });
+    case "?":
+      return session.look({ dialog: { kind: "help" } }), true;
+    case "/":
+      session.look({ tab: "events" });
+      requestAnimationFrame(() => document.getElementById("search")?.focus());
+      return true;
+    default:
+      return false;
+  }
+}
+
+function ask(session, dialog) {
+  const why = session.obstacle;
+  if (why === null) session.look({ dialog });
+  else session.say(why);
+  return true;
+}
+
+/** @param {string} label */
+function press(label) {
+  const button = /** @type {HTMLElement | null} */ (document.querySelector(`button[aria-label="${label}"]`));
+  button?.click();
+  return button !== null;
+}
+
+/** @param {{onClose: () => void}} props */
+export function HelpDialog({ onClose }) {
+  const [isOn, setOn] = useState(areKeysOn());
+  const turn = (event) => {
+    localStorage.setItem(OFF, event.target.checked ? "on" : "off");
+    setOn(event.target.checked);
+  };
+  return html`<${Dialog} title="Keys" onClose=${onClose}>
+    <dl class="keys">${KEYS.map(([key, what]) => html`<div key=${key}><dt><kbd>${key}</kbd></dt><dd>${what}</dd></div>`)}</dl>
+    <label><input type="checkbox" checked=${isOn} onChange=${turn} /> Single keys do something</label>
+  <//>`;
+}

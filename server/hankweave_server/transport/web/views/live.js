@@ -1,0 +1,70 @@
+/** What happens now: the plan, the agent's words and tool calls, the files that change. */
+import { html } from "../dom.js";
+import { bytes, callText, time, visible } from "../format.js";
+import { FlowList } from "../parts/flow-list.js";
+import { Plan } from "./plan.js";
+
+/** @param {{session: import("../session.js").Session}} props */
+export function LiveView({ session }) {
+  const { store } = session;
+  return html`
+    <section class="plan" aria-label="Plan"><h2>Plan</h2>
+      <${Plan} session=${session} state=${store.state} retries=${store.retries} isLive=${true} />
+    </section>
+    <section class="feed" aria-label="Agent"><h2>Agent</h2>
+      ${store.feed.entries.length === 0
+        ? html`<p class="empty">${store.isLoaded ? "No agent has said anything yet." : "Reading …"}</p>`
+        : html`<${FlowList} entries=${store.feed.entries} version=${store.version} label="What the agent says and does" entry=${(entry) => html`<${Entry} entry=${entry} root=${store.server?.agentRootPath} />`} />`}
+    </section>
+    <section class="files" aria-label="Files that changed"><h2>Files</h2>
+      <${Files} session=${session} />
+    </section>`;
+}
+
+const SIGNS = { words: "", thought: "thinks", output: "prints", rig: "rig", note: "", bad: "failed", sentinel: "sentinel", travel: "time" };
+
+function Entry({ entry, root }) {
+  const who = html`<div class="meta">
+    <time datetime=${entry.timestamp}>${time(entry.timestamp)}</time>
+    ${entry.codonId && html`<span class="by">${visible(entry.codonId)}</span>`}
+    ${SIGNS[entry.kind] && html`<span class="sort">${SIGNS[entry.kind]}${entry.tool && entry.kind !== "tool" ? ` ${visible(entry.tool)}` : ""}</span>`}
+  </div>`;
+  if (entry.kind === "tool") return html`<article class=${entry.isError ? "entry e-tool e-failed" : "entry e-tool"}>${who}<${ToolCall} entry=${entry} root=${root} /></article>`;
+
+  return html`<article class=${`entry e-${entry.kind}`}>${who}<div class="text">${entry.text}</div></article>`;
+}
+
+function ToolCall({ entry, root }) {
+  const { tool, input, result, isError, cut, external } = entry;
+  const outcome = result === null ? "runs" : isError ? "failed" : "done";
+  return html`<details>
+    <summary>
+      <span class="tool-name">${visible(tool ?? "tool")}</span> <code>${visible(callText(input, root))}</code>
+      <span class=${`outcome o-${outcome}`}>${outcome}${external ? ", outside" : ""}</span>
+    </summary>
+    ${input && html`<pre tabindex="0" aria-label="Input">${JSON.stringify(input, null, 2)}</pre>`}
+    ${result !== null && html`<pre tabindex="0" aria-label="Result">${result || "(no output)"}${cut ? "\n… (the journal holds no more)" : ""}</pre>`}
+  </details>`;
+}
+
+const ACTIONS = { created: "+", modified: "~", deleted: "−" };
+const SHOWN = 200;
+
+function Files({ session }) {
+  const all = [...session.store.files.values()].reverse();
+  if (all.length === 0) return html`<p class="empty">No file has changed yet.</p>`;
+
+  return html`<ul class="changed" tabindex="0" aria-label="Newest first">
+    ${all.slice(0, SHOWN).map(
+      ({ path, action, bytes: size, source, seq }) => html`<li key=${path}>
+        <button class=${`file a-${action}`} onClick=${() => session.look({ tab: "time", moment: { seq } })} title="Stand at this moment">
+          <span aria-hidden="true">${ACTIONS[action]}</span>
+          <span class="path">${visible(path)}</span>
+          <span class="hidden">, ${action}</span>
+          <span class="size">${action === "deleted" ? "" : bytes(size)}${source.kind === "person" ? " by hand" : ""}</span>
+        </button>
+      </li>`,
+    )}
+  </ul>
+  ${all.length > SHOWN && html`<p class="empty">and ${all.length - SHOWN} more</p>`}`;
+}

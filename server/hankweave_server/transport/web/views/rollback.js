@@ -1,0 +1,168 @@
+/** Going back: exactly what would change first, then whole, or the files that are ticked. */
+import { html, useMemo, useState } from "../dom.js";
+import { brief, bytes, plural, visible } from "../format.js";
+import { titleOf } from "../kinds.js";
+import { Diff } from "../parts/diff.js";
+import { Dialog, Trouble } from "../parts/dialog.js";
+import { useAnswer } from "../parts/hooks.js";
+import { activeCodon } from "../state.js";
+
+const BEHIND = { message: "The execution has moved on since this was opened.", hint: "Close it, look at where things stand, and decide again." };
+const AT_FIRST = 200;
+
+/**
+ * @param {{session: import("../session.js").Session, target: {sha?: string, direction?: "undo" | "redo"},
+ *   onClose: () => void}} props
+ */
+export function RollbackDialog({ session, target, onClose }) {
+  const { store } = session;
+  const [guard] = useState(session.guard);
+  const [newest] = useState(store.state.runs[0]?.runId);
+  const [options, setOptions] = useState({ keepEdits: false, rewindMemory: false, autoRestart: false, onRunning: "stop", reason: "" });
+  const [isWhole, setWhole] = useState(true);
+  const [ticked, setTicked] = useState(/** @type {Set<string>} */ (new Set()));
+  const [error, setError] = useState(/** @type {any} */ (null));
+  const [isBusy, setBusy] = useState(false);
+  const [shown, setShown] = useState(AT_FIRST);
+  const aim = target.direction ? { direction: target.direction } : { checkpointSha: target.sha };
+  const preview = useAnswer(
+    () => session.ask("rollback.preview", { ...aim, keepEdits: options.keepEdits, patch: true }),
+    [options.keepEdits],
+  );
+  const report = preview.data;
+  const files = useMemo(() => (report ? moved(report) : []), [report]);
+  const active = activeCodon(store.state);
+  const change = (changes) => setOptions({ ...options, ...changes });
+  const tick = (path) => {
+    const next = new Set(ticked);
+    if (!next.delete(path)) next.add(path);
+    setTicked(next);
+  };
+
+  const go = async () => {
+    if (store.state.runs[0]?.runId !== newest) return setError(BEHIND);
+
+    setBusy(true);
+    try {
+      const [type, data] = order(target, options, guard, isWhole ? null : [...ticked], active);
+      /** @type {import("hankweave").RollbackReport} */
+      const done = await session.ask(type, data);
+      session.look({ dialog: null, note: said(target, done), moment: { sha: done.target.checkpointSha } });
+    } catch (failure) {
+      setError(failure);
+      setBusy(false);
+    }
+  };
+  const chosen = isWhole ? files.length : files.filter((file) => ticked.has(file.path)).length;
+  return html`<${Dialog} title=${titled(target, store)} onClose=${onClose} wide=${true}>
+    <${Trouble} error=${preview.error} />
+    ${report === null && !preview.error && html`<p class="empty">Working out what would change …</p>`}
+    ${report !== null && html`
+      <${Summary} report=${report} />
+      ${!target.direction && html`<fieldset>
+        <legend>What goes back</legend>
+        <label><input type="radio" name="extent" checked=${isWhole} onChange=${() => setWhole(true)} /> Everything: files, and the place in the plan; a new run begins here</label>
+        <label><input type="radio" name="extent" checked=${!isWhole} onChange=${() => setWhole(false)} /> Only the files I tick: nothing else moves</label>
+      </fieldset>`}
+      <ul class="foreseen" aria-label="What would change">
+        ${files.slice(0, shown).map((file) => html`<${Foreseen} key=${file.path} file=${file} isTicked=${isWhole || ticked.has(file.path)} canTick=${!isWhole} onTick=${() => tick(file.path)} />`)}
+      </ul>
+      ${files.length > shown && html`<button type="button" onClick=${() => setShown(shown + 10 * AT_FIRST)}>Show more of ${plural(files.length, "file")}</button>`}
+      <${Options} options=${options} change=${change} active=${active} hasConflicts=${report.conflicts.length > 0} isWhole=${isWhole} isTravel=${Boolean(target.direction)} />
+    `}
+    <${Trouble} error=${error} />
+    <footer>
+      <button onClick=${onClose}>Leave it</button>
+      <button class="main danger" disabled=${isBusy || report === null || (!isWhole && chosen === 0)} onClick=${go}>
+        ${isBusy ? "Working …" : label(target, isWhole, chosen)}
+      </button>
+    </footer>
+  <//>`;
+}
+
+function Summary({ report }) {
+  const { added, updated, removed, conflicts, skipped, externalEffects = [] } = report;
+  return html`
+    <p>
+      ${plural(updated.length, "file")} would be changed, ${added.length} brought back, <strong>${removed.length} deleted</strong>.
+      All that is there now is kept in a safety checkpoint first, so that it can be undone.
+    </p>
+    ${conflicts.length > 0 && html`<p class="warn">${plural(conflicts.length, "file")} of these a person has changed since an agent last wrote ${conflicts.length === 1 ? "it" : "them"}.</p>`}
+    ${skipped.length > 0 && html`<details><summary>${plural(skipped.length, "path")} cannot be brought back and ${skipped.length === 1 ? "is" : "are"} left alone</summary>
+      <ul>${skipped.map((each) => html`<li key=${each.path}>${visible(each.path)}: ${each.reason}</li>`)}</ul></details>`}
+    ${externalEffects.length > 0 && html`<details><summary>What was done outside of the work tree stays (${externalEffects.length})</summary>
+      <ul>${externalEffects.map((each) => html`<li key=${each}>${visible(each)}</li>`)}</ul></details>`}`;
+}
+
+const VERBS = { added: "brought back", updated: "changed", removed: "deleted", kept: "left as it is" };
+const SIGNS = { added: "+", updated: "~", removed: "−", kept: "=" };
+
+function Foreseen({ file, isTicked, canTick, onTick }) {
+  const [isOpen, setOpen] = useState(false);
+  const { path, what, size, isConflict, diff } = file;
+  return html`<li class=${`what-${what}`}>
+    <div class="line">
+      <label>
+        <input type="checkbox" checked=${isTicked} disabled=${!canTick} onChange=${onTick} />
+        <span aria-hidden="true">${SIGNS[what]}</span> <span class="path">${visible(path)}</span>
+        <span class="sort">${VERBS[what]}${size === undefined ? "" : `, ${bytes(size)}`}</span>
+        ${isConflict && html`<span class="tag bad">edited by a person</span>`}
+      </label>
+      ${diff?.patch && html`<button type="button" aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>${isOpen ? "Hide" : "Show"} <span class="hidden">the difference of ${visible(path)} </span>+${diff.added} −${diff.removed}</button>`}
+    </div>
+    ${isOpen && html`<${Diff} patch=${diff.patch} label=${`What would become of ${visible(path)}`} />`}
+  </li>`;
+}
+
+function Options({ options, change, active, hasConflicts, isWhole, isTravel }) {
+  const check = (key, words) => html`<label><input type="checkbox" checked=${options[key]} onChange=${(event) => change({ [key]: event.target.checked })} /> ${words}</label>`;
+  return html`<fieldset>
+    <legend>How</legend>
+    ${(hasConflicts || options.keepEdits) && check("keepEdits", "Keep people's own edits as they are")}
+    ${isWhole && !isTravel && check("rewindMemory", "Agents and sentinels forget, too, what came after")}
+    ${isWhole && !isTravel && check("autoRestart", "Go on with the plan afterwards")}
+    ${active !== null && html`<label>Codon ${visible(active.codonId)} runs:
+      <select value=${options.onRunning} onChange=${(event) => change({ onRunning: event.target.value })}>
+        <option value="stop">stop it first; it ends as failed</option>
+        <option value="pause">freeze it, and let it go on afterwards</option>
+        <option value="refuse">do nothing while it runs</option>
+      </select></label>`}
+    <label>Why (optional; the agent is told) <input value=${options.reason} onInput=${(event) => change({ reason: event.target.value })} /></label>
+  </fieldset>`;
+}
+
+/** Each file with what would become of it, deletions first. */
+function moved({ added, updated, removed, kept, conflicts, diffs = [] }) {
+  const edited = new Set(conflicts.map((each) => each.path));
+  const patches = new Map(diffs.map((each) => [each.path, each]));
+  const listed = (files, what) =>
+    files.map(({ path, bytes: size }) => ({ path, what, size, isConflict: edited.has(path), diff: patches.get(path) }));
+  return [...listed(removed, "removed"), ...listed(updated, "updated"), ...listed(added, "added"), ...listed(kept, "kept")];
+}
+
+/** @returns {["rollback.undo" | "rollback.redo" | "rollback.toCheckpoint", any]} */
+function order(target, options, guard, paths, active) {
+  const { reason, onRunning, keepEdits, rewindMemory, autoRestart } = options;
+  const common = { ...guard, keepEdits, onRunning: active === null ? "refuse" : onRunning, ...(reason ? { reason } : {}) };
+  if (target.direction) return [target.direction === "undo" ? "rollback.undo" : "rollback.redo", common];
+
+  const own = paths === null ? { rewindMemory, autoRestart } : { paths };
+  return ["rollback.toCheckpoint", { ...common, checkpointSha: target.sha, ...own }];
+}
+
+function titled(target, store) {
+  if (target.direction) return target.direction === "undo" ? "Undo the last rollback" : "Redo what was undone";
+
+  const record = store.bySha.get(target.sha);
+  return `Roll back to ${record ? visible(titleOf(record)) : brief(target.sha ?? "")}`;
+}
+
+function label(target, isWhole, chosen) {
+  if (target.direction) return target.direction === "undo" ? "Undo it" : "Redo it";
+  return isWhole ? "Roll everything back" : `Roll ${plural(chosen, "file")} back`;
+}
+
+function said(target, { added, updated, removed }) {
+  const verb = { undo: "Undone", redo: "Redone" }[target.direction ?? ""] ?? "Rolled back";
+  return `${verb}: ${plural(added.length + updated.length + removed.length, "file")} moved.`;
+}

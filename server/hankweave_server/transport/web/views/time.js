@@ -1,0 +1,118 @@
+/** All time as a picture: runs and their branches as a tree of checkpoints, and where one stands. */
+import { html, useEffect, useMemo, useState } from "../dom.js";
+import { count, time, visible } from "../format.js";
+import { KINDS, Legend, Sign, kindOf, titleOf } from "../kinds.js";
+import { layOut, linesAt, rowBefore } from "../lanes.js";
+import { VirtualList } from "../parts/virtual-list.js";
+import { MomentView } from "./moment.js";
+import { Overview } from "./overview.js";
+
+const ROW = 30;
+const LANE = 16;
+const WIDEST = 10; // Lanes that are drawn beside the list; further ones share the last.
+
+/** @param {{session: import("../session.js").Session, looks: import("../session.js").Looks}} props */
+export function TimeView({ session, looks }) {
+  const { store } = session;
+  const [zoom, setZoom] = useState("codons");
+  const rows = useMemo(
+    () => store.checkpoints.filter((each) => zoom === "steps" || !KINDS[each.kind]?.isStep || each.pinned),
+    [store.checkpointsVersion, zoom],
+  );
+  const picture = useMemo(() => layOut(rows, store.state.runs), [rows, store.state.runs]);
+  const here = nowSha(store, rows);
+  const at = placeOf(rows, looks.moment, store);
+  const before = at < 0 ? null : rowBefore(rows, picture.lines, at);
+  const select = (row) => rows[row] && session.look({ moment: { sha: rows[row].sha } });
+
+  // What is stood at may be a step: then steps have to be shown.
+  const sha = looks.moment && "sha" in looks.moment ? looks.moment.sha : null;
+  useEffect(() => {
+    if (sha !== null && zoom === "codons" && KINDS[store.bySha.get(sha)?.kind]?.isStep) setZoom("steps");
+  }, [sha]);
+
+  return html`
+    <section class="time" aria-label="All time">
+      <div class="bar">
+        <h2>Time</h2>
+        <div role="group" aria-label="Zoom" class="zoom">
+          <button aria-pressed=${zoom === "codons"} onClick=${() => setZoom("codons")}>Codons</button>
+          <button aria-pressed=${zoom === "steps"} onClick=${() => setZoom("steps")}>Every step</button>
+        </div>
+        <span class="counted">${count(rows.length)} of ${count(store.checkpoints.length)} checkpoints${store.areAllCheckpoints ? "" : " so far"}</span>
+        <button disabled=${here === null} onClick=${() => session.look({ moment: { sha: here } })}>Where now is</button>
+      </div>
+      <${Overview} rows=${rows} picture=${picture} at=${at} here=${rows.findIndex((each) => each.sha === here)} onSelect=${select} />
+      <${Tree} rows=${rows} picture=${picture} at=${at} here=${here} onSelect=${select} />
+      <details class="signs"><summary>What the signs mean</summary><${Legend} /></details>
+    </section>
+    <section class="moment" aria-label="The moment one stands at">
+      ${looks.moment === null
+        ? html`<p class="empty">Choose a checkpoint, with the mouse or the arrow keys, to stand at that moment: its files, its state, what changed. Looking touches nothing.</p>`
+        : html`<${MomentView} session=${session} moment=${looks.moment} before=${before === null ? null : rows[before].sha} onStep=${(by) => select(Math.min(rows.length - 1, Math.max(0, at + by)))} />`}
+    </section>`;
+}
+
+/** The list, newest first, with the lines of the runs at its side. */
+function Tree({ rows, picture, at, here, onSelect }) {
+  const newestFirst = (row) => rows.length - 1 - row;
+  const width = (Math.min(picture.width, WIDEST) + 1) * LANE;
+  return html`<${VirtualList}
+    id="checkpoint"
+    count=${rows.length}
+    rowHeight=${ROW}
+    label="Checkpoints, newest first"
+    selected=${at < 0 ? -1 : newestFirst(at)}
+    onSelect=${(row) => onSelect(newestFirst(row))}
+    empty="There is no checkpoint yet."
+    row=${(row) => {
+      const index = newestFirst(row);
+      const each = rows[index];
+      return html`
+        <svg class="lanes" width=${width} height=${ROW} viewBox=${`0 0 ${width} ${ROW}`} aria-hidden="true">
+          ${linesAt(picture.lines, index).map((line) => html`<path key=${line.runId} class=${`line l${line.lane % 6}${index <= line.mainUntil ? " is-main" : ""}`} d=${strokes(line, index)} />`)}
+          <g transform=${`translate(${x(picture.laneOf.get(each.runId) ?? 0) - 7} ${ROW / 2 - 7}) scale(0.875)`}>
+            <path class=${`sign k-${each.kind}`} d=${kindOf(each.kind).path} />
+          </g>
+        </svg>
+        <span class="title">${visible(titleOf(each))}</span>
+        ${each.sha === here && html`<span class="tag now">now</span>`}
+        ${each.pinned && html`<span class="tag">pinned</span>`}
+        ${each.partial && html`<span class="tag bad">partial</span>`}
+        <span class="kind">${kindOf(each.kind).title}</span>
+        <time>${time(each.timestamp)}</time>`;
+    }}
+  />`;
+}
+
+const x = (lane) => (Math.min(lane, WIDEST) + 0.5) * LANE + 2;
+
+/** What of a run's line lies in one row: from the older below to the newer above. */
+function strokes({ lane, fromLane, first, last, from }, row) {
+  const here = x(lane);
+  const parts = [];
+  if (row === from) parts.push(`M${x(fromLane)} ${ROW / 2}C${x(fromLane)} 4 ${here} ${ROW / 2} ${here} 0`);
+  else if (row < first) parts.push(`M${here} ${ROW}V0`);
+  else {
+    if (row < last) parts.push(`M${here} ${ROW / 2}V0`);
+    if (row > first || from !== null) parts.push(`M${here} ${ROW}V${ROW / 2}`);
+  }
+  return parts.join("");
+}
+
+/** The checkpoint that the files now come from. */
+function nowSha(store, rows) {
+  const run = store.state.runs[0];
+  const own = run && rows.findLast((each) => each.runId === run.runId && each.kind !== "safety");
+  return own?.sha ?? run?.startingConditions?.source?.checkpointSha ?? rows.at(-1)?.sha ?? null;
+}
+
+function placeOf(rows, moment, store) {
+  if (moment === null) return -1;
+  if ("sha" in moment) {
+    const exact = rows.findIndex((each) => each.sha === moment.sha);
+    if (exact >= 0) return exact;
+  }
+  const seq = "seq" in moment ? moment.seq : store.bySha.get(moment.sha)?.seq;
+  return seq === undefined ? -1 : rows.findLastIndex((each) => each.seq <= seq);
+}
