@@ -1,0 +1,103 @@
+/** The real server as a real process, with hanks whose agents do what a test says. */
+import { spawn } from "node:child_process";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+const COMMAND = process.env.HANKWEAVE ?? new URL("../../.venv/bin/hankweave", import.meta.url).pathname;
+const PATIENCE = 30_000;
+
+export const says = (text) => ({ say: text });
+export const thinks = (text) => ({ think: text });
+export const writes = (path, text) => ({ write: { path, text } });
+export const waitsFor = (path) => ({ waitForFile: path });
+
+/** One codon of a scripted agent. */
+export function codon(id, steps, fields = {}) {
+  return {
+    id,
+    name: `Codon ${id}`,
+    model: "scripted",
+    continuationMode: "fresh",
+    promptText: JSON.stringify({ steps }),
+    agent: { type: "scripted" },
+    trackedFiles: ["**"],
+    ...fields,
+  };
+}
+
+export class Daemon {
+  /**
+   * In a directory of its own, which is gone when the test is over.
+   * @param {(folder: string) => object[]} hank
+   */
+  static async start(context, hank, options = []) {
+    const folder = mkdtempSync(join(tmpdir(), "hankweave-browser-"));
+    const daemon = new Daemon(folder);
+    context.after(async () => {
+      await daemon.stop();
+      rmSync(folder, { recursive: true, force: true });
+    });
+    mkdirSync(join(folder, "hank"));
+    writeFileSync(join(folder, "hank", "hank.json"), JSON.stringify({ hank: hank(folder) }));
+    await daemon.run(options);
+    return daemon;
+  }
+
+  constructor(folder) {
+    this.folder = folder;
+    this.execution = join(folder, "execution");
+    this.workTree = join(this.execution, "agentRoot");
+  }
+
+  async run(options = []) {
+    const words = ["run", join(this.folder, "hank", "hank.json"), "--execution", this.execution, "--json", ...options];
+    this.process = spawn(COMMAND, words, { stdio: ["ignore", "pipe", "inherit"] });
+    this.ended = new Promise((resolve) => this.process.once("exit", resolve));
+    const ready = await within(PATIENCE, "server.ready", this.#ready());
+    this.port = ready.data.port;
+  }
+
+  #ready() {
+    let text = "";
+    return new Promise((resolve, reject) => {
+      this.process.once("exit", () => reject(new Error(`the server ended: ${text}`)));
+      this.process.stdout.on("data", (chunk) => {
+        if (text.length > 1_000_000) return;
+        text += chunk;
+        const line = text.split("\n").find((each) => each.includes('"server.ready"'));
+        if (line !== undefined) resolve(JSON.parse(line));
+      });
+    });
+  }
+
+  /** The address of the page, with the token of a role. */
+  page(role = "controller", port = this.port) {
+    return `http://127.0.0.1:${port}/#token=${this.token(role)}`;
+  }
+
+  token(role = "controller") {
+    const name = role === "viewer" ? "server.viewer-token" : "server.token";
+    return readFileSync(join(this.execution, ".hankweave", name), "utf-8").trim();
+  }
+
+  /** kill -9. */
+  async kill() {
+    this.process.kill("SIGKILL");
+    await this.ended;
+  }
+
+  async stop() {
+    if (this.process.exitCode !== null || this.process.signalCode !== null) return;
+    this.process.kill("SIGTERM");
+    await within(PATIENCE, "the end of the server", this.ended);
+  }
+}
+
+export function within(ms, what, promise) {
+  let timer;
+  const late = new Promise((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`${what} did not come within ${ms} ms`)), ms);
+  });
+  return Promise.race([promise, late]).finally(() => clearTimeout(timer));
+}
