@@ -22,6 +22,7 @@ from bench import (
     plans,
     responsiveness,
     startup,
+    ui,
 )
 from bench.figures import RESULTS, Figure, print_table, write_results
 from bench.scale import FULL, Scale
@@ -38,12 +39,13 @@ BENCHES: dict[str, Bench] = {
     responsiveness.BENCH: responsiveness.measure,
     agent_lines.BENCH: agent_lines.measure,
     plans.BENCH: plans.measure,
+    ui.BENCH: ui.measure,
 }
 GROUPS = {
     "checkpoints": (checkpoints.BENCH, history.BENCH, responsiveness.BENCH),
     "execution": (agent_lines.BENCH, plans.BENCH),
 }
-LONG = frozenset(name for names in GROUPS.values() for name in names)
+LONG = frozenset(name for names in GROUPS.values() for name in names) | {ui.BENCH}
 """Benches that take minutes: they run only where they are named."""
 
 CHECKOUT = Path(__file__).resolve().parents[2]

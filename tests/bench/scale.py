@@ -31,6 +31,10 @@ class Scale:
     """Files in the largest tree on which Hankweave's documented sequence is tried."""
     history: int
     """Checkpoints that are listed."""
+    page_checkpoints: int
+    """Checkpoints of the execution that the page shows..."""
+    page_words: int
+    """...and what its agent says before each of them."""
     many_files: int
     """Files in the checkpoint during which the server must answer; so must it during one of a..."""
     big_file: int
@@ -59,6 +63,8 @@ FULL = Scale(
     has_real_tree=True,
     documented_up_to=10_000,
     history=1_000,
+    page_checkpoints=10_000,
+    page_words=2,
     many_files=10_000,
     big_file=1 << 30,
     awaits_heartbeats=True,
@@ -78,6 +84,8 @@ SMALLEST = Scale(
     has_real_tree=False,
     documented_up_to=110,
     history=5,
+    page_checkpoints=20,
+    page_words=1,
     many_files=20,
     big_file=1 << 16,
     awaits_heartbeats=False,
