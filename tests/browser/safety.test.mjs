@@ -115,7 +115,6 @@ for (const scheme of ["light", "dark"]) {
         await isAccessible(page, `${view}, ${scheme}, ${width}`);
         const wider = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
         assert.equal(wider, 0, `${view} is wider than the screen`);
-        if (process.env.PICTURES && scheme === "dark") await page.screenshot({ path: `${process.env.PICTURES}/${width === 360 ? "phone" : "dark"}-${view.toLowerCase()}.png` });
       }
       await page.keyboard.press("?");
       await page.getByRole("dialog").waitFor();

@@ -16,7 +16,7 @@ after(() => browser.close());
 async function picture(page, name) {
   if (!PICTURES) return;
   mkdirSync(PICTURES, { recursive: true });
-  await page.screenshot({ path: join(PICTURES, `${name}.png`) });
+  await page.screenshot({ path: join(PICTURES, `ui-${name}.png`) });
 }
 
 const loop = (id, iterations, ...codons) => ({ type: "loop", id, name: id, terminateOn: { type: "iterationLimit", limit: iterations }, codons });
@@ -84,7 +84,6 @@ test("a person watches, looks back, rolls two files back, undoes it, branches, l
   await page.getByRole("listbox", { name: "Files of this moment" }).waitFor();
   await page.getByRole("option", { name: /observations\.md/ }).click();
   await shown(page, "Nothing yet.");
-  await picture(page, "time");
   await isAccessible(page, "the picture of time");
 
   await page.getByRole("tab", { name: /Compared with now/ }).click();
@@ -162,6 +161,16 @@ test("a person watches, looks back, rolls two files back, undoes it, branches, l
   assert.equal(readFileSync(join(daemon.folder, "branch/agentRoot/notes/observations.md"), "utf-8"), "# Observations\n\nNothing yet.\n");
   await dialog.getByRole("button", { name: "Close" }).last().click();
 
+  // The same on a phone, in the dark.
+  const phone = await open(browser, daemon.page(), { scheme: "dark", size: { width: 390, height: 780 } });
+  await button(phone.page, "Time").click();
+  await phone.page.getByRole("option", { name: /before the doubts/ }).click();
+  await shown(phone.page, "observations.md");
+  await phone.page.evaluate(() => scrollTo(0, 0));
+  await picture(phone.page, "phone");
+  assert.deepEqual(phone.faults, []);
+  await phone.context.close();
+
   // The connection is lost; something happens meanwhile; nothing is missing afterwards.
   wire.cut();
   await shown(page, "connection lost");
@@ -184,7 +193,6 @@ test("a person watches, looks back, rolls two files back, undoes it, branches, l
   const events = page.getByRole("listbox", { name: "Events" });
   await page.getByRole("searchbox").fill("doubtful");
   await events.getByRole("option", { name: /assistant\.action/ }).first().waitFor();
-  await picture(page, "events");
   await isAccessible(page, "the events");
   await page.getByRole("searchbox").fill("");
   await page.getByLabel("Type").selectOption({ label: (await page.locator("option", { hasText: "rollback.completed" }).innerText()) });
@@ -197,7 +205,6 @@ test("a person watches, looks back, rolls two files back, undoes it, branches, l
   await page.keyboard.press("Escape");
   await button(page, "Cost").click();
   await page.getByRole("img", { name: /Cost rose to/ }).waitFor();
-  await picture(page, "cost");
   await isAccessible(page, "the cost");
   assert.deepEqual(faults, []);
   assert.deepEqual(other.faults, []);
@@ -251,7 +258,6 @@ test("a person allows what an agent asks for, and skips a codon", { timeout: 90_
   const { page, faults } = await open(browser, daemon.page());
   const asked = page.getByRole("region", { name: "Permission for Write" });
   await asked.waitFor();
-  await picture(page, "permission");
   await isAccessible(page, "a question for permission");
   await asked.getByRole("button", { name: "Allow" }).click();
   await shown(page, "I wait for nothing.");

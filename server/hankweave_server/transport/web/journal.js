@@ -150,6 +150,6 @@ export function questionOf({ text, type, codonId }) {
 export function gist({ type, data }) {
   const of = type === "state.transition" ? { ...data.transition.data, kind: data.transition.type } : data;
   const parts = [of.kind, of.action, of.toolName, of.path, of.content, of.message, of.line, of.result, of.text, of.reason, of.codonId, of.codon?.status, of.checkpoint?.kind, of.checkpoint?.sha?.slice?.(0, 8), of.cost ?? of.totalCost];
-  const words = parts.filter((each) => typeof each === "string" || typeof each === "number").join(" · ");
+  const words = parts.filter((each) => each !== "" && (typeof each === "string" || typeof each === "number")).join(" · ");
   return (words || JSON.stringify(of)).slice(0, 240);
 }

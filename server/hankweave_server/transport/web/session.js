@@ -2,6 +2,8 @@
 import { Client, Refused } from "./client.js";
 import { Store } from "./store.js";
 
+const NOTE_STAYS = 12_000;
+
 /**
  * @typedef {{sha: string} | {seq: number} | null} Moment
  * @typedef {{tab: string, moment: Moment, dialog: any, note: string, query: any}} Looks
@@ -18,6 +20,7 @@ export class Session {
     /** @type {Set<() => void>} */
     this.listeners = new Set();
     this.wasOpen = false;
+    this.noteTimer = 0;
     this.store = new Store(this.ask);
     this.client = new Client(`${scheme}//${location.host}/ws`, {
       token,
@@ -35,6 +38,10 @@ export class Session {
   /** @param {Partial<Looks>} changes */
   look = (changes) => {
     this.looks = { ...this.looks, ...changes };
+    if (changes.note) {
+      clearTimeout(this.noteTimer);
+      this.noteTimer = setTimeout(() => this.say(""), NOTE_STAYS);
+    }
     for (const listener of this.listeners) listener();
   };
 

@@ -14,6 +14,7 @@ export function CostView({ session }) {
   const { store } = session;
   const series = useSeries(session);
   const { cost, tokens } = totals(store.state);
+  const [shown, setShown] = useState(ROWS);
   const codons = store.state.runs.flatMap((run) => run.codons.map((codon) => ({ codon, run })));
   return html`<section class="cost" aria-label="Cost and tokens">
     <h2>Cost</h2>
@@ -25,13 +26,14 @@ export function CostView({ session }) {
       <table>
         <thead><tr><th scope="col">Codon</th><th scope="col">Run</th><th scope="col">State</th><th scope="col" class="number">Cost</th><th scope="col" class="number">Tokens</th></tr></thead>
         <tbody>
-          ${codons.map(({ codon, run }, at) => html`<tr key=${at}>
+          ${codons.slice(0, shown).map(({ codon, run }, at) => html`<tr key=${at}>
             <td>${visible(codon.codonId)}${codon.attempt > 1 ? ` (attempt ${codon.attempt})` : ""}</td><td>${run.runId.slice(-6)}</td><td>${codon.status}</td>
             <td class="number">${dollars(costOf(codon))}</td><td class="number">${count(tokensOf(codon))}</td>
           </tr>`)}
         </tbody>
         <tfoot><tr><td colspan="3">All runs</td><td class="number">${dollars(cost)}</td><td class="number">${count(tokens)}</td></tr></tfoot>
       </table>
+      ${codons.length > shown && html`<button onClick=${() => setShown(shown + ROWS)}>More of ${count(codons.length)} codons</button>`}
     </div>
   </section>`;
 }
@@ -82,6 +84,7 @@ function addUp(sums, row) {
   if (sums.points.length > POINTS) sums.points = sums.points.filter((_, at) => at % 2 === 1);
 }
 
+const ROWS = 500;
 const WIDTH = 600;
 const HEIGHT = 160;
 

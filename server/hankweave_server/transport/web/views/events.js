@@ -24,7 +24,7 @@ export function EventsView({ session, looks }) {
   return html`<section class="events" aria-label="Events">
     <form class="bar" role="search" onSubmit=${(event) => event.preventDefault()}>
       <h2>Events</h2>
-      <label>Search <input id="search" type="search" placeholder="words, a path, a tool" value=${wanted.text} onInput=${change("text")} /></label>
+      <label>Search <input id="search" type="search" placeholder="words as they stand there" value=${wanted.text} onInput=${change("text")} /></label>
       <label>Type <select value=${wanted.type} onChange=${change("type")}>
         <option value="">all</option>
         ${(types.data?.rows ?? []).map((row) => html`<option key=${row.type} value=${row.type}>${row.type} (${count(row.count)})</option>`)}

@@ -1,9 +1,11 @@
 /** The plan: codons and loops in their order, with what became of each. */
-import { html, useMemo } from "../dom.js";
-import { compact, dollars, duration, visible } from "../format.js";
+import { html, useMemo, useState } from "../dom.js";
+import { compact, count, dollars, duration, visible } from "../format.js";
 import { useNow } from "../parts/hooks.js";
 import { costOf, endCheckpoint, isActive, thread, tokensOf } from "../state.js";
 import { Act } from "./header.js";
+
+const AT_ONCE = 200; // Entries around the one that runs or comes next; more are shown when asked for.
 
 const SIGNS = {
   completed: "✓",
@@ -27,21 +29,31 @@ export function Plan({ session, state, retries = new Map(), isLive = false, at: 
   const clock = useNow(1_000, isLive && isWorking);
   const now = then ?? clock;
   const ran = useMemo(() => new Map(thread(state).map((codon) => [codon.codonId, codon])), [state, store.version]);
-  if (state.executionPlan.length === 0) {
+  const [more, setMore] = useState({ before: AT_ONCE / 2, after: AT_ONCE });
+  const plan = state.executionPlan;
+  const place = plan.findIndex((entry) => !isDone(ran.get(entry.codonId)));
+  const at = place < 0 ? plan.length - 1 : place;
+  const first = Math.max(0, at - more.before);
+  const last = Math.min(plan.length, at + more.after);
+  if (plan.length === 0) {
     return html`<p class="empty">${store.isLoaded ? "There is no plan: checkpoints are taken when somebody asks." : "Reading …"}</p>`;
   }
 
   return html`<ol class="codons" tabindex="0" aria-label="Codons in their order">
-    ${state.executionPlan.map((entry, at) => {
+    ${first > 0 && html`<li class="rest"><button onClick=${() => setMore({ ...more, before: more.before + AT_ONCE })}>${count(first)} before these</button></li>`}
+    ${plan.slice(first, last).map((entry, row) => {
       const loop = entry.loopContext;
-      const before = state.executionPlan[at - 1]?.loopContext;
+      const before = plan[first + row - 1]?.loopContext;
       const begins = loop && (before?.loopId !== loop.loopId || before?.iteration !== loop.iteration);
       return html`
         ${begins && html`<li key=${`loop-${loop.loopId}-${loop.iteration}`} class="loop">↻ ${visible(loop.loopId)}, iteration ${loop.iteration + 1}</li>`}
         <${Codon} key=${entry.codonId} session=${session} entry=${entry} codon=${ran.get(entry.codonId)} retry=${retries.get(entry.codonId)} now=${now} isLive=${isLive} isWorking=${isWorking} />`;
     })}
+    ${last < plan.length && html`<li class="rest"><button onClick=${() => setMore({ ...more, after: more.after + AT_ONCE })}>${count(plan.length - last)} after these</button></li>`}
   </ol>`;
 }
+
+const isDone = (codon) => codon !== undefined && !isActive(codon);
 
 function Codon({ session, entry, codon, retry, now, isLive, isWorking }) {
   const status = codon?.status ?? "waiting";
