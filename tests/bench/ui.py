@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,9 @@ STEPS = 500
 """Checkpoints of one codon."""
 
 DEADLINE = 1_200.0
+MEMORY = Path("/dev/shm")
+"""The long past is not what is measured: it is made where nothing waits for a disk."""
+
 FIGURES: dict[str, tuple[str, str, Target | None]] = {
     "firstPaint": ("first paint", "s", AtMost(1)),
     "plan": ("until the plan stands", "s", None),
@@ -43,7 +47,12 @@ async def measure(folder: Path, scale: Scale) -> list[Figure]:
         print(f"{BENCH}: skipped, because there is no {missing}", file=sys.stderr)
         return []
 
-    prepared = await _with_a_past(folder, scale.page_checkpoints, scale.page_words)
+    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else folder) as quick:
+        past = Path(quick)
+        return await _measure(await _with_a_past(past, scale.page_checkpoints, scale.page_words))
+
+
+async def _measure(prepared: Prepared) -> list[Figure]:
     async with prepared.serve() as server:
         token = (prepared.root / ".hankweave" / "server.token").read_text().strip()
         port = msgspec.json.decode((prepared.root / ".hankweave" / "runtime.lock").read_bytes())

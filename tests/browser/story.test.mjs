@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { isAccessible, launch, open } from "./browser.mjs";
 import { Daemon, codon, says, thinks, waitsFor, writes } from "./daemon.mjs";
+import { emptyState, fold } from "../../server/hankweave_server/transport/web/state.js";
 import { Wire } from "./wire.mjs";
 
 const PICTURES = process.env.PICTURES;
@@ -208,6 +209,18 @@ test("a person watches, looks back, rolls two files back, undoes it, branches, l
   await isAccessible(page, "the cost");
   assert.deepEqual(faults, []);
   assert.deepEqual(other.faults, []);
+
+  // What the page makes of the journal is what the server makes of it.
+  await daemon.stop();
+  const lines = readFileSync(join(daemon.execution, ".hankweave/events/events.jsonl"), "utf-8").trim().split("\n");
+  const folded = emptyState();
+  for (const { type, data } of lines.map((line) => JSON.parse(line))) {
+    if (type === "state.transition") fold(folded, data.transition);
+  }
+  const state = JSON.parse(readFileSync(join(daemon.execution, ".hankweave/state.json"), "utf-8"));
+  for (const part of ["runs", "currentRunId", "executionPlan", "undo", "redo", "edits", "initialCheckpoint"]) {
+    assert.deepEqual(folded[part], state[part] ?? emptyState()[part], part);
+  }
 });
 
 test("what is done while the server is dead is there when it is back, with the new token", { timeout: 90_000 }, async (context) => {

@@ -14,6 +14,7 @@ import pytest
 
 TESTS = Path(__file__).resolve().parent.parent
 DOOR = "server/transport/test_front_door.py"
+PAGES = "server/transport/test_pages.py"
 LISTENER = "server/transport/test_listener.py"
 CROWD = "server/transport/test_many_clients.py"
 LOAD = "server/hanks/test_load.py"
@@ -25,6 +26,11 @@ LIST: dict[str, list[tuple[str, str]]] = {
         (DOOR, "test_two_hosts_or_two_origins_are_one_too_many"),
         ("intruders/test_the_door.py", "test_a_web_page_gets_in_from_nowhere"),
         ("intruders/test_the_door.py", "test_a_strange_request_is_turned_away_and_leaves_no_trace"),
+    ],
+    "markup, scripts and strange names in the page": [
+        (PAGES, "test_nothing_is_written_into_the_page_but_by_the_library_of_views"),
+        (PAGES, "test_every_file_is_served_as_what_it_is"),
+        (PAGES, "test_no_other_file_can_be_asked_for"),
     ],
     "DNS rebinding": [
         ("intruders/test_the_door.py", "test_a_name_that_was_bound_to_loopback_reaches_nothing"),

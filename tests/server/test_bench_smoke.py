@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 import bench.__main__ as program
+from bench import ui
 from bench.__main__ import BENCHES, MISSED, USAGE, main
 from bench.figures import (
     RESULTS,
@@ -322,3 +323,17 @@ async def test_the_bench_of_plans_measures_every_row(tmp_path: Path) -> None:
         ("a codon, 5 of 50 done", "ms", "0 of 40 done"),
     ]
     assert all(figure.value > 0 for figure in figures)
+
+
+async def test_the_bench_of_the_page_says_what_it_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a browser there are no figures, and it is said why."""
+    monkeypatch.setattr(ui, "CHROMIUM", str(tmp_path / "nothing"))
+    monkeypatch.setattr(ui, "BROWSER", tmp_path)
+    monkeypatch.setattr(ui.shutil, "which", lambda name: f"/usr/bin/{name}")
+    assert await ui.measure(tmp_path, SMALLEST) == []
+    assert "ui: skipped, because there is no playwright-core" in capsys.readouterr().err
+    (tmp_path / "node_modules" / "playwright-core").mkdir(parents=True)
+    assert await ui.measure(tmp_path, SMALLEST) == []
+    assert f"no Chromium at {tmp_path}" in capsys.readouterr().err

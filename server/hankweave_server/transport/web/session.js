@@ -101,7 +101,10 @@ export class Session {
 
     const first = !this.wasOpen;
     this.wasOpen = true;
-    (first ? store.load() : store.refresh()).catch((error) => this.say(error.message));
+    (first ? store.load() : store.refresh()).catch((error) => {
+      if (first) this.wasOpen = false; // The next connection begins anew.
+      this.say(error.message);
+    });
   }
 }
 

@@ -1,5 +1,5 @@
 /** A dialog of the browser's own: it keeps the focus, ends with Escape, and gives the focus back. */
-import { html, useEffect, useRef } from "../dom.js";
+import { html, useLayoutEffect, useRef } from "../dom.js";
 
 let named = 0;
 
@@ -7,10 +7,14 @@ let named = 0;
 export function Dialog({ title, onClose, children, wide = false }) {
   const element = useRef(/** @type {HTMLDialogElement | null} */ (null));
   const id = useRef(`dialog-${(named += 1)}`);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const before = /** @type {HTMLElement | null} */ (document.activeElement);
-    element.current?.showModal();
-    return () => before?.isConnected && before.focus();
+    const dialog = element.current;
+    dialog?.showModal();
+    return () => {
+      dialog?.close(); // While it is open nothing else takes the focus.
+      if (before?.isConnected) before.focus();
+    };
   }, []);
   return html`<dialog
     ref=${element}
