@@ -6,7 +6,16 @@ import { chromium } from "playwright-core";
 
 export const CHROMIUM = process.env.CHROMIUM ?? "/usr/bin/chromium";
 const AXE = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
-const OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"];
+const OPTIONS = [
+  "--no-sandbox",
+  "--disable-gpu",
+  "--disable-quic",
+  "--no-first-run",
+  "--disable-background-networking",
+  "--disable-component-update",
+  "--disable-sync",
+  "--disable-dev-shm-usage",
+];
 
 export function launch() {
   return chromium.launch({ executablePath: CHROMIUM, headless: true, args: OPTIONS });
@@ -16,20 +25,28 @@ export function launch() {
  * A page of its own; `faults` collects errors of scripts, breaches of the policy, failed requests and
  * dialogs that a script opened. Lost connections are told by the browser as errors, and belong to some tests.
  */
-export async function open(browser, address, { scheme = "light", size = { width: 1280, height: 800 }, ...options } = {}) {
+export async function open(
+  browser,
+  address,
+  { scheme = "light", size = { width: 1280, height: 800 }, ...options } = {},
+) {
   const context = await browser.newContext({ colorScheme: scheme, viewport: size, ...options });
   const page = await context.newPage();
   page.setDefaultTimeout(15_000);
   const faults = [];
   page.on("pageerror", (error) => faults.push(String(error)));
   page.on("console", (message) => {
-    if (message.type() === "error" && !message.text().includes("WebSocket connection to")) faults.push(message.text());
+    if (message.type() === "error" && !message.text().includes("WebSocket connection to"))
+      faults.push(message.text());
   });
   page.on("dialog", (dialog) => {
     faults.push(`a script opened a dialog: ${dialog.message()}`);
     dialog.dismiss();
   });
-  page.on("response", (response) => response.status() >= 400 && faults.push(`${response.status()} ${response.url()}`));
+  page.on(
+    "response",
+    (response) => response.status() >= 400 && faults.push(`${response.status()} ${response.url()}`),
+  );
   await page.goto(address);
   return { page, context, faults };
 }
@@ -37,7 +54,15 @@ export async function open(browser, address, { scheme = "light", size = { width:
 /** Asserts that axe finds nothing. It is put in by the debugger: the page's policy lets no script in. */
 export async function isAccessible(page, what) {
   await page.evaluate(readFileSync(AXE, "utf-8"));
-  const { violations } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
-  const found = violations.map(({ id, help, nodes }) => `${id}: ${help}: ${nodes.slice(0, 4).map((node) => `${node.html.slice(0, 200)} ${node.any[0]?.message ?? ""}`).join(" | ")}`);
+  const { violations } = await page.evaluate(() =>
+    globalThis.axe.run(document, { resultTypes: ["violations"] }),
+  );
+  const found = violations.map(
+    ({ id, help, nodes }) =>
+      `${id}: ${help}: ${nodes
+        .slice(0, 4)
+        .map((node) => `${node.html.slice(0, 200)} ${node.any[0]?.message ?? ""}`)
+        .join(" | ")}`,
+  );
   assert.deepEqual(found, [], what);
 }

@@ -4,7 +4,8 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "nod
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
-const COMMAND = process.env.HANKWEAVE ?? new URL("../../.venv/bin/hankweave", import.meta.url).pathname;
+const COMMAND =
+  process.env.HANKWEAVE ?? new URL("../../.venv/bin/hankweave", import.meta.url).pathname;
 const PATIENCE = 30_000;
 
 export const says = (text) => ({ say: text });
@@ -51,7 +52,14 @@ export class Daemon {
   }
 
   async run(options = []) {
-    const words = ["run", join(this.folder, "hank", "hank.json"), "--execution", this.execution, "--json", ...options];
+    const words = [
+      "run",
+      join(this.folder, "hank", "hank.json"),
+      "--execution",
+      this.execution,
+      "--json",
+      ...options,
+    ];
     this.process = spawn(COMMAND, words, { stdio: ["ignore", "pipe", "inherit"] });
     this.ended = new Promise((resolve) => this.process.once("exit", resolve));
     const ready = await within(PATIENCE, "server.ready", this.#ready());

@@ -48,7 +48,20 @@ await debuggee.send("HeapProfiler.collectGarbage");
 const { usedSize } = await debuggee.send("Runtime.getHeapUsage");
 await browser.close();
 if (faults.length > 0) throw new Error(faults.join("\n"));
-console.log(JSON.stringify({ firstPaint, plan, everything, checkpoints, events, treeFrames, eventFrames, feedFrames, nodes, heap: usedSize / 1e6 }));
+console.log(
+  JSON.stringify({
+    firstPaint,
+    plan,
+    everything,
+    checkpoints,
+    events,
+    treeFrames,
+    eventFrames,
+    feedFrames,
+    nodes,
+    heap: usedSize / 1e6,
+  }),
+);
 
 function number(text, pattern) {
   return Number(text.match(pattern)[1].replaceAll(",", ""));
@@ -62,7 +75,8 @@ async function scrolled({ selector, seconds }) {
   let frames = 0;
   for (let passed = 0; passed < seconds * 1_000; passed = performance.now() - begin) {
     const part = passed / (seconds * 1_000);
-    box.scrollTop = (box.scrollHeight - box.clientHeight) * (part < 0.5 ? 1 - 2 * part : 2 * part - 1);
+    box.scrollTop =
+      (box.scrollHeight - box.clientHeight) * (part < 0.5 ? 1 - 2 * part : 2 * part - 1);
     await frame();
     frames += 1;
   }

@@ -20,31 +20,58 @@ async function picture(page, name) {
   await page.screenshot({ path: join(PICTURES, `ui-${name}.png`) });
 }
 
-const loop = (id, iterations, ...codons) => ({ type: "loop", id, name: id, terminateOn: { type: "iterationLimit", limit: iterations }, codons });
+const loop = (id, iterations, ...codons) => ({
+  type: "loop",
+  id,
+  name: id,
+  terminateOn: { type: "iterationLimit", limit: iterations },
+  codons,
+});
 
 function hank(gate) {
   return [
-    codon("research", [
-      says("I look at the measurements before I write anything."),
-      writes("notes/observations.md", "# Observations\n\nNothing yet.\n"),
-      writes("notes/sources.md", "- the table of 2024\n- the table of 2025\n"),
-      { cost: 0.031 },
-    ], { name: "Research" }),
-    loop("refine", 2, codon("review", [
-      thinks("Two of the numbers do not agree."),
-      { run: "ls notes" },
-      { append: { path: "notes/observations.md", text: "Three tremors, one of them doubtful.\n" } },
-      { cost: 0.012 },
-    ], { name: "Review" })),
-    codon("report", [
-      says("Now the report."),
-      writes("report.md", "# Report\n\nThe doubtful tremor is left out.\n"),
-      writes("notes/sources.md", "- the table of 2025\n"),
-      writes("draft.txt", "to be thrown away\n"),
-      says("I wait for the last table."),
-      waitsFor(gate),
-      { cost: 0.02 },
-    ], { name: "Report" }),
+    codon(
+      "research",
+      [
+        says("I look at the measurements before I write anything."),
+        writes("notes/observations.md", "# Observations\n\nNothing yet.\n"),
+        writes("notes/sources.md", "- the table of 2024\n- the table of 2025\n"),
+        { cost: 0.031 },
+      ],
+      { name: "Research" },
+    ),
+    loop(
+      "refine",
+      2,
+      codon(
+        "review",
+        [
+          thinks("Two of the numbers do not agree."),
+          { run: "ls notes" },
+          {
+            append: {
+              path: "notes/observations.md",
+              text: "Three tremors, one of them doubtful.\n",
+            },
+          },
+          { cost: 0.012 },
+        ],
+        { name: "Review" },
+      ),
+    ),
+    codon(
+      "report",
+      [
+        says("Now the report."),
+        writes("report.md", "# Report\n\nThe doubtful tremor is left out.\n"),
+        writes("notes/sources.md", "- the table of 2025\n"),
+        writes("draft.txt", "to be thrown away\n"),
+        says("I wait for the last table."),
+        waitsFor(gate),
+        { cost: 0.02 },
+      ],
+      { name: "Report" },
+    ),
   ];
 }
 
@@ -56,230 +83,283 @@ async function story(context) {
   return { daemon, gate: join(daemon.folder, "gate") };
 }
 
-test("a person watches, looks back, rolls two files back, undoes it, branches, loses the connection and comes back", { timeout: 180_000 }, async (context) => {
-  const { daemon, gate } = await story(context);
-  const wire = await Wire.to(daemon.port);
-  context.after(() => wire.close());
-  const { page, faults } = await open(browser, daemon.page("controller", wire.port));
+test(
+  "a person watches, looks back, rolls two files back, undoes it, branches, loses the connection and comes back",
+  { timeout: 180_000 },
+  async (context) => {
+    const { daemon, gate } = await story(context);
+    const wire = await Wire.to(daemon.port);
+    context.after(() => wire.close());
+    const { page, faults } = await open(browser, daemon.page("controller", wire.port));
 
-  // Watch a run.
-  await shown(page, "I wait for the last table.");
-  await shown(page, "refine, iteration 2");
-  assert.match(await page.getByLabel("What goes on").innerText(), /report: running/);
-  await page.getByText("ls notes").first().click();
-  await shown(page, "observations.md\nsources.md");
-  await button(page, /draft\.txt/).waitFor();
-  await picture(page, "live");
-  await isAccessible(page, "the live view");
+    // Watch a run.
+    await shown(page, "I wait for the last table.");
+    await shown(page, "refine, iteration 2");
+    assert.match(await page.getByLabel("What goes on").innerText(), /report: running/);
+    await page.getByText("ls notes").first().click();
+    await shown(page, "observations.md\nsources.md");
+    await button(page, /draft\.txt/).waitFor();
+    await picture(page, "live");
+    await isAccessible(page, "the live view");
 
-  writeFileSync(gate, "");
-  await shown(page, "The run is completed.");
+    writeFileSync(gate, "");
+    await shown(page, "The run is completed.");
 
-  // Look back: the picture of time, by the keyboard alone.
-  await page.keyboard.press("2");
-  const list = page.getByRole("listbox", { name: /Checkpoints/ });
-  await list.focus();
-  await page.keyboard.press("End");
-  await page.keyboard.press("ArrowUp");
-  await page.getByRole("heading", { name: "research" }).waitFor();
-  await page.getByRole("listbox", { name: "Files of this moment" }).waitFor();
-  await page.getByRole("option", { name: /observations\.md/ }).click();
-  await shown(page, "Nothing yet.");
-  await isAccessible(page, "the picture of time");
+    // Look back: the picture of time, by the keyboard alone.
+    await page.keyboard.press("2");
+    const list = page.getByRole("listbox", { name: /Checkpoints/ });
+    await list.focus();
+    await page.keyboard.press("End");
+    await page.keyboard.press("ArrowUp");
+    await page.getByRole("heading", { name: "research" }).waitFor();
+    await page.getByRole("listbox", { name: "Files of this moment" }).waitFor();
+    await page.getByRole("option", { name: /observations\.md/ }).click();
+    await shown(page, "Nothing yet.");
+    await isAccessible(page, "the picture of time");
 
-  await page.getByRole("tab", { name: /Compared with now/ }).click();
-  await page.locator("summary", { hasText: "observations.md" }).click();
-  await page.getByRole("region", { name: /Difference of notes\/observations/ }).getByText("Three tremors").first().waitFor();
-  await picture(page, "diff");
-  await isAccessible(page, "a difference");
-  await page.getByRole("tab", { name: "State" }).click();
-  await page.getByRole("tabpanel").getByText("running").first().waitFor();
-  await page.getByRole("tab", { name: "Events" }).click();
-  await page.getByRole("option", { name: /codon\.started/ }).first().waitFor();
-  await isAccessible(page, "the events of a moment");
+    await page.getByRole("tab", { name: /Compared with now/ }).click();
+    await page.locator("summary", { hasText: "observations.md" }).click();
+    await page
+      .getByRole("region", { name: /Difference of notes\/observations/ })
+      .getByText("Three tremors")
+      .first()
+      .waitFor();
+    await picture(page, "diff");
+    await isAccessible(page, "a difference");
+    await page.getByRole("tab", { name: "State" }).click();
+    await page.getByRole("tabpanel").getByText("running").first().waitFor();
+    await page.getByRole("tab", { name: "Events" }).click();
+    await page
+      .getByRole("option", { name: /codon\.started/ })
+      .first()
+      .waitFor();
+    await isAccessible(page, "the events of a moment");
 
-  // Scrub, zoomed in to single tool calls.
-  await button(page, "Every step").click();
-  const strip = page.getByRole("slider", { name: "Time" });
-  await strip.focus();
-  await page.keyboard.press("ArrowLeft");
-  assert.match(await strip.getAttribute("aria-valuetext"), /after a (tool call|message)/);
-  await page.keyboard.press("ArrowRight");
-  await page.getByRole("heading", { name: "research" }).waitFor();
+    // Scrub, zoomed in to single tool calls.
+    await button(page, "Every step").click();
+    const strip = page.getByRole("slider", { name: "Time" });
+    await strip.focus();
+    await page.keyboard.press("ArrowLeft");
+    assert.match(await strip.getAttribute("aria-valuetext"), /after a (tool call|message)/);
+    await page.keyboard.press("ArrowRight");
+    await page.getByRole("heading", { name: "research" }).waitFor();
 
-  // A person edits; then a preview that shows it, and two files go back.
-  writeFileSync(join(daemon.workTree, "notes/sources.md"), "- my own table\n");
-  await page.keyboard.press("r");
-  const dialog = page.getByRole("dialog");
-  await dialog.getByText("edited by a person").waitFor();
-  await dialog.getByText("2 deleted").waitFor();
-  await dialog.getByRole("button", { name: /the difference of notes\/sources\.md/ }).click();
-  await dialog.getByText("- my own table").first().waitFor();
-  await picture(page, "rollback");
-  await isAccessible(page, "the preview of a rollback");
-  await dialog.getByLabel(/Only the files I tick/).check();
-  await dialog.getByRole("checkbox", { name: /draft\.txt/ }).check();
-  await dialog.getByRole("checkbox", { name: /notes\/sources\.md/ }).check();
-  await dialog.getByRole("button", { name: "Roll 2 files back" }).click();
-  await shown(page, "Rolled back: 2 files moved.");
-  const read = (path) => readFileSync(join(daemon.workTree, path), "utf-8");
-  assert.equal(existsSync(join(daemon.workTree, "draft.txt")), false);
-  assert.equal(read("notes/sources.md"), "- the table of 2024\n- the table of 2025\n");
-  assert.match(read("notes/observations.md"), /Three tremors/);
+    // A person edits; then a preview that shows it, and two files go back.
+    writeFileSync(join(daemon.workTree, "notes/sources.md"), "- my own table\n");
+    await page.keyboard.press("r");
+    const dialog = page.getByRole("dialog");
+    await dialog.getByText("edited by a person").waitFor();
+    await dialog.getByText("2 deleted").waitFor();
+    await dialog.getByRole("button", { name: /the difference of notes\/sources\.md/ }).click();
+    await dialog.getByText("- my own table").first().waitFor();
+    await picture(page, "rollback");
+    await isAccessible(page, "the preview of a rollback");
+    await dialog.getByLabel(/Only the files I tick/).check();
+    await dialog.getByRole("checkbox", { name: /draft\.txt/ }).check();
+    await dialog.getByRole("checkbox", { name: /notes\/sources\.md/ }).check();
+    await dialog.getByRole("button", { name: "Roll 2 files back" }).click();
+    await shown(page, "Rolled back: 2 files moved.");
+    const read = (path) => readFileSync(join(daemon.workTree, path), "utf-8");
+    assert.equal(existsSync(join(daemon.workTree, "draft.txt")), false);
+    assert.equal(read("notes/sources.md"), "- the table of 2024\n- the table of 2025\n");
+    assert.match(read("notes/observations.md"), /Three tremors/);
 
-  // Undo.
-  await page.keyboard.press("u");
-  await dialog.getByRole("button", { name: "Undo it" }).click();
-  await shown(page, "Undone: 2 files moved.");
-  assert.equal(read("draft.txt"), "to be thrown away\n");
-  assert.equal(read("notes/sources.md"), "- my own table\n");
+    // Undo.
+    await page.keyboard.press("u");
+    await dialog.getByRole("button", { name: "Undo it" }).click();
+    await shown(page, "Undone: 2 files moved.");
+    assert.equal(read("draft.txt"), "to be thrown away\n");
+    assert.equal(read("notes/sources.md"), "- my own table\n");
 
-  // Whole, with a new run: the tree has two lines then.
-  await button(page, "Codons").click();
-  await list.focus();
-  await page.keyboard.press("End");
-  await page.keyboard.press("ArrowUp");
-  await button(page, "Roll back to here …").click();
-  await dialog.getByLabel("Go on with the plan afterwards").check();
-  await dialog.getByRole("button", { name: "Roll everything back" }).click();
-  await shown(page, /Rolled back: \d files moved/);
-  await shown(page, "The run is completed.");
-  await picture(page, "tree");
+    // Whole, with a new run: the tree has two lines then.
+    await button(page, "Codons").click();
+    await list.focus();
+    await page.keyboard.press("End");
+    await page.keyboard.press("ArrowUp");
+    await button(page, "Roll back to here …").click();
+    await dialog.getByLabel("Go on with the plan afterwards").check();
+    await dialog.getByRole("button", { name: "Roll everything back" }).click();
+    await shown(page, /Rolled back: \d files moved/);
+    await shown(page, "The run is completed.");
+    await picture(page, "tree");
 
-  // Pin and name, branch.
-  await list.focus();
-  await page.keyboard.press("End");
-  await page.keyboard.press("ArrowUp");
-  await page.keyboard.press("p");
-  await dialog.getByLabel("Name").fill("before the doubts");
-  await dialog.getByRole("button", { name: "Save" }).click();
-  await page.getByRole("option", { name: /before the doubts.*pinned/ }).waitFor();
-  await page.keyboard.press("b");
-  await isAccessible(page, "the dialog of a branch");
-  await dialog.getByLabel(/Directory/).fill(join(daemon.folder, "branch"));
-  await dialog.getByRole("button", { name: "Make the branch" }).click();
-  await dialog.getByText(`hankweave run --execution ${join(daemon.folder, "branch")}`).waitFor();
-  assert.equal(readFileSync(join(daemon.folder, "branch/agentRoot/notes/observations.md"), "utf-8"), "# Observations\n\nNothing yet.\n");
-  await dialog.getByRole("button", { name: "Close" }).last().click();
+    // Pin and name, branch.
+    await list.focus();
+    await page.keyboard.press("End");
+    await page.keyboard.press("ArrowUp");
+    await page.keyboard.press("p");
+    await dialog.getByLabel("Name").fill("before the doubts");
+    await dialog.getByRole("button", { name: "Save" }).click();
+    await page.getByRole("option", { name: /before the doubts.*pinned/ }).waitFor();
+    await page.keyboard.press("b");
+    await isAccessible(page, "the dialog of a branch");
+    await dialog.getByLabel(/Directory/).fill(join(daemon.folder, "branch"));
+    await dialog.getByRole("button", { name: "Make the branch" }).click();
+    await dialog.getByText(`hankweave run --execution ${join(daemon.folder, "branch")}`).waitFor();
+    assert.equal(
+      readFileSync(join(daemon.folder, "branch/agentRoot/notes/observations.md"), "utf-8"),
+      "# Observations\n\nNothing yet.\n",
+    );
+    await dialog.getByRole("button", { name: "Close" }).last().click();
 
-  // The same on a phone, in the dark.
-  const phone = await open(browser, daemon.page(), { scheme: "dark", size: { width: 390, height: 780 } });
-  await button(phone.page, "Time").click();
-  await phone.page.getByRole("option", { name: /before the doubts/ }).click();
-  await shown(phone.page, "observations.md");
-  await phone.page.evaluate(() => scrollTo(0, 0));
-  await picture(phone.page, "phone");
-  assert.deepEqual(phone.faults, []);
-  await phone.context.close();
+    // The same on a phone, in the dark.
+    const phone = await open(browser, daemon.page(), {
+      scheme: "dark",
+      size: { width: 390, height: 780 },
+    });
+    await button(phone.page, "Time").click();
+    await phone.page.getByRole("option", { name: /before the doubts/ }).click();
+    await shown(phone.page, "observations.md");
+    await phone.page.evaluate(() => scrollTo(0, 0));
+    await picture(phone.page, "phone");
+    assert.deepEqual(phone.faults, []);
+    await phone.context.close();
 
-  // The connection is lost; something happens meanwhile; nothing is missing afterwards.
-  wire.cut();
-  await shown(page, "connection lost");
-  await isAccessible(page, "without a connection");
-  assert.equal(await button(page, "Checkpoint …").getAttribute("aria-disabled"), "true");
-  const other = await open(browser, daemon.page());
-  await button(other.page, "Checkpoint …").click();
-  await other.page.getByLabel(/What it is/).fill("while you were away");
-  await other.page.getByRole("button", { name: "Take it" }).click();
-  await shown(other.page, /was taken/);
-  wire.mend();
-  await button(page, "Try now").click();
-  await page.getByRole("option", { name: /while you were away/ }).waitFor();
-  const seqs = (each) => each.getByText(/in the journal/).innerText();
-  await page.keyboard.press("3");
-  await other.page.keyboard.press("3");
-  assert.equal(await seqs(page), await seqs(other.page));
+    // The connection is lost; something happens meanwhile; nothing is missing afterwards.
+    wire.cut();
+    await shown(page, "connection lost");
+    await isAccessible(page, "without a connection");
+    assert.equal(await button(page, "Checkpoint …").getAttribute("aria-disabled"), "true");
+    const other = await open(browser, daemon.page());
+    await button(other.page, "Checkpoint …").click();
+    await other.page.getByLabel(/What it is/).fill("while you were away");
+    await other.page.getByRole("button", { name: "Take it" }).click();
+    await shown(other.page, /was taken/);
+    wire.mend();
+    await button(page, "Try now").click();
+    await page.getByRole("option", { name: /while you were away/ }).waitFor();
+    const seqs = (each) => each.getByText(/in the journal/).innerText();
+    await page.keyboard.press("3");
+    await other.page.keyboard.press("3");
+    assert.equal(await seqs(page), await seqs(other.page));
 
-  // Search, causes, cost.
-  const events = page.getByRole("listbox", { name: "Events" });
-  await page.getByRole("searchbox").fill("doubtful");
-  await events.getByRole("option", { name: /assistant\.action/ }).first().waitFor();
-  await isAccessible(page, "the events");
-  await page.getByRole("searchbox").fill("");
-  await page.getByLabel("Type").selectOption({ label: (await page.locator("option", { hasText: "rollback.completed" }).innerText()) });
-  const found = events.getByRole("option", { name: /rollback\.completed/ }).first();
-  await found.click();
-  await found.click();
-  await dialog.getByRole("region", { name: "What it led to" }).waitFor();
-  await dialog.getByText(/because of the command/).waitFor();
-  await isAccessible(page, "an event");
-  await page.keyboard.press("Escape");
-  await button(page, "Cost").click();
-  await page.getByRole("img", { name: /Cost rose to/ }).waitFor();
-  await isAccessible(page, "the cost");
-  assert.deepEqual(faults, []);
-  assert.deepEqual(other.faults, []);
+    // Search, causes, cost.
+    const events = page.getByRole("listbox", { name: "Events" });
+    await page.getByRole("searchbox").fill("doubtful");
+    await events
+      .getByRole("option", { name: /assistant\.action/ })
+      .first()
+      .waitFor();
+    await isAccessible(page, "the events");
+    await page.getByRole("searchbox").fill("");
+    await page
+      .getByLabel("Type")
+      .selectOption({
+        label: await page.locator("option", { hasText: "rollback.completed" }).innerText(),
+      });
+    const found = events.getByRole("option", { name: /rollback\.completed/ }).first();
+    await found.click();
+    await found.click();
+    await dialog.getByRole("region", { name: "What it led to" }).waitFor();
+    await dialog.getByText(/because of the command/).waitFor();
+    await isAccessible(page, "an event");
+    await page.keyboard.press("Escape");
+    await button(page, "Cost").click();
+    await page.getByRole("img", { name: /Cost rose to/ }).waitFor();
+    await isAccessible(page, "the cost");
+    assert.deepEqual(faults, []);
+    assert.deepEqual(other.faults, []);
 
-  // What the page makes of the journal is what the server makes of it.
-  await daemon.stop();
-  const lines = readFileSync(join(daemon.execution, ".hankweave/events/events.jsonl"), "utf-8").trim().split("\n");
-  const folded = emptyState();
-  for (const { type, data } of lines.map((line) => JSON.parse(line))) {
-    if (type === "state.transition") fold(folded, data.transition);
-  }
-  const state = JSON.parse(readFileSync(join(daemon.execution, ".hankweave/state.json"), "utf-8"));
-  for (const part of ["runs", "currentRunId", "executionPlan", "undo", "redo", "edits", "initialCheckpoint"]) {
-    assert.deepEqual(folded[part], state[part] ?? emptyState()[part], part);
-  }
-});
+    // What the page makes of the journal is what the server makes of it.
+    await daemon.stop();
+    const lines = readFileSync(join(daemon.execution, ".hankweave/events/events.jsonl"), "utf-8")
+      .trim()
+      .split("\n");
+    const folded = emptyState();
+    for (const { type, data } of lines.map((line) => JSON.parse(line))) {
+      if (type === "state.transition") fold(folded, data.transition);
+    }
+    const state = JSON.parse(
+      readFileSync(join(daemon.execution, ".hankweave/state.json"), "utf-8"),
+    );
+    for (const part of [
+      "runs",
+      "currentRunId",
+      "executionPlan",
+      "undo",
+      "redo",
+      "edits",
+      "initialCheckpoint",
+    ]) {
+      assert.deepEqual(folded[part], state[part] ?? emptyState()[part], part);
+    }
+  },
+);
 
-test("what is done while the server is dead is there when it is back, with the new token", { timeout: 90_000 }, async (context) => {
-  const { daemon, gate } = await story(context);
-  const { page, faults } = await open(browser, daemon.page());
-  await shown(page, "I wait for the last table.");
-  const { port } = daemon;
-  await daemon.kill();
-  await shown(page, "connection lost");
-  writeFileSync(gate, "");
-  await daemon.run(["--port", String(port)]);
-  await page.getByRole("alert").getByText(/does not hold any more/).waitFor();
-  await isAccessible(page, "the question for a token");
-  await page.getByLabel(/Token/).fill(daemon.token());
-  await button(page, "Connect").click();
-  await shown(page, "The run is completed.");
-  await shown(page, "Iteration 2 of refine ended");
-  assert.deepEqual(faults, []);
-});
+test(
+  "what is done while the server is dead is there when it is back, with the new token",
+  { timeout: 90_000 },
+  async (context) => {
+    const { daemon, gate } = await story(context);
+    const { page, faults } = await open(browser, daemon.page());
+    await shown(page, "I wait for the last table.");
+    const { port } = daemon;
+    await daemon.kill();
+    await shown(page, "connection lost");
+    writeFileSync(gate, "");
+    await daemon.run(["--port", String(port)]);
+    await page
+      .getByRole("alert")
+      .getByText(/does not hold any more/)
+      .waitFor();
+    await isAccessible(page, "the question for a token");
+    await page.getByLabel(/Token/).fill(daemon.token());
+    await button(page, "Connect").click();
+    await shown(page, "The run is completed.");
+    await shown(page, "Iteration 2 of refine ended");
+    assert.deepEqual(faults, []);
+  },
+);
 
-test("a link that may only look shows everything and moves nothing", { timeout: 90_000 }, async (context) => {
-  const { daemon, gate } = await story(context);
-  writeFileSync(gate, "");
-  const { page, faults } = await open(browser, daemon.page("viewer"));
-  await shown(page, "The run is completed.");
-  await shown(page, "This link shows everything and changes nothing.");
-  for (const name of ["Start next", "Redo codon", "Checkpoint …"]) {
-    assert.equal(await button(page, name).getAttribute("aria-disabled"), "true", name);
-    assert.match(await button(page, name).getAttribute("title"), /may look/);
-  }
-  await button(page, "Time").click();
-  await button(page, "Where now is").click();
-  await page.getByRole("option", { name: /report\.md/ }).click();
-  await shown(page, "The doubtful tremor is left out.");
-  await button(page, "Roll back to here …").click({ force: true });
-  assert.equal(await page.getByRole("dialog").count(), 0);
-  await page.keyboard.press("r");
-  assert.equal(await page.getByRole("dialog").count(), 0);
-  await isAccessible(page, "what a viewer sees");
-  assert.deepEqual(faults, []);
-});
+test(
+  "a link that may only look shows everything and moves nothing",
+  { timeout: 90_000 },
+  async (context) => {
+    const { daemon, gate } = await story(context);
+    writeFileSync(gate, "");
+    const { page, faults } = await open(browser, daemon.page("viewer"));
+    await shown(page, "The run is completed.");
+    await shown(page, "This link shows everything and changes nothing.");
+    for (const name of ["Start next", "Redo codon", "Checkpoint …"]) {
+      assert.equal(await button(page, name).getAttribute("aria-disabled"), "true", name);
+      assert.match(await button(page, name).getAttribute("title"), /may look/);
+    }
+    await button(page, "Time").click();
+    await button(page, "Where now is").click();
+    await page.getByRole("option", { name: /report\.md/ }).click();
+    await shown(page, "The doubtful tremor is left out.");
+    await button(page, "Roll back to here …").click({ force: true });
+    assert.equal(await page.getByRole("dialog").count(), 0);
+    await page.keyboard.press("r");
+    assert.equal(await page.getByRole("dialog").count(), 0);
+    await isAccessible(page, "what a viewer sees");
+    assert.deepEqual(faults, []);
+  },
+);
 
-test("a person allows what an agent asks for, and skips a codon", { timeout: 90_000 }, async (context) => {
-  const daemon = await Daemon.start(context, (folder) => [
-    codon("careful", [writes("a.txt", "a"), says("I have leave.")], { permissions: { otherwise: "ask" } }),
-    codon("endless", [says("I wait for nothing."), waitsFor(join(folder, "never"))]),
-  ]);
-  const { page, faults } = await open(browser, daemon.page());
-  const asked = page.getByRole("region", { name: "Permission for Write" });
-  await asked.waitFor();
-  await isAccessible(page, "a question for permission");
-  await asked.getByRole("button", { name: "Allow" }).click();
-  await shown(page, "I wait for nothing.");
-  await button(page, "Skip …").click();
-  await page.getByRole("dialog").getByRole("button", { name: "Skip it" }).click();
-  await shown(page, "The codon was skipped.");
-  await page.locator(".s-skipped").waitFor();
-  assert.deepEqual(faults, []);
-});
+test(
+  "a person allows what an agent asks for, and skips a codon",
+  { timeout: 90_000 },
+  async (context) => {
+    const daemon = await Daemon.start(context, (folder) => [
+      codon("careful", [writes("a.txt", "a"), says("I have leave.")], {
+        permissions: { otherwise: "ask" },
+      }),
+      codon("endless", [says("I wait for nothing."), waitsFor(join(folder, "never"))]),
+    ]);
+    const { page, faults } = await open(browser, daemon.page());
+    const asked = page.getByRole("region", { name: "Permission for Write" });
+    await asked.waitFor();
+    await isAccessible(page, "a question for permission");
+    await asked.getByRole("button", { name: "Allow" }).click();
+    await shown(page, "I wait for nothing.");
+    await button(page, "Skip …").click();
+    await page.getByRole("dialog").getByRole("button", { name: "Skip it" }).click();
+    await shown(page, "The codon was skipped.");
+    await page.locator(".s-skipped").waitFor();
+    assert.deepEqual(faults, []);
+  },
+);
 
 test("a view that has grown old is refused", { timeout: 90_000 }, async (context) => {
   const { daemon } = await story(context);

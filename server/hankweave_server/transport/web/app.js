@@ -34,7 +34,8 @@ function App({ session }) {
     return () => removeEventListener("keydown", press);
   }, [session]);
 
-  if (session.store.connection.phase === "refused") return html`<${TokenForm} session=${session} />`;
+  if (session.store.connection.phase === "refused")
+    return html`<${TokenForm} session=${session} />`;
 
   const { view: View } = VIEWS[looks.tab];
   return html`

@@ -82,7 +82,14 @@ export class Feed {
 
 function orphan(event) {
   const { toolName, result, isError, truncated } = event.data;
-  return { ...base(event, "tool", ""), tool: toolName, input: null, result, isError, cut: truncated };
+  return {
+    ...base(event, "tool", ""),
+    tool: toolName,
+    input: null,
+    result,
+    isError,
+    cut: truncated,
+  };
 }
 
 function base(event, kind, text) {
@@ -92,7 +99,12 @@ function base(event, kind, text) {
 
 function continues(last, entry) {
   const isOutput = entry.kind === "output" || entry.kind === "rig";
-  return isOutput && last.kind === entry.kind && last.codonId === entry.codonId && last.text.length < 4_000;
+  return (
+    isOutput &&
+    last.kind === entry.kind &&
+    last.codonId === entry.codonId &&
+    last.text.length < 4_000
+  );
 }
 
 /** @param {any} event @returns {Entry | null} */
@@ -110,17 +122,36 @@ function entryOf(event) {
     case "codon.completed":
       return base(event, data.success || data.skipped ? "note" : "bad", ending(data));
     case "codon.retrying":
-      return base(event, "note", `Attempt ${data.attempt} of ${data.maxAttempts} follows in ${Math.round(data.delayMs / 1000)} s.`);
+      return base(
+        event,
+        "note",
+        `Attempt ${data.attempt} of ${data.maxAttempts} follows in ${Math.round(data.delayMs / 1000)} s.`,
+      );
     case "codon.extended":
       return base(event, "note", `The agent was sent on: ${data.exhaustWithPrompt}`);
     case "loop.iteration.completed":
-      return base(event, "note", `Iteration ${data.iteration + 1} of ${data.loopId} ended${data.isFinal ? ", the last one" : ""}.`);
+      return base(
+        event,
+        "note",
+        `Iteration ${data.iteration + 1} of ${data.loopId} ended${data.isFinal ? ", the last one" : ""}.`,
+      );
     case "check.completed":
-      return base(event, data.passed || data.ignored ? "note" : "bad", `Check ${data.passed ? "passed" : "failed"}: ${data.command}${data.message ? `: ${data.message}` : ""}`);
+      return base(
+        event,
+        data.passed || data.ignored ? "note" : "bad",
+        `Check ${data.passed ? "passed" : "failed"}: ${data.command}${data.message ? `: ${data.message}` : ""}`,
+      );
     case "rig.setup.failed":
       return base(event, "bad", `The rig failed: ${data.message ?? data.failureType}`);
     case "sentinel.output":
-      return { ...base(event, "sentinel", typeof data.content === "string" ? data.content : JSON.stringify(data.content, null, 2)), tool: data.sentinelId };
+      return {
+        ...base(
+          event,
+          "sentinel",
+          typeof data.content === "string" ? data.content : JSON.stringify(data.content, null, 2),
+        ),
+        tool: data.sentinelId,
+      };
     case "sentinel.error":
       return { ...base(event, "bad", data.message), tool: data.sentinelId };
     case "rollback.completed":
@@ -130,7 +161,13 @@ function entryOf(event) {
     case "rollback.told":
       return base(event, "note", `The agent was told: ${data.text}`);
     case "permission.resolved":
-      return data.by === "policy" ? null : base(event, "note", `${data.toolName} was ${data.decision === "allow" ? "allowed" : "denied"} (${data.by === "client" ? "by a person" : data.by}).`);
+      return data.by === "policy"
+        ? null
+        : base(
+            event,
+            "note",
+            `${data.toolName} was ${data.decision === "allow" ? "allowed" : "denied"} (${data.by === "client" ? "by a person" : data.by}).`,
+          );
     case "execution.branched":
       return base(event, "travel", `A branch was made: ${data.executionPath}`);
     case "error":
@@ -143,7 +180,13 @@ function entryOf(event) {
 function action(event) {
   const { action: kind, content, toolName, toolInput, external } = event.data;
   if (kind === "tool_use") {
-    return { ...base(event, "tool", ""), tool: toolName, input: toolInput ?? null, result: null, external };
+    return {
+      ...base(event, "tool", ""),
+      tool: toolName,
+      input: toolInput ?? null,
+      result: null,
+      external,
+    };
   }
 
   return content.trim() ? base(event, kind === "thinking" ? "thought" : "words", content) : null;
@@ -158,7 +201,12 @@ function ending({ success, skipped, exitStatus, failureReason, condition }) {
 }
 
 function travelled({ direction = "back", checkpoint }, report) {
-  const verb = { back: "Rolled back", undo: "Undone", redo: "Redone", retry: "Set back for a retry" };
+  const verb = {
+    back: "Rolled back",
+    undo: "Undone",
+    redo: "Redone",
+    retry: "Set back for a retry",
+  };
   const moved = report ? report.added.length + report.updated.length + report.removed.length : 0;
   return `${verb[direction] ?? direction}: to ${checkpoint.slice(0, 8)}, ${moved} ${moved === 1 ? "file" : "files"} moved.`;
 }

@@ -1,9 +1,19 @@
 /** Numbers, times and names as people read them. */
 
-const money = new Intl.NumberFormat("en", { style: "currency", currency: "USD", maximumFractionDigits: 4, minimumFractionDigits: 2 });
+const money = new Intl.NumberFormat("en", {
+  style: "currency",
+  currency: "USD",
+  maximumFractionDigits: 4,
+  minimumFractionDigits: 2,
+});
 const whole = new Intl.NumberFormat("en");
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
-const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
+const clock = new Intl.DateTimeFormat(undefined, {
+  hour: "2-digit",
+  minute: "2-digit",
+  second: "2-digit",
+  hour12: false,
+});
 const day = new Intl.DateTimeFormat(undefined, { dateStyle: "medium" });
 
 /** @param {number} usd */

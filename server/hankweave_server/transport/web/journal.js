@@ -35,7 +35,11 @@ export class Stretch {
   /** Sees to it that these rows come. @param {number} first @param {number} last */
   want(first, last) {
     const end = Math.min(last, this.count - 1);
-    for (let page = Math.floor(Math.max(0, first) / PAGE); page <= Math.floor(end / PAGE); page += 1) {
+    for (
+      let page = Math.floor(Math.max(0, first) / PAGE);
+      page <= Math.floor(end / PAGE);
+      page += 1
+    ) {
       const kept = this.pages.get(page);
       if (kept !== undefined) {
         this.pages.delete(page);
@@ -138,7 +142,9 @@ export function questionOf({ text, type, codonId }) {
   const where = [];
   if (type) where.push({ field: "type", op: "eq", value: type });
   if (codonId) {
-    where.push({ or: ["codonId", "data.codonId"].map((field) => ({ field, op: "eq", value: codonId })) });
+    where.push({
+      or: ["codonId", "data.codonId"].map((field) => ({ field, op: "eq", value: codonId })),
+    });
   }
   if (text.trim()) {
     where.push({ or: SEARCHED.map((field) => ({ field, op: "contains", value: text.trim() })) });
@@ -148,8 +154,27 @@ export function questionOf({ text, type, codonId }) {
 
 /** What an event says, in one line. @param {any} event */
 export function gist({ type, data }) {
-  const of = type === "state.transition" ? { ...data.transition.data, kind: data.transition.type } : data;
-  const parts = [of.kind, of.action, of.toolName, of.path, of.content, of.message, of.line, of.result, of.text, of.reason, of.codonId, of.codon?.status, of.checkpoint?.kind, of.checkpoint?.sha?.slice?.(0, 8), of.cost ?? of.totalCost];
-  const words = parts.filter((each) => each !== "" && (typeof each === "string" || typeof each === "number")).join(" · ");
+  const of =
+    type === "state.transition" ? { ...data.transition.data, kind: data.transition.type } : data;
+  const parts = [
+    of.kind,
+    of.action,
+    of.toolName,
+    of.path,
+    of.content,
+    of.message,
+    of.line,
+    of.result,
+    of.text,
+    of.reason,
+    of.codonId,
+    of.codon?.status,
+    of.checkpoint?.kind,
+    of.checkpoint?.sha?.slice?.(0, 8),
+    of.cost ?? of.totalCost,
+  ];
+  const words = parts
+    .filter((each) => each !== "" && (typeof each === "string" || typeof each === "number"))
+    .join(" · ");
   return (words || JSON.stringify(of)).slice(0, 240);
 }

@@ -8,12 +8,22 @@ export const KINDS = {
   initial: { title: "the beginning", path: RING },
   "rig-setup": { title: "rig set up", path: "M8 1l7 7-7 7-7-7z" },
   completed: { title: "codon completed", path: "M8 2a6 6 0 1 1 0 12A6 6 0 1 1 8 2z" },
-  error: { title: "codon failed", path: "M3.5 1.5L8 6l4.5-4.5 2 2L10 8l4.5 4.5-2 2L8 10l-4.5 4.5-2-2L6 8 1.5 3.5z" },
+  error: {
+    title: "codon failed",
+    path: "M3.5 1.5L8 6l4.5-4.5 2 2L10 8l4.5 4.5-2 2L8 10l-4.5 4.5-2-2L6 8 1.5 3.5z",
+  },
   skipped: { title: "codon skipped", path: "M2 2l6 6-6 6zM8 2l6 6-6 6z" },
   exit: { title: "server stopped", path: "M2.5 2.5h11v11h-11z" },
-  tool: { title: "after a tool call", path: "M8 4.5a3.5 3.5 0 1 1 0 7a3.5 3.5 0 1 1 0-7z", isStep: true },
+  tool: {
+    title: "after a tool call",
+    path: "M8 4.5a3.5 3.5 0 1 1 0 7a3.5 3.5 0 1 1 0-7z",
+    isStep: true,
+  },
   turn: { title: "after a message", path: "M2.5 6.2h11v3.6h-11z", isStep: true },
-  manual: { title: "taken by hand", path: "M8 1l2 5h5l-4 3.3 1.5 5.2L8 11.4 3.5 14.5 5 9.3 1 6h5z" },
+  manual: {
+    title: "taken by hand",
+    path: "M8 1l2 5h5l-4 3.3 1.5 5.2L8 11.4 3.5 14.5 5 9.3 1 6h5z",
+  },
   safety: { title: "before a rollback", path: "M8 1l6 2v5c0 3.5-2.5 6-6 7-3.500-1-6-3.500-6-7V3z" },
 };
 

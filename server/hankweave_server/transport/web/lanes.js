@@ -33,7 +33,15 @@ export function layOut(rows, runs) {
     taken[lane] = last;
     laneOf.set(runId, lane);
     const fromLane = from === null ? lane : (laneOf.get(rows[from].runId) ?? lane);
-    lines.push({ runId, lane, first, last, from, fromLane, mainUntil: main.has(runId) ? last : -1 });
+    lines.push({
+      runId,
+      lane,
+      first,
+      last,
+      from,
+      fromLane,
+      mainUntil: main.has(runId) ? last : -1,
+    });
   }
   cutMain(rows, lines);
   return { lines, width: Math.max(1, taken.length), laneOf };
@@ -55,7 +63,8 @@ function cutMain(rows, lines) {
   const byRun = new Map(lines.map((line) => [line.runId, line]));
   for (const { from, mainUntil } of lines) {
     const left = from === null || mainUntil < 0 ? undefined : byRun.get(rows[from].runId);
-    if (left !== undefined && left.mainUntil >= 0) left.mainUntil = Math.min(left.mainUntil, from ?? 0);
+    if (left !== undefined && left.mainUntil >= 0)
+      left.mainUntil = Math.min(left.mainUntil, from ?? 0);
   }
 }
 
@@ -87,7 +96,7 @@ const isBefore = (row, source) => row.codonId === source.afterCodon || source.af
 
 function mainLine(runs, byId) {
   const main = new Set();
-  for (let run = runs[0]; run !== undefined && !main.has(run.runId); ) {
+  for (let run = runs[0]; run !== undefined && !main.has(run.runId);) {
     main.add(run.runId);
     run = byId.get(run.startingConditions?.source?.runId);
   }

@@ -70,7 +70,9 @@ export class Session {
       await this.client.ask(type, { ...this.guard, ...data });
       this.say(done);
     } catch (error) {
-      this.say(error instanceof Refused && error.hint ? `${error.message} ${error.hint}` : String(error));
+      this.say(
+        error instanceof Refused && error.hint ? `${error.message} ${error.hint}` : String(error),
+      );
     }
   };
 

@@ -122,7 +122,7 @@ export function totals(state) {
 export function thread(state) {
   const runs = new Map(state.runs.map((run) => [run.runId, run]));
   const line = [];
-  for (let run = state.runs[0]; run !== undefined; ) {
+  for (let run = state.runs[0]; run !== undefined;) {
     line.unshift(run);
     runs.delete(run.runId);
     run = runs.get(run.startingConditions?.source?.runId);
@@ -146,7 +146,10 @@ function upTo(entries, source) {
     : -1;
   if (at >= 0) return entries.slice(0, entries[at].codonId === source.afterCodon ? at + 1 : at);
 
-  return entries.slice(0, entries.findLastIndex((codon) => codon.codonId === source.afterCodon) + 1);
+  return entries.slice(
+    0,
+    entries.findLastIndex((codon) => codon.codonId === source.afterCodon) + 1,
+  );
 }
 
 function endRun(state, { runId, endTime }, status) {

@@ -111,7 +111,8 @@ export class Store {
     this.isLoaded = true;
     this.lastSeq = Math.max(this.lastSeq, state.lastEventSeq ?? 0);
     const early = this.early.splice(0);
-    for (const event of early) this.#apply(event, event.seq > (state.lastEventSeq ?? 0), event.seq > fed);
+    for (const event of early)
+      this.#apply(event, event.seq > (state.lastEventSeq ?? 0), event.seq > fed);
     this.changed();
     await this.#loadCheckpoints();
   }
@@ -211,7 +212,10 @@ export class Store {
         this.usage += 1;
         break;
       case "checkpoint.pinned":
-        this.#changeCheckpoint(data.checkpointSha, { pinned: data.pinned, name: data.pinned ? data.name : undefined });
+        this.#changeCheckpoint(data.checkpointSha, {
+          pinned: data.pinned,
+          name: data.pinned ? data.name : undefined,
+        });
         break;
       case "checkpoint.pruned":
         this.#prune(new Set(data.checkpoints));
@@ -227,7 +231,9 @@ export class Store {
   #status(status) {
     this.permissions = new Map(status.pendingPermissions?.map((each) => [each.requestId, each]));
     this.problems = new Map(status.problems?.map((each) => [each.code, each]));
-    this.rollback = status.isRollingBack ? (this.rollback ?? { step: 0, of: 1, message: "Rolling back" }) : null;
+    this.rollback = status.isRollingBack
+      ? (this.rollback ?? { step: 0, of: 1, message: "Rolling back" })
+      : null;
     this.isIdle = status.activeCodonId === null;
   }
 
@@ -240,7 +246,10 @@ export class Store {
       const page = await this.ask("checkpoint.list", { limit: PAGE, cursor });
       if (bySha !== this.bySha) return; // Another execution meanwhile.
 
-      const older = page.checkpoints.reverse().filter((each) => !bySha.has(each.sha)).map(slim);
+      const older = page.checkpoints
+        .reverse()
+        .filter((each) => !bySha.has(each.sha))
+        .map(slim);
       for (const each of older) bySha.set(each.sha, each);
       this.checkpoints = merged(older, this.checkpoints);
       cursor = page.cursor;
@@ -283,7 +292,20 @@ export class Store {
  */
 function slim({ sha, kind, coordinate, codonName, timestamp, label, partial, pinned, name }) {
   const { runId, codonId, codonState, eventSeq } = coordinate;
-  return { sha, kind, runId, codonId, codonState, seq: eventSeq, codonName, timestamp, label, partial, pinned, name };
+  return {
+    sha,
+    kind,
+    runId,
+    codonId,
+    codonState,
+    seq: eventSeq,
+    codonName,
+    timestamp,
+    label,
+    partial,
+    pinned,
+    name,
+  };
 }
 
 /** Pages come newest first, and new checkpoints meanwhile: all in the order they were made. */

@@ -54,7 +54,8 @@ function drawn(library, patch) {
   const parsed = new DOMParser().parseFromString(text, "text/html");
   const fragment = document.createDocumentFragment();
   for (const table of parsed.querySelectorAll(".d2h-diff-table")) fragment.append(copied(table));
-  if (!fragment.hasChildNodes()) fragment.append("Nothing to compare line by line: the file is binary, or too large.");
+  if (!fragment.hasChildNodes())
+    fragment.append("Nothing to compare line by line: the file is binary, or too large.");
   return fragment;
 }
 

@@ -27,7 +27,9 @@ export function useNow(every, runs = true) {
  * @param {number} [delay]
  */
 export function useAnswer(ask, inputs, delay = 0) {
-  const [answer, setAnswer] = useState(/** @type {any} */ ({ data: null, error: null, isAsking: true }));
+  const [answer, setAnswer] = useState(
+    /** @type {any} */ ({ data: null, error: null, isAsking: true }),
+  );
   useEffect(() => {
     let isCurrent = true;
     setAnswer((before) => ({ ...before, isAsking: true }));

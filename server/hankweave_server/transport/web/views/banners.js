@@ -10,23 +10,41 @@ export function Banners({ session }) {
   const { connection, problems, permissions, rollback, errors } = store;
   const last = errors.at(-1);
   return html`<section class="banners" aria-label="Notices">
-    ${connection.phase === "waiting" && store.isLoaded && html`<p class="banner bad">
+    ${
+      connection.phase === "waiting" &&
+      store.isLoaded &&
+      html`<p class="banner bad">
       What you see is how things stood at event ${store.lastSeq}. What has happened since comes as soon as the connection is back.
-    </p>`}
-    ${connection.phase === "open" && connection.mode === "readonly" && html`<p class="banner">
+    </p>`
+    }
+    ${
+      connection.phase === "open" &&
+      connection.mode === "readonly" &&
+      html`<p class="banner">
       This link shows everything and changes nothing. Whoever has the controller's link can act.
-    </p>`}
+    </p>`
+    }
     ${[...problems.values()].map(
-      (each) => html`<p key=${each.code} class="banner bad" role="alert">The server is degraded since ${time(each.since)}: ${each.message}</p>`,
+      (each) =>
+        html`<p key=${each.code} class="banner bad" role="alert">The server is degraded since ${time(each.since)}: ${each.message}</p>`,
     )}
-    ${rollback !== null && html`<p class="banner">
+    ${
+      rollback !== null &&
+      html`<p class="banner">
       <progress max=${rollback.of} value=${rollback.step} aria-label="Rollback"></progress> ${rollback.message}
-    </p>`}
+    </p>`
+    }
     ${[...permissions.values()].map((asked) => html`<${Permission} key=${asked.requestId} session=${session} asked=${asked} />`)}
-    ${last !== undefined && html`<p class="banner bad" role="alert">
+    ${
+      last !== undefined &&
+      html`<p class="banner bad" role="alert">
       ${time(last.timestamp)}: ${visible(last.message)}
-      <button onClick=${() => { errors.length = 0; store.changed(); }}>Dismiss</button>
-    </p>`}
+      <button onClick=${() => {
+        errors.length = 0;
+        store.changed();
+      }}>Dismiss</button>
+    </p>`
+    }
   </section>`;
 }
 
@@ -34,7 +52,10 @@ function Permission({ session, asked }) {
   const now = useNow(1_000);
   const { requestId, toolName, toolInput, codonId, reason, expiresAt } = asked;
   const answer = (decision) =>
-    session.act(decision === "allow" ? "Allowed." : "Denied.", "permission.answer", { requestId, decision });
+    session.act(decision === "allow" ? "Allowed." : "Denied.", "permission.answer", {
+      requestId,
+      decision,
+    });
   return html`<section class="banner ask" aria-label=${`Permission for ${toolName}`}>
     <p role="alert"><strong>${codonId}</strong> asks leave to call <strong>${visible(toolName)}</strong>. ${reason}</p>
     <pre tabindex="0" aria-label="What it is called with">${JSON.stringify(toolInput, null, 2)}</pre>

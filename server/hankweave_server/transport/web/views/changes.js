@@ -44,11 +44,15 @@ export function ChangeName({ file }) {
 }
 
 function Patch({ session, between, path }) {
-  const answer = useAnswer(() => session.ask("checkpoint.diff", { ...between, paths: [path], patch: true }), [path]);
+  const answer = useAnswer(
+    () => session.ask("checkpoint.diff", { ...between, paths: [path], patch: true }),
+    [path],
+  );
   if (answer.error) return html`<${Trouble} error=${answer.error} />`;
   if (answer.data === null) return html`<p class="empty">Comparing …</p>`;
 
   const patch = answer.data.files.find((each) => each.path === path)?.patch;
-  if (patch === undefined) return html`<p class="empty">The difference is too large for an answer.</p>`;
+  if (patch === undefined)
+    return html`<p class="empty">The difference is too large for an answer.</p>`;
   return html`<${Diff} patch=${patch} label=${`Difference of ${visible(path)}`} />`;
 }

@@ -7,7 +7,19 @@ const PAGE = 1_000;
 const POINTS = 2_000; // Kept; of more, every other one goes.
 const REST = 1_500;
 const TYPES = ["token.usage", "sentinel.output"];
-const FIELDS = ["seq", "type", "timestamp", "data.codonId", "data.totalCost", "data.cost", "data.final", "data.inputTokens", "data.outputTokens", "data.cacheCreationTokens", "data.cacheReadTokens"];
+const FIELDS = [
+  "seq",
+  "type",
+  "timestamp",
+  "data.codonId",
+  "data.totalCost",
+  "data.cost",
+  "data.final",
+  "data.inputTokens",
+  "data.outputTokens",
+  "data.cacheCreationTokens",
+  "data.cacheReadTokens",
+];
 
 /** @param {{session: import("../session.js").Session}} props */
 export function CostView({ session }) {
@@ -26,10 +38,12 @@ export function CostView({ session }) {
       <table>
         <thead><tr><th scope="col">Codon</th><th scope="col">Run</th><th scope="col">State</th><th scope="col" class="number">Cost</th><th scope="col" class="number">Tokens</th></tr></thead>
         <tbody>
-          ${codons.slice(0, shown).map(({ codon, run }, at) => html`<tr key=${at}>
+          ${codons.slice(0, shown).map(
+            ({ codon, run }, at) => html`<tr key=${at}>
             <td>${visible(codon.codonId)}${codon.attempt > 1 ? ` (attempt ${codon.attempt})` : ""}</td><td>${run.runId.slice(-6)}</td><td>${codon.status}</td>
             <td class="number">${dollars(costOf(codon))}</td><td class="number">${count(tokensOf(codon))}</td>
-          </tr>`)}
+          </tr>`,
+          )}
         </tbody>
         <tfoot><tr><td colspan="3">All runs</td><td class="number">${dollars(cost)}</td><td class="number">${count(tokens)}</td></tr></tfoot>
       </table>
@@ -45,16 +59,25 @@ function useSeries(session) {
   const [points, setPoints] = useState(/** @type {any[]} */ ([]));
   useEffect(() => {
     let isCurrent = true;
-    const timer = setTimeout(async () => {
-      let cursor;
-      const since = sums.current.seq;
-      do {
-        const page = await session.ask("events.query", { where: { field: "type", op: "in", value: TYPES }, since, select: FIELDS, limit: PAGE, cursor });
-        for (const row of page.rows) if (row.seq > sums.current.seq) addUp(sums.current, row);
-        cursor = page.cursor;
-        if (isCurrent) setPoints([...sums.current.points]);
-      } while (cursor && isCurrent);
-    }, sums.current.seq === 0 ? 0 : REST);
+    const timer = setTimeout(
+      async () => {
+        let cursor;
+        const since = sums.current.seq;
+        do {
+          const page = await session.ask("events.query", {
+            where: { field: "type", op: "in", value: TYPES },
+            since,
+            select: FIELDS,
+            limit: PAGE,
+            cursor,
+          });
+          for (const row of page.rows) if (row.seq > sums.current.seq) addUp(sums.current, row);
+          cursor = page.cursor;
+          if (isCurrent) setPoints([...sums.current.points]);
+        } while (cursor && isCurrent);
+      },
+      sums.current.seq === 0 ? 0 : REST,
+    );
     return () => {
       isCurrent = false;
       clearTimeout(timer);
@@ -80,7 +103,12 @@ function addUp(sums, row) {
     if (isFinal) sums.open.delete(codon);
     else sums.open.set(codon, { cost: open.cost + spent.cost, tokens: open.tokens + spent.tokens });
   }
-  sums.points.push({ at: Date.parse(row.timestamp), timestamp: row.timestamp, cost: sums.cost, tokens: sums.tokens });
+  sums.points.push({
+    at: Date.parse(row.timestamp),
+    timestamp: row.timestamp,
+    cost: sums.cost,
+    tokens: sums.tokens,
+  });
   if (sums.points.length > POINTS) sums.points = sums.points.filter((_, at) => at % 2 === 1);
 }
 
@@ -89,7 +117,8 @@ const WIDTH = 600;
 const HEIGHT = 160;
 
 function Chart({ title, points, of, words, total }) {
-  if (points.length === 0) return html`<figure><figcaption>${title}: ${words(total)}</figcaption><p class="empty">Nothing was spent yet.</p></figure>`;
+  if (points.length === 0)
+    return html`<figure><figcaption>${title}: ${words(total)}</figcaption><p class="empty">Nothing was spent yet.</p></figure>`;
 
   const begin = points[0].at;
   const span = Math.max(1, points.at(-1).at - begin);

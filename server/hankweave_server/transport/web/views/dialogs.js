@@ -60,7 +60,17 @@ function Form({ session, type, data, verb, onDone, onClose, children }) {
   </form>`;
 }
 
-function EndDialog({ session, codonId, title, says, verb, type, done, hasReason = false, onClose }) {
+function EndDialog({
+  session,
+  codonId,
+  title,
+  says,
+  verb,
+  type,
+  done,
+  hasReason = false,
+  onClose,
+}) {
   const [reason, setReason] = useState("");
   const finish = () => {
     session.look({ dialog: null, note: done });
@@ -88,7 +98,11 @@ function PinDialog({ session, sha, onClose }) {
   const record = session.store.bySha.get(sha);
   const [isPinned, setPinned] = useState(true);
   const [name, setName] = useState(record?.name ?? "");
-  const data = () => ({ checkpointSha: sha, pinned: isPinned, ...(isPinned && name ? { name } : {}) });
+  const data = () => ({
+    checkpointSha: sha,
+    pinned: isPinned,
+    ...(isPinned && name ? { name } : {}),
+  });
   return html`<${Dialog} title=${`Pin ${brief(sha)}`} onClose=${onClose}>
     <${Form} session=${session} type="checkpoint.pin" verb="Save" onClose=${onClose} data=${data}
       onDone=${() => session.look({ dialog: null, note: isPinned ? "It is kept, whatever is pruned." : "It may be pruned again." })}>

@@ -11,7 +11,10 @@ const SHOWN = 50;
 export function EventDialog({ session, event, onClose }) {
   const { seq, type, timestamp, causes = [] } = event;
   const query = (data) => session.ask("events.query", { ...data, limit: SHOWN });
-  const before = useAnswer(() => query({ ancestorsOf: seq, orderBy: { field: "seq", direction: "desc" } }), [seq]);
+  const before = useAnswer(
+    () => query({ ancestorsOf: seq, orderBy: { field: "seq", direction: "desc" } }),
+    [seq],
+  );
   const after = useAnswer(() => query({ descendantsOf: seq }), [seq]);
   const commands = causes.filter((each) => typeof each === "string");
   return html`<${Dialog} title=${`Event ${seq}: ${type}`} onClose=${onClose} wide=${true}>
@@ -33,11 +36,13 @@ function Chain({ session, title, answer, none }) {
     ${data === null && !error && html`<p class="empty">Searching …</p>`}
     ${data?.events.length === 0 && html`<p class="empty">${none}</p>`}
     <ul>
-      ${data?.events.map((each) => html`<li key=${each.seq}>
+      ${data?.events.map(
+        (each) => html`<li key=${each.seq}>
         <button onClick=${() => session.look({ dialog: { kind: "event", event: each } })}>
           <span class="seq">${count(each.seq)}</span> <span class="type">${each.type}</span> <span class="gist">${visible(gist(each)).slice(0, 90)}</span>
         </button>
-      </li>`)}
+      </li>`,
+      )}
     </ul>
     ${data?.cursor && html`<p class="hint">and more</p>`}
   </section>`;

@@ -33,7 +33,8 @@ export function EventList({ session, id, since = 0, until = 0, question = null, 
     range.current = { first, last };
     source.want(first, last);
   };
-  const open = (row) => source.at(row) && session.look({ dialog: { kind: "event", event: source.at(row) } });
+  const open = (row) =>
+    source.at(row) && session.look({ dialog: { kind: "event", event: source.at(row) } });
 
   if (source instanceof Found && source.error) return html`<${Trouble} error=${source.error} />`;
   return html`<${VirtualList}

@@ -18,8 +18,13 @@ export function EventsView({ session, looks }) {
     return () => clearTimeout(timer);
   }, [wanted]);
   useEffect(() => void (looks.query = wanted), [wanted]);
-  const types = useAnswer(() => session.ask("events.query", { reduce: { type: "count", groupBy: ["type"] } }), [store.isLoaded]);
-  const codons = [...new Set(store.state.runs.flatMap((run) => run.codons.map((codon) => codon.codonId)))];
+  const types = useAnswer(
+    () => session.ask("events.query", { reduce: { type: "count", groupBy: ["type"] } }),
+    [store.isLoaded],
+  );
+  const codons = [
+    ...new Set(store.state.runs.flatMap((run) => run.codons.map((codon) => codon.codonId))),
+  ];
   const change = (key) => (event) => setWanted({ ...wanted, [key]: event.target.value });
   return html`<section class="events" aria-label="Events">
     <form class="bar" role="search" onSubmit=${(event) => event.preventDefault()}>

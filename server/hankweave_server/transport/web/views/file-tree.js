@@ -49,9 +49,11 @@ export function FileTree({ session, view, where, sha }) {
       />
       ${more.cursor && html`<button onClick=${goOn}>More files</button>`}
     </div>
-    ${path === null
-      ? html`<p class="empty">Choose a file to read it as it was.</p>`
-      : html`<${Content} key=${`${sha} ${path}`} session=${session} sha=${sha} path=${path} />`}
+    ${
+      path === null
+        ? html`<p class="empty">Choose a file to read it as it was.</p>`
+        : html`<${Content} key=${`${sha} ${path}`} session=${session} sha=${sha} path=${path} />`
+    }
   </div>`;
 }
 
@@ -76,7 +78,10 @@ function unfolded(files, closed) {
 function drawn({ path, name, depth, file }, closed, toggle) {
   const style = { paddingLeft: `${0.5 + depth}rem` };
   if (file === null) {
-    return html`<span class="folder" style=${style} onClick=${(event) => { event.stopPropagation(); toggle(); }}>${closed.has(path) ? "▸" : "▾"} ${visible(name)}<span class="hidden"> folder</span></span>`;
+    return html`<span class="folder" style=${style} onClick=${(event) => {
+      event.stopPropagation();
+      toggle();
+    }}>${closed.has(path) ? "▸" : "▾"} ${visible(name)}<span class="hidden"> folder</span></span>`;
   }
 
   const isLink = (file.mode & KIND) === LINK;
@@ -86,7 +91,8 @@ function drawn({ path, name, depth, file }, closed, toggle) {
 
 function Content({ session, sha, path }) {
   const [parts, setParts] = useState(/** @type {any[]} */ ([]));
-  const ask = (offset) => session.ask("checkpoint.readFile", { checkpointSha: sha, path, offset, length: PART });
+  const ask = (offset) =>
+    session.ask("checkpoint.readFile", { checkpointSha: sha, path, offset, length: PART });
   const first = useAnswer(() => ask(0), [sha, path]);
   if (first.error) return html`<${Trouble} error=${first.error} />`;
   if (first.data === null) return html`<p class="empty">Reading …</p>`;
@@ -97,9 +103,11 @@ function Content({ session, sha, path }) {
   const goOn = async () => setParts([...parts, await ask(last.nextOffset)]);
   return html`<div class="content">
     <h3>${visible(path)} <span class="size">${bytes(first.data.size)}</span></h3>
-    ${isText
-      ? html`<pre tabindex="0" aria-label=${`Content of ${visible(path)}`}>${all.map((part) => part.content).join("")}</pre>`
-      : html`<p class="empty">This is no text; it is kept byte for byte, and comes back with a rollback.</p>`}
+    ${
+      isText
+        ? html`<pre tabindex="0" aria-label=${`Content of ${visible(path)}`}>${all.map((part) => part.content).join("")}</pre>`
+        : html`<p class="empty">This is no text; it is kept byte for byte, and comes back with a rollback.</p>`
+    }
     ${isText && last.nextOffset !== undefined && html`<button onClick=${goOn}>More of it</button>`}
   </div>`;
 }

@@ -43,12 +43,19 @@ function Connection({ session }) {
   return html`<div class=${`connection c-${phase}`}>
     <span class="lamp" aria-hidden="true">${phase === "open" ? "●" : "○"}</span>
     <span role="status">${phase === "waiting" ? "connection lost" : words[phase]}</span>
-    ${phase === "waiting" && html`<span aria-hidden="true"> · again in ${wait} s</span>
-      <button onClick=${() => session.client.retryNow()}>Try now</button>`}
+    ${
+      phase === "waiting" &&
+      html`<span aria-hidden="true"> · again in ${wait} s</span>
+      <button onClick=${() => session.client.retryNow()}>Try now</button>`
+    }
   </div>`;
 }
 
-const ENDS = { completed: "The run is completed.", failed: "The run has failed.", crashed: "The run crashed." };
+const ENDS = {
+  completed: "The run is completed.",
+  failed: "The run has failed.",
+  crashed: "The run crashed.",
+};
 
 function doing(store) {
   const { state, rollback } = store;
@@ -56,7 +63,8 @@ function doing(store) {
   if (rollback !== null) return `${rollback.message} (${rollback.step} of ${rollback.of})`;
 
   const codon = activeCodon(state);
-  if (codon !== null) return `${codon.codonId}: ${codon.status}${codon.attempt > 1 ? `, attempt ${codon.attempt}` : ""}`;
+  if (codon !== null)
+    return `${codon.codonId}: ${codon.status}${codon.attempt > 1 ? `, attempt ${codon.attempt}` : ""}`;
   if (state.runs.length === 0) return "Nothing has run yet.";
   if (state.currentRunId === null) return ENDS[state.runs[0].status] ?? "No run is current.";
   return store.isIdle ? "Idle" : "Between two codons";

@@ -27,7 +27,8 @@ export function keyPressed(event, session) {
   const { key, ctrlKey, metaKey, altKey } = event;
   const target = /** @type {Element} */ (event.target);
   const isTyping = target.matches("input, select, textarea");
-  if (ctrlKey || metaKey || altKey || isTyping || session.looks.dialog !== null || !areKeysOn()) return;
+  if (ctrlKey || metaKey || altKey || isTyping || session.looks.dialog !== null || !areKeysOn())
+    return;
 
   const done = act(key, session);
   if (done) event.preventDefault();
@@ -37,7 +38,7 @@ function act(key, session) {
   const { moment } = session.looks;
   const sha = moment && "sha" in moment ? moment.sha : null;
   const tab = TABS[Number(key) - 1];
-  if (tab !== undefined) return session.look({ tab }), true;
+  if (tab !== undefined) return (session.look({ tab }), true);
 
   switch (key) {
     case "[":
@@ -51,11 +52,14 @@ function act(key, session) {
     case "p":
       return sha !== null && ask(session, { kind: "pin", sha });
     case "u":
-      return session.store.state.undo.length > 0 && ask(session, { kind: "rollback", target: { direction: "undo" } });
+      return (
+        session.store.state.undo.length > 0 &&
+        ask(session, { kind: "rollback", target: { direction: "undo" } })
+      );
     case "c":
       return ask(session, { kind: "checkpoint" });
     case "?":
-      return session.look({ dialog: { kind: "help" } }), true;
+      return (session.look({ dialog: { kind: "help" } }), true);
     case "/":
       session.look({ tab: "events" });
       requestAnimationFrame(() => document.getElementById("search")?.focus());
@@ -74,7 +78,9 @@ function ask(session, dialog) {
 
 /** @param {string} label */
 function press(label) {
-  const button = /** @type {HTMLElement | null} */ (document.querySelector(`button[aria-label="${label}"]`));
+  const button = /** @type {HTMLElement | null} */ (
+    document.querySelector(`button[aria-label="${label}"]`)
+  );
   button?.click();
   return button !== null;
 }

@@ -12,16 +12,27 @@ export function LiveView({ session }) {
       <${Plan} session=${session} state=${store.state} retries=${store.retries} isLive=${true} />
     </section>
     <section class="feed" aria-label="Agent"><h2>Agent</h2>
-      ${store.feed.entries.length === 0
-        ? html`<p class="empty">${store.isLoaded ? "No agent has said anything yet." : "Reading …"}</p>`
-        : html`<${FlowList} entries=${store.feed.entries} version=${store.version} label="What the agent says and does" entry=${(entry) => html`<${Entry} entry=${entry} root=${store.server?.agentRootPath} />`} />`}
+      ${
+        store.feed.entries.length === 0
+          ? html`<p class="empty">${store.isLoaded ? "No agent has said anything yet." : "Reading …"}</p>`
+          : html`<${FlowList} entries=${store.feed.entries} version=${store.version} label="What the agent says and does" entry=${(entry) => html`<${Entry} entry=${entry} root=${store.server?.agentRootPath} />`} />`
+      }
     </section>
     <section class="files" aria-label="Files that changed"><h2>Files</h2>
       <${Files} session=${session} />
     </section>`;
 }
 
-const SIGNS = { words: "", thought: "thinks", output: "prints", rig: "rig", note: "", bad: "failed", sentinel: "sentinel", travel: "time" };
+const SIGNS = {
+  words: "",
+  thought: "thinks",
+  output: "prints",
+  rig: "rig",
+  note: "",
+  bad: "failed",
+  sentinel: "sentinel",
+  travel: "time",
+};
 
 function Entry({ entry, root }) {
   const who = html`<div class="meta">
@@ -29,7 +40,8 @@ function Entry({ entry, root }) {
     ${entry.codonId && html`<span class="by">${visible(entry.codonId)}</span>`}
     ${SIGNS[entry.kind] && html`<span class="sort">${SIGNS[entry.kind]}${entry.tool && entry.kind !== "tool" ? ` ${visible(entry.tool)}` : ""}</span>`}
   </div>`;
-  if (entry.kind === "tool") return html`<article class=${entry.isError ? "entry e-tool e-failed" : "entry e-tool"}>${who}<${ToolCall} entry=${entry} root=${root} /></article>`;
+  if (entry.kind === "tool")
+    return html`<article class=${entry.isError ? "entry e-tool e-failed" : "entry e-tool"}>${who}<${ToolCall} entry=${entry} root=${root} /></article>`;
 
   return html`<article class=${`entry e-${entry.kind}`}>${who}<div class="text">${entry.text}</div></article>`;
 }

@@ -13,7 +13,13 @@ import { Plan } from "./plan.js";
 
 const REST = 120; // Milliseconds: who scrubs asks only for where he stops.
 const FILES = 1_000;
-const TABS = { files: "Files", before: "Changed here", now: "Compared with now", state: "State", events: "Events" };
+const TABS = {
+  files: "Files",
+  before: "Changed here",
+  now: "Compared with now",
+  state: "State",
+  events: "Events",
+};
 
 /**
  * @param {{session: import("../session.js").Session, moment: any, before: string | null,
@@ -26,11 +32,7 @@ export function MomentView({ session, moment, before, onStep }) {
   const [tab, setTab] = useState("files");
   const key = "sha" in moment ? moment.sha : moment.seq;
   const where = "sha" in moment ? { checkpointSha: moment.sha } : { seq: moment.seq };
-  const answer = useAnswer(
-    () => look(session, where, before),
-    [key, before],
-    REST,
-  );
+  const answer = useAnswer(() => look(session, where, before), [key, before], REST);
   const view = answer.data;
   const sha = "sha" in moment ? moment.sha : view?.coordinate?.checkpointSha;
   const record = store.bySha.get(sha);
@@ -48,7 +50,8 @@ export function MomentView({ session, moment, before, onStep }) {
     </header>
     <div class="tabs" role="tablist" aria-label="Of this moment" onKeyDown=${(event) => turn(event, tab, setTab)}>
       ${Object.entries(TABS).map(
-        ([each, title]) => html`<button key=${each} id=${`tab-${each}`} role="tab" aria-selected=${each === tab} aria-controls="of-moment" tabindex=${each === tab ? 0 : -1} onClick=${() => setTab(each)}>${title}${numberOf(each, view)}</button>`,
+        ([each, title]) =>
+          html`<button key=${each} id=${`tab-${each}`} role="tab" aria-selected=${each === tab} aria-controls="of-moment" tabindex=${each === tab ? 0 : -1} onClick=${() => setTab(each)}>${title}${numberOf(each, view)}</button>`,
       )}
     </div>
     <div id="of-moment" class="panel" role="tabpanel" aria-labelledby=${`tab-${tab}`} aria-busy=${answer.isAsking}>
@@ -69,9 +72,16 @@ async function look(session, where, before) {
 
 function Panel({ session, tab, view, where, sha, record }) {
   const { events, state, previous, now } = view;
-  if (tab === "files") return html`<${FileTree} session=${session} view=${view} where=${where} sha=${sha} />`;
-  if (tab === "before") return previous ? html`<p class="hint">From ${brief(previous.from)}, shown before it, to this moment.</p><${Changes} session=${session} page=${previous} />` : html`<p class="empty">This is the first checkpoint: there is nothing before it.</p>`;
-  if (tab === "now") return now ? html`<p class="hint">From this moment to the work tree as it is.</p><${Changes} session=${session} page=${now} />` : html`<p class="empty">There is nothing to compare.</p>`;
+  if (tab === "files")
+    return html`<${FileTree} session=${session} view=${view} where=${where} sha=${sha} />`;
+  if (tab === "before")
+    return previous
+      ? html`<p class="hint">From ${brief(previous.from)}, shown before it, to this moment.</p><${Changes} session=${session} page=${previous} />`
+      : html`<p class="empty">This is the first checkpoint: there is nothing before it.</p>`;
+  if (tab === "now")
+    return now
+      ? html`<p class="hint">From this moment to the work tree as it is.</p><${Changes} session=${session} page=${now} />`
+      : html`<p class="empty">There is nothing to compare.</p>`;
   if (tab === "state") return html`<${Then} session=${session} state=${state} record=${record} />`;
   return events
     ? html`<p class="hint">From the begin of the run to this moment: events ${count(events.from)} to ${count(events.to)}.</p><${EventList} session=${session} since=${events.from - 1} until=${events.to} id="event-then" />`
@@ -79,7 +89,8 @@ function Panel({ session, tab, view, where, sha, record }) {
 }
 
 function Then({ session, state, record }) {
-  if (state === null) return html`<p class="empty">The journal does not reach back to this moment.</p>`;
+  if (state === null)
+    return html`<p class="empty">The journal does not reach back to this moment.</p>`;
 
   return html`<div class="then">
     <${Plan} session=${session} state=${asState(state)} at=${record ? Date.parse(record.timestamp) : undefined} />
@@ -120,4 +131,3 @@ function turn(event, tab, setTab) {
   setTab(next);
   document.getElementById(`tab-${next}`)?.focus();
 }
-

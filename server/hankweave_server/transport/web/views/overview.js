@@ -6,7 +6,16 @@ import { kindOf, titleOf } from "../kinds.js";
 const HEIGHT = 72;
 const APART = 5; // Pixels between two marks: closer ones cannot be told apart.
 const EDGE = 10;
-const WEIGHT = { error: 5, manual: 4, safety: 3, completed: 2, exit: 2, initial: 2, skipped: 2, "rig-setup": 1 };
+const WEIGHT = {
+  error: 5,
+  manual: 4,
+  safety: 3,
+  completed: 2,
+  exit: 2,
+  initial: 2,
+  skipped: 2,
+  "rig-setup": 1,
+};
 
 /**
  * @param {{rows: any[], picture: ReturnType<typeof import("../lanes.js").layOut>, at: number,
@@ -26,7 +35,8 @@ export function Overview({ rows, picture, at, here, onSelect }) {
   }, [isEmpty]);
   const lanes = picture.width;
   const x = (row) => EDGE + (row / Math.max(1, rows.length - 1)) * (width - 2 * EDGE);
-  const y = (lane) => (lanes === 1 ? HEIGHT / 2 : HEIGHT - EDGE - (lane / (lanes - 1)) * (HEIGHT - 2 * EDGE));
+  const y = (lane) =>
+    lanes === 1 ? HEIGHT / 2 : HEIGHT - EDGE - (lane / (lanes - 1)) * (HEIGHT - 2 * EDGE);
   const drawn = useMemo(() => shapes(rows, picture, x, y), [rows, picture, width]);
   if (isEmpty) return null;
 
@@ -60,7 +70,10 @@ export function Overview({ rows, picture, at, here, onSelect }) {
 
 function shapes(rows, { lines, laneOf }, x, y) {
   const paths = lines.map(({ runId, lane, fromLane, first, last, from, mainUntil }) => {
-    const begin = from === null ? `M${x(first)} ${y(lane)}` : `M${x(from)} ${y(fromLane)}L${x(first)} ${y(lane)}`;
+    const begin =
+      from === null
+        ? `M${x(first)} ${y(lane)}`
+        : `M${x(from)} ${y(fromLane)}L${x(first)} ${y(lane)}`;
     return html`<g key=${runId}>
       <path class=${`line l${lane % 6}`} d=${`${begin}L${x(last)} ${y(lane)}`} />
       ${mainUntil >= first && html`<path class=${`line is-main l${lane % 6}`} d=${`${begin}L${x(mainUntil)} ${y(lane)}`} />`}
@@ -71,10 +84,12 @@ function shapes(rows, { lines, laneOf }, x, y) {
     const lane = laneOf.get(each.runId) ?? 0;
     const key = `${lane} ${Math.floor(x(row) / APART)}`;
     const weight = WEIGHT[each.kind] ?? 0;
-    if (weight >= (bins.get(key)?.weight ?? 0)) bins.set(key, { weight, row, lane, kind: each.kind });
+    if (weight >= (bins.get(key)?.weight ?? 0))
+      bins.set(key, { weight, row, lane, kind: each.kind });
   });
   const marks = [...bins.values()].map(
-    ({ row, lane, kind }) => html`<g key=${row} transform=${`translate(${x(row) - 6} ${y(lane) - 6}) scale(0.75)`}><path class=${`sign k-${kind}`} d=${kindOf(kind).path} /></g>`,
+    ({ row, lane, kind }) =>
+      html`<g key=${row} transform=${`translate(${x(row) - 6} ${y(lane) - 6}) scale(0.75)`}><path class=${`sign k-${kind}`} d=${kindOf(kind).path} /></g>`,
   );
   return html`<g>${paths}${marks}</g>`;
 }
@@ -86,7 +101,14 @@ function rowAt(event, count) {
 }
 
 function aim(key, at, count) {
-  const steps = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1, PageUp: 10, PageDown: -10 };
+  const steps = {
+    ArrowRight: 1,
+    ArrowUp: 1,
+    ArrowLeft: -1,
+    ArrowDown: -1,
+    PageUp: 10,
+    PageDown: -10,
+  };
   if (key === "Home") return 0;
   if (key === "End") return count - 1;
   if (steps[key] === undefined) return null;

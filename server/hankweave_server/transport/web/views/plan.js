@@ -28,7 +28,10 @@ export function Plan({ session, state, retries = new Map(), isLive = false, at: 
   const isWorking = state.runs.some((run) => run.codons.some(isActive));
   const clock = useNow(1_000, isLive && isWorking);
   const now = then ?? clock;
-  const ran = useMemo(() => new Map(thread(state).map((codon) => [codon.codonId, codon])), [state, store.version]);
+  const ran = useMemo(
+    () => new Map(thread(state).map((codon) => [codon.codonId, codon])),
+    [state, store.version],
+  );
   const [more, setMore] = useState({ before: AT_ONCE / 2, after: AT_ONCE });
   const plan = state.executionPlan;
   const place = plan.findIndex((entry) => !isDone(ran.get(entry.codonId)));
@@ -44,7 +47,8 @@ export function Plan({ session, state, retries = new Map(), isLive = false, at: 
     ${plan.slice(first, last).map((entry, row) => {
       const loop = entry.loopContext;
       const before = plan[first + row - 1]?.loopContext;
-      const begins = loop && (before?.loopId !== loop.loopId || before?.iteration !== loop.iteration);
+      const begins =
+        loop && (before?.loopId !== loop.loopId || before?.iteration !== loop.iteration);
       return html`
         ${begins && html`<li key=${`loop-${loop.loopId}-${loop.iteration}`} class="loop">↻ ${visible(loop.loopId)}, iteration ${loop.iteration + 1}</li>`}
         <${Codon} key=${entry.codonId} session=${session} entry=${entry} codon=${ran.get(entry.codonId)} retry=${retries.get(entry.codonId)} now=${now} isLive=${isLive} isWorking=${isWorking} />`;
@@ -59,7 +63,9 @@ function Codon({ session, entry, codon, retry, now, isLive, isWorking }) {
   const status = codon?.status ?? "waiting";
   const sha = codon && endCheckpoint(codon);
   const words = retry && retry.at > now ? `again in ${duration(retry.at - now)}` : status;
-  const figures = codon ? [duration(took(codon, now)), dollars(costOf(codon)), `${compact(tokensOf(codon))} tokens`] : [];
+  const figures = codon
+    ? [duration(took(codon, now)), dollars(costOf(codon)), `${compact(tokensOf(codon))} tokens`]
+    : [];
   return html`<li class=${`codon s-${status}${entry.loopContext ? " looped" : ""}`} aria-current=${codon && isActive(codon) ? "step" : undefined}>
     <span class="state-sign" aria-hidden="true">${SIGNS[status] ?? "•"}</span>
     <div class="what">
@@ -69,10 +75,13 @@ function Codon({ session, entry, codon, retry, now, isLive, isWorking }) {
       ${figures.length > 0 && html`<span class="numbers">${figures.join(" · ")}</span>`}
       ${codon?.failureReason && html`<span class="why">${codon.failureReason.message ?? codon.failureReason.type}</span>`}
     </div>
-    ${isLive && html`<div class="buttons">
+    ${
+      isLive &&
+      html`<div class="buttons">
       ${sha && html`<button aria-label=${`Look at the end of ${entry.codonId}`} onClick=${() => session.look({ tab: "time", moment: { sha } })}>Look</button>`}
       ${!codon && !isWorking && html`<${Act} session=${session} onClick=${() => session.act(`${entry.codonId} starts.`, "codon.start", { codonId: entry.codonId })}>Start<span class="hidden"> ${entry.codonId}</span><//>`}
-    </div>`}
+    </div>`
+    }
   </li>`;
 }
 

@@ -7,7 +7,10 @@ import { Dialog, Trouble } from "../parts/dialog.js";
 import { useAnswer } from "../parts/hooks.js";
 import { activeCodon } from "../state.js";
 
-const BEHIND = { message: "The execution has moved on since this was opened.", hint: "Close it, look at where things stand, and decide again." };
+const BEHIND = {
+  message: "The execution has moved on since this was opened.",
+  hint: "Close it, look at where things stand, and decide again.",
+};
 const AT_FIRST = 200;
 
 /**
@@ -18,7 +21,13 @@ export function RollbackDialog({ session, target, onClose }) {
   const { store } = session;
   const [guard] = useState(session.guard);
   const [newest] = useState(store.state.runs[0]?.runId);
-  const [options, setOptions] = useState({ keepEdits: false, rewindMemory: false, autoRestart: false, onRunning: "stop", reason: "" });
+  const [options, setOptions] = useState({
+    keepEdits: false,
+    rewindMemory: false,
+    autoRestart: false,
+    onRunning: "stop",
+    reason: "",
+  });
   const [isWhole, setWhole] = useState(true);
   const [ticked, setTicked] = useState(/** @type {Set<string>} */ (new Set()));
   const [error, setError] = useState(/** @type {any} */ (null));
@@ -47,7 +56,11 @@ export function RollbackDialog({ session, target, onClose }) {
       const [type, data] = order(target, options, guard, isWhole ? null : [...ticked], active);
       /** @type {import("hankweave").RollbackReport} */
       const done = await session.ask(type, data);
-      session.look({ dialog: null, note: said(target, done), moment: { sha: done.target.checkpointSha } });
+      session.look({
+        dialog: null,
+        note: said(target, done),
+        moment: { sha: done.target.checkpointSha },
+      });
     } catch (failure) {
       setError(failure);
       setBusy(false);
@@ -57,19 +70,25 @@ export function RollbackDialog({ session, target, onClose }) {
   return html`<${Dialog} title=${titled(target, store)} onClose=${onClose} wide=${true}>
     <${Trouble} error=${preview.error} />
     ${report === null && !preview.error && html`<p class="empty">Working out what would change …</p>`}
-    ${report !== null && html`
+    ${
+      report !== null &&
+      html`
       <${Summary} report=${report} />
-      ${!target.direction && html`<fieldset>
+      ${
+        !target.direction &&
+        html`<fieldset>
         <legend>What goes back</legend>
         <label><input type="radio" name="extent" checked=${isWhole} onChange=${() => setWhole(true)} /> Everything: files, and the place in the plan; a new run begins here</label>
         <label><input type="radio" name="extent" checked=${!isWhole} onChange=${() => setWhole(false)} /> Only the files I tick: nothing else moves</label>
-      </fieldset>`}
+      </fieldset>`
+      }
       <ul class="foreseen" aria-label="What would change">
         ${files.slice(0, shown).map((file) => html`<${Foreseen} key=${file.path} file=${file} isTicked=${isWhole || ticked.has(file.path)} canTick=${!isWhole} onTick=${() => tick(file.path)} />`)}
       </ul>
       ${files.length > shown && html`<button type="button" onClick=${() => setShown(shown + 10 * AT_FIRST)}>Show more of ${plural(files.length, "file")}</button>`}
       <${Options} options=${options} change=${change} active=${active} hasConflicts=${report.conflicts.length > 0} isWhole=${isWhole} isTravel=${Boolean(target.direction)} />
-    `}
+    `
+    }
     <${Trouble} error=${error} />
     <footer>
       <button onClick=${onClose}>Leave it</button>
@@ -88,13 +107,24 @@ function Summary({ report }) {
       All that is there now is kept in a safety checkpoint first, so that it can be undone.
     </p>
     ${conflicts.length > 0 && html`<p class="warn">${plural(conflicts.length, "file")} of these a person has changed since an agent last wrote ${conflicts.length === 1 ? "it" : "them"}.</p>`}
-    ${skipped.length > 0 && html`<details><summary>${plural(skipped.length, "path")} cannot be brought back and ${skipped.length === 1 ? "is" : "are"} left alone</summary>
-      <ul>${skipped.map((each) => html`<li key=${each.path}>${visible(each.path)}: ${each.reason}</li>`)}</ul></details>`}
-    ${externalEffects.length > 0 && html`<details><summary>What was done outside of the work tree stays (${externalEffects.length})</summary>
-      <ul>${externalEffects.map((each) => html`<li key=${each}>${visible(each)}</li>`)}</ul></details>`}`;
+    ${
+      skipped.length > 0 &&
+      html`<details><summary>${plural(skipped.length, "path")} cannot be brought back and ${skipped.length === 1 ? "is" : "are"} left alone</summary>
+      <ul>${skipped.map((each) => html`<li key=${each.path}>${visible(each.path)}: ${each.reason}</li>`)}</ul></details>`
+    }
+    ${
+      externalEffects.length > 0 &&
+      html`<details><summary>What was done outside of the work tree stays (${externalEffects.length})</summary>
+      <ul>${externalEffects.map((each) => html`<li key=${each}>${visible(each)}</li>`)}</ul></details>`
+    }`;
 }
 
-const VERBS = { added: "brought back", updated: "changed", removed: "deleted", kept: "left as it is" };
+const VERBS = {
+  added: "brought back",
+  updated: "changed",
+  removed: "deleted",
+  kept: "left as it is",
+};
 const SIGNS = { added: "+", updated: "~", removed: "−", kept: "=" };
 
 function Foreseen({ file, isTicked, canTick, onTick }) {
@@ -115,18 +145,22 @@ function Foreseen({ file, isTicked, canTick, onTick }) {
 }
 
 function Options({ options, change, active, hasConflicts, isWhole, isTravel }) {
-  const check = (key, words) => html`<label><input type="checkbox" checked=${options[key]} onChange=${(event) => change({ [key]: event.target.checked })} /> ${words}</label>`;
+  const check = (key, words) =>
+    html`<label><input type="checkbox" checked=${options[key]} onChange=${(event) => change({ [key]: event.target.checked })} /> ${words}</label>`;
   return html`<fieldset>
     <legend>How</legend>
     ${(hasConflicts || options.keepEdits) && check("keepEdits", "Keep people's own edits as they are")}
     ${isWhole && !isTravel && check("rewindMemory", "Agents and sentinels forget, too, what came after")}
     ${isWhole && !isTravel && check("autoRestart", "Go on with the plan afterwards")}
-    ${active !== null && html`<label>Codon ${visible(active.codonId)} runs:
+    ${
+      active !== null &&
+      html`<label>Codon ${visible(active.codonId)} runs:
       <select value=${options.onRunning} onChange=${(event) => change({ onRunning: event.target.value })}>
         <option value="stop">stop it first; it ends as failed</option>
         <option value="pause">freeze it, and let it go on afterwards</option>
         <option value="refuse">do nothing while it runs</option>
-      </select></label>`}
+      </select></label>`
+    }
     <label>Why (optional; the agent is told) <input value=${options.reason} onInput=${(event) => change({ reason: event.target.value })} /></label>
   </fieldset>`;
 }
@@ -136,22 +170,40 @@ function moved({ added, updated, removed, kept, conflicts, diffs = [] }) {
   const edited = new Set(conflicts.map((each) => each.path));
   const patches = new Map(diffs.map((each) => [each.path, each]));
   const listed = (files, what) =>
-    files.map(({ path, bytes: size }) => ({ path, what, size, isConflict: edited.has(path), diff: patches.get(path) }));
-  return [...listed(removed, "removed"), ...listed(updated, "updated"), ...listed(added, "added"), ...listed(kept, "kept")];
+    files.map(({ path, bytes: size }) => ({
+      path,
+      what,
+      size,
+      isConflict: edited.has(path),
+      diff: patches.get(path),
+    }));
+  return [
+    ...listed(removed, "removed"),
+    ...listed(updated, "updated"),
+    ...listed(added, "added"),
+    ...listed(kept, "kept"),
+  ];
 }
 
 /** @returns {["rollback.undo" | "rollback.redo" | "rollback.toCheckpoint", any]} */
 function order(target, options, guard, paths, active) {
   const { reason, onRunning, keepEdits, rewindMemory, autoRestart } = options;
-  const common = { ...guard, keepEdits, onRunning: active === null ? "refuse" : onRunning, ...(reason ? { reason } : {}) };
-  if (target.direction) return [target.direction === "undo" ? "rollback.undo" : "rollback.redo", common];
+  const common = {
+    ...guard,
+    keepEdits,
+    onRunning: active === null ? "refuse" : onRunning,
+    ...(reason ? { reason } : {}),
+  };
+  if (target.direction)
+    return [target.direction === "undo" ? "rollback.undo" : "rollback.redo", common];
 
   const own = paths === null ? { rewindMemory, autoRestart } : { paths };
   return ["rollback.toCheckpoint", { ...common, checkpointSha: target.sha, ...own }];
 }
 
 function titled(target, store) {
-  if (target.direction) return target.direction === "undo" ? "Undo the last rollback" : "Redo what was undone";
+  if (target.direction)
+    return target.direction === "undo" ? "Undo the last rollback" : "Redo what was undone";
 
   const record = store.bySha.get(target.sha);
   return `Roll back to ${record ? visible(titleOf(record)) : brief(target.sha ?? "")}`;

@@ -16,7 +16,10 @@ export function TimeView({ session, looks }) {
   const { store } = session;
   const [zoom, setZoom] = useState("codons");
   const rows = useMemo(
-    () => store.checkpoints.filter((each) => zoom === "steps" || !KINDS[each.kind]?.isStep || each.pinned),
+    () =>
+      store.checkpoints.filter(
+        (each) => zoom === "steps" || !KINDS[each.kind]?.isStep || each.pinned,
+      ),
     [store.checkpointsVersion, zoom],
   );
   const picture = useMemo(() => layOut(rows, store.state.runs), [rows, store.state.runs]);
@@ -28,7 +31,8 @@ export function TimeView({ session, looks }) {
   // What is stood at may be a step: then steps have to be shown.
   const sha = looks.moment && "sha" in looks.moment ? looks.moment.sha : null;
   useEffect(() => {
-    if (sha !== null && zoom === "codons" && KINDS[store.bySha.get(sha)?.kind]?.isStep) setZoom("steps");
+    if (sha !== null && zoom === "codons" && KINDS[store.bySha.get(sha)?.kind]?.isStep)
+      setZoom("steps");
   }, [sha]);
 
   return html`
@@ -47,9 +51,11 @@ export function TimeView({ session, looks }) {
       <details class="signs"><summary>What the signs mean</summary><${Legend} /></details>
     </section>
     <section class="moment" aria-label="The moment one stands at">
-      ${looks.moment === null
-        ? html`<p class="empty">Choose a checkpoint, with the mouse or the arrow keys, to stand at that moment: its files, its state, what changed. Looking touches nothing.</p>`
-        : html`<${MomentView} session=${session} moment=${looks.moment} before=${before === null ? null : rows[before].sha} onStep=${(by) => select(Math.min(rows.length - 1, Math.max(0, at + by)))} />`}
+      ${
+        looks.moment === null
+          ? html`<p class="empty">Choose a checkpoint, with the mouse or the arrow keys, to stand at that moment: its files, its state, what changed. Looking touches nothing.</p>`
+          : html`<${MomentView} session=${session} moment=${looks.moment} before=${before === null ? null : rows[before].sha} onStep=${(by) => select(Math.min(rows.length - 1, Math.max(0, at + by)))} />`
+      }
     </section>`;
 }
 
@@ -91,7 +97,8 @@ const x = (lane) => (Math.min(lane, WIDEST) + 0.5) * LANE + 2;
 function strokes({ lane, fromLane, first, last, from }, row) {
   const here = x(lane);
   const parts = [];
-  if (row === from) parts.push(`M${x(fromLane)} ${ROW / 2}C${x(fromLane)} 4 ${here} ${ROW / 2} ${here} 0`);
+  if (row === from)
+    parts.push(`M${x(fromLane)} ${ROW / 2}C${x(fromLane)} 4 ${here} ${ROW / 2} ${here} 0`);
   else if (row < first) parts.push(`M${here} ${ROW}V0`);
   else {
     if (row < last) parts.push(`M${here} ${ROW / 2}V0`);

@@ -8,9 +8,11 @@ export function TokenForm({ session }) {
   return html`<main id="content" class="ask" tabindex="-1">
     <h1>Hankweave</h1>
     <p role="alert">
-      ${tried
-        ? "The token of this link does not hold any more: each start of a server makes a new one."
-        : "This server asks for its token."}
+      ${
+        tried
+          ? "The token of this link does not hold any more: each start of a server makes a new one."
+          : "This server asks for its token."
+      }
     </p>
     <form
       onSubmit=${(event) => {
