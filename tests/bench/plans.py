@@ -107,7 +107,7 @@ class _Plan:
         async with running_server(self.hank, None, self.root, "--no-autostart") as server:
             await server.stop()
 
-        async with _opened(self.root) as (ledger, checkpointer):
+        async with opened(self.root) as (ledger, checkpointer):
             await checkpointer.load()
             for entry in ledger.state.execution_plan[:ended]:
                 await _live_through(entry, ledger, checkpointer)
@@ -125,7 +125,7 @@ async def _live_through(entry: PlanEntry, ledger: Ledger, checkpointer: Checkpoi
     running = lifecycle.begin(waiting, session_id="s")
     await ledger.post(CodonStarted(run_id=run_id, codon=begun))
     for before, after in pairwise((begun, starting, waiting, running)):
-        await ledger.post(_moved(run_id, before, after))
+        await ledger.post(moved(run_id, before, after))
 
     record = await checkpointer.take(
         "completed",
@@ -137,16 +137,16 @@ async def _live_through(entry: PlanEntry, ledger: Ledger, checkpointer: Checkpoi
     ended = lifecycle.complete(
         running, end_time=now, exit_code=0, result_received=True, checkpoint=record.sha
     )
-    await ledger.post(_moved(run_id, running, ended))
+    await ledger.post(moved(run_id, running, ended))
     await ledger.post(snapshot_of(ledger.state, uptime_ms=0, is_rolling_back=False))
 
 
-def _moved(run_id: RunId, before: Any, after: Any) -> CodonTransitioned:
+def moved(run_id: RunId, before: Any, after: Any) -> CodonTransitioned:
     return CodonTransitioned(run_id=run_id, from_status=lifecycle.status_of(before), codon=after)
 
 
 @asynccontextmanager
-async def _opened(root: Path) -> AsyncIterator[tuple[Ledger, Checkpointer]]:
+async def opened(root: Path) -> AsyncIterator[tuple[Ledger, Checkpointer]]:
     layout, clock = Layout.of_execution(root), SystemClock()
     engine = CheckpointEngine.open(layout)
     ledger = await Ledger.open(layout, clock)

@@ -51,7 +51,9 @@ function App({ session }) {
           onClick=${() => session.look({ tab })}
         >${title}</button>`,
       )}
-      <button class="help" onClick=${() => session.look({ dialog: { kind: "help" } })}>Keys <kbd>?</kbd></button>
+      <button class="help" onClick=${() => session.look({ dialog: { kind: "help" } })}>
+        Keys <kbd>?</kbd>
+      </button>
     </nav>
     <main id="content" tabindex="-1" class=${`view-${looks.tab}`}>
       <${View} session=${session} looks=${looks} />

@@ -40,7 +40,13 @@ export function Trouble({ error }) {
   return html`<div class="trouble" role="alert">
     <p>${error.message}</p>
     ${error.hint && html`<p>${error.hint}</p>`}
-    ${error.code === "STALE_RUN" && html`<p>The execution has moved on since you looked. Close this, look at where it stands now, and decide again.</p>`}
-    ${error.code === "CODON_RUNNING" && html`<p>Choose below what becomes of the codon that runs, or wait until it has ended.</p>`}
+    ${error.code === "STALE_RUN" && html`
+      <p>
+        The execution has moved on since you looked. Close this, look at where it stands now, and decide again.
+      </p>`}
+    ${error.code === "CODON_RUNNING" && html`
+      <p>
+        Choose below what becomes of the codon that runs, or wait until it has ended.
+      </p>`}
   </div>`;
 }

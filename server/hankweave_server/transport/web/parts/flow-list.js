@@ -60,10 +60,22 @@ export function FlowList({ entries, version, label, entry }) {
   });
 
   return html`<div class="flow-frame">
-    <div class="flow" ref=${box} tabindex="0" role="log" aria-live="off" aria-label=${label} onScroll=${look} data-version=${version}>
+    <div
+      class="flow"
+      ref=${box}
+      tabindex="0"
+      role="log"
+      aria-live="off"
+      aria-label=${label}
+      onScroll=${look}
+      data-version=${version}
+    >
       <div class="flow-space" style=${{ height: `${total}px` }}>
         <div class="flow-shown" style=${{ transform: `translateY(${above}px)` }}>
-          ${entries.slice(first, last + 1).map((each) => html`<div key=${each.key} data-key=${each.key}>${entry(each)}</div>`)}
+          ${entries.slice(first, last + 1).map((each) => html`
+            <div key=${each.key} data-key=${each.key}>
+              ${entry(each)}
+            </div>`)}
         </div>
       </div>
     </div>

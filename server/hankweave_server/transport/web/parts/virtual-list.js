@@ -78,7 +78,10 @@ export function VirtualList(props) {
       onKeyDown=${press}
     >
       ${shown}
-      ${count === 0 && html`<div class="empty" role="option" aria-selected="false">${props.empty ?? "Nothing yet."}</div>`}
+      ${count === 0 && html`
+        <div class="empty" role="option" aria-selected="false">
+          ${props.empty ?? "Nothing yet."}
+        </div>`}
     </div>
   </div>`;
 }

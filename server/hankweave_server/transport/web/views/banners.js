@@ -26,15 +26,20 @@ export function Banners({ session }) {
     }
     ${[...problems.values()].map(
       (each) =>
-        html`<p key=${each.code} class="banner bad" role="alert">The server is degraded since ${time(each.since)}: ${each.message}</p>`,
+        html`
+          <p key=${each.code} class="banner bad" role="alert">
+            The server is degraded since ${time(each.since)}: ${each.message}
+          </p>`,
     )}
     ${
       rollback !== null &&
       html`<p class="banner">
-      <progress max=${rollback.of} value=${rollback.step} aria-label="Rollback"></progress> ${rollback.message}
+      <progress max=${rollback.of} value=${rollback.step} aria-label="Rollback">
+      </progress> ${rollback.message}
     </p>`
     }
-    ${[...permissions.values()].map((asked) => html`<${Permission} key=${asked.requestId} session=${session} asked=${asked} />`)}
+    ${[...permissions.values()].map((asked) => html`
+      <${Permission} key=${asked.requestId} session=${session} asked=${asked} />`)}
     ${
       last !== undefined &&
       html`<p class="banner bad" role="alert">
@@ -57,7 +62,9 @@ function Permission({ session, asked }) {
       decision,
     });
   return html`<section class="banner ask" aria-label=${`Permission for ${toolName}`}>
-    <p role="alert"><strong>${codonId}</strong> asks leave to call <strong>${visible(toolName)}</strong>. ${reason}</p>
+    <p role="alert">
+      <strong>${codonId}</strong> asks leave to call <strong>${visible(toolName)}</strong>. ${reason}
+    </p>
     <pre tabindex="0" aria-label="What it is called with">${JSON.stringify(toolInput, null, 2)}</pre>
     <p>
       <${Act} session=${session} main=${true} onClick=${() => answer("allow")}>Allow<//>

@@ -20,8 +20,11 @@ export function Changes({ session, page }) {
     setMore({ files: [...more.files, ...next.files], cursor: next.cursor });
   };
   return html`<div class="changes">
-    <p class="hint">${plural(stats.files, "file")}, <span class="plus">+${stats.added}</span> <span class="minus">−${stats.removed}</span> lines</p>
-    ${files.map((file) => html`<${Change} key=${file.path} session=${session} between=${between} file=${file} />`)}
+    <p class="hint">
+      ${plural(stats.files, "file")}, <span class="plus">+${stats.added}</span> <span class="minus">−${stats.removed}</span> lines
+    </p>
+    ${files.map((file) => html`
+      <${Change} key=${file.path} session=${session} between=${between} file=${file} />`)}
     ${more.cursor && html`<button onClick=${goOn}>More files</button>`}
   </div>`;
 }
@@ -37,7 +40,9 @@ function Change({ session, between, file }) {
 /** A file's name, what became of it, and how many lines. @param {{file: any}} props */
 export function ChangeName({ file }) {
   return html`<span class=${`change a-${file.status}`}>
-    <span aria-hidden="true">${STATUS[file.status]}</span> <span class="path">${visible(file.path)}</span>
+    <span aria-hidden="true">
+      ${STATUS[file.status]}
+    </span> <span class="path">${visible(file.path)}</span>
     <span class="hidden">, ${file.status}</span>
     <span class="plus">+${file.added}</span> <span class="minus">−${file.removed}</span>
   </span>`;

@@ -36,18 +36,41 @@ export function CostView({ session }) {
     </div>
     <div class="table" tabindex="0" role="region" aria-label="By codon, newest run first">
       <table>
-        <thead><tr><th scope="col">Codon</th><th scope="col">Run</th><th scope="col">State</th><th scope="col" class="number">Cost</th><th scope="col" class="number">Tokens</th></tr></thead>
+        <thead>
+          <tr>
+            <th scope="col">Codon</th>
+            <th scope="col">Run</th>
+            <th scope="col">State</th>
+            <th scope="col" class="number">Cost</th>
+            <th scope="col" class="number">Tokens</th>
+          </tr>
+        </thead>
         <tbody>
           ${codons.slice(0, shown).map(
             ({ codon, run }, at) => html`<tr key=${at}>
-            <td>${visible(codon.codonId)}${codon.attempt > 1 ? ` (attempt ${codon.attempt})` : ""}</td><td>${run.runId.slice(-6)}</td><td>${codon.status}</td>
-            <td class="number">${dollars(costOf(codon))}</td><td class="number">${count(tokensOf(codon))}</td>
+            <td>
+              ${visible(codon.codonId)}${codon.attempt > 1 ? ` (attempt ${codon.attempt})` : ""}
+            </td>
+            <td>${run.runId.slice(-6)}</td>
+            <td>${codon.status}</td>
+            <td class="number">
+              ${dollars(costOf(codon))}
+            </td><td class="number">${count(tokensOf(codon))}</td>
           </tr>`,
           )}
         </tbody>
-        <tfoot><tr><td colspan="3">All runs</td><td class="number">${dollars(cost)}</td><td class="number">${count(tokens)}</td></tr></tfoot>
+        <tfoot>
+          <tr>
+            <td colspan="3">
+              All runs
+            </td><td class="number">${dollars(cost)}</td><td class="number">${count(tokens)}</td>
+          </tr>
+        </tfoot>
       </table>
-      ${codons.length > shown && html`<button onClick=${() => setShown(shown + ROWS)}>More of ${count(codons.length)} codons</button>`}
+      ${codons.length > shown && html`
+        <button onClick=${() => setShown(shown + ROWS)}>
+          More of ${count(codons.length)} codons
+        </button>`}
     </div>
   </section>`;
 }
@@ -118,7 +141,10 @@ const HEIGHT = 160;
 
 function Chart({ title, points, of, words, total }) {
   if (points.length === 0)
-    return html`<figure><figcaption>${title}: ${words(total)}</figcaption><p class="empty">Nothing was spent yet.</p></figure>`;
+    return html`
+      <figure>
+        <figcaption>${title}: ${words(total)}</figcaption><p class="empty">Nothing was spent yet.</p>
+      </figure>`;
 
   const begin = points[0].at;
   const span = Math.max(1, points.at(-1).at - begin);
@@ -128,10 +154,19 @@ function Chart({ title, points, of, words, total }) {
   const steps = points.map((each) => `H${x(each).toFixed(1)}V${y(each).toFixed(1)}`).join("");
   return html`<figure>
     <figcaption>${title}: ${words(total)}</figcaption>
-    <svg viewBox=${`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" role="img" aria-label=${`${title} rose to ${words(points.at(-1)[of])} between ${time(points[0].timestamp)} and ${time(points.at(-1).timestamp)}`}>
+    <svg
+      viewBox=${`0 0 ${WIDTH} ${HEIGHT}`}
+      preserveAspectRatio="none"
+      role="img"
+      aria-label=${`${title} rose to ${words(points.at(-1)[of])} between ${time(points[0].timestamp)} and ${time(points.at(-1).timestamp)}`}
+    >
       <path class="under" d=${`M0 ${HEIGHT}${steps}V${HEIGHT}Z`} />
       <path class="curve" d=${`M0 ${HEIGHT}${steps}`} vector-effect="non-scaling-stroke" />
     </svg>
-    <div class="axis" aria-hidden="true"><span>${time(points[0].timestamp)}</span><span>at most ${words(most)}</span><span>${time(points.at(-1).timestamp)}</span></div>
+    <div class="axis" aria-hidden="true">
+      <span>
+        ${time(points[0].timestamp)}
+      </span><span>at most ${words(most)}</span><span>${time(points.at(-1).timestamp)}</span>
+    </div>
   </figure>`;
 }

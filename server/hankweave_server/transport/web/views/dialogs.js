@@ -13,9 +13,21 @@ export function Dialogs({ session, dialog }) {
   const close = () => session.look({ dialog: null });
   switch (dialog.kind) {
     case "rollback":
-      return html`<${RollbackDialog} key=${JSON.stringify(dialog.target)} session=${session} target=${dialog.target} onClose=${close} />`;
+      return html`
+        <${RollbackDialog}
+          key=${JSON.stringify(dialog.target)}
+          session=${session}
+          target=${dialog.target}
+          onClose=${close}
+        />`;
     case "event":
-      return html`<${EventDialog} key=${dialog.event.seq} session=${session} event=${dialog.event} onClose=${close} />`;
+      return html`
+        <${EventDialog}
+          key=${dialog.event.seq}
+          session=${session}
+          event=${dialog.event}
+          onClose=${close}
+        />`;
     case "help":
       return html`<${HelpDialog} onClose=${close} />`;
     case "branch":
@@ -76,9 +88,19 @@ function EndDialog({
     session.look({ dialog: null, note: done });
   };
   return html`<${Dialog} title=${title} onClose=${onClose}>
-    <${Form} session=${session} type=${type} verb=${verb} onClose=${onClose} onDone=${finish} data=${() => (reason ? { reason } : {})}>
+    <${Form}
+      session=${session}
+      type=${type}
+      verb=${verb}
+      onClose=${onClose}
+      onDone=${finish}
+      data=${() => (reason ? { reason } : {})}
+    >
       <p><strong>${visible(codonId)}</strong>: ${says}</p>
-      ${hasReason && html`<label>Why (optional) <input value=${reason} onInput=${(event) => setReason(event.target.value)} /></label>`}
+      ${hasReason && html`
+        <label>
+          Why (optional) <input value=${reason} onInput=${(event) => setReason(event.target.value)} />
+        </label>`}
     <//>
   <//>`;
 }
@@ -89,7 +111,9 @@ function CheckpointDialog({ session, onClose }) {
     <${Form} session=${session} type="checkpoint.create" verb="Take it" onClose=${onClose} data=${() => (label ? { label } : {})}
       onDone=${(record) => session.look({ dialog: null, note: `Checkpoint ${brief(record.sha)} was taken.`, tab: "time", moment: { sha: record.sha } })}>
       <p>All tracked files as they are now can be gone back to afterwards.</p>
-      <label>What it is (optional) <input value=${label} maxlength="200" onInput=${(event) => setLabel(event.target.value)} /></label>
+      <label>
+        What it is (optional) <input value=${label} maxlength="200" onInput=${(event) => setLabel(event.target.value)} />
+      </label>
     <//>
   <//>`;
 }
@@ -107,8 +131,16 @@ function PinDialog({ session, sha, onClose }) {
     <${Form} session=${session} type="checkpoint.pin" verb="Save" onClose=${onClose} data=${data}
       onDone=${() => session.look({ dialog: null, note: isPinned ? "It is kept, whatever is pruned." : "It may be pruned again." })}>
       <p>A pinned checkpoint is never pruned. Its name shows in the picture of time.</p>
-      <label><input type="checkbox" checked=${isPinned} onChange=${(event) => setPinned(event.target.checked)} /> Pinned</label>
-      <label>Name <input value=${name} maxlength="200" disabled=${!isPinned} onInput=${(event) => setName(event.target.value)} /></label>
+      <label>
+        <input
+          type="checkbox"
+          checked=${isPinned}
+          onChange=${(event) => setPinned(event.target.checked)}
+        /> Pinned
+      </label>
+      <label>
+        Name <input value=${name} maxlength="200" disabled=${!isPinned} onInput=${(event) => setName(event.target.value)} />
+      </label>
     <//>
   <//>`;
 }
@@ -121,15 +153,21 @@ function BranchDialog({ session, sha, onClose }) {
       <p>A new execution stands at checkpoint ${brief(sha)}. This one has not changed.</p>
       <pre tabindex="0" aria-label="Where the branch lies">${made.executionPath}</pre>
       <p>Go on there with:</p>
-      <pre tabindex="0" aria-label="How to run it">hankweave run --execution ${quoted(made.executionPath)}</pre>
+      <pre tabindex="0" aria-label="How to run it">
+        hankweave run --execution ${quoted(made.executionPath)}
+      </pre>
       <footer><button class="main" onClick=${onClose}>Close</button></footer>
     <//>`;
   }
   return html`<${Dialog} title=${`Branch from ${brief(sha)}`} onClose=${onClose}>
     <${Form} session=${session} type="execution.branch" verb="Make the branch" onClose=${onClose} onDone=${setMade}
       data=${() => ({ checkpointSha: sha, ...(path ? { path } : {}) })}>
-      <p>A new execution begins at this checkpoint, in a directory of its own; this one stays as it is and goes on.</p>
-      <label>Directory (optional; absolute, empty or not there yet) <input value=${path} placeholder="beside this execution" onInput=${(event) => setPath(event.target.value)} /></label>
+      <p>
+        A new execution begins at this checkpoint, in a directory of its own; this one stays as it is and goes on.
+      </p>
+      <label>
+        Directory (optional; absolute, empty or not there yet) <input value=${path} placeholder="beside this execution" onInput=${(event) => setPath(event.target.value)} />
+      </label>
     <//>
   <//>`;
 }

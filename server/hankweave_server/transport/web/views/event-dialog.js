@@ -18,12 +18,28 @@ export function EventDialog({ session, event, onClose }) {
   const after = useAnswer(() => query({ descendantsOf: seq }), [seq]);
   const commands = causes.filter((each) => typeof each === "string");
   return html`<${Dialog} title=${`Event ${seq}: ${type}`} onClose=${onClose} wide=${true}>
-    <p>${moment(timestamp)}${commands.length > 0 && html`, because of the command <code>${commands.join(", ")}</code>`}</p>
-    <div class="actions"><button onClick=${() => session.look({ dialog: null, tab: "time", moment: { seq } })}>Stand at this moment</button></div>
+    <p>
+      ${moment(timestamp)}${commands.length > 0 && html`, because of the command <code>${commands.join(", ")}</code>`}
+    </p>
+    <div class="actions">
+      <button onClick=${() => session.look({ dialog: null, tab: "time", moment: { seq } })}>
+        Stand at this moment
+      </button>
+    </div>
     <pre class="json" tabindex="0" aria-label="The event">${JSON.stringify(event, null, 2)}</pre>
     <div class="causes">
-      <${Chain} session=${session} title="What led to it" answer=${before} none="No event is named as its cause." />
-      <${Chain} session=${session} title="What it led to" answer=${after} none="No event names it as a cause." />
+      <${Chain}
+        session=${session}
+        title="What led to it"
+        answer=${before}
+        none="No event is named as its cause."
+      />
+      <${Chain}
+        session=${session}
+        title="What it led to"
+        answer=${after}
+        none="No event names it as a cause."
+      />
     </div>
   <//>`;
 }
@@ -39,7 +55,9 @@ function Chain({ session, title, answer, none }) {
       ${data?.events.map(
         (each) => html`<li key=${each.seq}>
         <button onClick=${() => session.look({ dialog: { kind: "event", event: each } })}>
-          <span class="seq">${count(each.seq)}</span> <span class="type">${each.type}</span> <span class="gist">${visible(gist(each)).slice(0, 90)}</span>
+          <span class="seq">
+            ${count(each.seq)}
+          </span> <span class="type">${each.type}</span> <span class="gist">${visible(gist(each)).slice(0, 90)}</span>
         </button>
       </li>`,
       )}

@@ -29,18 +29,36 @@ export function EventsView({ session, looks }) {
   return html`<section class="events" aria-label="Events">
     <form class="bar" role="search" onSubmit=${(event) => event.preventDefault()}>
       <h2>Events</h2>
-      <label>Search <input id="search" type="search" placeholder="words as they stand there" value=${wanted.text} onInput=${change("text")} /></label>
+      <label>
+        Search <input id="search" type="search" placeholder="words as they stand there" value=${wanted.text} onInput=${change("text")} />
+      </label>
       <label>Type <select value=${wanted.type} onChange=${change("type")}>
         <option value="">all</option>
-        ${(types.data?.rows ?? []).map((row) => html`<option key=${row.type} value=${row.type}>${row.type} (${count(row.count)})</option>`)}
+        ${(types.data?.rows ?? []).map((row) => html`
+          <option key=${row.type} value=${row.type}>
+            ${row.type} (${count(row.count)})
+          </option>`)}
       </select></label>
       <label>Codon <select value=${wanted.codonId} onChange=${change("codonId")}>
         <option value="">all</option>
         ${codons.map((each) => html`<option key=${each} value=${each}>${each}</option>`)}
       </select></label>
-      ${question !== null && html`<button type="button" onClick=${() => setWanted(NOTHING)}>All events</button>`}
-      <span class="counted">${count(store.lastSeq)} in the journal${question === null ? "" : "; found ones newest first"}</span>
+      ${question !== null && html`
+        <button type="button" onClick=${() => setWanted(NOTHING)}>
+          All events
+        </button>`}
+      <span class="counted">
+        ${count(store.lastSeq)} in the journal${question === null ? "" : "; found ones newest first"}
+      </span>
     </form>
-    ${store.isLoaded && html`<${EventList} session=${session} id="event" since=${0} until=${store.lastSeq} question=${question} atEnd=${true} />`}
+    ${store.isLoaded && html`
+      <${EventList}
+        session=${session}
+        id="event"
+        since=${0}
+        until=${store.lastSeq}
+        question=${question}
+        atEnd=${true}
+      />`}
   </section>`;
 }

@@ -85,7 +85,10 @@ function drawn({ path, name, depth, file }, closed, toggle) {
   }
 
   const isLink = (file.mode & KIND) === LINK;
-  return html`<span class="leaf" style=${style}>${visible(name)}${isLink ? " (link)" : file.mode & 0o111 ? " (program)" : ""}</span>
+  return html`
+    <span class="leaf" style=${style}>
+      ${visible(name)}${isLink ? " (link)" : file.mode & 0o111 ? " (program)" : ""}
+    </span>
     <span class="size">${bytes(file.size)}</span>`;
 }
 
@@ -105,8 +108,14 @@ function Content({ session, sha, path }) {
     <h3>${visible(path)} <span class="size">${bytes(first.data.size)}</span></h3>
     ${
       isText
-        ? html`<pre tabindex="0" aria-label=${`Content of ${visible(path)}`}>${all.map((part) => part.content).join("")}</pre>`
-        : html`<p class="empty">This is no text; it is kept byte for byte, and comes back with a rollback.</p>`
+        ? html`
+          <pre tabindex="0" aria-label=${`Content of ${visible(path)}`}>
+            ${all.map((part) => part.content).join("")}
+          </pre>`
+        : html`
+          <p class="empty">
+            This is no text; it is kept byte for byte, and comes back with a rollback.
+          </p>`
     }
     ${isText && last.nextOffset !== undefined && html`<button onClick=${goOn}>More of it</button>`}
   </div>`;

@@ -77,13 +77,51 @@ function Controls({ session }) {
   const nothing = active === null ? "No codon runs." : null;
   const { undo, redo } = store.state;
   return html`<div class="controls" role="group" aria-label="Actions">
-    <${Act} session=${session} reason=${idle} onClick=${() => session.act("The next codon starts.", "codon.next")}>Start next<//>
-    <${Act} session=${session} reason=${nothing} onClick=${() => session.look({ dialog: { kind: "skip", codonId: active.codonId } })}>Skip …<//>
-    <${Act} session=${session} reason=${nothing} onClick=${() => session.look({ dialog: { kind: "stop", codonId: active.codonId } })}>Stop …<//>
-    <${Act} session=${session} reason=${idle} onClick=${() => session.act("The newest codon runs again.", "codon.redo")}>Redo codon<//>
-    <${Act} session=${session} onClick=${() => session.look({ dialog: { kind: "checkpoint" } })}>Checkpoint …<//>
-    <${Act} session=${session} reason=${undo.length ? null : "There is no rollback to undo."} onClick=${() => session.look({ dialog: { kind: "rollback", target: { direction: "undo" } } })}>Undo rollback …<//>
-    <${Act} session=${session} reason=${redo.length ? null : "There is no undo to redo."} onClick=${() => session.look({ dialog: { kind: "rollback", target: { direction: "redo" } } })}>Redo rollback …<//>
+    <${Act}
+      session=${session}
+      reason=${idle}
+      onClick=${() => session.act("The next codon starts.", "codon.next")}
+    >
+      Start next
+    <//>
+    <${Act}
+      session=${session}
+      reason=${nothing}
+      onClick=${() => session.look({ dialog: { kind: "skip", codonId: active.codonId } })}
+    >
+      Skip …
+    <//>
+    <${Act}
+      session=${session}
+      reason=${nothing}
+      onClick=${() => session.look({ dialog: { kind: "stop", codonId: active.codonId } })}
+    >
+      Stop …
+    <//>
+    <${Act}
+      session=${session}
+      reason=${idle}
+      onClick=${() => session.act("The newest codon runs again.", "codon.redo")}
+    >
+      Redo codon
+    <//>
+    <${Act} session=${session} onClick=${() => session.look({ dialog: { kind: "checkpoint" } })}>
+      Checkpoint …
+    <//>
+    <${Act}
+      session=${session}
+      reason=${undo.length ? null : "There is no rollback to undo."}
+      onClick=${() => session.look({ dialog: { kind: "rollback", target: { direction: "undo" } } })}
+    >
+      Undo rollback …
+    <//>
+    <${Act}
+      session=${session}
+      reason=${redo.length ? null : "There is no undo to redo."}
+      onClick=${() => session.look({ dialog: { kind: "rollback", target: { direction: "redo" } } })}
+    >
+      Redo rollback …
+    <//>
   </div>`;
 }
 

@@ -93,7 +93,10 @@ export function HelpDialog({ onClose }) {
     setOn(event.target.checked);
   };
   return html`<${Dialog} title="Keys" onClose=${onClose}>
-    <dl class="keys">${KEYS.map(([key, what]) => html`<div key=${key}><dt><kbd>${key}</kbd></dt><dd>${what}</dd></div>`)}</dl>
+    <dl class="keys">${KEYS.map(([key, what]) => html`
+      <div key=${key}>
+        <dt><kbd>${key}</kbd></dt><dd>${what}</dd>
+      </div>`)}</dl>
     <label><input type="checkbox" checked=${isOn} onChange=${turn} /> Single keys do something</label>
   <//>`;
 }

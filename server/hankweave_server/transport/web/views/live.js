@@ -14,8 +14,17 @@ export function LiveView({ session }) {
     <section class="feed" aria-label="Agent"><h2>Agent</h2>
       ${
         store.feed.entries.length === 0
-          ? html`<p class="empty">${store.isLoaded ? "No agent has said anything yet." : "Reading …"}</p>`
-          : html`<${FlowList} entries=${store.feed.entries} version=${store.version} label="What the agent says and does" entry=${(entry) => html`<${Entry} entry=${entry} root=${store.server?.agentRootPath} />`} />`
+          ? html`
+            <p class="empty">
+              ${store.isLoaded ? "No agent has said anything yet." : "Reading …"}
+            </p>`
+          : html`
+            <${FlowList}
+              entries=${store.feed.entries}
+              version=${store.version}
+              label="What the agent says and does"
+              entry=${(entry) => html`<${Entry} entry=${entry} root=${store.server?.agentRootPath} />`}
+            />`
       }
     </section>
     <section class="files" aria-label="Files that changed"><h2>Files</h2>
@@ -38,12 +47,21 @@ function Entry({ entry, root }) {
   const who = html`<div class="meta">
     <time datetime=${entry.timestamp}>${time(entry.timestamp)}</time>
     ${entry.codonId && html`<span class="by">${visible(entry.codonId)}</span>`}
-    ${SIGNS[entry.kind] && html`<span class="sort">${SIGNS[entry.kind]}${entry.tool && entry.kind !== "tool" ? ` ${visible(entry.tool)}` : ""}</span>`}
+    ${SIGNS[entry.kind] && html`
+      <span class="sort">
+        ${SIGNS[entry.kind]}${entry.tool && entry.kind !== "tool" ? ` ${visible(entry.tool)}` : ""}
+      </span>`}
   </div>`;
   if (entry.kind === "tool")
-    return html`<article class=${entry.isError ? "entry e-tool e-failed" : "entry e-tool"}>${who}<${ToolCall} entry=${entry} root=${root} /></article>`;
+    return html`
+      <article class=${entry.isError ? "entry e-tool e-failed" : "entry e-tool"}>
+        ${who}<${ToolCall} entry=${entry} root=${root} />
+      </article>`;
 
-  return html`<article class=${`entry e-${entry.kind}`}>${who}<div class="text">${entry.text}</div></article>`;
+  return html`
+    <article class=${`entry e-${entry.kind}`}>
+      ${who}<div class="text">${entry.text}</div>
+    </article>`;
 }
 
 function ToolCall({ entry, root }) {
@@ -51,11 +69,16 @@ function ToolCall({ entry, root }) {
   const outcome = result === null ? "runs" : isError ? "failed" : "done";
   return html`<details>
     <summary>
-      <span class="tool-name">${visible(tool ?? "tool")}</span> <code>${visible(callText(input, root))}</code>
+      <span class="tool-name">
+        ${visible(tool ?? "tool")}
+      </span> <code>${visible(callText(input, root))}</code>
       <span class=${`outcome o-${outcome}`}>${outcome}${external ? ", outside" : ""}</span>
     </summary>
     ${input && html`<pre tabindex="0" aria-label="Input">${JSON.stringify(input, null, 2)}</pre>`}
-    ${result !== null && html`<pre tabindex="0" aria-label="Result">${result || "(no output)"}${cut ? "\n… (the journal holds no more)" : ""}</pre>`}
+    ${result !== null && html`
+      <pre tabindex="0" aria-label="Result">
+        ${result || "(no output)"}${cut ? "\n… (the journal holds no more)" : ""}
+      </pre>`}
   </details>`;
 }
 
@@ -69,11 +92,17 @@ function Files({ session }) {
   return html`<ul class="changed" tabindex="0" aria-label="Newest first">
     ${all.slice(0, SHOWN).map(
       ({ path, action, bytes: size, source, seq }) => html`<li key=${path}>
-        <button class=${`file a-${action}`} onClick=${() => session.look({ tab: "time", moment: { seq } })} title="Stand at this moment">
+        <button
+          class=${`file a-${action}`}
+          onClick=${() => session.look({ tab: "time", moment: { seq } })}
+          title="Stand at this moment"
+        >
           <span aria-hidden="true">${ACTIONS[action]}</span>
           <span class="path">${visible(path)}</span>
           <span class="hidden">, ${action}</span>
-          <span class="size">${action === "deleted" ? "" : bytes(size)}${source.kind === "person" ? " by hand" : ""}</span>
+          <span class="size">
+            ${action === "deleted" ? "" : bytes(size)}${source.kind === "person" ? " by hand" : ""}
+          </span>
         </button>
       </li>`,
     )}

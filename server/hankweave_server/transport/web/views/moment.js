@@ -43,21 +43,70 @@ export function MomentView({ session, moment, before, onStep }) {
       <h2>${record && html`<${Sign} kind=${record.kind} /> `}${heading(moment, record)}</h2>
       <p class="facts">${facts(moment, record, sha)}</p>
       <div class="actions" role="group" aria-label="From here">
-        <${Act} session=${session} reason=${sha ? null : "There is no checkpoint here."} onClick=${() => session.look({ dialog: { kind: "rollback", target: { sha } } })}>Roll back to here …<//>
-        <${Act} session=${session} reason=${sha ? null : "There is no checkpoint here."} onClick=${() => session.look({ dialog: { kind: "branch", sha } })}>Branch …<//>
-        <${Act} session=${session} reason=${record ? null : "There is no checkpoint here."} onClick=${() => session.look({ dialog: { kind: "pin", sha } })}>${record?.pinned ? "Pinned …" : "Pin …"}<//>
+        <${Act}
+          session=${session}
+          reason=${sha ? null : "There is no checkpoint here."}
+          onClick=${() => session.look({ dialog: { kind: "rollback", target: { sha } } })}
+        >
+          Roll back to here …
+        <//>
+        <${Act}
+          session=${session}
+          reason=${sha ? null : "There is no checkpoint here."}
+          onClick=${() => session.look({ dialog: { kind: "branch", sha } })}
+        >
+          Branch …
+        <//>
+        <${Act}
+          session=${session}
+          reason=${record ? null : "There is no checkpoint here."}
+          onClick=${() => session.look({ dialog: { kind: "pin", sha } })}
+        >
+          ${record?.pinned ? "Pinned …" : "Pin …"}
+        <//>
       </div>
     </header>
-    <div class="tabs" role="tablist" aria-label="Of this moment" onKeyDown=${(event) => turn(event, tab, setTab)}>
+    <div
+      class="tabs"
+      role="tablist"
+      aria-label="Of this moment"
+      onKeyDown=${(event) => turn(event, tab, setTab)}
+    >
       ${Object.entries(TABS).map(
         ([each, title]) =>
-          html`<button key=${each} id=${`tab-${each}`} role="tab" aria-selected=${each === tab} aria-controls="of-moment" tabindex=${each === tab ? 0 : -1} onClick=${() => setTab(each)}>${title}${numberOf(each, view)}</button>`,
+          html`
+            <button
+              key=${each}
+              id=${`tab-${each}`}
+              role="tab"
+              aria-selected=${each === tab}
+              aria-controls="of-moment"
+              tabindex=${each === tab ? 0 : -1}
+              onClick=${() => setTab(each)}
+            >
+              ${title}${numberOf(each, view)}
+            </button>`,
       )}
     </div>
-    <div id="of-moment" class="panel" role="tabpanel" aria-labelledby=${`tab-${tab}`} aria-busy=${answer.isAsking}>
+    <div
+      id="of-moment"
+      class="panel"
+      role="tabpanel"
+      aria-labelledby=${`tab-${tab}`}
+      aria-busy=${answer.isAsking}
+    >
       <${Trouble} error=${answer.error} />
       ${view === null && answer.isAsking && html`<p class="empty">Reading …</p>`}
-      ${view !== null && html`<${Panel} key=${`${tab} ${key}`} session=${session} tab=${tab} view=${view} where=${where} sha=${sha} record=${record} />`}
+      ${view !== null && html`
+        <${Panel}
+          key=${`${tab} ${key}`}
+          session=${session}
+          tab=${tab}
+          view=${view}
+          where=${where}
+          sha=${sha}
+          record=${record}
+        />`}
     </div>`;
 }
 
@@ -76,15 +125,24 @@ function Panel({ session, tab, view, where, sha, record }) {
     return html`<${FileTree} session=${session} view=${view} where=${where} sha=${sha} />`;
   if (tab === "before")
     return previous
-      ? html`<p class="hint">From ${brief(previous.from)}, shown before it, to this moment.</p><${Changes} session=${session} page=${previous} />`
+      ? html`
+        <p class="hint">
+          From ${brief(previous.from)}, shown before it, to this moment.
+        </p><${Changes} session=${session} page=${previous} />`
       : html`<p class="empty">This is the first checkpoint: there is nothing before it.</p>`;
   if (tab === "now")
     return now
-      ? html`<p class="hint">From this moment to the work tree as it is.</p><${Changes} session=${session} page=${now} />`
+      ? html`
+        <p class="hint">
+          From this moment to the work tree as it is.
+        </p><${Changes} session=${session} page=${now} />`
       : html`<p class="empty">There is nothing to compare.</p>`;
   if (tab === "state") return html`<${Then} session=${session} state=${state} record=${record} />`;
   return events
-    ? html`<p class="hint">From the begin of the run to this moment: events ${count(events.from)} to ${count(events.to)}.</p><${EventList} session=${session} since=${events.from - 1} until=${events.to} id="event-then" />`
+    ? html`
+      <p class="hint">
+        From the begin of the run to this moment: events ${count(events.from)} to ${count(events.to)}.
+      </p><${EventList} session=${session} since=${events.from - 1} until=${events.to} id="event-then" />`
     : html`<p class="empty">The journal does not reach back to this moment.</p>`;
 }
 
@@ -93,8 +151,16 @@ function Then({ session, state, record }) {
     return html`<p class="empty">The journal does not reach back to this moment.</p>`;
 
   return html`<div class="then">
-    <${Plan} session=${session} state=${asState(state)} at=${record ? Date.parse(record.timestamp) : undefined} />
-    <details><summary>All of it, as in state.json</summary><pre tabindex="0" aria-label="The state">${JSON.stringify(state, null, 2)}</pre></details>
+    <${Plan}
+      session=${session}
+      state=${asState(state)}
+      at=${record ? Date.parse(record.timestamp) : undefined}
+    />
+    <details>
+      <summary>
+        All of it, as in state.json
+      </summary><pre tabindex="0" aria-label="The state">${JSON.stringify(state, null, 2)}</pre>
+    </details>
   </div>`;
 }
 

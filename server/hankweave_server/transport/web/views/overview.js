@@ -76,7 +76,8 @@ function shapes(rows, { lines, laneOf }, x, y) {
         : `M${x(from)} ${y(fromLane)}L${x(first)} ${y(lane)}`;
     return html`<g key=${runId}>
       <path class=${`line l${lane % 6}`} d=${`${begin}L${x(last)} ${y(lane)}`} />
-      ${mainUntil >= first && html`<path class=${`line is-main l${lane % 6}`} d=${`${begin}L${x(mainUntil)} ${y(lane)}`} />`}
+      ${mainUntil >= first && html`
+        <path class=${`line is-main l${lane % 6}`} d=${`${begin}L${x(mainUntil)} ${y(lane)}`} />`}
     </g>`;
   });
   const bins = new Map();
@@ -89,7 +90,10 @@ function shapes(rows, { lines, laneOf }, x, y) {
   });
   const marks = [...bins.values()].map(
     ({ row, lane, kind }) =>
-      html`<g key=${row} transform=${`translate(${x(row) - 6} ${y(lane) - 6}) scale(0.75)`}><path class=${`sign k-${kind}`} d=${kindOf(kind).path} /></g>`,
+      html`
+        <g key=${row} transform=${`translate(${x(row) - 6} ${y(lane) - 6}) scale(0.75)`}>
+          <path class=${`sign k-${kind}`} d=${kindOf(kind).path} />
+        </g>`,
   );
   return html`<g>${paths}${marks}</g>`;
 }

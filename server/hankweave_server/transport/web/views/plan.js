@@ -39,21 +39,46 @@ export function Plan({ session, state, retries = new Map(), isLive = false, at: 
   const first = Math.max(0, at - more.before);
   const last = Math.min(plan.length, at + more.after);
   if (plan.length === 0) {
-    return html`<p class="empty">${store.isLoaded ? "There is no plan: checkpoints are taken when somebody asks." : "Reading …"}</p>`;
+    return html`
+      <p class="empty">
+        ${store.isLoaded ? "There is no plan: checkpoints are taken when somebody asks." : "Reading …"}
+      </p>`;
   }
 
   return html`<ol class="codons" tabindex="0" aria-label="Codons in their order">
-    ${first > 0 && html`<li class="rest"><button onClick=${() => setMore({ ...more, before: more.before + AT_ONCE })}>${count(first)} before these</button></li>`}
+    ${first > 0 && html`
+      <li class="rest">
+        <button onClick=${() => setMore({ ...more, before: more.before + AT_ONCE })}>
+          ${count(first)} before these
+        </button>
+      </li>`}
     ${plan.slice(first, last).map((entry, row) => {
       const loop = entry.loopContext;
       const before = plan[first + row - 1]?.loopContext;
       const begins =
         loop && (before?.loopId !== loop.loopId || before?.iteration !== loop.iteration);
       return html`
-        ${begins && html`<li key=${`loop-${loop.loopId}-${loop.iteration}`} class="loop">↻ ${visible(loop.loopId)}, iteration ${loop.iteration + 1}</li>`}
-        <${Codon} key=${entry.codonId} session=${session} entry=${entry} codon=${ran.get(entry.codonId)} retry=${retries.get(entry.codonId)} now=${now} isLive=${isLive} isWorking=${isWorking} />`;
+        ${begins && html`
+          <li key=${`loop-${loop.loopId}-${loop.iteration}`} class="loop">
+            ↻ ${visible(loop.loopId)}, iteration ${loop.iteration + 1}
+          </li>`}
+        <${Codon}
+          key=${entry.codonId}
+          session=${session}
+          entry=${entry}
+          codon=${ran.get(entry.codonId)}
+          retry=${retries.get(entry.codonId)}
+          now=${now}
+          isLive=${isLive}
+          isWorking=${isWorking}
+        />`;
     })}
-    ${last < plan.length && html`<li class="rest"><button onClick=${() => setMore({ ...more, after: more.after + AT_ONCE })}>${count(plan.length - last)} after these</button></li>`}
+    ${last < plan.length && html`
+      <li class="rest">
+        <button onClick=${() => setMore({ ...more, after: more.after + AT_ONCE })}>
+          ${count(plan.length - last)} after these
+        </button>
+      </li>`}
   </ol>`;
 }
 
@@ -66,20 +91,39 @@ function Codon({ session, entry, codon, retry, now, isLive, isWorking }) {
   const figures = codon
     ? [duration(took(codon, now)), dollars(costOf(codon)), `${compact(tokensOf(codon))} tokens`]
     : [];
-  return html`<li class=${`codon s-${status}${entry.loopContext ? " looped" : ""}`} aria-current=${codon && isActive(codon) ? "step" : undefined}>
+  return html`
+    <li
+      class=${`codon s-${status}${entry.loopContext ? " looped" : ""}`}
+      aria-current=${codon && isActive(codon) ? "step" : undefined}
+    >
     <span class="state-sign" aria-hidden="true">${SIGNS[status] ?? "•"}</span>
     <div class="what">
       <span class="name">${visible(entry.codon?.name ?? entry.codonId)}</span>
       <span class="id">${visible(entry.codonId)}</span>
       <span class="status">${words}${codon?.attempt > 1 ? `, attempt ${codon.attempt}` : ""}</span>
       ${figures.length > 0 && html`<span class="numbers">${figures.join(" · ")}</span>`}
-      ${codon?.failureReason && html`<span class="why">${codon.failureReason.message ?? codon.failureReason.type}</span>`}
+      ${codon?.failureReason && html`
+        <span class="why">
+          ${codon.failureReason.message ?? codon.failureReason.type}
+        </span>`}
     </div>
     ${
       isLive &&
       html`<div class="buttons">
-      ${sha && html`<button aria-label=${`Look at the end of ${entry.codonId}`} onClick=${() => session.look({ tab: "time", moment: { sha } })}>Look</button>`}
-      ${!codon && !isWorking && html`<${Act} session=${session} onClick=${() => session.act(`${entry.codonId} starts.`, "codon.start", { codonId: entry.codonId })}>Start<span class="hidden"> ${entry.codonId}</span><//>`}
+      ${sha && html`
+        <button
+          aria-label=${`Look at the end of ${entry.codonId}`}
+          onClick=${() => session.look({ tab: "time", moment: { sha } })}
+        >
+          Look
+        </button>`}
+      ${!codon && !isWorking && html`
+        <${Act}
+          session=${session}
+          onClick=${() => session.act(`${entry.codonId} starts.`, "codon.start", { codonId: entry.codonId })}
+        >
+          Start<span class="hidden"> ${entry.codonId}</span>
+        <//>`}
     </div>`
     }
   </li>`;

@@ -78,21 +78,56 @@ export function RollbackDialog({ session, target, onClose }) {
         !target.direction &&
         html`<fieldset>
         <legend>What goes back</legend>
-        <label><input type="radio" name="extent" checked=${isWhole} onChange=${() => setWhole(true)} /> Everything: files, and the place in the plan; a new run begins here</label>
-        <label><input type="radio" name="extent" checked=${!isWhole} onChange=${() => setWhole(false)} /> Only the files I tick: nothing else moves</label>
+        <label>
+          <input
+            type="radio"
+            name="extent"
+            checked=${isWhole}
+            onChange=${() => setWhole(true)}
+          /> Everything: files, and the place in the plan; a new run begins here
+        </label>
+        <label>
+          <input
+            type="radio"
+            name="extent"
+            checked=${!isWhole}
+            onChange=${() => setWhole(false)}
+          /> Only the files I tick: nothing else moves
+        </label>
       </fieldset>`
       }
       <ul class="foreseen" aria-label="What would change">
-        ${files.slice(0, shown).map((file) => html`<${Foreseen} key=${file.path} file=${file} isTicked=${isWhole || ticked.has(file.path)} canTick=${!isWhole} onTick=${() => tick(file.path)} />`)}
+        ${files.slice(0, shown).map((file) => html`
+          <${Foreseen}
+            key=${file.path}
+            file=${file}
+            isTicked=${isWhole || ticked.has(file.path)}
+            canTick=${!isWhole}
+            onTick=${() => tick(file.path)}
+          />`)}
       </ul>
-      ${files.length > shown && html`<button type="button" onClick=${() => setShown(shown + 10 * AT_FIRST)}>Show more of ${plural(files.length, "file")}</button>`}
-      <${Options} options=${options} change=${change} active=${active} hasConflicts=${report.conflicts.length > 0} isWhole=${isWhole} isTravel=${Boolean(target.direction)} />
+      ${files.length > shown && html`
+        <button type="button" onClick=${() => setShown(shown + 10 * AT_FIRST)}>
+          Show more of ${plural(files.length, "file")}
+        </button>`}
+      <${Options}
+        options=${options}
+        change=${change}
+        active=${active}
+        hasConflicts=${report.conflicts.length > 0}
+        isWhole=${isWhole}
+        isTravel=${Boolean(target.direction)}
+      />
     `
     }
     <${Trouble} error=${error} />
     <footer>
       <button onClick=${onClose}>Leave it</button>
-      <button class="main danger" disabled=${isBusy || report === null || (!isWhole && chosen === 0)} onClick=${go}>
+      <button
+        class="main danger"
+        disabled=${isBusy || report === null || (!isWhole && chosen === 0)}
+        onClick=${go}
+      >
         ${isBusy ? "Working …" : label(target, isWhole, chosen)}
       </button>
     </footer>
@@ -106,15 +141,27 @@ function Summary({ report }) {
       ${plural(updated.length, "file")} would be changed, ${added.length} brought back, <strong>${removed.length} deleted</strong>.
       All that is there now is kept in a safety checkpoint first, so that it can be undone.
     </p>
-    ${conflicts.length > 0 && html`<p class="warn">${plural(conflicts.length, "file")} of these a person has changed since an agent last wrote ${conflicts.length === 1 ? "it" : "them"}.</p>`}
+    ${conflicts.length > 0 && html`
+      <p class="warn">
+        ${plural(conflicts.length, "file")} of these a person has changed since an agent last wrote ${conflicts.length === 1 ? "it" : "them"}.
+      </p>`}
     ${
       skipped.length > 0 &&
-      html`<details><summary>${plural(skipped.length, "path")} cannot be brought back and ${skipped.length === 1 ? "is" : "are"} left alone</summary>
-      <ul>${skipped.map((each) => html`<li key=${each.path}>${visible(each.path)}: ${each.reason}</li>`)}</ul></details>`
+      html`
+        <details>
+          <summary>
+            ${plural(skipped.length, "path")} cannot be brought back and ${skipped.length === 1 ? "is" : "are"} left alone
+          </summary>
+      <ul>${skipped.map((each) => html`
+        <li key=${each.path}>
+          ${visible(each.path)}: ${each.reason}
+        </li>`)}</ul></details>`
     }
     ${
       externalEffects.length > 0 &&
-      html`<details><summary>What was done outside of the work tree stays (${externalEffects.length})</summary>
+      html`
+        <details>
+          <summary>What was done outside of the work tree stays (${externalEffects.length})</summary>
       <ul>${externalEffects.map((each) => html`<li key=${each}>${visible(each)}</li>`)}</ul></details>`
     }`;
 }
@@ -138,7 +185,10 @@ function Foreseen({ file, isTicked, canTick, onTick }) {
         <span class="sort">${VERBS[what]}${size === undefined ? "" : `, ${bytes(size)}`}</span>
         ${isConflict && html`<span class="tag bad">edited by a person</span>`}
       </label>
-      ${diff?.patch && html`<button type="button" aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>${isOpen ? "Hide" : "Show"} <span class="hidden">the difference of ${visible(path)} </span>+${diff.added} −${diff.removed}</button>`}
+      ${diff?.patch && html`
+        <button type="button" aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>
+          ${isOpen ? "Hide" : "Show"} <span class="hidden">the difference of ${visible(path)} </span>+${diff.added} −${diff.removed}
+        </button>`}
     </div>
     ${isOpen && html`<${Diff} patch=${diff.patch} label=${`What would become of ${visible(path)}`} />`}
   </li>`;
@@ -146,7 +196,14 @@ function Foreseen({ file, isTicked, canTick, onTick }) {
 
 function Options({ options, change, active, hasConflicts, isWhole, isTravel }) {
   const check = (key, words) =>
-    html`<label><input type="checkbox" checked=${options[key]} onChange=${(event) => change({ [key]: event.target.checked })} /> ${words}</label>`;
+    html`
+      <label>
+        <input
+          type="checkbox"
+          checked=${options[key]}
+          onChange=${(event) => change({ [key]: event.target.checked })}
+        /> ${words}
+      </label>`;
   return html`<fieldset>
     <legend>How</legend>
     ${(hasConflicts || options.keepEdits) && check("keepEdits", "Keep people's own edits as they are")}
@@ -155,13 +212,18 @@ function Options({ options, change, active, hasConflicts, isWhole, isTravel }) {
     ${
       active !== null &&
       html`<label>Codon ${visible(active.codonId)} runs:
-      <select value=${options.onRunning} onChange=${(event) => change({ onRunning: event.target.value })}>
+      <select
+        value=${options.onRunning}
+        onChange=${(event) => change({ onRunning: event.target.value })}
+      >
         <option value="stop">stop it first; it ends as failed</option>
         <option value="pause">freeze it, and let it go on afterwards</option>
         <option value="refuse">do nothing while it runs</option>
       </select></label>`
     }
-    <label>Why (optional; the agent is told) <input value=${options.reason} onInput=${(event) => change({ reason: event.target.value })} /></label>
+    <label>
+      Why (optional; the agent is told) <input value=${options.reason} onInput=${(event) => change({ reason: event.target.value })} />
+    </label>
   </fieldset>`;
 }
 

@@ -1,7 +1,7 @@
 /** All time as a picture: runs and their branches as a tree of checkpoints, and where one stands. */
 import { html, useEffect, useMemo, useState } from "../dom.js";
 import { count, time, visible } from "../format.js";
-import { KINDS, Legend, Sign, kindOf, titleOf } from "../kinds.js";
+import { KINDS, Legend, kindOf, titleOf } from "../kinds.js";
 import { layOut, linesAt, rowBefore } from "../lanes.js";
 import { VirtualList } from "../parts/virtual-list.js";
 import { MomentView } from "./moment.js";
@@ -43,18 +43,37 @@ export function TimeView({ session, looks }) {
           <button aria-pressed=${zoom === "codons"} onClick=${() => setZoom("codons")}>Codons</button>
           <button aria-pressed=${zoom === "steps"} onClick=${() => setZoom("steps")}>Every step</button>
         </div>
-        <span class="counted">${count(rows.length)} of ${count(store.checkpoints.length)} checkpoints${store.areAllCheckpoints ? "" : " so far"}</span>
-        <button disabled=${here === null} onClick=${() => session.look({ moment: { sha: here } })}>Where now is</button>
+        <span class="counted">
+          ${count(rows.length)} of ${count(store.checkpoints.length)} checkpoints${store.areAllCheckpoints ? "" : " so far"}
+        </span>
+        <button disabled=${here === null} onClick=${() => session.look({ moment: { sha: here } })}>
+          Where now is
+        </button>
       </div>
-      <${Overview} rows=${rows} picture=${picture} at=${at} here=${rows.findIndex((each) => each.sha === here)} onSelect=${select} />
+      <${Overview}
+        rows=${rows}
+        picture=${picture}
+        at=${at}
+        here=${rows.findIndex((each) => each.sha === here)}
+        onSelect=${select}
+      />
       <${Tree} rows=${rows} picture=${picture} at=${at} here=${here} onSelect=${select} />
       <details class="signs"><summary>What the signs mean</summary><${Legend} /></details>
     </section>
     <section class="moment" aria-label="The moment one stands at">
       ${
         looks.moment === null
-          ? html`<p class="empty">Choose a checkpoint, with the mouse or the arrow keys, to stand at that moment: its files, its state, what changed. Looking touches nothing.</p>`
-          : html`<${MomentView} session=${session} moment=${looks.moment} before=${before === null ? null : rows[before].sha} onStep=${(by) => select(Math.min(rows.length - 1, Math.max(0, at + by)))} />`
+          ? html`
+            <p class="empty">
+              Choose a checkpoint, with the mouse or the arrow keys, to stand at that moment: its files, its state, what changed. Looking touches nothing.
+            </p>`
+          : html`
+            <${MomentView}
+              session=${session}
+              moment=${looks.moment}
+              before=${before === null ? null : rows[before].sha}
+              onStep=${(by) => select(Math.min(rows.length - 1, Math.max(0, at + by)))}
+            />`
       }
     </section>`;
 }
@@ -75,9 +94,22 @@ function Tree({ rows, picture, at, here, onSelect }) {
       const index = newestFirst(row);
       const each = rows[index];
       return html`
-        <svg class="lanes" width=${width} height=${ROW} viewBox=${`0 0 ${width} ${ROW}`} aria-hidden="true">
-          ${linesAt(picture.lines, index).map((line) => html`<path key=${line.runId} class=${`line l${line.lane % 6}${index <= line.mainUntil ? " is-main" : ""}`} d=${strokes(line, index)} />`)}
-          <g transform=${`translate(${x(picture.laneOf.get(each.runId) ?? 0) - 7} ${ROW / 2 - 7}) scale(0.875)`}>
+        <svg
+          class="lanes"
+          width=${width}
+          height=${ROW}
+          viewBox=${`0 0 ${width} ${ROW}`}
+          aria-hidden="true"
+        >
+          ${linesAt(picture.lines, index).map((line) => html`
+            <path
+              key=${line.runId}
+              class=${`line l${line.lane % 6}${index <= line.mainUntil ? " is-main" : ""}`}
+              d=${strokes(line, index)}
+            />`)}
+          <g
+            transform=${`translate(${x(picture.laneOf.get(each.runId) ?? 0) - 7} ${ROW / 2 - 7}) scale(0.875)`}
+          >
             <path class=${`sign k-${each.kind}`} d=${kindOf(each.kind).path} />
           </g>
         </svg>

@@ -20,8 +20,17 @@ export function TokenForm({ session }) {
         session.tryToken(token);
       }}
     >
-      <label for="token">Token, from <code>.hankweave/server.token</code>; or, to look only, from <code>.hankweave/server.viewer-token</code></label>
-      <input id="token" type="password" autocomplete="off" required value=${token} onInput=${(event) => setToken(event.target.value)} />
+      <label for="token">
+        Token, from <code>.hankweave/server.token</code>; or, to look only, from <code>.hankweave/server.viewer-token</code>
+      </label>
+      <input
+        id="token"
+        type="password"
+        autocomplete="off"
+        required
+        value=${token}
+        onInput=${(event) => setToken(event.target.value)}
+      />
       <button class="main" type="submit">Connect</button>
     </form>
     <p>Or open the link again that <code>hankweave run</code> has printed.</p>
