@@ -55,8 +55,8 @@ FIGURES: dict[str, tuple[str, str, Target | None]] = {
     "treeFrames": ("frames while the tree is scrolled", "/s", AtLeast(50)),
     "eventFrames": ("frames while the events are scrolled", "/s", AtLeast(50)),
     "feedFrames": ("frames while the agent's words are scrolled", "/s", AtLeast(50)),
-    "heap": ("memory of the page's scripts afterwards", "MB", AtMost(150)),
-    "nodes": ("elements in the page at most", "", AtMost(5_000)),
+    "heap": ("memory of the page's scripts afterwards", "MB", AtMost(50)),
+    "nodes": ("elements in the page at most", "", AtMost(2_000)),
 }
 
 
