@@ -9,14 +9,20 @@ from typing import Any
 import pytest
 
 from hankweave_client.client import Client
-from hankweave_protocol.commands import CodonNext, RollbackToCheckpoint, RollbackUndo
+from hankweave_protocol.commands import (
+    CodonNext,
+    CodonStart,
+    RollbackToCheckpoint,
+    RollbackUndo,
+)
 from hankweave_protocol.events import AssistantAction, CodonStartedEvent, RigSetupCompleted
+from hankweave_protocol.ids import CodonId
 from hankweave_protocol.records import CheckpointRecord, RollbackReport
 from hankweave_protocol.state import CompletedCodon, Continuation
 from hankweave_server.domain.history import thread
 from support.running_server import running_server, state
 from support.scripted_hank import Step, codon, write_hank, writes
-from support.watching import idle, listed, told
+from support.watching import idle, listed, started, told
 
 APPENDS = {"append": {"path": "log.txt", "text": "again\n"}}
 RECALLS = {"recall": "I know"}
@@ -126,6 +132,24 @@ async def test_an_attempt_of_it_that_fails_is_tried_again_from_there(tmp_path: P
     assert (execution / "agentRoot" / "log.txt").read_text() == "again\nagain\n"
     attempts = [type(codon).__name__ for codon in state(execution).runs[0].codons]
     assert attempts == ["FailedCodon", "CompletedCodon"]
+
+
+@pytest.mark.parametrize("other", ["one", "three"])
+async def test_another_codon_that_is_started_instead_has_nothing_of_it(
+    tmp_path: Path, other: str
+) -> None:
+    """The conversation is one codon's own: whoever wishes for another gets that one, from its
+    beginning."""
+    execution = tmp_path / "execution"
+    hank = write_hank(tmp_path / "hank", *WORKING, codon("three", RECALLS))
+    async with running_server(hank, None, execution) as server, server.client() as client:
+        await idle(client)
+        await go_back(client, await after_step(client, "two", 1), rewind_memory=True)
+        await client.send(CodonStart(codon_id=CodonId(other)))
+        await started(client, other)
+
+    begun = told(execution, CodonStartedEvent)
+    assert [e.previous_session_id for e in begun if e.codon_id == other][-1] is None
 
 
 async def test_an_undo_takes_files_plan_and_conversation_back(tmp_path: Path) -> None:

@@ -251,9 +251,19 @@ def conversation_of(state: State, codon_id: CodonId) -> Conversation | None:
     if run is None or not isinstance(run.starting_conditions, Continuation):
         return None
 
-    others = (codon for codon in run.codons if codon.codon_id != codon_id)
-    is_first = next(others, None) is None
-    return run.starting_conditions.source.conversation if is_first else None
+    conversation = run.starting_conditions.source.conversation
+    done = {entry.codon.codon_id for entry in thread(state)[: -len(run.codons) or None]}
+    others = {codon.codon_id for codon in run.codons} - {codon_id}
+    if conversation is None or others or codon_id in done:
+        return None
+
+    is_its_own = any(
+        codon.codon_id == codon_id
+        and getattr(codon, "claude_session_id", None) == conversation.session_id
+        for earlier in state.runs
+        for codon in earlier.codons
+    )
+    return conversation if is_its_own else None
 
 
 def thread_before(
