@@ -20,8 +20,8 @@ from hankweave_server.checkpoints.trees import (
     files_below,
     parsed,
 )
+from hankweave_server.workspace.ignore_rules import IgnoreRules
 from hankweave_server.workspace.names import is_within, joined, parents_of
-from hankweave_server.workspace.resolver import IgnoreRules
 
 TREES_AT_HAND = 1000  # A few megabytes; the way through a tree of any size needs far fewer.
 

@@ -11,7 +11,7 @@ import os
 import stat
 from pathlib import Path
 
-from hankweave_server.workspace.resolver import IgnoreRules
+from hankweave_server.workspace.ignore_rules import IgnoreRules
 from hankweave_server.workspace.scan import IGNORE_FILE, IGNORE_FILE_LIMIT
 
 

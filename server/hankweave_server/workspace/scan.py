@@ -19,13 +19,14 @@ from collections.abc import Callable, Iterable, Iterator
 
 from hankweave_server.workspace.descent import FILE_FLAGS, GONE, Descent
 from hankweave_server.workspace.differing import Group, differing
+from hankweave_server.workspace.ignore_rules import IgnoreRules
 from hankweave_server.workspace.names import (
     is_never_captured,
     is_out_of_bounds,
     is_reserved,
     joined,
 )
-from hankweave_server.workspace.resolver import IgnoreRules, UnifiedFileResolver
+from hankweave_server.workspace.resolver import UnifiedFileResolver
 from hankweave_server.workspace.slots import Signature, signature_of
 from hankweave_server.workspace.table import Folder, Table, TrackedFile
 

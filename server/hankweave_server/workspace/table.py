@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from hankweave_server.workspace.ignore_rules import IgnoreRules
 from hankweave_server.workspace.names import joined, parent_of
 from hankweave_server.workspace.permissions import Kind, Permissions
-from hankweave_server.workspace.resolver import IgnoreRules
 from hankweave_server.workspace.slots import Signature, Slots
 
 

@@ -1,11 +1,10 @@
-"""What trackedFiles patterns and ignore rules mean (seeds 000 and 001)."""
+"""What trackedFiles patterns mean (seeds 000 and 001)."""
 
 from __future__ import annotations
 
 import pytest
 
 from hankweave_server.workspace.resolver import (
-    IgnoreRules,
     UnifiedFileResolver,
     UnsupportedPattern,
     expanded,
@@ -75,26 +74,3 @@ def test_a_pattern_without_meaning_is_refused(pattern):
     """What no .gitignore line may say is no pattern either."""
     with pytest.raises(UnsupportedPattern):
         UnifiedFileResolver([pattern])
-
-
-def test_the_nearest_ignore_file_decides():
-    """Inner rules overrule outer ones, and have no say outside their folder."""
-    top = IgnoreRules(None, b"", b"*.log\n/build/\n")
-    sub = IgnoreRules(top, b"sub", b"!keep.log\n/local\r\n")
-
-    assert top.hide(b"sub/keep.log", is_folder=False)
-    assert not sub.hide(b"sub/keep.log", is_folder=False)
-    assert sub.hide(b"sub/x.log", is_folder=False)
-    assert sub.hide(b"sub/local", is_folder=False)
-    assert not sub.hide(b"sub/x/local", is_folder=False)
-    assert top.hide(b"build", is_folder=True)
-    assert not top.hide(b"build", is_folder=False)
-
-
-def test_nonsense_in_an_ignore_file_is_passed_over():
-    """A bad line does not spoil the others, nor do bytes that are not UTF-8."""
-    rules = IgnoreRules(None, b"", b"\xef\xbb\xbf*.a\n!\n\\\n\xff*\n\x00\n")
-
-    assert rules.hide(b"x.a", is_folder=False)
-    assert rules.hide(b"\xffx", is_folder=False)
-    assert not rules.hide(b"x.b", is_folder=False)

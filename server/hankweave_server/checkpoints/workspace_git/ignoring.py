@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hankweave_server.checkpoints.workspace_git.user_settings import UserSettings
+from hankweave_server.workspace.ignore_rules import IgnoreRules
 from hankweave_server.workspace.names import joined, parents_of
-from hankweave_server.workspace.resolver import IgnoreRules
 
 IGNORE_FILE = b".gitignore"
 _OURS = frozenset({b".git", b".hankweave", b".architect"})
