@@ -6,10 +6,9 @@ import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
-
-import anyio.to_thread
 
 from hankweave_server.agents import acp_order
 from hankweave_server.agents.acp_known import home_of, keys_of, known_as
@@ -17,7 +16,7 @@ from hankweave_server.agents.acp_order import Order, Tools
 from hankweave_server.agents.base import AgentNotFound, AgentSession, AgentTask
 from hankweave_server.agents.environment import common
 from hankweave_server.agents.own_program import own_program_with
-from hankweave_server.agents.program import Program, run_program
+from hankweave_server.agents.program import Program, prepared, run_program
 from hankweave_server.clock import Clock, SystemClock
 
 _LIBRARIES = ("agent-client-protocol", "pydantic")
@@ -63,7 +62,7 @@ class AcpAgent:
 
     @asynccontextmanager
     async def start(self, task: AgentTask) -> AsyncIterator[AgentSession]:
-        program = await anyio.to_thread.run_sync(self._prepared, task)
+        program = await prepared(partial(self._prepared, task))
         async with run_program(program, task, self.clock) as session:
             yield session
 
