@@ -276,6 +276,8 @@ class StandIn:
         for strange in (
             {"sessionUpdate": "of_tomorrow", "content": 3},
             {"sessionUpdate": "tool_call", "toolCallId": 7, "title": None, "rawInput": [1]},
+            {"sessionUpdate": "tool_call_update", "toolCallId": "t", "status": {}},
+            {"sessionUpdate": [], "content": 3},
             {"sessionUpdate": "agent_message_chunk", "content": "no block"},
             {"sessionUpdate": "usage_update", "cost": {"amount": "much", "currency": "USD"}},
         ):

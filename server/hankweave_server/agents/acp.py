@@ -6,10 +6,9 @@ import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
-
-import anyio.to_thread
 
 from hankweave_server.agents import acp_order
 from hankweave_server.agents.acp_known import home_of, keys_of, known_as
@@ -17,12 +16,13 @@ from hankweave_server.agents.acp_order import Order, Tools
 from hankweave_server.agents.base import AgentNotFound, AgentSession, AgentTask
 from hankweave_server.agents.environment import common
 from hankweave_server.agents.own_program import own_program_with
-from hankweave_server.agents.program import Program, run_program
+from hankweave_server.agents.program import Program, prepared, run_program
 from hankweave_server.clock import Clock, SystemClock
 
 _LIBRARIES = ("agent-client-protocol", "pydantic")
 _BRIDGE = "hankweave_server.agents.acp_bridge"
 _NEVER = "HANKWEAVE_"
+_GEMINI = "gemini"
 _OPENCODE = "opencode"
 _ASKS_FOR_FILES = '{"edit":"ask","bash":"ask"}'
 _ASKS_FOR_ALL = '{"*":"ask"}'
@@ -30,6 +30,9 @@ _ASKS_FOR_ALL = '{"*":"ask"}'
 
 _BOLD = frozenset({"autoEdit", "yolo"})
 """Modes of Gemini CLI in which it asks for less than what changes something."""
+
+_ASKING = "default"
+"""Its mode in which it asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +62,11 @@ class AcpAgent:
     def can_ask(self) -> bool:
         """Of the agents that are known; what another does unasked, nobody here can tell."""
         known = known_as(self.command)
-        return known == _OPENCODE or (known == "gemini" and self.mode not in _BOLD)
+        return known == _OPENCODE or (known == _GEMINI and self.mode not in _BOLD)
 
     @asynccontextmanager
     async def start(self, task: AgentTask) -> AsyncIterator[AgentSession]:
-        program = await anyio.to_thread.run_sync(self._prepared, task)
+        program = await prepared(partial(self._prepared, task))
         async with run_program(program, task, self.clock) as session:
             yield session
 
@@ -93,7 +96,7 @@ class AcpAgent:
             prompt="\n\n".join(prompts),
             work_tree=str(task.work_tree),
             model=task.model,
-            mode=self.mode,
+            mode=self._mode(task),
             resume=task.resume_session,
             forks=task.forks,
             tools=tuple(Tools(each.name, each.command, each.environment) for each in task.tools),
@@ -103,11 +106,16 @@ class AcpAgent:
             announces_writes=known_as(self.command) == _OPENCODE,
         )
 
+    def _mode(self, task: AgentTask) -> str | None:
+        """Gemini CLI could begin in a bold mode, by a person's settings or those of a work tree."""
+        asks = task.asks and known_as(self.command) == _GEMINI
+        return _ASKING if asks and self.mode is None else self.mode
+
     def _environment(self, task: AgentTask) -> dict[str, str]:
         wanted = self.keys if self.keys is not None else keys_of(self.command, task.model)
         given = {name: value for name, value in os.environ.items() if _is_among(name, wanted)}
         if home := home_of(self.command, self.homes):
-            home.settle(os.environ)
+            home.settle(os.environ, asks=task.asks)
             given.pop(home.variable, None)  # The server's own is not this execution's.
 
         return given if known_as(self.command) != _OPENCODE else given | self._for_opencode(task)

@@ -162,17 +162,7 @@ class Dialogue:
         return await self._begin(abilities)
 
     async def _begin(self, abilities: Message) -> Message:
-        tools = [
-            McpServerStdio(
-                name=tool.name,
-                command=tool.command[0],
-                args=list(tool.command[1:]),
-                env=[
-                    EnvVariable(name=name, value=value) for name, value in tool.environment.items()
-                ],
-            )
-            for tool in self._order.tools
-        ]
+        tools = [_offered(tool) for tool in self._order.tools]
         cwd, resumed = self._order.work_tree, self._order.resume
         if resumed is None:
             return self._opened(

@@ -86,11 +86,12 @@ class Home:
     variable: str
     """Tells the agent its place; where the codon's env has it, nothing is kept here."""
 
-    def settle(self, person: Mapping[str, str]) -> None:
+    def settle(self, person: Mapping[str, str], *, asks: bool = False) -> None:
         """Prepares the folder; what is added to it is the execution's, what is found the person's.
 
         Login, memory and extensions are links: a login that is renewed is renewed for the person.
         Settings are a copy, as they are now, for Gemini CLI writes into them how it logged in.
+        For an agent that has to ask (`asks`) they let no tool pass.
         """
         make_private_directory(self.folder)
         if self.memory == "database":
@@ -105,7 +106,7 @@ class Home:
                 if entry.name not in _GEMINI_OF_A_WORK_TREE and not os.path.lexists(link):
                     link.symlink_to(entry.absolute())
 
-        replace(ours / "settings.json", _settings(theirs / "settings.json"))
+        replace(ours / "settings.json", _settings(theirs / "settings.json", asks=asks))
 
     def memory_of(self, session_id: str, environment: Mapping[str, str]) -> tuple[Path, ...]:
         """The session's file, which the bridge keeps; none where the codon names a place itself."""
@@ -116,8 +117,8 @@ class Home:
         return (self.folder / f"{session_id}.{suffix}",)
 
 
-def _settings(person: Path) -> bytes:
-    """A person's settings, but that Gemini CLI cleans no sessions up.
+def _settings(person: Path, *, asks: bool) -> bytes:
+    """A person's settings, but that Gemini CLI cleans no sessions up, nor lets tools pass unasked.
 
     It takes the empty files that it leaves itself for broken ones, and with them removes every file
     of the same session; and what a rollback brings back may be old.
@@ -131,6 +132,8 @@ def _settings(person: Path) -> bytes:
         settings = json.loads(_COMMENT.sub(lambda found: found[1] or "", text) or "{}")
         general = settings.setdefault("general", {})
         general["sessionRetention"] = {"enabled": False}
+        if asks:
+            settings.get("tools", {}).pop("allowed", None)
     except (ValueError, AttributeError, TypeError, RecursionError):
         return text.encode()  # Gemini CLI says itself what is wrong with them.
 

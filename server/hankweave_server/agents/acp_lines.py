@@ -171,7 +171,7 @@ def _is_piece(message: Message) -> bool:
     match message:
         case {"method": "session/update", "params": {"update": {"sessionUpdate": str() as kind}}}:
             update = message["params"]["update"]
-            is_going_on = kind == "tool_call_update" and update.get("status") not in _ENDED
+            is_going_on = kind == "tool_call_update" and as_text(update.get("status")) not in _ENDED
             return kind in _STREAMED or is_going_on
         case _:
             return False

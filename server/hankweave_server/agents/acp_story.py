@@ -19,6 +19,7 @@ from hankweave_server.agents.acp_lines import (
     cut,
     well_formed,
 )
+from hankweave_server.domain.permission_patterns import DECIDING
 
 _NAMES = {
     "read": "Read",
@@ -41,7 +42,6 @@ _SILENT = frozenset(
 
 _LONGEST_NAME = 100
 _CALLS_REMEMBERED = 10_000
-_DECIDES = frozenset({"command", "file_path", "file_paths", "path", "url", "query"})
 _PREVIEW = 2_000
 """Characters of what an agent asks leave for, where they decide nothing."""
 
@@ -76,7 +76,7 @@ class Story:
 
     def heard(self, update: Mapping[str, Any]) -> None:
         self.heard_so_far += 1
-        kind = update.get("sessionUpdate")
+        kind = as_text(update.get("sessionUpdate"))
         if kind == "usage_update":
             self._note_cost(update.get("cost"))
 
@@ -120,7 +120,7 @@ class Story:
         self._tell(call_id)
         call = self._calls[call_id]
         shown = {
-            name: value if name in _DECIDES else _previewed(value)
+            name: value if name in DECIDING else _previewed(value)
             for name, value in _input_of(call).items()
         }
         request = {"subtype": "can_use_tool", "tool_name": _name_of(call), "input": shown}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal
 from uuid import uuid4
@@ -15,7 +16,7 @@ import msgspec
 
 from hankweave_server.agents.base import AgentSession, AgentTask, McpServer, is_file_name
 from hankweave_server.agents.environment import common
-from hankweave_server.agents.program import Program, run_program
+from hankweave_server.agents.program import Program, prepared, run_program
 from hankweave_server.agents.transcript import EVERY_TOOL, FILE_TOOLS, ask_first, user_message
 from hankweave_server.clock import Clock, SystemClock
 from hankweave_server.files import make_private_directory
@@ -61,21 +62,26 @@ class ClaudeAgent:
     def can_ask(self) -> bool:
         return True
 
-    def start(self, task: AgentTask) -> AbstractAsyncContextManager[AgentSession]:
+    @asynccontextmanager
+    async def start(self, task: AgentTask) -> AsyncIterator[AgentSession]:
+        program = await prepared(partial(self._prepared, task))
+        async with run_program(program, task, self.clock) as session:
+            yield session
+
+    def _prepared(self, task: AgentTask) -> Program:
         if self.home is not None:
             make_private_directory(self.home)
 
         keys = {name: value for name, value in os.environ.items() if name.startswith(_OWN_PREFIXES)}
         waits = self.asks_first or task.asks
         hook = ask_first(EVERY_TOOL if task.asks else FILE_TOOLS)
-        program = Program(
+        return Program(
             command=(self.program, *self._arguments(task)),
             stdin=hook + user_message(task.message) if waits else task.message,
             hint="Install it with 'npm install -g @anthropic-ai/claude-code', then start again.",
             extra_environment=_QUIET | keys | self._home_of(os.environ),
             takes_answers=waits,
         )
-        return run_program(program, task, self.clock)
 
     def memory_of(
         self, session_id: str, work_tree: Path, environment: Mapping[str, str]
@@ -86,7 +92,7 @@ class ClaudeAgent:
         if not is_file_name(session_id):
             return ()
 
-        projects, name = Path(home).expanduser() / "projects", f"{session_id}.jsonl"
+        projects, name = Path(os.path.expanduser(home)) / "projects", f"{session_id}.jsonl"
         folder = re.sub(r"[^a-zA-Z0-9]", "-", os.path.realpath(work_tree))
         if len(folder) > _LONGEST_FOLDER:
             return tuple(sorted(projects.glob(f"{folder[:_LONGEST_FOLDER]}-*/{name}"))[:1])

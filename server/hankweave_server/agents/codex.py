@@ -7,17 +7,16 @@ import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal
-
-import anyio.to_thread
 
 from hankweave_server.agents import codex_home
 from hankweave_server.agents.base import AgentSession, AgentTask, McpServer
 from hankweave_server.agents.codex_listener import CodexListener
 from hankweave_server.agents.codex_rollout import Rollout, rollouts_of
 from hankweave_server.agents.environment import common
-from hankweave_server.agents.program import Program, run_program
+from hankweave_server.agents.program import Program, prepared, run_program
 from hankweave_server.clock import Clock, SystemClock
 
 HINT = "Install it with 'npm install -g @openai/codex', then start again."
@@ -69,7 +68,7 @@ class CodexAgent:
 
     @asynccontextmanager
     async def start(self, task: AgentTask) -> AsyncIterator[AgentSession]:
-        program = await anyio.to_thread.run_sync(self._prepared, task)
+        program = await prepared(partial(self._prepared, task))
         absent = _absent(task.work_tree / name for name in _MOUNT_POINTS)
         try:
             async with run_program(program, task, self.clock) as session:

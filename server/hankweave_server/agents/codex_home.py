@@ -26,7 +26,7 @@ def home_of(ours: Path | None, environment: Mapping[str, str]) -> Path:
     """
     named = {**common(os.environ, {}), **environment}.get(HOME)
     if named:
-        return Path(named).expanduser()
+        return Path(os.path.expanduser(named))
 
     return persons_home(environment) if ours is None else ours.absolute()
 
@@ -35,15 +35,18 @@ def persons_home(environment: Mapping[str, str]) -> Path:
     """The home that a person uses, in which they are logged in."""
     own = os.environ.get(HOME)
     if own:
-        return Path(own).expanduser()
+        return Path(os.path.expanduser(own))
 
     seen = {**common(os.environ, {}), **environment}
-    return Path(seen.get("HOME", "~")).expanduser() / ".codex"
+    return Path(os.path.expanduser(seen.get("HOME", "~"))) / ".codex"
 
 
 def has_login(home: Path) -> bool:
-    """Tells whether somebody has logged in there; if the login still holds, Codex finds out."""
-    return (home / _LOGIN).is_file()
+    """Tells whether somebody has logged in there; if the login still holds, Codex finds out.
+
+    A home that may not be looked into has none.
+    """
+    return os.path.isfile(home / _LOGIN)
 
 
 def prepare(home: Path, person: Path) -> None:
@@ -53,11 +56,12 @@ def prepare(home: Path, person: Path) -> None:
     """
     make_private_directory(home)
     link, login = home / _LOGIN, (person / _LOGIN).absolute()
+    is_there = has_login(person)
     if link.is_symlink():
-        if login.is_file() and os.readlink(link) == str(login):
+        if is_there and os.readlink(link) == str(login):
             return
 
         link.unlink()
 
-    if login.is_file() and not link.exists():
+    if is_there and not link.exists():
         link.symlink_to(login)

@@ -7,6 +7,7 @@ Codex's databases need not agree (tried with 0.169.0). It only grows while Codex
 
 from __future__ import annotations
 
+import os
 from datetime import datetime, timedelta
 from pathlib import Path
 from uuid import UUID
@@ -31,7 +32,9 @@ def rollouts_of(home: Path, session_id: str) -> tuple[Path, ...]:
     if not is_file_name(session_id):
         return ()
 
-    found = (home / _SESSIONS).glob(f"**/rollout-*-{session_id}.jsonl")
+    sessions = home / _SESSIONS
+    is_open = os.path.isdir(sessions)  # Else `glob` raises, for some reasons.
+    found = sessions.glob(f"**/rollout-*-{session_id}.jsonl") if is_open else ()
     by_name = {path.name: path for path in sorted(found)}
     return tuple(by_name.values()) or _usual_places(home, session_id)
 

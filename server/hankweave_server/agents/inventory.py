@@ -208,11 +208,11 @@ def _logins(known: Acquaintance) -> tuple[tuple[str, ...], tuple[str, ...]]:
     environment = common(os.environ, os.environ)
     files = dict(_files(known, environment))
     seen = [name for name in known.keys if environment.get(name)]
-    seen += [name for name, path in files.items() if path.is_file()]
+    seen += [name for name, path in files.items() if os.path.isfile(path)]
     return tuple(seen), (*known.keys, *files)
 
 
 def _files(known: Acquaintance, environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
     for variable, usual, name in known.logins:
         folder = environment.get(variable) or usual
-        yield f"{folder}/{name}", Path(folder).expanduser() / name
+        yield f"{folder}/{name}", Path(os.path.expanduser(folder)) / name

@@ -11,13 +11,22 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
+import anyio.to_thread
+
 from hankweave_server.agents import transcript
 from hankweave_server.agents.agent_log import AgentLog
-from hankweave_server.agents.base import AgentNotFound, AgentSignal, AgentTask, SessionStarted
+from hankweave_server.agents.base import (
+    AgentNotFound,
+    AgentSignal,
+    AgentStartFailed,
+    AgentTask,
+    SessionStarted,
+)
 from hankweave_server.agents.environment import agent_environment
 from hankweave_server.agents.process import AgentProcess, Launch
 from hankweave_server.agents.session import Session
 from hankweave_server.clock import Clock
+from hankweave_server.files import is_broken, is_full
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +53,24 @@ class Program:
 
     needs: str | None = None
     """A further program without which it cannot work."""
+
+
+async def prepared(prepare: Callable[[], Program]) -> Program:
+    """Makes ready how an agent is run, in a thread: that reads files, of a person's too.
+
+    Raises AgentStartFailed where these cannot be read, and what `prepare` raises else: OSError for
+    a disk that is full or broken.
+    """
+    try:
+        return await anyio.to_thread.run_sync(prepare)
+    except OSError as error:
+        if is_full(error) or is_broken(error):
+            raise
+
+        raise AgentStartFailed(
+            f"The agent could not be made ready: {error}",
+            hint="Its home or its login may belong to somebody else.",
+        ) from error
 
 
 @asynccontextmanager

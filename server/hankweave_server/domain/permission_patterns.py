@@ -47,6 +47,12 @@ _ARGUMENTS: Mapping[str, tuple[Kind, tuple[str, ...]]] = {
 }
 """The tools whose main argument a pattern can name, and the keys by which they are given it."""
 
+_MORE_PATHS = "file_paths"
+"""Here stands a list, where a call has more paths than one."""
+
+DECIDING = frozenset(key for _, keys in _ARGUMENTS.values() for key in keys) | {_MORE_PATHS}
+"""Every key of a main argument: who shortens a call must not shorten these."""
+
 _SEARCH_FROM_HERE = frozenset({"Glob", "Grep", "LS"})
 """Without a path these look at the whole work tree."""
 
@@ -185,10 +191,14 @@ def arguments_of(tool: str, given: Mapping[str, object]) -> tuple[Kind, tuple[st
         return None
 
     kind, keys = known
-    if tool in _SEARCH_FROM_HERE and "path" not in given:
-        return kind, (".",)
-
     values = [given[key] for key in keys if key in given]
+    if kind is Kind.PATH:
+        more = given.get(_MORE_PATHS, [])
+        values += more if isinstance(more, list) else [more]
+
+    if tool in _SEARCH_FROM_HERE and "path" not in given:
+        values.append(".")
+
     texts = tuple(value for value in values if isinstance(value, str) and "\0" not in value)
     return kind, texts if len(texts) == len(values) else ()
 

@@ -8,8 +8,8 @@ ends at once with whatever ends the codon; an agent that is being ended needs no
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import anyio
@@ -155,15 +155,22 @@ class Permits:
         self, asked: PermissionAsked, waiting: Waiting, policy: Policy, session: AgentSession
     ) -> None:
         try:
-            with anyio.move_on_after(policy.timeout.total_seconds()):
+            with self._lying(asked, waiting), anyio.move_on_after(policy.timeout.total_seconds()):
                 await waiting.answered.wait()
 
             answer = waiting.answer or for_want_of_an_answer(policy)
-            self._around.desk.take(waiting)
-            del self._waiting[asked.request_id]
             await self._settle(asked, waiting.told.request_id, answer, session)
         finally:
             waiting.settled.set()
+
+    @contextmanager
+    def _lying(self, asked: PermissionAsked, waiting: Waiting) -> Iterator[None]:
+        """Takes the request from the desk at the end of the block, however that is left."""
+        try:
+            yield
+        finally:
+            self._around.desk.take(waiting)
+            del self._waiting[asked.request_id]
 
     async def _settle(
         self, asked: PermissionAsked, request_id: str, answer: Answer, session: AgentSession

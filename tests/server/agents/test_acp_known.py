@@ -77,6 +77,20 @@ async def test_opencode_is_told_to_ask(a_task, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize(
+    ("command", "mode", "asks", "expected"),
+    [
+        (GEMINI, None, True, "default"),
+        (GEMINI, "plan", True, "plan"),
+        (GEMINI, None, False, None),
+        (OPENCODE, None, True, None),
+    ],
+)
+async def test_gemini_cli_begins_in_no_bolder_mode(a_task, command, mode, asks, expected) -> None:
+    """Its settings name the mode it begins in: where it has to ask, that is not left to them."""
+    assert AcpAgent(command, mode=mode)._order(a_task(asks=asks)).mode == expected
+
+
+@pytest.mark.parametrize(
     ("agent", "can_ask"),
     [
         (AcpAgent(OPENCODE), True),
@@ -125,6 +139,18 @@ def test_gemini_cli_finds_the_persons_login_and_leaves_their_settings_alone(tmp_
         "security": {"auth": "x//y"},
         "general": {"vimMode": True, "sessionRetention": {"enabled": False}},
     }
+
+
+@pytest.mark.parametrize(("asks", "tools"), [(True, {"shell": 1}), (False, None)])
+def test_settings_let_no_tool_pass_of_who_has_to_ask(tmp_path, asks, tools) -> None:
+    """A person's list of tools to call unasked is theirs, and not the hank's."""
+    (tmp_path / ".gemini").mkdir()
+    settings = {"tools": {"allowed": ["write_file"], "shell": 1}}
+    (tmp_path / ".gemini" / "settings.json").write_text(json.dumps(settings))
+    home = Home(tmp_path / "homes", "lines", "GEMINI_CLI_HOME")
+    home.settle({"HOME": str(tmp_path)}, asks=asks)
+    copied = json.loads((home.folder / ".gemini" / "settings.json").read_text())
+    assert copied["tools"] == (tools or settings["tools"])
 
 
 @pytest.mark.parametrize("settings", ["{broken", "[1]", '{"general": 3}', None])

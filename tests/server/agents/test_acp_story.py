@@ -13,6 +13,7 @@ from hankweave_server.agents import transcript
 from hankweave_server.agents.acp_lines import LONGEST_LINE, LONGEST_TEXT, encoded
 from hankweave_server.agents.acp_story import Story
 from hankweave_server.agents.base import PlainOutput, Said, Thought, ToolCalled, ToolReturned
+from hankweave_server.domain.permission_patterns import DECIDING
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -192,6 +193,14 @@ def test_a_question_tells_the_call_first(story: Story, listener: Listener) -> No
     request = line["request"]
     assert (line["request_id"], request["tool_name"]) == ("r1", "Edit")
     assert len(request["input"]["content"]) < 3_000
+
+
+@pytest.mark.parametrize("key", sorted(DECIDING))
+def test_what_decides_is_never_shortened(story: Story, key: str) -> None:
+    """The end of a long path or command may be what makes it forbidden."""
+    value = "src/" + "./" * 1500 + "../../etc/passwd"
+    line = story.question("r1", {"toolCall": {"toolCallId": "c1", "rawInput": {key: value}}})
+    assert line["request"]["input"] == {key: value}
 
 
 def test_history_is_not_told_but_its_cost_is_heard(story: Story, listener: Listener) -> None:

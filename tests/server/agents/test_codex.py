@@ -13,6 +13,7 @@ import pytest
 
 from hankweave_server.agents.base import (
     AgentNotFound,
+    AgentStartFailed,
     Exited,
     McpServer,
     ResultReported,
@@ -282,6 +283,27 @@ async def test_what_codexs_sandbox_leaves_behind_is_removed(a_task, given, home)
     await given(CodexAgent(home=home), task)
     left = {path.name for path in task.work_tree.iterdir()}
     assert left == {".agents", ".aws", "given.json"}
+
+
+async def test_a_home_that_cannot_be_made_fails_the_codon_alone(a_task, codex, tmp_path) -> None:
+    """It is no fault of the disk that ours lies on: the server goes on."""
+    (tmp_path / "file").touch()
+    with pytest.raises(AgentStartFailed, match="could not be made ready") as caught:
+        async with CodexAgent(home=tmp_path / "file" / "codex").start(a_task()):
+            pass
+
+    assert "belong to somebody else" in caught.value.hint
+
+
+@pytest.mark.parametrize("place", ["~nobody-of-this-name/codex", "/" + "x" * 300])
+async def test_a_home_that_cannot_be_is_codexs_to_tell(
+    a_task, given, home, place, tmp_path
+) -> None:
+    """Where a codon's `env` names it: no login is found there, and nothing is remembered."""
+    environment = {"CODEX_HOME": place}
+    found = await given(CodexAgent(home=home), a_task(environment=environment))
+    assert found["environment"]["CODEX_HOME"] == place
+    assert CodexAgent(home=home).memory_of("no-thread", tmp_path, environment) == ()
 
 
 async def test_a_missing_codex_says_how_to_get_it(a_task, codex, home, monkeypatch) -> None:

@@ -1,0 +1,92 @@
+"""Claims about requests of an agent that takes them back, or fails while they wait."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import anyio
+import pytest
+
+from hankweave_protocol.events import PermissionRequested, PermissionResolved
+from hankweave_protocol.hank import Permissions
+from hankweave_protocol.ids import CodonId, RunId
+from hankweave_server.agents.base import (
+    AgentSession,
+    AgentUnkillable,
+    Granted,
+    PermissionAsked,
+    PermissionWithdrawn,
+    Verdict,
+)
+from hankweave_server.clock import SystemClock
+from hankweave_server.domain.permissions import Answer
+from hankweave_server.execution.permission_desk import Desk
+from hankweave_server.execution.permissions import Permits
+
+DEADLINE = 10.0
+ASKED = PermissionAsked("r1", "Bash", {"command": "ls"})
+
+
+class Room:
+    """What requests meet with: a desk, a journal of events, and an agent that is answered."""
+
+    def __init__(self, work_tree: Path) -> None:
+        self.desk = Desk()
+        self.journal: list[Any] = []
+        self.answers: list[Verdict] = []
+        around = SimpleNamespace(
+            clock=SystemClock(),
+            desk=self.desk,
+            layout=SimpleNamespace(work_tree=work_tree),
+            ledger=SimpleNamespace(record=self._record),
+        )
+        entry = SimpleNamespace(codon_id=CodonId("one"))
+        record = SimpleNamespace(entry=entry, run_id=RunId("run"), tell=self._record)
+        permissions = Permissions(otherwise="ask")
+        self.permits = Permits(cast(Any, around), cast(Any, record), permissions, anyio.Lock())
+        self.session = cast(AgentSession, SimpleNamespace(answer=self._answer))
+
+    async def _record(self, event: Any, **_: Any) -> None:
+        self.journal.append(event)
+
+    async def _answer(self, _asked: PermissionAsked, verdict: Verdict) -> None:
+        self.answers.append(verdict)
+
+
+async def test_what_is_asked_by_the_name_of_a_withdrawn_request_is_another(tmp_path: Path) -> None:
+    """It waits in its own right, at once, and gets its own answer."""
+    room = Room(tmp_path)
+    with anyio.fail_after(DEADLINE):
+        async with room.permits.attending() as tasks:
+            for signal in (ASKED, PermissionWithdrawn("r1"), ASKED):
+                await room.permits.heed(signal, room.session, tasks)
+
+            (left,) = room.desk.pending
+            await room.desk.answer(left.request_id, Answer("allow", "client"))
+
+    assert room.answers == [Granted()]
+    requests = [each for each in room.journal if isinstance(each, PermissionRequested)]
+    resolved = [each for each in room.journal if isinstance(each, PermissionResolved)]
+    assert [(each.request_id, each.by) for each in resolved] == [
+        (requests[0].request_id, "ended"),
+        (requests[1].request_id, "client"),
+    ]
+
+
+async def test_nothing_waits_any_more_once_an_agent_has_failed(tmp_path: Path) -> None:
+    """Whatever ended it: a request that nobody can settle is not listed, and not answered."""
+    room = Room(tmp_path)
+
+    async def fail() -> None:
+        async with room.permits.attending() as tasks:
+            await room.permits.heed(ASKED, room.session, tasks)
+            await anyio.wait_all_tasks_blocked()
+            raise AgentUnkillable((1,))
+
+    with anyio.fail_after(DEADLINE), pytest.raises(AgentUnkillable):
+        await fail()
+
+    assert room.desk.pending == ()
+    assert room.answers == []
