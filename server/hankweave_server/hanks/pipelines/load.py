@@ -89,16 +89,20 @@ class _Reading:
         description = root.text("description")
         placed = list(zip(steps, _paths(root), strict=True))
         uses = Uses(variables, placed)
-        root.findings += [*faults_of_given(self._given), *uses.faults]
-        root.findings += leave.faults(placed, permissions)
-        if self._config.model is None:
-            root.findings += _without_model(placed)
-
+        root.findings += [
+            *faults_of_given(self._given),
+            *uses.faults,
+            *leave.faults(placed, permissions),
+            *self._without_model(placed),
+        ]
         if root.findings:
             raise PipelineInvalid(file.path, file.told(root.findings))
 
-        warned = [*uses.warnings, *self._unused(variables, steps)]
-        warned += leave.warnings(placed, permissions)
+        warned = [
+            *uses.warnings,
+            *leave.warnings(placed, permissions),
+            *self._unused(variables, steps),
+        ]
         if (found := unused(checkpoints)) is not None:
             warned.append(found)
 
@@ -137,13 +141,13 @@ class _Reading:
                 COMMAND_LINE, message, did_you_mean(name, expected | variables.keys() - {name})
             )
 
-
-def _without_model(steps: Sequence[PlacedStep]) -> Iterator[Finding]:
-    """Finds the steps whose agent cannot work with the model that is usual here."""
-    for step, path in steps:
-        if isinstance(step.agent, CodexAgentSpec) and step.model is None:
-            message = f"The step has no model, and {DEFAULT_MODEL!r} is none of Codex's."
-            yield Finding(path, message, "Give it a 'model', or all steps one by 'llm' of -c.")
+    def _without_model(self, steps: Sequence[PlacedStep]) -> Iterator[Finding]:
+        """Finds the steps whose agent cannot work with the model that is usual here."""
+        for step, path in steps:
+            has_none = step.model is None and self._config.model is None
+            if has_none and isinstance(step.agent, CodexAgentSpec):
+                message = f"The step has no model, and {DEFAULT_MODEL!r} is none of Codex's."
+                yield Finding(path, message, "Give it a 'model', or all steps one by 'llm' of -c.")
 
 
 def _used_by(step: PipelineStep) -> frozenset[str]:
