@@ -59,7 +59,7 @@ class RunSettings:
     force: bool = False
     """Goes on with other data or another hank; with `new`, sets aside what is in the way."""
     agent: str | None = None
-    """Overrides who does every codon: a name of `agents.named.BY_NAME`."""
+    """Overrides who does every codon: a name of `hanks.named_agents.BY_NAME`."""
     model: str | None = None
     """Overrides what every codon's agent is told to use."""
     no_token: bool = False

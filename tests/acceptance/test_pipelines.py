@@ -380,6 +380,23 @@ def files_of(done: subprocess.CompletedProcess[str]) -> list[tuple[str, str]]:
     return [(each["path"], each["action"]) for each in told]
 
 
+def test_who_waits_for_leave_is_told_of_and_gets_it(tmp_path: Path) -> None:
+    """The lists of the pipeline decide, else a person, who sees what is asked and how to answer."""
+    pipeline = two_steps(
+        permissions={"deny": ["Bash"], "timeout": 0.3, "on_timeout": "allow"},
+        steps=[{"name": "write", "agent": "writer", "prompt": "Write it."}],
+    )
+    pipeline["agents"] = {"writer": scripted(writes("code.txt", "a\n"), {"run": "touch b.txt"})}
+    place = project(tmp_path / "project", pipeline)
+    done = hankweave(place, "pipeline", "pipeline.yaml")
+    asked = next(line for line in done.stderr.splitlines() if "asks:" in line)
+    assert asked.startswith(f"   write asks: Write({place}/code.txt)  (hankweave allow ")
+    assert "   Write is allowed by timeout" in done.stderr
+    assert "   Bash is denied by policy" in done.stderr
+    assert code(place) == ["a"]
+    assert not (place / "b.txt").exists()
+
+
 def test_a_report_leaves_out_what_another_attempt_took_back(tmp_path: Path) -> None:
     """Files of a failed attempt went back before the next one: the report tells of the last."""
     script = f"test -e {tmp_path}/on && touch good || {{ touch {tmp_path}/on; touch dropped; }}"

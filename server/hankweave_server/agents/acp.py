@@ -11,13 +11,14 @@ from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 from hankweave_server.agents import acp_order
-from hankweave_server.agents.acp_known import home_of, keys_of, known_as
+from hankweave_server.agents.acp_known import home_of, keys_of
 from hankweave_server.agents.acp_order import Order, Tools
 from hankweave_server.agents.base import AgentNotFound, AgentSession, AgentTask
 from hankweave_server.agents.environment import common
 from hankweave_server.agents.own_program import own_program_with
 from hankweave_server.agents.program import Program, prepared, run_program
 from hankweave_server.clock import Clock, SystemClock
+from hankweave_server.domain.acp_agents import is_known_to_ask, known_as
 
 _LIBRARIES = ("agent-client-protocol", "pydantic")
 _BRIDGE = "hankweave_server.agents.acp_bridge"
@@ -28,11 +29,8 @@ _ASKS_FOR_FILES = '{"edit":"ask","bash":"ask"}'
 _ASKS_FOR_ALL = '{"*":"ask"}'
 """OpenCode's setting `permission`: its tools that change files, and all of them."""
 
-_BOLD = frozenset({"autoEdit", "yolo"})
-"""Modes of Gemini CLI in which it asks for less than what changes something."""
-
 _ASKING = "default"
-"""Its mode in which it asks."""
+"""The mode of Gemini CLI in which it asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +58,7 @@ class AcpAgent:
 
     @property
     def can_ask(self) -> bool:
-        """Of the agents that are known; what another does unasked, nobody here can tell."""
-        known = known_as(self.command)
-        return known == _OPENCODE or (known == _GEMINI and self.mode not in _BOLD)
+        return is_known_to_ask(self.command, self.mode)
 
     @asynccontextmanager
     async def start(self, task: AgentTask) -> AsyncIterator[AgentSession]:

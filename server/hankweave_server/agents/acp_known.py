@@ -1,7 +1,7 @@
 """What is known of single ACP agents: the keys they need, and where they keep a conversation.
 
-Found by running them (OpenCode 1.18, Gemini CLI 0.61). Of any other agent nothing is known: it gets
-the keys that the hank names, and its conversations lie wherever it puts them.
+Found by running them, as what `domain.acp_agents` tells. Of any other agent nothing is known: it
+gets the keys that the hank names, and its conversations lie wherever it puts them.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Literal
 
 from hankweave_server.agents.base import is_file_name
+from hankweave_server.domain.acp_agents import known_as
 from hankweave_server.files import make_private_directory, replace
 
 _CLAUDE = ("ANTHROPIC_", "CLAUDE_CODE_")
@@ -53,24 +54,6 @@ def keys_of(command: Sequence[str], model: str) -> tuple[str, ...]:
             return _CODEX
         case _:
             return ()
-
-
-def known_as(command: Sequence[str]) -> str | None:
-    """Finds a known agent in a command line, whatever starts it: a name, a path, npx or node."""
-    names = (PurePosixPath(word).name for word in command if not word.startswith("-"))
-    found = (_ALIASES.get(name.partition("@")[0]) for name in names)
-    return next(filter(None, found), None)
-
-
-_ALIASES = {
-    "gemini": "gemini",
-    "gemini-cli": "gemini",
-    "opencode": "opencode",
-    "opencode-ai": "opencode",
-    "claude-agent-acp": "claude",
-    "claude-code-acp": "claude",
-    "codex-acp": "codex",
-}
 
 
 @dataclass(frozen=True, slots=True)

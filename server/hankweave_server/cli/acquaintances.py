@@ -12,23 +12,21 @@ from pathlib import Path, PurePosixPath
 import anyio
 import anyio.to_thread
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from hankweave_protocol.hank import AcpAgentSpec, AgentSpec
 from hankweave_server.agents.base import AgentError
 from hankweave_server.agents.inventory import Found, kind_of, known_of, look
-from hankweave_server.agents.named import BY_NAME
 from hankweave_server.agents.roster import Roster
 from hankweave_server.agents.self_test import Attempt, SelfTest, folder_of_its_own, prompt_for
 from hankweave_server.cli.plain_text import one_line
 from hankweave_server.cli.remote import json_option, print_json
+from hankweave_server.cli.terminals import console
 from hankweave_server.domain.prices import Prices
 from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.hanks.named_agents import BY_NAME
 from hankweave_server.hanks.price_files import load_prices, usual_place
-
-_PIPE_WIDTH = 10_000
 
 
 @click.command()
@@ -110,8 +108,7 @@ def _list(found: list[Found], *, as_json: bool) -> None:
         words = (each.name, each.version or "-", _program(each), _login(each))
         table.add_row(*(Text(one_line(word)) for word in words))
 
-    width = None if sys.stdout.isatty() else _PIPE_WIDTH
-    Console(width=width, highlight=False, soft_wrap=True).print(table)
+    console().print(table)
 
 
 def _program(found: Found) -> str:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import datetime
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -15,8 +13,7 @@ from hankweave_protocol.shapes import Value
 from hankweave_server.cli.plain_text import one_line
 from hankweave_server.cli.remote import execution_option, json_option, print_json
 from hankweave_server.cli.steps import Repository, Step, place_of, steps_in
-
-_PIPE_WIDTH = 10_000
+from hankweave_server.cli.terminals import console
 
 
 class HistoryEntry(Value, kw_only=True, omit_defaults=False):
@@ -57,8 +54,7 @@ def history(execution: Path | None, repository: Repository, as_json: bool) -> No
     elif not found:
         click.echo("No checkpoints recorded.")
     else:
-        width = None if sys.stdout.isatty() else _PIPE_WIDTH
-        Console(width=width, highlight=False, soft_wrap=True).print(_table(found))
+        console().print(_table(found))
 
 
 def _entry(step: Step) -> HistoryEntry:

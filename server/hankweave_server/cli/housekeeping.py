@@ -8,7 +8,6 @@ from pathlib import Path
 
 import click
 import msgspec
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -20,6 +19,7 @@ from hankweave_server.cli.cleaning import remove_execution, require_execution
 from hankweave_server.cli.executions import executions_root
 from hankweave_server.cli.plain_text import one_line
 from hankweave_server.cli.remote import json_option, print_json
+from hankweave_server.cli.terminals import console
 from hankweave_server.clock import SystemClock
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.runtime_lock import LockHeld
@@ -28,7 +28,6 @@ from hankweave_server.workspace.removal import size_of
 MEASURING_SECONDS = 1.0
 """How long `ls` may look at the sizes; who wants them all says `--size`."""
 
-_PIPE_WIDTH = 10_000
 _STYLES = {"running": "cyan", "completed": "green", "failed": "red", "crashed": "red"}
 
 
@@ -77,9 +76,7 @@ def ls(all_sizes: bool, as_json: bool) -> None:
     elif not found:
         click.echo(f"There is no execution in {executions_root()}.")
     else:
-        Console(
-            width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False, soft_wrap=True
-        ).print(_table(found))
+        console().print(_table(found))
 
 
 def _newest_first() -> list[Listed]:

@@ -17,6 +17,8 @@ from hankweave_protocol.events import (
     ErrorEvent,
     Event,
     FileUpdated,
+    PermissionRequested,
+    PermissionResolved,
     RollbackCompleted,
     ServerDegraded,
     ServerReady,
@@ -27,6 +29,7 @@ from hankweave_protocol.events import (
 from hankweave_protocol.ids import CodonId, Sha
 from hankweave_protocol.state import EMPTY_STATE, State
 from hankweave_protocol.transitions import CheckpointCreated
+from hankweave_server.cli.live_model import asking_line
 from hankweave_server.cli.plain_text import one_line
 from hankweave_server.cli.tellers import greeting
 from hankweave_server.cli.voice import Voice
@@ -144,6 +147,14 @@ def _lines_of(event: Event) -> Iterator[str]:
             yield f"   {_short(f'{tool} {_object_of(given)}')}"
         case CheckCompleted() as check:
             yield from _check(check)
+        case PermissionRequested() as asked:
+            _, line = asking_line(asked)
+            yield f"   {line}"
+        case PermissionResolved(by="policy", decision="allow"):
+            return  # The many that are as the pipeline says.
+        case PermissionResolved(tool_name=tool, decision=decision, by=by):
+            verb = "allowed" if decision == "allow" else "denied"
+            yield f"   {_short(tool)} is {verb} by {by}"
         case CodonRetrying(attempt=attempt, max_attempts=most, delay_ms=delay):
             yield f"   again in {delay / 1000:g} s, attempt {attempt} of {most}"
         case CodonCompletedEvent() as done:

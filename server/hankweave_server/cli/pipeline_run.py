@@ -11,7 +11,7 @@ from time import monotonic
 
 import click
 
-from hankweave_protocol.hank import ClaudeAgentSpec
+from hankweave_protocol.hank import CommandAgentSpec
 from hankweave_protocol.ids import CodonId
 from hankweave_server.cli.pipeline_banners import Banners
 from hankweave_server.cli.pipeline_changes import NOTHING, Changes, changes_between
@@ -25,7 +25,7 @@ from hankweave_server.domain.step_results import (
     result_of,
 )
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.hanks.pipelines.model import Pipeline, PipelineStep
+from hankweave_server.hanks.pipelines.model import Pipeline, PipelineStep, ScriptedAgent
 from hankweave_server.layout import Layout
 from hankweave_server.settings import RunSettings
 
@@ -85,7 +85,7 @@ def _unwritten(file: Path, why: str | None, hint: str) -> Stop:
 
 def _agent_of(meant: Pipeline, step: PipelineStep) -> str:
     """Who does a step, and by which model if that is theirs to choose."""
-    takes_a_model = step.agent is None or isinstance(step.agent, ClaudeAgentSpec)
+    takes_a_model = not isinstance(step.agent, CommandAgentSpec | ScriptedAgent)
     return f"{step.agent_name}, {meant.model_of(step)}" if takes_a_model else step.agent_name
 
 

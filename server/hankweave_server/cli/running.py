@@ -13,7 +13,6 @@ import anyio
 import click
 
 from hankweave_protocol.ids import CodonId
-from hankweave_server.agents.named import BY_NAME
 from hankweave_server.cli import (
     completions,
     executions,
@@ -28,6 +27,7 @@ from hankweave_server.clock import Clock, SystemClock
 from hankweave_server.daemon import Daemon
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hanks.load import LoadedHank, no_hank
+from hankweave_server.hanks.named_agents import BY_NAME
 from hankweave_server.hanks.price_files import load_prices, usual_place
 from hankweave_server.layout import Layout
 from hankweave_server.settings import RunSettings, SafePoint, safe_points_named

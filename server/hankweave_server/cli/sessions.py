@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import click
 import msgspec
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -20,12 +18,11 @@ from hankweave_server.cli.looking import look
 from hankweave_server.cli.plain_text import one_line
 from hankweave_server.cli.remote import execution_option, json_option, print_json, root_of
 from hankweave_server.cli.running import run
+from hankweave_server.cli.terminals import console
 from hankweave_server.domain.history import end_checkpoint, is_done, next_codon, thread
 from hankweave_server.domain.lifecycle import cost_of
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.workspace.data import layout_of, read_meta
-
-_PIPE_WIDTH = 10_000
 
 
 class Session(Value, kw_only=True, omit_defaults=False):
@@ -61,8 +58,7 @@ def sessions(execution: Path | None, as_json: bool) -> None:
     elif not found:
         click.echo("No sessions recorded.")
     else:
-        width = None if sys.stdout.isatty() else _PIPE_WIDTH
-        Console(width=width, highlight=False, soft_wrap=True).print(_table(found))
+        console().print(_table(found))
 
 
 def _session(state: State, number: int, task: str | None) -> Session:

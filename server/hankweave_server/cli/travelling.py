@@ -173,18 +173,21 @@ def rollback(
     }
 
     def command(run_id: RunId | None) -> RollbackCommand:
-        guarded = {**fields, "expected_run_id": run_id}
-        if sha is not None:
-            return RollbackToCheckpoint(checkpoint_sha=sha, **guarded)
-
-        if codon is not None:
-            return RollbackToCodon(
-                codon_id=CodonId(codon), checkpoint_type=kind or "end", **guarded
-            )
-
-        return RollbackToLastSuccess(**guarded)
+        return _command_to(sha, codon, kind, **fields, expected_run_id=run_id)
 
     _go(execution, command, foreseen, "Roll back?", asks=not (yes or as_json), as_json=as_json)
+
+
+def _command_to(
+    sha: str | None, codon: str | None, kind: CodonCheckpointType | None, **fields: Any
+) -> RollbackCommand:
+    if sha is not None:
+        return RollbackToCheckpoint(checkpoint_sha=sha, **fields)
+
+    if codon is not None:
+        return RollbackToCodon(codon_id=CodonId(codon), checkpoint_type=kind or "end", **fields)
+
+    return RollbackToLastSuccess(**fields)
 
 
 def _require_server(root: Path) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -17,12 +16,10 @@ from hankweave_server.cli.amounts import size_text
 from hankweave_server.cli.outlook import CodonOutlook, Outlook
 from hankweave_server.cli.plain_text import printable
 from hankweave_server.cli.remote import json_option, print_json
+from hankweave_server.cli.terminals import console
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hanks.load import HankInvalid
 from hankweave_server.hanks.price_files import load_prices, usual_place
-
-_PIPE_WIDTH = 10_000
-"""Nobody's screen: in a pipe no line is folded."""
 
 
 @click.command()
@@ -166,10 +163,9 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     for row in rows:
         table.add_row(*(Text(printable(cell)) for cell in row))
 
-    width = None if sys.stdout.isatty() else _PIPE_WIDTH
-    console = Console(width=width, highlight=False)
-    with console.capture() as captured:
-        console.print(table)
+    out = console()
+    with out.capture() as captured:
+        out.print(table, soft_wrap=False)
 
     click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Literal, TypeAlias
 
 from hankweave_protocol.hank import (
+    AcpAgentSpec,
     AgentSpec,
     CodexAgentSpec,
     Codon,
@@ -15,6 +16,7 @@ from hankweave_protocol.hank import (
     Permissions,
 )
 from hankweave_protocol.ids import ClientId
+from hankweave_server.domain.acp_agents import is_known_to_ask
 from hankweave_server.domain.permission_patterns import Call, Pattern, parse
 
 RISKY_TOOLS = frozenset({"Bash", "Edit", "MultiEdit", "NotebookEdit", "Write"})
@@ -22,6 +24,9 @@ RISKY_TOOLS = frozenset({"Bash", "Edit", "MultiEdit", "NotebookEdit", "Write"})
 
 OUR_TOOLS = "mcp__hankweave__"
 """What the tools begin with that we offer; which there are, `agentTools` says: nobody is asked."""
+
+NEVER_ASK = (CommandAgentSpec, CodexAgentSpec)
+"""Agents that call their tools without our word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +124,11 @@ def can_refuse(permissions: Permissions) -> bool:
 
 
 def can_ask(agent: AgentSpec) -> bool:
-    """Tells whether an agent waits for our word before it calls a tool."""
-    return not isinstance(agent, CommandAgentSpec | CodexAgentSpec)
+    """Tells whether an agent is known to wait for our word before it calls a tool."""
+    if isinstance(agent, AcpAgentSpec):
+        return is_known_to_ask(agent.command, agent.mode)
+
+    return not isinstance(agent, NEVER_ASK)
 
 
 @dataclass(frozen=True, slots=True)

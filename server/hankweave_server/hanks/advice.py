@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hankweave_protocol.hank import Codon, Loop, RigCommand, RigCopy
+from hankweave_server.domain.permissions import can_ask, can_refuse, permissions_of
 from hankweave_server.hanks.load import LoadedHank
 from hankweave_server.hanks.prompts import unknown_variables
 
@@ -33,6 +34,11 @@ def _of_codon(codon: Codon, loaded: LoadedHank) -> Iterator[str]:
         in_copied = isinstance(item, RigCommand) and item.command.working_directory == "lastCopied"
         if in_copied and not copied:
             yield "A command wants to run in 'lastCopied', and nothing was copied before it."
+
+    permissions = permissions_of(codon, loaded.hank.overrides)
+    could_refuse = permissions is not None and can_refuse(permissions)
+    if could_refuse and codon.agent is not None and not can_ask(codon.agent):
+        yield "Its agent is not known to ask for leave: with its permissions it would fail."
 
 
 def _codons(loaded: LoadedHank) -> Iterator[Codon]:

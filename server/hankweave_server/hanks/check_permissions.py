@@ -5,30 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hankweave_server.domain.permission_patterns import MalformedPattern, parse
+from hankweave_server.domain.permissions import NEVER_ASK
 from hankweave_server.hanks.nodes import Node, codons_of, object_at, texts
 from hankweave_server.hanks.problems import Finding
 
-_NEVER_ASK = ("command", "codex")
-"""Agents that call their tools without asking anybody."""
+_NEVER_ASK = frozenset(str(kind.__struct_config__.tag) for kind in NEVER_ASK)
 
 
 def findings(root: Node, steps: list[Node]) -> Iterator[Finding]:
     overrides = object_at(root, "overrides")
     common = None if overrides is None else object_at(overrides, "permissions")
     if common is not None:
-        yield from _of_patterns(common)
+        yield from of_patterns(common)
 
     for codon in (codon for step in steps for codon in codons_of(step)):
         own = object_at(codon, "permissions")
         if own is not None:
-            yield from _of_patterns(own)
+            yield from of_patterns(own)
 
         holding = own or common
         if holding is not None:
             yield from _of_who_asks(codon, holding)
 
 
-def _of_patterns(permissions: Node) -> Iterator[Finding]:
+def of_patterns(permissions: Node) -> Iterator[Finding]:
+    """Finds the patterns of permissions that cannot be read."""
     for key in ("allow", "deny"):
         for text, path in texts(permissions, key):
             try:

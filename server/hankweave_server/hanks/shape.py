@@ -9,16 +9,29 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, get_args
 
 from msgspec import inspect
 
+from hankweave_protocol.hank import CodonName, KeyName, VariableName
 from hankweave_server.hanks import belonging
 from hankweave_server.hanks.problems import Finding, JsonPath, did_you_mean
 
 LOOP_TAG = "loop"
 DEFAULT_TAG = "codon"
 """A step of a hank that does not say its type is a codon (Hankweave, hank.json)."""
+
+_ID = ("an id", "It has no blanks, slashes, backslashes or '#', and is neither '.' nor '..'.")
+_VARIABLE = ("the name of a variable", "Use letters, digits and '_', and no digit first.")
+_KEY = (
+    "the name of a key",
+    "Name a variable of the environment, or how some begin; none of the server's own.",
+)
+_BY_PATTERN = {
+    get_args(name)[1].pattern: told
+    for name, told in ((CodonName, _ID), (VariableName, _VARIABLE), (KeyName, _KEY))
+}
+"""What a text of a pattern is, and how it is written."""
 
 
 def findings(raw: Any, kind: inspect.Type, path: JsonPath = ()) -> Iterator[Finding]:
@@ -142,6 +155,7 @@ def _of_map(raw: Any, kind: inspect.DictType, path: JsonPath) -> Iterator[Findin
         return
 
     for name, value in raw.items():
+        yield from findings(name, kind.key_type, (*path, name))
         yield from findings(value, kind.value_type, (*path, name))
 
 
@@ -151,11 +165,8 @@ def _of_text(raw: Any, kind: inspect.StrType, path: JsonPath) -> Iterator[Findin
     elif kind.min_length is not None and len(raw) < kind.min_length:
         yield Finding(path, "The text must not be empty.")
     elif kind.pattern is not None and re.search(kind.pattern, raw) is None:
-        yield Finding(
-            path,
-            f"{_shown(raw)} cannot be an id.",
-            "It has no blanks, slashes, backslashes or '#', and is neither '.' nor '..'.",
-        )
+        what, hint = _BY_PATTERN[kind.pattern]
+        yield Finding(path, f"{_shown(raw)} cannot be {what}.", hint)
 
 
 def _of_number(

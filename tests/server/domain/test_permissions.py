@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hankweave_protocol.hank import (
+    AcpAgentSpec,
     ClaudeAgentSpec,
     CodexAgentSpec,
     Codon,
@@ -93,6 +94,8 @@ def test_who_can_be_asked_and_what_for() -> None:
     assert can_ask(ScriptedAgentSpec())
     assert not can_ask(CodexAgentSpec())
     assert not can_ask(CommandAgentSpec(command=("x",)))
+    assert can_ask(AcpAgentSpec(command=("gemini", "--acp")))
+    assert not can_ask(AcpAgentSpec(command=("gemini", "--acp"), mode="yolo"))
     assert [is_asked_for(tool) for tool in ("Bash", "mcp__a__b", "Read")] == [True, True, False]
     assert not can_refuse(Permissions(otherwise="allow", allow=("Bash",)))
     assert can_refuse(Permissions(otherwise="allow", deny=("Bash",)))

@@ -10,16 +10,20 @@ from typing import TypeAlias
 import pytest
 
 from hankweave_protocol.hank import (
+    AcpAgentSpec,
     Check,
     ClaudeAgentSpec,
+    CodexAgentSpec,
     Codon,
     CommandAgentSpec,
     HankMeta,
     Overrides,
+    Permissions,
     RetryConfig,
     ScriptedAgentSpec,
 )
 from hankweave_server.cli import hanks
+from hankweave_server.hanks.named_agents import BY_NAME
 from hankweave_server.hanks.pipelines.compile import compile_pipeline, write_compiled
 from hankweave_server.hanks.pipelines.load import load_pipeline
 from hankweave_server.hanks.pipelines.model import Pipeline, PipelineInvalid
@@ -83,8 +87,17 @@ def test_every_key_arrives_in_the_hank() -> None:
         name="Every key", version="1.10", description="What a pipeline can say."
     )
     assert hank.variables == {"area": "parser", "tries": "3", "strict": "true", "nothing": ""}
-    assert hank.overrides == Overrides(checkpoint_every_steps=7, checkpoint_repository="workspace")
-    plan, build, lint, say = (step for step in hank.hank if isinstance(step, Codon))
+    assert hank.overrides == Overrides(
+        checkpoint_every_steps=7,
+        checkpoint_repository="workspace",
+        permissions=Permissions(
+            allow=("Read", "Bash(git *)"),
+            deny=("Bash(git push *)",),
+            timeout_seconds=60,
+            on_timeout="allow",
+        ),
+    )
+    plan, build, lint, say, think, fly = (step for step in hank.hank if isinstance(step, Codon))
     assert (plan.agent, plan.output_var, plan.prompt_text) == (None, "plan", "Plan the {{area}}.")
     assert build == Codon(
         id="build",
@@ -96,7 +109,7 @@ def test_every_key_arrives_in_the_hank() -> None:
         env={"LEVEL": "2", "DEBUG": "false"},
         on_failure="retry",
         retry_config=RetryConfig(max_attempts=3),
-        agent=ClaudeAgentSpec(),
+        agent=ClaudeAgentSpec(permission_mode="plan"),
         timeout_seconds=600,
         condition="tries < 5 and ('parser' in plan or not strict)",
         checks=(
@@ -109,6 +122,14 @@ def test_every_key_arrives_in_the_hank() -> None:
     assert (lint.checks, lint.on_failure) == ((Check(run="test -f report.txt"),), "ignore")
     assert isinstance(say.agent, ScriptedAgentSpec)
     assert say.checkpoint_label is None
+    assert (lint.permissions, say.permissions) == (
+        Permissions(otherwise="allow"),
+        Permissions(otherwise="deny"),
+    )
+    assert think.agent == CodexAgentSpec(
+        sandbox="read-only", config={"model_reasoning_effort": '"high"', "hide": "true"}
+    )
+    assert fly.agent == AcpAgentSpec(command=("goose", "acp"), mode="auto", keys=("MISTRAL_",))
 
 
 def test_a_merge_key_gives_what_is_not_said() -> None:
@@ -166,6 +187,66 @@ def test_an_unknown_agent_is_no_other_one(write: Write) -> None:
     path = write(f"{STEP}    agent: claud\n")
     told = messages(lambda: load_pipeline(path, agent="scriptd"))
     assert told == ["--agent: There is no agent 'scriptd'.", "There is no agent 'claud'."]
+
+
+@pytest.mark.parametrize("name", [name for name in BY_NAME if name != "scripted"])
+def test_an_agent_with_a_name_of_its_own_needs_no_words(write: Write, name: str) -> None:
+    """In the step or on the command line, as for any hank; what the pipeline calls so wins."""
+    step = f"{STEP}    model: theirs\n"
+    [codon] = codons(load_pipeline(write(f"{step}    agent: {name}\n")))
+    assert codon.agent == BY_NAME[name]
+    [codon] = codons(load_pipeline(write(step), agent=name))
+    assert codon.agent == BY_NAME[name]
+    own = f"agents: {{{name}: {{type: command, command: [mine]}}}}\n{step}    agent: {name}\n"
+    [codon] = codons(load_pipeline(write(own)))
+    assert codon.agent == CommandAgentSpec(command=("mine",))
+
+
+def test_codex_is_given_no_model_of_another(tmp_path: Path, write: Write) -> None:
+    """What is usual here is none of its models; the step, or the configuration, names one."""
+    told = ["The step has no model, and 'sonnet' is none of Codex's."]
+    path = write(f"agents: {{mine: {{type: codex}}}}\n{STEP}  - {{prompt: b, agent: claude}}\n")
+    assert messages(lambda: load_pipeline(path, agent="codex")) == told
+    assert messages(lambda: load_pipeline(path, agent="mine")) == told
+    config = tmp_path / "architect.yaml"
+    config.write_text("llm: {model: gpt-6-luna}\n")
+    pipeline = load_pipeline(path, agent="codex", config=config)
+    assert [codon.model for codon in codons(pipeline)] == ["gpt-6-luna", "gpt-6-luna"]
+
+
+# --- permissions --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("agent", ["codex", "mine"])
+def test_permissions_are_refused_where_nobody_asks(write: Write, agent: str) -> None:
+    """Of the pipeline or of the step; those that refuse nothing are for every agent."""
+    step = f"agents: {{mine: {{type: command, command: [m]}}}}\n{STEP}    agent: {agent}\n"
+    step += "    model: m\n"
+    told = ["The agent asks nobody for leave: its permissions would not hold."]
+    own = "    permissions: {otherwise: allow}\n"
+    for common in ("permissions: {}\n", "permissions: {otherwise: allow, deny: [Bash]}\n"):
+        assert messages(lambda text=common + step: load_pipeline(write(text))) == told  # type: ignore[misc]
+        assert not load_pipeline(write(common + step + own)).warnings
+
+    assert messages(lambda: load_pipeline(write(step + "    permissions: {}\n"))) == told
+
+
+@pytest.mark.parametrize(
+    ("agent", "is_told"),
+    [
+        ("{type: acp, command: [goose, acp]}", True),
+        ("{type: acp, command: [gemini, --acp], mode: yolo}", True),
+        ("{type: acp, command: [gemini, --acp]}", False),
+        ("{type: scripted}", False),
+    ],
+)
+def test_permissions_of_an_agent_that_may_not_ask_are_told(
+    write: Write, agent: str, is_told: bool
+) -> None:
+    """The step would fail; another agent on the command line may do it yet."""
+    path = write(f"permissions: {{}}\nagents: {{mine: {agent}}}\n{STEP}    agent: mine\n")
+    found = [(each.path, each.line) for each in load_pipeline(path).warnings]
+    assert found == ([("$.steps[0].agent", 6)] if is_told else [])
 
 
 # --- variables ----------------------------------------------------------------------------------

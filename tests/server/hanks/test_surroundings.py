@@ -118,6 +118,28 @@ def test_what_is_probably_not_meant_is_told(tmp_path: Path) -> None:
     assert "hold no files" in found[3]
 
 
+@pytest.mark.parametrize(
+    ("agent", "permissions", "is_told"),
+    [
+        ({"type": "acp", "command": ["goose", "acp"]}, {}, True),
+        ({"type": "acp", "command": ["gemini"], "mode": "yolo"}, {"otherwise": "deny"}, True),
+        ({"type": "acp", "command": ["gemini"]}, {}, False),
+        ({"type": "acp", "command": ["goose", "acp"]}, {"otherwise": "allow"}, False),
+        (None, {}, False),
+    ],
+)
+def test_permissions_of_an_agent_that_may_not_ask_are_told(
+    tmp_path: Path, agent: dict[str, Any] | None, permissions: dict[str, Any], is_told: bool
+) -> None:
+    """The codon would fail; of the hank or of the codon itself."""
+    for path in (
+        written(tmp_path, a_codon(agent=agent, permissions=permissions)),
+        written(tmp_path, a_codon(agent=agent), overrides={"permissions": permissions}),
+    ):
+        told = ["a: Its agent is not known to ask for leave: with its permissions it would fail."]
+        assert list(advice(load(path))) == (told if is_told else [])
+
+
 # --- many codons ----------------------------------------------------------------------------------
 
 

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from hankweave_protocol.hank import ClaudeAgentSpec, CommandAgentSpec
+from hankweave_protocol.hank import ScriptedAgentSpec
 from hankweave_server.hanks.hank_files import HankFiles
-from hankweave_server.hanks.pipelines.fields import Fields, fields_of, plain
+from hankweave_server.hanks.named_agents import BY_NAME
+from hankweave_server.hanks.pipelines.agent_kinds import agent_of
+from hankweave_server.hanks.pipelines.fields import Fields, fields_of
 from hankweave_server.hanks.pipelines.model import AgentChoice, ScriptedAgent
-from hankweave_server.hanks.pipelines.yaml_text import COMMAND_LINE, Written
+from hankweave_server.hanks.pipelines.yaml_text import COMMAND_LINE
 from hankweave_server.hanks.problems import Finding, did_you_mean
 
 BUILD = "build"
 BUILDERS = (BUILD, "plan", "review", "resume")
 """Architect's own agents: here they are all done by the same program."""
 
-_BUILT_IN: Mapping[str, AgentChoice] = {"claude": ClaudeAgentSpec(), "scripted": ScriptedAgent()}
-_KINDS = ("claude", "command", "scripted")
+_BUILT_IN: Mapping[str, AgentChoice] = {
+    name: ScriptedAgent() if isinstance(spec, ScriptedAgentSpec) else spec
+    for name, spec in BY_NAME.items()
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,95 +86,8 @@ def agents_of(owner: Fields, files: HankFiles) -> dict[str, AgentChoice]:
         if agent is None:
             continue
 
-        choice = _agent(agent, files)
+        choice = agent_of(agent, files)
         if choice is not None:
             found[name] = choice
 
     return found
-
-
-def _agent(agent: Fields, files: HankFiles) -> AgentChoice | None:
-    kind = agent.text("type")
-    match kind:
-        case None if not agent.has("type"):
-            agent.found(None, f"The agent has no 'type': one of {', '.join(_KINDS)}.")
-            return None
-        case None:
-            return None
-        case "claude":
-            agent.refuse_others(("type",))
-            return ClaudeAgentSpec()
-        case "command":
-            agent.refuse_others(("type", "command"))
-            return _command(agent)
-        case "scripted":
-            agent.refuse_others(("type", "script"))
-            return _scripted(agent, files)
-        case _:
-            hint = did_you_mean(kind, _KINDS)
-            agent.found("type", f"Expected one of {', '.join(_KINDS)}; found {kind!r}.", hint)
-            return None
-
-
-def _command(agent: Fields) -> CommandAgentSpec | None:
-    words: list[str] = []
-    before = len(agent.findings)
-    for item, path in agent.items("command"):
-        match item:
-            case str(word) | Written(word):
-                words.append(word)
-            case _:
-                agent.findings.append(Finding(path, "Expected a word of the command."))
-
-    if len(agent.findings) > before:
-        return None
-
-    if not words or not words[0].strip():
-        hint = "Such as ['my-agent', '--quiet']; it gets the prompt on its standard input."
-        agent.found("command" if agent.has("command") else None, "The agent has no command.", hint)
-        return None
-
-    return CommandAgentSpec(command=tuple(words))
-
-
-def _scripted(agent: Fields, files: HankFiles) -> ScriptedAgent | None:
-    match agent.raw.get("script"):
-        case None:
-            return ScriptedAgent()
-        case str(reference):
-            return _script_file(agent, reference, files)
-        case list(steps):
-            return _script(agent, {"steps": steps})
-        case value:
-            return _script(agent, value)
-
-
-def _script_file(agent: Fields, reference: str, files: HankFiles) -> ScriptedAgent | None:
-    fault = files.fault_of_file(reference)
-    if fault is not None:
-        agent.found("script", fault.replace("the hank's", "its"), files.nearest(reference))
-        return None
-
-    try:
-        return _script(agent, json.loads(files.text(reference)))
-    except OSError as error:
-        agent.found("script", f"{reference!r} cannot be read: {error.strerror}.")
-    except (ValueError, RecursionError):
-        agent.found("script", f"{reference!r} is not JSON.")
-
-    return None
-
-
-def _script(agent: Fields, value: Any) -> ScriptedAgent | None:
-    if not isinstance(value, dict) or not isinstance(value.get("steps"), list):
-        hint = "Such as {steps: [{say: Done}]}."
-        agent.found("script", "A script is a mapping with a list of 'steps'.", hint)
-        return None
-
-    try:
-        text = json.dumps(plain(value), ensure_ascii=True, allow_nan=False, indent=2)
-    except (ValueError, RecursionError) as error:
-        agent.found("script", f"The script cannot be written: {error}.")
-        return None
-
-    return ScriptedAgent(text.encode() + b"\n")

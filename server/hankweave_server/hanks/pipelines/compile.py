@@ -10,9 +10,7 @@ import msgspec
 
 from hankweave_protocol.hank import (
     AgentSpec,
-    ClaudeAgentSpec,
     Codon,
-    CommandAgentSpec,
     Hank,
     HankMeta,
     Overrides,
@@ -40,6 +38,7 @@ def compile_pipeline(pipeline: Pipeline) -> Hank:
     overrides = Overrides(
         checkpoint_every_steps=checkpoints.every_n_steps,
         checkpoint_repository=checkpoints.repository,
+        permissions=pipeline.permissions,
     )
     return Hank(
         hank=tuple(_codon(step, pipeline.model_of(step)) for step in pipeline.steps),
@@ -89,6 +88,7 @@ def _codon(step: PipelineStep, model: str) -> Codon:
         checks=step.checks,
         output_var=step.output_var,
         checkpoint_label=f"{CHECKPOINT_PREFIX}:{step.name}" if step.checkpoint else None,
+        permissions=step.permissions,
     )
 
 
@@ -106,13 +106,11 @@ def _policy(on_failure: OnFailure) -> Literal["abort", "retry", "ignore"]:
 
 def _spec(agent: AgentChoice) -> AgentSpec:
     match agent:
-        case ClaudeAgentSpec() | CommandAgentSpec():
-            return agent
         case ScriptedAgent(script=script):
             reference = None if script is None else _script_reference(script)
             return ScriptedAgentSpec(script=reference)
         case _:
-            assert_never(agent)
+            return agent
 
 
 def _script_reference(script: bytes) -> str:

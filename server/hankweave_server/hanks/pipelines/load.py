@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from hankweave_protocol.hank import CodexAgentSpec
 from hankweave_server.domain.conditions import parse
 from hankweave_server.domain.variables import names_in
 from hankweave_server.hanks.hank_files import HankFiles
-from hankweave_server.hanks.pipelines import yaml_text
+from hankweave_server.hanks.pipelines import leave, yaml_text
 from hankweave_server.hanks.pipelines.agents import Agents, agents_of
 from hankweave_server.hanks.pipelines.config import Config, checkpoint_keys, read_config, unused
 from hankweave_server.hanks.pipelines.fields import Fields, fields_of
@@ -18,13 +19,23 @@ from hankweave_server.hanks.pipelines.model import (
     Pipeline,
     PipelineInvalid,
     PipelineStep,
+    PlacedStep,
 )
 from hankweave_server.hanks.pipelines.steps import steps_of
 from hankweave_server.hanks.pipelines.variables import Uses, faults_of_given, variables_of
 from hankweave_server.hanks.pipelines.yaml_text import COMMAND_LINE
 from hankweave_server.hanks.problems import Finding, JsonPath, did_you_mean
 
-_KEYS = ("name", "version", "description", "variables", "steps", "checkpoints", "agents")
+_KEYS = (
+    "name",
+    "version",
+    "description",
+    "variables",
+    "steps",
+    "checkpoints",
+    "agents",
+    "permissions",
+)
 _MEANT = {"vars": "variables", "stages": "steps", "tasks": "steps", "checkpoint": "checkpoints"}
 
 
@@ -69,19 +80,29 @@ class _Reading:
     def pipeline(self) -> Pipeline:
         root, file = self._root, self._file
         root.refuse_others(_KEYS, _MEANT)
-        agents = self._agents()
-        steps = steps_of(root, agents)
+        permissions = leave.permissions_of(root)
+        steps = steps_of(root, self._agents())
         variables = variables_of(root) | self._given
         checkpoints = checkpoint_keys(root)
         name = root.filled_text("name") or file.path.stem
         version = root.filled_text("version") or DEFAULT_VERSION
         description = root.text("description")
-        uses = Uses(variables, list(zip(steps, _paths(root), strict=True)))
-        root.findings += [*faults_of_given(self._given), *uses.faults]
+        placed = list(zip(steps, _paths(root), strict=True))
+        uses = Uses(variables, placed)
+        root.findings += [
+            *faults_of_given(self._given),
+            *uses.faults,
+            *leave.faults(placed, permissions),
+            *self._without_model(placed),
+        ]
         if root.findings:
             raise PipelineInvalid(file.path, file.told(root.findings))
 
-        warned = [*uses.warnings, *self._unused(variables, steps)]
+        warned = [
+            *uses.warnings,
+            *leave.warnings(placed, permissions),
+            *self._unused(variables, steps),
+        ]
         if (found := unused(checkpoints)) is not None:
             warned.append(found)
 
@@ -94,6 +115,7 @@ class _Reading:
             steps=steps,
             checkpoints=checkpoints.over(self._config.checkpoints),
             model=self._config.model or DEFAULT_MODEL,
+            permissions=permissions,
             warnings=(*self._config.warnings, *file.told(warned)),
         )
 
@@ -118,6 +140,14 @@ class _Reading:
             yield Finding(
                 COMMAND_LINE, message, did_you_mean(name, expected | variables.keys() - {name})
             )
+
+    def _without_model(self, steps: Sequence[PlacedStep]) -> Iterator[Finding]:
+        """Finds the steps whose agent cannot work with the model that is usual here."""
+        for step, path in steps:
+            has_none = step.model is None and self._config.model is None
+            if has_none and isinstance(step.agent, CodexAgentSpec):
+                message = f"The step has no model, and {DEFAULT_MODEL!r} is none of Codex's."
+                yield Finding(path, message, "Give it a 'model', or all steps one by 'llm' of -c.")
 
 
 def _used_by(step: PipelineStep) -> frozenset[str]:

@@ -7,8 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from hankweave_protocol.hank import Check, ClaudeAgentSpec, CommandAgentSpec
-from hankweave_server.hanks.problems import HankInvalid, Problem
+from hankweave_protocol.hank import (
+    AcpAgentSpec,
+    Check,
+    ClaudeAgentSpec,
+    CodexAgentSpec,
+    CommandAgentSpec,
+    Permissions,
+)
+from hankweave_server.hanks.problems import HankInvalid, JsonPath, Problem
 
 CHECKPOINT_PREFIX = "architect:checkpoint"
 """What the label of a checkpoint that a pipeline asked for begins with (seed 003)."""
@@ -33,7 +40,9 @@ class ScriptedAgent:
     """JSON; None: the prompt is the script, or else it does the usual."""
 
 
-AgentChoice: TypeAlias = ClaudeAgentSpec | CommandAgentSpec | ScriptedAgent
+AgentChoice: TypeAlias = (
+    ClaudeAgentSpec | CodexAgentSpec | AcpAgentSpec | CommandAgentSpec | ScriptedAgent
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +77,12 @@ class PipelineStep:
     """1 to 10, the first included; only with `retry`."""
     system_prompt: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
+    permissions: Permissions | None = None
+    """What its agent may do; None: what the pipeline says for all of them."""
+
+
+PlacedStep: TypeAlias = tuple[PipelineStep, JsonPath]
+"""A step and where it stands in the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +99,8 @@ class Pipeline:
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
     model: str = DEFAULT_MODEL
     """Of the steps that name none."""
+    permissions: Permissions | None = None
+    """Of the steps that have none."""
     warnings: tuple[Problem, ...] = ()
     """What is allowed and yet probably not meant."""
 

@@ -11,6 +11,7 @@ from hankweave_server.domain.conditions import RESERVED, ConditionError, parse
 from hankweave_server.hanks.check import ID_BYTES
 from hankweave_server.hanks.pipelines.agents import BUILD, Agents
 from hankweave_server.hanks.pipelines.fields import Fields, fields_of
+from hankweave_server.hanks.pipelines.leave import permissions_of
 from hankweave_server.hanks.pipelines.model import OnFailure, PipelineStep
 from hankweave_server.hanks.problems import Finding, JsonPath, path_text
 from hankweave_server.hanks.prompts import cleaned
@@ -30,6 +31,7 @@ KEYS = (
     "attempts",
     "system_prompt",
     "env",
+    "permissions",
 )
 _MEANT = {"task": "prompt", "retries": "attempts", "if": "condition", "check": "checks"}
 _ON_FAILURE: tuple[OnFailure, ...] = ("stop", "retry", "continue")
@@ -102,6 +104,7 @@ def _step(fields: Fields, index: int, agents: Agents) -> PipelineStep:
         attempts=_attempts(fields, on_failure),
         system_prompt=fields.filled_text("system_prompt"),
         env=dict(_env(fields)),
+        permissions=permissions_of(fields),
     )
 
 

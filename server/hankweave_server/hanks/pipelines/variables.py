@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from hankweave_server.domain.conditions import parse
 from hankweave_server.domain.variables import names_in
 from hankweave_server.hanks.pipelines.fields import Fields
-from hankweave_server.hanks.pipelines.model import PipelineStep
+from hankweave_server.hanks.pipelines.model import PipelineStep, PlacedStep
 from hankweave_server.hanks.pipelines.steps import fault_of_name, usable_name
 from hankweave_server.hanks.pipelines.yaml_text import COMMAND_LINE
 from hankweave_server.hanks.problems import Finding, JsonPath, did_you_mean
@@ -74,9 +74,7 @@ def faults_of_given(given: Mapping[str, str]) -> Iterator[Finding]:
 class Uses:
     """Goes through the steps in their order and tells of each name that nobody has defined."""
 
-    def __init__(
-        self, variables: Mapping[str, str], steps: Sequence[tuple[PipelineStep, JsonPath]]
-    ) -> None:
+    def __init__(self, variables: Mapping[str, str], steps: Sequence[PlacedStep]) -> None:
         self.faults: list[Finding] = []
         self.warnings: list[Finding] = []
         self._known = set(variables)
