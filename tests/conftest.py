@@ -11,12 +11,23 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from support.tally import Tally
 
 TALLY = pytest.StashKey[Tally]()
 WHOLE_NIGHT = 12 * 3600
 CAMPAIGNS = ("tests/faults/", "tests/intruders/")
+
+# How long an example takes says something of the machine. The fast tier tries the same examples
+# each time, so that it fails because of a change or not at all; the long tier tries new ones.
+settings.register_profile(
+    "fast", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile(
+    "long", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.load_profile("long" if "HANKWEAVE_LONG_TIER" in os.environ else "fast")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -36,6 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--all-faults"):
         # Settings of Hypothesis are made when a module is imported, before any fixture.
         os.environ["HANKWEAVE_LONG_TIER"] = "1"
+        settings.load_profile("long")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -399,7 +399,6 @@ def _examples() -> list[Any]:
 
     @settings(
         max_examples=40,
-        deadline=None,
         database=None,
         derandomize=True,
         suppress_health_check=list(HealthCheck),

@@ -193,7 +193,6 @@ def test_a_thousand_random_steps_end_as_the_model_says() -> None:
         settings=settings(
             max_examples=EXAMPLES,
             stateful_step_count=STEPS,
-            deadline=None,
             database=None,
             suppress_health_check=list(HealthCheck),
         ),

@@ -597,7 +597,6 @@ def test_no_story_has_two_owners(tmp_path: Path, tier: Tier, tally: Tally) -> No
         case.settings = settings(
             max_examples=150 if tier.is_long else 8,
             stateful_step_count=40 if tier.is_long else 15,
-            deadline=None,
             derandomize=not tier.is_long,
             suppress_health_check=list(HealthCheck),
             database=None,

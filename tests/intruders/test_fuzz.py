@@ -41,8 +41,7 @@ from support.tally import Tally
 
 often = settings(
     max_examples=rounds(400, 20_000),
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
 SECONDS = 300

@@ -784,7 +784,6 @@ def test_whatever_happens_there_are_never_two_owners(
     case.settings = settings(
         max_examples=40,
         stateful_step_count=25,
-        deadline=None,
         suppress_health_check=list(HealthCheck),
         database=None,
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import msgspec.inspect as shapes
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from hankweave_protocol import codec
@@ -19,9 +19,7 @@ from hankweave_protocol.events import FileNode, TransitionBody
 from hankweave_protocol.queries import Condition
 from hankweave_protocol.transitions import TRANSITIONS
 
-often_enough = settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+often_enough = settings(max_examples=25)
 """For claims that are made about each of many shapes: together they are thousands of values."""
 
 INT64 = 2**63

@@ -28,7 +28,7 @@ def counted_by_git(folder, old: bytes, new: bytes) -> tuple[int, int]:
     return int(added), int(removed)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(CONTENT, CONTENT)
 def test_what_is_counted_is_what_git_counts(tmp_path_factory, old, new):
     """Wherever there is an answer it is git's; lines without an end and empty ones included."""
@@ -37,7 +37,7 @@ def test_what_is_counted_is_what_git_counts(tmp_path_factory, old, new):
         assert counts == counted_by_git(tmp_path_factory.mktemp("diff"), old, new)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(LINES, LINES, LINES)
 def test_lines_put_in_at_one_place_are_always_counted(before, put_in, after):
     """Added there or taken out: libgit2 is not asked."""

@@ -220,7 +220,7 @@ HOSTILE = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 @given(rest=HOSTILE, shell=st.sampled_from(["sh", "bash"]))
 def test_a_real_shell_does_nothing_else_for_a_plain_command(rest: str, shell: str) -> None:
     """The witness: of `: anything`, where it counts as plain, no shell ever makes a file."""

@@ -252,7 +252,7 @@ def test_a_long_text_of_a_client_is_not_repeated_to_it() -> None:
     assert len(refused.value.message) < 200
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(command=values_of(EventsQuery))
 def test_any_query_of_the_right_shape_is_checked_or_refused(command: EventsQuery) -> None:
     """Whatever a client puts into the shape, nothing else is raised."""

@@ -52,7 +52,7 @@ class Lines:
                 return
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(data=st.data())
 def test_an_answer_is_what_a_naive_look_at_all_events_gives(data: st.DataObject) -> None:
     """Conditions, window, causes, order and columns: the same events, in the same order."""
@@ -65,7 +65,7 @@ def test_an_answer_is_what_a_naive_look_at_all_events_gives(data: st.DataObject)
     assert [msgspec.json.decode(item) for item in streamed] == found
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(data=st.data(), limit=st.integers(1, 4))
 def test_pages_together_are_the_whole_answer(data: st.DataObject, limit: int) -> None:
     """Whatever the size of the page, nothing is lost or told twice, even if events come between."""
@@ -84,7 +84,7 @@ def test_pages_together_are_the_whole_answer(data: st.DataObject, limit: int) ->
     assert told == wanted
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data=st.data(), at_once=st.integers(1, 4))
 def test_how_much_is_read_at_once_changes_no_answer(data: st.DataObject, at_once: int) -> None:
     """The journal is read in bounded pieces, forwards or backwards, and the answer is the same."""
@@ -118,7 +118,7 @@ def numbers(values: list[Any]) -> list[Any]:
 sort_key = cmp_to_key(lambda one, two: compare({"data": one}, {"data": two}, "data"))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     events=journals(),
     kind=st.sampled_from(sorted(AGGREGATES)),

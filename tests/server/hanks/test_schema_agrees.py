@@ -67,14 +67,14 @@ def spoilt(draw: st.DrawFn) -> Any:
     return raw
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(spoilt())
 def test_loader_and_schema_agree_on_every_shape(raw: Any) -> None:
     """Whatever is done to a real hank, both take its shape or both refuse it."""
     assert VALIDATOR.is_valid(raw) == (not list(shape.findings(raw, HANK)))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(spoilt())
 def test_the_fast_way_in_and_the_slow_one_agree(raw: Any) -> None:
     """msgspec takes a hank exactly where no fault of its shape is found."""

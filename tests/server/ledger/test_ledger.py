@@ -555,7 +555,7 @@ walks = st.lists(
 
 
 @given(walks)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_the_state_is_the_fold_of_the_journal_at_every_prefix(choices: list[tuple[int, str]]):
     """However a legal history was recorded, each prefix of the file folds to the state it had."""
     with tempfile.TemporaryDirectory() as directory:

@@ -83,7 +83,7 @@ histories = st.lists(st.integers(-3, 10_000), min_size=1, max_size=60)
 
 
 @given(histories, st.lists(st.integers(0, 60), max_size=40), st.integers(1, 5), st.integers(1, 9))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_moment_is_the_fold_whatever_was_looked_at_before(
     choices: list[int], looks: list[int], transitions_apart: int, lines_apart: int
 ) -> None:

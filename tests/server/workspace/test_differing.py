@@ -141,7 +141,7 @@ tree = st.lists(
 
 
 @pytest.mark.skipif(len(COMPARISONS) < 2, reason="the helper in C is not built here")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(tree=tree, changes=st.lists(st.integers(0, 19), max_size=5))
 def test_both_ways_give_the_same_answer(tree, changes, tmp_path_factory):
     """Whatever names there are, and whatever became of them."""

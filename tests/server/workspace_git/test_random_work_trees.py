@@ -259,7 +259,6 @@ def mark(repo: PersonRepository, marks: dict[int, str]) -> None:
 @settings(
     max_examples=EXAMPLES,
     derandomize=not IS_LONG,  # What is run with every change is the same each time.
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 def test_a_checkpoint_is_what_git_add_makes_and_an_undo_brings_all_back(
