@@ -334,3 +334,26 @@ def test_one_change_among_ten_thousand_files_reads_that_one(tmp_path: Path) -> N
     assert manager.create(1)
     assert calls_to_read() - before < 1_000
     assert repo.status() == ""
+
+
+@pytest.mark.parametrize("rules", ["", "d\n"])
+def test_a_link_to_itself_in_a_folders_place_is_the_end_of_its_files(
+    repo: PersonRepository, rules: str
+) -> None:
+    """The checkpoint has the link, and a rollback the files; a link that is ignored stays."""
+    shutil.rmtree(repo.root / "d")
+    (repo.root / "d").symlink_to("d")
+    repo.write({".gitignore": rules})
+    manager = CheckpointManager(str(repo.root))
+    assert manager.create(1)
+    listed = repo.git("ls-tree", "-r", "HEAD", "--format=%(objectmode) %(path)").splitlines()
+    link = [] if rules else ["120000 d"]
+    assert listed == ["100644 .gitignore", "100644 a", *link]
+    if rules:
+        with pytest.raises(RollbackIncomplete):
+            manager.rollback(commit="HEAD~1")
+
+        assert (repo.root / "d").is_symlink()
+    else:
+        assert manager.rollback(commit="HEAD~1")
+        assert (repo.root / "d/b").read_text() == "1\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import stat
@@ -205,9 +206,21 @@ def lay_out(root: Path, tree: dict[str, Standing]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         if what.permissions is None:
             path.symlink_to(os.fsdecode(what.content))
+            # git keeps in its index what lay below a link that leads round to itself.
+            if goes_round(path):
+                path.unlink()
         else:
             path.write_bytes(what.content)
             path.chmod(what.permissions)
+
+
+def goes_round(link: Path) -> bool:
+    try:
+        link.stat()
+    except OSError as error:
+        return error.errno == errno.ELOOP
+
+    return False
 
 
 def looks(root: Path) -> dict[str, tuple[object, ...]]:
