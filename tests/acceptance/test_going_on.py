@@ -117,6 +117,7 @@ async def test_an_attempt_of_it_that_fails_is_tried_again_from_there(tmp_path: P
         "two",
         APPENDS,
         APPENDS,
+        RECALLS,
         checks=[{"run": f"test -e {passed} || {{ touch {passed}; exit 3; }}"}],
         onFailure="retry",
         retryConfig={"maxAttempts": 3, "delayMs": 0},
@@ -132,6 +133,7 @@ async def test_an_attempt_of_it_that_fails_is_tried_again_from_there(tmp_path: P
     assert (execution / "agentRoot" / "log.txt").read_text() == "again\nagain\n"
     attempts = [type(codon).__name__ for codon in state(execution).runs[0].codons]
     assert attempts == ["FailedCodon", "CompletedCodon"]
+    assert said(execution) == ["I know 1 prompts and 2 steps"] * 3
 
 
 @pytest.mark.parametrize("other", ["one", "three"])

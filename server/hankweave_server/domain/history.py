@@ -225,6 +225,11 @@ def attempts_made(state: State, codon_id: CodonId) -> int:
     return made
 
 
+def session_of(codon: CodonExecution) -> str | None:
+    """The agent's own name for the conversation; None where it had not begun to speak."""
+    return getattr(codon, "claude_session_id", None)
+
+
 def previous_session(state: State, codon_id: CodonId) -> str | None:
     """The agent session that `continue-previous` resumes: the newest one before this codon.
 
@@ -258,8 +263,7 @@ def conversation_of(state: State, codon_id: CodonId) -> Conversation | None:
         return None
 
     is_its_own = any(
-        codon.codon_id == codon_id
-        and getattr(codon, "claude_session_id", None) == conversation.session_id
+        codon.codon_id == codon_id and session_of(codon) == conversation.session_id
         for earlier in state.runs
         for codon in earlier.codons
     )

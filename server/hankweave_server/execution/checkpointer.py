@@ -45,6 +45,7 @@ from hankweave_server.checkpoints.model import (
 )
 from hankweave_server.checkpoints.pruning import Pruned
 from hankweave_server.clock import Clock
+from hankweave_server.domain.history import session_of
 from hankweave_server.files import is_broken
 from hankweave_server.ledger.ledger import Ledger
 
@@ -129,7 +130,7 @@ class Checkpointer:
             duration_ms=duration_ms,
             operation_id=uuid.uuid4().hex,
             event_seq=self._ledger.last_seq,
-            session_id=_session_of(codon),
+            session_id=None if codon is None else session_of(codon),
             message_id=message_id,
             memory_epoch=0,
             label=label,
@@ -304,7 +305,3 @@ def _kind(kind: str) -> CheckpointKind:
 
 def _status_of(codon: CodonExecution | None) -> str | None:
     return None if codon is None else str(codon.__struct_config__.tag)
-
-
-def _session_of(codon: CodonExecution | None) -> str | None:
-    return getattr(codon, "claude_session_id", None)

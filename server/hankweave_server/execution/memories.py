@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import CodonExecution
 from hankweave_server.checkpoints.model import Skipped
-from hankweave_server.domain.history import thread
+from hankweave_server.domain.history import conversation_of, session_of, thread
 from hankweave_server.execution.surroundings import Surroundings
 
 _SENTINELS = "sentinels/"
@@ -30,7 +30,8 @@ class Memories:
     def of_checkpoint(self, also: frozenset[str]) -> dict[str, Path]:
         """The files that a checkpoint keeps, and those `also` named that any timeline has.
 
-        Of sessions that are the one at work and the one before: older ones nobody resumes.
+        Of sessions that are the one at work, the one it goes on with, and the one before: older
+        ones nobody resumes.
         """
         found = {**self._sentinels(), **self._sessions(self._resumable())}
         if also <= found.keys():
@@ -93,8 +94,19 @@ class Memories:
 
     def _resumable(self) -> tuple[CodonExecution, ...]:
         codons = [entry.codon for entry in thread(self._around.state)]
-        others = (each for each in reversed(codons) if each.codon_id != codons[-1].codon_id)
-        return (*codons[-1:], *islice(others, 1))
+        if not codons:
+            return ()
+
+        newest = codons[-1]
+        others = (each for each in reversed(codons) if each.codon_id != newest.codon_id)
+        return (newest, *self._taken_up(newest.codon_id), *islice(others, 1))
+
+    def _taken_up(self, codon_id: CodonId) -> Iterator[CodonExecution]:
+        """Who had the conversation with which a codon goes on, before it has begun to do so."""
+        conversation = conversation_of(self._around.state, codon_id)
+        if conversation is not None:
+            session = conversation.session_id
+            yield from islice((each for each in self._all() if session_of(each) == session), 1)
 
     def _all(self) -> Iterator[CodonExecution]:
         return (codon for run in reversed(self._around.state.runs) for codon in run.codons)
@@ -102,8 +114,4 @@ class Memories:
 
 def _sessions_of(executions: Iterable[CodonExecution]) -> dict[str, CodonId]:
     """Every session, with a codon that it was used by."""
-    return {
-        session: codon.codon_id
-        for codon in executions
-        if (session := getattr(codon, "claude_session_id", None))
-    }
+    return {session: codon.codon_id for codon in executions if (session := session_of(codon))}

@@ -41,9 +41,7 @@ from hankweave_server.checkpoints.errors import (
 )
 from hankweave_server.checkpoints.model import RestorePlan, RestoreReport, Skipped
 from hankweave_server.domain import targets
-from hankweave_server.domain.history import (
-    newest_run,
-)
+from hankweave_server.domain.history import conversation_of, newest_run
 from hankweave_server.domain.targets import RollbackTarget
 from hankweave_server.execution import edits
 from hankweave_server.execution import rollback_intent as intents
@@ -106,8 +104,10 @@ class Rollback:
     async def take_back(self, codon_id: CodonId) -> Sha | None:
         """Takes the files back to where a codon's failed attempt began, before the next one.
 
-        Gives the rig that stands there then. What people changed meanwhile stays. Asked by the
-        runner, between two codons. Raises Refused and RestoreIncomplete as `perform`.
+        What agents remember goes back, too, where that is in the midst of the codon's work: not
+        every agent can leave out of its conversation what came later. Gives the rig that stands
+        there then. What people changed meanwhile stays. Asked by the runner, between two codons.
+        Raises Refused and RestoreIncomplete as `perform`.
         """
         state, known = self._around.state, self._around.checkpointer.known
         start = targets.attempt_start(state, known, codon_id)
@@ -116,11 +116,17 @@ class Rollback:
 
         target = RollbackTarget(start.checkpoint, after_codon=None, passed=())
         reason = f"Codon {codon_id} is tried again."
-        journey = Journey(target, direction="retry", keep_edits=True, reason=reason)
+        journey = Journey(
+            target,
+            direction="retry",
+            keep_edits=True,
+            rewind_memory=conversation_of(state, codon_id) is not None,
+            reason=reason,
+        )
         with self._runner.rolling_back():
             await self._note_edits()
             plan = await self.outlook.plan(journey.sha, None)
-            if plan.touched:
+            if plan.touched or journey.rewinds:
                 intent = await self._prepare(journey, plan)
                 await self._restore_and_tell(intent, plan, (), recovered=False)
 
