@@ -144,6 +144,7 @@ def test_after_a_stop_in_the_shell_the_keys_are_taken_again(tmp_path: Path) -> N
         attached(execution) as shown,
     ):
         taken = termios.tcgetattr(shown.slave)
+        assert taken != shown.before
         shown.process.send_signal(signal.SIGSTOP)
         termios.tcsetattr(shown.slave, termios.TCSANOW, shown.before)
         shown.process.send_signal(signal.SIGCONT)

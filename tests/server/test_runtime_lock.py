@@ -314,7 +314,10 @@ def test_a_child_does_not_inherit_the_guard(layout: Layout) -> None:
     lock = acquire(layout, SystemClock())
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, close_fds=False) as child:
         crash(lock)
-        acquire(layout, SystemClock()).release()
+        successor = acquire(layout, SystemClock(), wait=_never_wait)
+        assert successor.previous is not None
+        assert successor.previous.pid == os.getpid()
+        successor.release()
         child.kill()
 
 
