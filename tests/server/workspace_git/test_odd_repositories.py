@@ -14,12 +14,7 @@ from hankweave_server.architect.workspace import has_repository
 from hankweave_server.checkpoints.shadow_repo import ShadowRepo
 from hankweave_server.checkpoints.workspace_git import locking
 from hankweave_server.checkpoints.workspace_git.opened import opened
-from support.person_repository import PersonRepository, alone_with_git
-
-
-@pytest.fixture(autouse=True)
-def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    alone_with_git(monkeypatch, tmp_path / "home")
+from support.person_repository import PersonRepository
 
 
 @pytest.fixture(name="repo")
