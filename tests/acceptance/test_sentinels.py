@@ -162,10 +162,8 @@ async def test_a_silent_model_does_not_hold_up_a_skip(tmp_path: Path) -> None:
             while not endpoint.requests:  # noqa: ASYNC110  # the endpoint has no events of its own
                 await anyio.sleep(0.01)
 
-        begun = anyio.current_time()
         await client.skip_codon()
         await client.until(CodonCompletedEvent, timeout=30)
-        assert anyio.current_time() - begun < 15
         await idle(client)
 
     errors: list[SentinelError] = told(execution, SentinelError)

@@ -20,6 +20,7 @@ from bench import (
     history,
     memory,
     plans,
+    questions,
     responsiveness,
     startup,
     ui,
@@ -39,13 +40,14 @@ BENCHES: dict[str, Bench] = {
     responsiveness.BENCH: responsiveness.measure,
     agent_lines.BENCH: agent_lines.measure,
     plans.BENCH: plans.measure,
+    questions.BENCH: questions.measure,
     ui.BENCH: ui.measure,
 }
 GROUPS = {
     "checkpoints": (checkpoints.BENCH, history.BENCH, responsiveness.BENCH),
     "execution": (agent_lines.BENCH, plans.BENCH),
 }
-LONG = frozenset(name for names in GROUPS.values() for name in names) | {ui.BENCH}
+LONG = frozenset(name for names in GROUPS.values() for name in names) | {questions.BENCH, ui.BENCH}
 """Benches that take minutes: they run only where they are named."""
 
 CHECKOUT = Path(__file__).resolve().parents[2]

@@ -33,6 +33,8 @@ class Scale:
     """Files in the largest tree on which Hankweave's documented sequence is tried."""
     history: int
     """Checkpoints that are listed."""
+    questioned: int
+    """Events of the journal that is asked."""
     page_checkpoints: int
     """Checkpoints of the execution that the page shows..."""
     page_words: int
@@ -66,6 +68,7 @@ FULL = Scale(
     has_real_tree=True,
     documented_up_to=10_000,
     history=1_000,
+    questioned=100_000,
     page_checkpoints=10_000,
     page_words=2,
     many_files=10_000,
@@ -88,6 +91,7 @@ SMALLEST = Scale(
     has_real_tree=False,
     documented_up_to=110,
     history=5,
+    questioned=50,
     page_checkpoints=20,
     page_words=1,
     many_files=20,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 
 import pytest
 from hypothesis import given
@@ -34,15 +33,13 @@ LONG = b"a" * 255
     ],
     ids=lambda value: value[:12],
 )
+@pytest.mark.timeout(60)
 def test_no_line_and_name_take_long(line: bytes, name: bytes) -> None:
-    """A line full of stars is compared with a name made for it, and it takes no time."""
+    """A line full of stars and a name made for it: whoever tries all ways needs years."""
     rules = IgnoreRules(None, b"", line + b"\n")
-    begun = time.perf_counter()
     for path in (name, b"x/y/" + name):
         rules.hide(path, is_folder=False)
         rules.hide(path, is_folder=True)
-
-    assert time.perf_counter() - begun < 2
 
 
 @pytest.mark.filterwarnings("ignore:Possible:FutureWarning")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import stat
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -108,11 +107,10 @@ def everything_stored(execution: Path) -> bytes:
     ],
     ids=lambda text: text[:12],
 )
+@pytest.mark.timeout(60)
 def test_no_megabyte_takes_redaction_long(text: bytes) -> None:
-    """What a client or an agent says costs time by its length, and not by its square."""
-    begun = time.perf_counter()
+    """What is said costs time by its length; by its square it would be many minutes."""
     redact(b'{"r":"' + EVERY_MARKER + text + b'"}')
-    assert time.perf_counter() - begun < 1
 
 
 async def test_twenty_secrets_are_only_where_they_are_told_to_be(tmp_path: Path) -> None:

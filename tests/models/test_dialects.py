@@ -62,7 +62,7 @@ def endpoint() -> Iterator[Endpoint]:
 
 
 def post(endpoint: Endpoint, path: str, body: Any) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", endpoint.port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", endpoint.port, timeout=30)
     try:
         connection.request("POST", path, json.dumps(body), {"x-goog-api-key": "k"})
         response = connection.getresponse()

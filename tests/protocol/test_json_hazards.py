@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 from hypothesis import given
@@ -150,12 +149,10 @@ def test_the_depth_that_is_counted_is_the_depth_that_is_there(value: object, aro
         pytest.param("\\" * 1_000_000, id="backslashes outside a string"),
     ],
 )
-def test_a_full_frame_is_judged_in_no_time(text: str) -> None:
-    """No megabyte makes the scan go back and forth: seconds would be minutes if it did."""
-    frame = ping_with(text + ", " + "[" * 100)
-    begun = time.perf_counter()
-    refusal(frame)
-    assert time.perf_counter() - begun < 5
+@pytest.mark.timeout(60)
+def test_a_full_frame_is_read_once(text: str) -> None:
+    """No megabyte makes the scan go back and forth: it would take many minutes if it did."""
+    refusal(ping_with(text + ", " + "[" * 100))
 
 
 def refusal(frame: str | bytes) -> Refused:

@@ -108,6 +108,20 @@ async def test_the_bench_of_responsiveness_measures_every_row(tmp_path: Path) ->
     assert all(figure.ratio is not None and figure.ratio > 0 for figure in pings)
 
 
+async def test_the_bench_of_questions_measures_every_row(tmp_path: Path) -> None:
+    """Each answer that people wait for comes out beside what it is compared with."""
+    figures = await BENCHES["questions"](tmp_path, SMALLEST)
+
+    assert [figure.name for figure in figures] == [
+        "50 events asked, by data, sorted",
+        "50 events asked, sums of groups",
+        "50 events asked, what came of one",
+        "a moment of 20 files, again",
+        "one change in a repository of 20 files",
+    ]
+    assert all(figure.ratio is not None and figure.ratio > 0 for figure in figures)
+
+
 async def test_every_row_of_ours_can_be_profiled(tmp_path: Path) -> None:
     """With a folder for profiles there is a table in it for every row that ours takes part in."""
     (tmp_path / "profiles").mkdir()

@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -280,14 +279,12 @@ def test_of_many_starters_one_owns(layout: Layout, begin: str) -> None:
 
 
 def test_a_killed_owner_is_succeeded_at_once_and_named(layout: Layout) -> None:
-    """T-L4: after SIGKILL the next start owns within two seconds and knows the dead pid."""
+    """T-L4: after SIGKILL the next start owns without waiting, and knows the dead pid."""
     with servers(layout.root, 1) as [owner]:
         assert owner.ask("acquire")["owned"]
         owner.kill()
 
-    began = time.monotonic()
     lock = acquire(layout, SystemClock(), wait=_never_wait)
-    assert time.monotonic() - began < 2
     assert lock.previous is not None
     assert (lock.previous.pid, lock.previous.pid_alive) == (owner.pid, False)
     lock.release()

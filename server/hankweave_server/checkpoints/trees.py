@@ -153,6 +153,15 @@ def files_below(read: ReadTree, tree: bytes, folder: bytes = b"") -> Iterator[tu
                 yield path, entry
 
 
+def folders_below(read: ReadTree, tree: bytes) -> Iterator[bytes]:
+    """Walks the trees of a tree, itself first; one that stands in two places comes twice."""
+    waiting = [tree]
+    while waiting:
+        digest = waiting.pop()
+        yield digest
+        waiting += [entry.digest for _, entry in parsed(read(digest)) if entry.mode == FOLDER]
+
+
 FOLDERS_AT_HAND = 32
 
 

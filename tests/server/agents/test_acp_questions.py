@@ -50,7 +50,7 @@ async def ask(given: dict[str, Any], *answers: dict[str, Any] | None) -> tuple[A
     async def wait() -> None:
         got.append(await questions.ask(given))
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wait)
             await anyio.wait_all_tasks_blocked()

@@ -1,51 +1,41 @@
-"""Claims about `events.query` in the server: quick over a long journal, and in nobody's way."""
+"""Claims about `events.query` in the server: it is in nobody's way."""
 
 from __future__ import annotations
 
-import time
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from itertools import pairwise
 from pathlib import Path
 
 import anyio
+import anyio.from_thread
 import msgspec
 import pytest
 
 from hankweave_protocol.commands import EventsQuery
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import Info
-from hankweave_protocol.queries import Condition, Order, Reduction
+from hankweave_protocol.queries import Reduction
 from hankweave_server.clock import SystemClock
 from hankweave_server.commands import query as query_module
 from hankweave_server.commands.query import Queries
-from hankweave_server.domain.query import checked
-from hankweave_server.domain.query_answer import LINES_AT_ONCE, answer
+from hankweave_server.domain.query_answer import LINES_AT_ONCE
 from hankweave_server.layout import Layout
-from hankweave_server.ledger.journal import Journal
 from hankweave_server.ledger.ledger import Ledger
 
-MANY = 100_000
+PAGES = 5
+"""So many times the journal is read for one query."""
 
-LOOKS_INTO_DATA = EventsQuery(
-    where=(
-        Condition(field="data.codonId", op="in", value=["observe", "review#1"]),
-        Condition(field="data.usage.output", op="gte", value=50),
-    ),
-    order_by=Order(field="data.cost", direction="desc"),
-    limit=100,
-)
-ADDS_UP = EventsQuery(reduce=Reduction(type="sum", field="data.cost", group_by=("data.codonId",)))
-FOLLOWS_CAUSES = EventsQuery(descendants_of=1, reduce=Reduction(type="count"))
+ADDS_UP = EventsQuery(reduce=Reduction(type="sum", field="data.cost"))
 
 
 @pytest.fixture(scope="module")
 def long_journal(tmp_path_factory: pytest.TempPathFactory) -> Layout:
-    """A hundred thousand events of four hundred bytes."""
+    """More events than are read at once."""
     layout = Layout.of_execution(tmp_path_factory.mktemp("long"))
     layout.journal.parent.mkdir(parents=True)
     with layout.journal.open("wb") as journal:
-        journal.writelines(line(seq) for seq in range(1, MANY + 1))
+        journal.writelines(line(seq) for seq in range(1, PAGES * LINES_AT_ONCE + 1))
 
     return layout
 
@@ -55,15 +45,9 @@ def line(seq: int) -> bytes:
         "id": f"6c9b2a54-8f0e-4d7b-9a43-{seq:012x}",
         "seq": seq,
         "timestamp": "2025-01-04T12:01:30.000Z",
-        "type": "token.usage" if seq % 3 else "tool.result",
-        "data": {
-            "codonId": f"review#{seq % 5}" if seq % 2 else "observe",
-            "cost": (seq * 7919 % 1000) / 1000,
-            "usage": {"input": seq % 1000, "output": seq % 97},
-            "text": "x" * 150,
-        },
+        "type": "token.usage",
+        "data": {"codonId": "observe", "cost": 0.5},
         "runId": "1736000000000-abc123-def456",
-        "causes": [seq - 1] if seq % 4 else ["c-1"],
     }
     return msgspec.json.encode(event) + b"\n"
 
@@ -78,43 +62,23 @@ async def queries_over(layout: Layout) -> AsyncIterator[tuple[Queries, Ledger]]:
         await ledger.aclose()
 
 
-@pytest.mark.parametrize("query", [LOOKS_INTO_DATA, ADDS_UP, FOLLOWS_CAUSES])
-def test_a_hundred_thousand_events_are_asked_within_a_second(
-    long_journal: Layout, query: EventsQuery
+async def test_the_loop_goes_on_while_a_query_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Counted in the processor's time, so that a busy machine changes nothing."""
-    journal = Journal.for_reading(long_journal.journal)
-    try:
-        began = time.thread_time()
-        page = answer(checked(query), journal.read, journal.last_seq)
-        assert time.thread_time() - began <= 1.0
-    finally:
-        journal.close()
+    """The journal is read beside the loop: a reader that waits for the loop's next turn gets it."""
+    turned, history = threading.Event(), Ledger.history
 
-    assert page.events or page.rows
+    def read(ledger: Ledger, since: int, limit: int | None = None) -> list[bytes]:
+        assert turned.wait(30), "the loop stood still"
+        return history(ledger, since, limit)
 
-
-async def test_the_loop_goes_on_while_a_query_is_answered(long_journal: Layout) -> None:
-    """Many turns of the loop happen meanwhile; it is never away for long."""
-    async with queries_over(long_journal) as (queries, _):
-        turns: list[float] = []
-        done = anyio.Event()
-
-        async def turn() -> None:
-            while not done.is_set():
-                turns.append(time.perf_counter())
-                await anyio.sleep(0.001)
-
+    async with queries_over(Layout.of_execution(tmp_path)) as (queries, ledger):
+        await ledger.record(Info(message="one"))
+        monkeypatch.setattr(Ledger, "history", read)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(turn)
-            for _ in range(3):
-                await queries.answer(ADDS_UP)
-
-            done.set()
-
-    gaps = sorted(later - earlier for earlier, later in pairwise(turns))
-    assert len(gaps) > 50
-    assert gaps[len(gaps) * 9 // 10] < 0.025
+            tasks.start_soon(queries.answer, EventsQuery(limit=1))
+            await anyio.wait_all_tasks_blocked()
+            turned.set()
 
 
 async def test_a_query_sees_what_was_told_and_nothing_that_comes_later(tmp_path: Path) -> None:
@@ -137,7 +101,7 @@ async def test_a_query_that_takes_too_long_is_ended(
     """RESULT_TOO_LARGE with what to do; the next one is answered as usual."""
     async with queries_over(long_journal) as (queries, _):
         with monkeypatch.context() as patch:
-            patch.setattr(query_module, "PATIENCE_SECONDS", 0.001)
+            patch.setattr(query_module, "PATIENCE_SECONDS", -1.0)
             with pytest.raises(Refused) as refused:
                 await queries.answer(ADDS_UP)
 
@@ -156,12 +120,13 @@ async def test_whoever_goes_away_stops_the_query(
 
         def read(since: int, limit: int | None = None) -> list[bytes]:
             pages.append(since)
+            anyio.from_thread.run_sync(scope.cancel)
             return history(since, limit)
 
-        monkeypatch.setattr(ledger, "history", read)
-        with anyio.move_on_after(0.01) as scope:
+        with monkeypatch.context() as patch, anyio.CancelScope() as scope:
+            patch.setattr(ledger, "history", read)
             await queries.answer(ADDS_UP)
 
         assert scope.cancelled_caught
-        assert len(pages) < MANY // LINES_AT_ONCE
+        assert len(pages) == 1
         assert (await queries.answer(EventsQuery(limit=1))).events

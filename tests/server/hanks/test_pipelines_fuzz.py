@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -99,8 +98,6 @@ def test_a_configuration_is_read_or_its_problems_are_told(tmp_path: Path, conten
 
 
 @pytest.mark.parametrize("name", ["text-alias-bomb", "text-nested-too-deeply"])
-def test_what_means_too_much_is_told_at_once(name: str) -> None:
+def test_what_means_too_much_is_told(name: str) -> None:
     """A page of references is refused before it becomes gigabytes."""
-    began = time.monotonic()
     assert isinstance(outcome(GOLDEN / "pipelines" / "invalid" / f"{name}.yaml"), PipelineInvalid)
-    assert time.monotonic() - began < 5

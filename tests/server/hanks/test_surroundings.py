@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,6 @@ from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hanks.advice import advice
 from hankweave_server.hanks.load import LoadedHank, load
 from hankweave_server.hanks.requirements import requirements_of
-
-CPU_SECONDS = 1.5
-"""For ten thousand codons, of the 2 s that a start may take; a quiet machine needs 0.5 of them."""
 
 
 def written(directory: Path, *steps: dict[str, Any], **fields: Any) -> Path:
@@ -125,8 +121,8 @@ def test_what_is_probably_not_meant_is_told(tmp_path: Path) -> None:
 # --- many codons ----------------------------------------------------------------------------------
 
 
-def test_ten_thousand_codons_load_and_plan_within_the_budget_of_a_start(tmp_path: Path) -> None:
-    """Shapes, rules, prompts and rigs of 10,000 codons are checked in a part of the 2 s."""
+def test_ten_thousand_codons_load_and_are_planned_in_order(tmp_path: Path) -> None:
+    """Shapes, rules, prompts and rigs of all of them are checked."""
     (tmp_path / "p.md").write_text("Do it.")
     (tmp_path / "t").mkdir()
     rig = [{"type": "copy", "copy": {"from": "t", "to": "t"}}]
@@ -135,8 +131,5 @@ def test_ten_thousand_codons_load_and_plan_within_the_budget_of_a_start(tmp_path
         del codon["promptText"]
 
     path = written(tmp_path, *codons)
-    begun = time.process_time()
     plan = initial_plan(hanks.read(path).hank)
-    spent = time.process_time() - begun
-    assert len(plan) == 10_000
-    assert spent < CPU_SECONDS
+    assert [entry.codon_id for entry in plan] == [f"c{number}" for number in range(10_000)]

@@ -230,7 +230,7 @@ async def test_who_is_told_of_an_event_finds_it_after_a_power_cut(layout: Layout
             for number in range(50):
                 await ledger.post(info(str(number)))
 
-            with anyio.fail_after(5):
+            with anyio.fail_after(30):
                 while ledger.last_seq < 50:
                     await anyio.lowlevel.checkpoint()
 
@@ -254,7 +254,7 @@ async def test_costs_reach_the_state_file_without_a_save_each(layout: Layout, mo
         for _ in range(100):
             await ledger.post(TICK)
 
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             while state_in(layout.state).last_event_seq < 101:
                 await anyio.lowlevel.checkpoint()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 import pytest
@@ -147,13 +146,10 @@ def test_the_sandbox_holds(source: str) -> None:
 
 
 def test_a_template_is_stopped_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also one that writes nothing and calls nothing."""
+    """Also one that writes nothing and calls nothing, and would go on for hours."""
     monkeypatch.setattr("hankweave_server.sentinels.templates.LONGEST_RENDER", 0.1)
-    begun = time.perf_counter()
     with pytest.raises(RenderLimit):
         rendered("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}")
-
-    assert time.perf_counter() - begun < 5
 
 
 def test_the_translation_can_be_read() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import anyio
@@ -113,11 +112,9 @@ async def test_the_codon_does_not_wait_for_a_model(tmp_path: Path) -> None:
     actor = Actor()
     actor.may_answer = anyio.Event()
     async with on_stage(tmp_path, entry_of(a_sentinel()), actor=actor) as stage:
-        begun = time.perf_counter()
         for number in range(5_000):
             stage.show(info(f"{number}"))
 
-        assert time.perf_counter() - begun < 2.5
         actor.may_answer.set()
         await stage.drain()
         # One may have been taken out before the queue was full.
@@ -164,7 +161,7 @@ async def test_each_strategy_calls_when_it_says(
             assert stage.prompts == []
             stage.time.advance(advance)
 
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             while len(stage.says(SentinelOutput)) < len(batches):  # noqa: ASYNC110
                 await anyio.sleep(0.001)
 
@@ -313,9 +310,7 @@ async def test_a_pattern_that_would_hold_the_loop_is_given_up(tmp_path: Path) ->
     slow = {"operator": "matches", "path": "message", "value": "(.*a){20}$"}
     trigger = {"type": "event", "on": ["info"], "conditions": [slow]}
     async with on_stage(tmp_path, entry_of(a_sentinel(trigger=trigger))) as stage:
-        begun = time.perf_counter()
-        stage.show(info("a" * 5000 + "b"))
-        assert time.perf_counter() - begun < 1.0
+        stage.show(info("a" * 5000 + "b"))  # Without the limit: longer than anybody lives.
         await stage.drain()
         (error,) = stage.says(SentinelError)
         assert error.error_type == "trigger-failed"

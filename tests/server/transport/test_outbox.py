@@ -53,7 +53,7 @@ async def test_one_more_than_fits_ends_the_connection(limits: OutboxLimits, fitt
     assert (outbox.waiting_bytes, reasons) == (0, ["its outbox is full"])
     outbox.put(b"x" * 10)
     assert outbox.waiting_bytes == 0
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         await outbox.run()
 
     assert (wire.closed, wire.aborted, wire.out, len(reasons)) == ([1013], True, [], 1)
@@ -86,7 +86,7 @@ async def test_room_waits_until_half_is_sent() -> None:
 
         assert waited.cancelled_caught
         wire.opened.set()
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             await outbox.room()
 
         group.cancel_scope.cancel()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import select
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -48,7 +49,10 @@ def no_descriptor_left() -> Iterator[None]:
 
 def caller(port: Port) -> socket.socket:
     """Somebody who has connected, and waits to be taken."""
-    return socket.create_connection(port.getsockname(), timeout=10)
+    connected = socket.create_connection(port.getsockname(), timeout=10)
+    # Its end is connected before the other is sure to be in the queue.
+    assert select.select([port], [], [], 10)[0]
+    return connected
 
 
 def test_connections_take_a_third_and_leave_the_rest_for_work(port: Port) -> None:
@@ -56,15 +60,16 @@ def test_connections_take_a_third_and_leave_the_rest_for_work(port: Port) -> Non
     turned_away = []
     port.on_crowded = lambda: turned_away.append(1)
     with ExitStack() as held:
+        late, taken = held.enter_context(caller(port)), 0
         while port.has_room:
-            held.enter_context(caller(port))
+            assert turned_away == []
             held.enter_context(port.accept()[0])
+            late, taken = held.enter_context(caller(port)), taken + 1
 
-        assert turned_away == []
-        late = held.enter_context(caller(port))
         with pytest.raises(BlockingIOError):
             port.accept()
 
+        assert taken > 0
         assert late.recv(1) == b""
         assert turned_away == [1]
         with ExitStack() as work:

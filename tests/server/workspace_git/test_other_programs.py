@@ -261,6 +261,7 @@ def test_a_change_in_the_instant_of_the_look_is_not_overwritten(
 
     monkeypatch.setattr(engine, "save", meddled)
     monkeypatch.setattr(restoring, "signature_of", coarse)
+    monkeypatch.setattr(restoring, "INSTANT_NS", 60 * 10**9)
     target = repo.git("commit-tree", "-m", "target", "HEAD^{tree}").strip()
     with pytest.raises(RollbackIncomplete):
         manager.rollback(commit=target)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
 
+from hankweave_server.checkpoints.objects import digest_of
 from hankweave_server.checkpoints.trees import (
     EMPTY_TREE,
     FOLDER,
@@ -11,6 +12,7 @@ from hankweave_server.checkpoints.trees import (
     Lookup,
     encoded,
     files_below,
+    folders_below,
     parsed,
 )
 from hankweave_server.checkpoints.workspace_git.repository import GitRepository
@@ -26,9 +28,19 @@ def files_in(repo: GitRepository, tree: bytes | None, folder: bytes) -> dict[byt
 def with_folder(
     repo: GitRepository, around: bytes | None, folder: bytes, files: Mapping[bytes, Entry]
 ) -> bytes:
-    """Writes the tree that has these files in the folder, and else what `around` has."""
-    tree = _tree_of(folder, files, repo.write_tree)
+    """Writes the tree that has these files in the folder, and else what `around` has.
+
+    `around` is to stay reachable: what it has is not written again.
+    """
     lookup = Lookup(repo.read_tree)
+    before = lookup.folder(around, folder) if around else None
+    there = set(folders_below(repo.read_tree, before)) if before else set()
+
+    def write(content: bytes) -> bytes:
+        digest = digest_of("tree", content)
+        return digest if digest in there else repo.write_tree(content)
+
+    tree = _tree_of(folder, files, write)
     for above in _chain(folder):
         name = folder[len(above) + 1 if above else 0 :].partition(b"/")[0]
         parent = lookup.folder(around, above) if around else None

@@ -99,7 +99,8 @@ class IndexEntry:
         return int(mtime * 10**9 + (mtime_ns or 10**9 - 1))
 
     def seen_as(self, status: os.stat_result) -> IndexEntry:
-        return replace(self, stat=_packed(status))
+        seen = _packed(status)
+        return self if seen == self.stat else replace(self, stat=seen)
 
     def doubted(self, index_written_ns: int) -> IndexEntry:
         """Makes git compare the content again, where the old index's time made it do so."""

@@ -1,0 +1,172 @@
+"""How long people wait for an answer from a long journal, for a moment of the past, and for a
+checkpoint of one change in a large repository of their own."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+
+import msgspec
+
+from bench.figures import AtMost, Figure
+from bench.rounds import medians
+from bench.scale import Scale
+from bench.trees import make_tree
+from hankweave_client.client import Client
+from hankweave_protocol.commands import CheckpointCreate, CodonNext, EventsQuery, ReplayView
+from hankweave_protocol.queries import Condition, Order, Reduction
+from hankweave_protocol.records import CheckpointRecord
+from hankweave_protocol.replies import PastView
+from hankweave_server.architect import CheckpointManager
+from hankweave_server.domain.query import checked
+from hankweave_server.domain.query_answer import answer
+from hankweave_server.layout import Layout
+from hankweave_server.ledger.journal import Journal
+from support.running_server import running_server
+from support.scripted_hank import codon, write_hank
+from support.watching import idle
+
+BENCH = "questions"
+QUERY_TARGET = AtMost(1_000)  # Milliseconds.
+CREATE_TARGET = AtMost(1_000)
+
+QUERIES: Mapping[str, EventsQuery] = {
+    "by data, sorted": EventsQuery(
+        where=(
+            Condition(field="data.codonId", op="in", value=["observe", "review#1"]),
+            Condition(field="data.usage.output", op="gte", value=50),
+        ),
+        order_by=Order(field="data.cost", direction="desc"),
+        limit=100,
+    ),
+    "sums of groups": EventsQuery(
+        reduce=Reduction(type="sum", field="data.cost", group_by=("data.codonId",))
+    ),
+    "what came of one": EventsQuery(descendants_of=1, reduce=Reduction(type="count")),
+}
+
+
+async def measure(folder: Path, scale: Scale) -> list[Figure]:
+    return [
+        *await _of_a_journal(folder / "journal", scale),
+        await _of_a_moment(folder / "moment", scale),
+        await _of_a_repository(folder / "repository", scale),
+    ]
+
+
+async def _of_a_journal(folder: Path, scale: Scale) -> list[Figure]:
+    layout = Layout.of_execution(folder)
+    layout.journal.parent.mkdir(parents=True)
+    with layout.journal.open("wb") as lines:
+        lines.writelines(_line(seq) for seq in range(1, scale.questioned + 1))
+
+    async def read() -> float:
+        return _milliseconds(lambda: _decoded(layout.journal))
+
+    journal = Journal.for_reading(layout.journal)
+
+    async def ask(query: EventsQuery) -> float:
+        asked = checked(query)
+        return _milliseconds(lambda: answer(asked, journal.read, journal.last_seq))
+
+    variants = {name: partial(ask, query) for name, query in QUERIES.items()}
+    found = await medians({"read": read, **variants}, scale.rounds)
+    journal.close()
+    asked = f"{scale.questioned:,} events asked"
+    read_all = ("all lines decoded", found["read"], QUERY_TARGET)
+    return [Figure(BENCH, f"{asked}, {name}", found[name], "ms", *read_all) for name in QUERIES]
+
+
+def _line(seq: int) -> bytes:
+    """An event of about four hundred bytes."""
+    event = {
+        "id": f"6c9b2a54-8f0e-4d7b-9a43-{seq:012x}",
+        "seq": seq,
+        "timestamp": "2025-01-04T12:01:30.000Z",
+        "type": "token.usage" if seq % 3 else "tool.result",
+        "data": {
+            "codonId": f"review#{seq % 5}" if seq % 2 else "observe",
+            "cost": (seq * 7919 % 1000) / 1000,
+            "usage": {"input": seq % 1000, "output": seq % 97},
+            "text": "x" * 150,
+        },
+        "runId": "1736000000000-abc123-def456",
+        "causes": [seq - 1] if seq % 4 else ["c-1"],
+    }
+    return msgspec.json.encode(event) + b"\n"
+
+
+def _decoded(journal: Path) -> None:
+    with journal.open("rb") as lines:
+        for line in lines:
+            msgspec.json.decode(line)
+
+
+async def _of_a_moment(folder: Path, scale: Scale) -> Figure:
+    """The files of a checkpoint, asked for by a client that looks at them again and again."""
+    hank = write_hank(folder / "hank", codon("track"))
+    execution = folder / "execution"
+    async with (
+        running_server(hank, None, execution, "--no-autostart") as server,
+        server.client() as client,
+    ):
+        await client.send(CodonNext())
+        await idle(client)
+        tree = make_tree(folder / "tree", scale.many_files)
+        (tree / "agentRoot").rename(execution / "agentRoot" / "files")
+        made = await client.ask(CheckpointCreate(), CheckpointRecord)
+        look = ReplayView(checkpoint_sha=made.sha)
+        first = await _looked(client, look)
+        again = await medians({"again": lambda: _looked(client, look)}, 4 * scale.rounds)
+        await server.stop()
+
+    name = f"a moment of {scale.many_files:,} files, again"
+    return Figure(BENCH, name, again["again"], "ms", "the first time", first)
+
+
+async def _looked(client: Client, look: ReplayView) -> float:
+    began = perf_counter()
+    await client.ask(look, PastView)
+    return (perf_counter() - began) * 1000
+
+
+async def _of_a_repository(folder: Path, scale: Scale) -> Figure:
+    """One new file in a git repository of a person's, against the git program's own commit."""
+    tree = make_tree(folder, scale.many_files) / "agentRoot"
+    settings = {"HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1", "PATH": os.environ["PATH"]}
+
+    def git(*words: str) -> None:
+        person = ["-c", "user.name=bench", "-c", "user.email=bench@example.org", "-c", "gc.auto=0"]
+        subprocess.run(["git", *person, *words], cwd=tree, env=settings, check=True)
+
+    def commit() -> None:
+        git("add", "-A")
+        git("commit", "-qm", "by hand")
+
+    git("init", "-q", "-b", "main")
+    commit()
+    manager = CheckpointManager(str(tree))
+    changes = itertools.count(1)
+
+    async def changed(act: Callable[[], object]) -> float:
+        (tree / f"new-{next(changes)}").write_text("new")
+        return _milliseconds(act)
+
+    found = await medians(
+        {"ours": lambda: changed(lambda: manager.create(1)), "git": lambda: changed(commit)},
+        scale.rounds,
+    )
+    manager.close()
+    name = f"one change in a repository of {scale.many_files:,} files"
+    return Figure(BENCH, name, found["ours"], "ms", "git add, commit", found["git"], CREATE_TARGET)
+
+
+def _milliseconds(act: Callable[[], object]) -> float:
+    began = perf_counter()
+    act()
+    return (perf_counter() - began) * 1000
