@@ -531,6 +531,7 @@ async def test_the_heartbeat_moves_while_all_worker_threads_are_busy(layout: Lay
     lock = acquire(layout, clock)
     workers = anyio.to_thread.current_default_thread_limiter()
     before, workers.total_tokens = workers.total_tokens, 1
+    stamp = written(layout)["lastHeartbeat"]
     try:
         async with workers, anyio.create_task_group() as tasks:
             tasks.start_soon(lambda: lock.heartbeat(BEAT, on_lost=_raise))
@@ -539,6 +540,7 @@ async def test_the_heartbeat_moves_while_all_worker_threads_are_busy(layout: Lay
                     clock.await_a_whole_beat, limiter=anyio.CapacityLimiter(1)
                 )
 
+            assert written(layout)["lastHeartbeat"] > stamp
             tasks.cancel_scope.cancel()
     finally:
         workers.total_tokens = before
