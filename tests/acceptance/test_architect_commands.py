@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -15,11 +13,12 @@ import anyio.to_thread
 import pytest
 
 from hankweave_server.architect import CheckpointManager
-from support.running_server import command, environment, journal, running_server, state, tree
+from support import command_line
+from support.running_server import environment, journal, running_server, state, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.watching import started
 
-Done = subprocess.CompletedProcess[str]
+hankweave = partial(command_line.hankweave, code=0)
 
 STEP = "architect:checkpoint:"
 HANK = (
@@ -31,27 +30,6 @@ META = {"name": "My pipeline", "version": "1.0.0"}
 BACK = {"a.txt": b"one"}
 AFTER_TWO = {"a.txt": b"two!", "b.txt": b"two"}
 WHOLE = {**AFTER_TWO, "c.txt": b"three"}
-
-
-def hankweave(
-    *words: str, cwd: Path | None = None, code: int | None = 0, answer: str = "", **env: str
-) -> Done:
-    packages = [str(Path(entry).absolute()) for entry in sys.path if entry]
-    done = subprocess.run(
-        command(*words),
-        env=environment(PYTHONPATH=os.pathsep.join(packages), **env),
-        cwd=cwd,
-        input=answer,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert "Traceback" not in done.stdout + done.stderr
-    if code is not None:
-        assert done.returncode == code, done.stdout + done.stderr
-
-    return done
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -33,13 +32,12 @@ from hankweave_protocol.state import Continuation, FailedCodon
 from hankweave_protocol.transitions import RunCrashed, RunStarted
 from hankweave_server.domain.history import next_codon, thread
 from hankweave_server.domain.replay import fold
+from support.command_line import Done, hankweave
 from support.git_facts import GitWitness
 from support.losing import lose_object
 from support.running_server import (
     RunningServer,
     appears,
-    command,
-    environment,
     journal,
     running_server,
     state,
@@ -67,15 +65,7 @@ VARIED = (
 )
 
 
-def hankweave(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        command(*arguments), env=environment(**env), capture_output=True, text=True, timeout=60
-    )
-    assert "Traceback" not in done.stdout + done.stderr
-    return done
-
-
-async def served_to_the_end(execution: Path, *options: str) -> subprocess.CompletedProcess[str]:
+async def served_to_the_end(execution: Path, *options: str) -> Done:
     words = ("run", "--execution", str(execution), "--headless", *options)
     return await anyio.to_thread.run_sync(partial(hankweave, *words))
 
@@ -631,7 +621,7 @@ async def running_server_of(
         yield server, client
 
 
-async def _shell(execution: str, *words: str) -> subprocess.CompletedProcess[str]:
+async def _shell(execution: str, *words: str) -> Done:
     return await anyio.to_thread.run_sync(partial(hankweave, *words, "--execution", execution))
 
 

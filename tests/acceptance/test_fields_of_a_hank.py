@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,9 @@ from hankweave_protocol.events import (
     SentinelOutput,
 )
 from hankweave_protocol.state import CompletedCodon, FailedCodon
+from support.command_line import hankweave
 from support.git_facts import GitWitness
-from support.running_server import command, environment, running_server, state, tree
+from support.running_server import running_server, state, tree
 from support.scripted_hank import codon, write_hank, writes
 from support.watching import told
 
@@ -76,15 +76,7 @@ def test_the_name_of_a_hank_is_shown(tmp_path: Path) -> None:
     """`meta.name` stands above what `hankweave validate` says."""
     meta = {"name": "Earthly things", "version": "1.0.0"}
     hank = write_hank(tmp_path, codon("one"), meta=meta)
-    done = subprocess.run(
-        command("validate", str(hank)),
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    assert "Earthly things" in done.stdout
+    assert "Earthly things" in hankweave("validate", str(hank), code=0).stdout
 
 
 async def test_a_codon_is_told_under_its_names(tmp_path: Path) -> None:

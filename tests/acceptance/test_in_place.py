@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -21,11 +20,10 @@ from hankweave_protocol.commands import CodonNext, CodonRedo, RollbackToCodon
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import HankChanged, ServerIdle
 from hankweave_protocol.ids import CodonId
+from support.command_line import hankweave
 from support.running_server import (
     RunningServer,
     appears,
-    command,
-    environment,
     journal,
     running_server,
     state,
@@ -118,23 +116,6 @@ async def serving(
         server.client(since_seq=0) as client,
     ):
         yield server, client
-
-
-def hankweave(
-    *arguments: str, cwd: Path | None = None, **env: str
-) -> subprocess.CompletedProcess[str]:
-    # The path to the packages may be relative to where the tests were started.
-    packages = [str(Path(entry).absolute()) for entry in sys.path if entry]
-    done = subprocess.run(
-        command(*arguments),
-        env=environment(PYTHONPATH=os.pathsep.join(packages), **env),
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert "Traceback" not in done.stdout + done.stderr
-    return done
 
 
 @pytest.fixture

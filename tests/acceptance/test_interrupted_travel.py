@@ -241,7 +241,7 @@ def on_thread(found: State) -> list[str]:
     return [entry.codon.codon_id for entry in thread(found)]
 
 
-def stands(past: Past, found: State, content: Tree, expected: State) -> None:
+def assert_stands(past: Past, found: State, content: Tree, expected: State) -> None:
     """Files, place, plan, journeys and edits are these; nothing of the journey is left to do."""
     assert tree(past.execution / "agentRoot") == content
     assert (on_thread(found), next_codon(found)) == (on_thread(expected), next_codon(expected))
@@ -282,14 +282,14 @@ async def test_a_crash_leaves_the_old_or_the_new_state(journey: Journey, tmp_pat
     for cut in (past.safety_line - 1, past.safety_line):
         past.lay_out(cut, past.old, intent=False)
         async with started_again(past):
-            stands(past, state(past.execution), past.old, past.old_state)
+            assert_stands(past, state(past.execution), past.old, past.old_state)
 
     moments = [(past.safety_line, past.old), (past.safety_line, past.halfway)]
     moments += [(cut, past.new) for cut in range(past.safety_line, lines + 1)]
     for cut, content in moments:
         past.lay_out(cut, content, intent=True)
         async with started_again(past):
-            stands(past, state(past.execution), past.new, past.new_state)
+            assert_stands(past, state(past.execution), past.new, past.new_state)
 
         assert len(endings(past.execution, past.operation_id)) == 1, f"after {cut} lines"
 
@@ -455,7 +455,7 @@ async def test_killed_under_a_frozen_agent_the_codon_begins_anew(
         with caught_intent(execution, tmp_path / "intent") as catching:
             await killed(work.server, work.client, back_under_it(work.first, paths), catching)
 
-    await _begins_anew(
+    await _assert_begins_anew(
         tmp_path,
         work.agent,
         decode_value(RollbackIntent, (tmp_path / "intent").read_bytes()).operation_id,
@@ -485,10 +485,10 @@ async def test_a_crash_at_each_line_of_a_frozen_rollback(tmp_path: Path) -> None
     lines = next(e.seq for e in endings(past.copy, past.operation_id)) + 1
     for cut in range(past.safety_line, lines + 1):
         past.lay_out(cut, past.halfway if cut == past.safety_line else past.new, intent=True)
-        await _begins_anew(tmp_path, work.agent, past.operation_id)
+        await _assert_begins_anew(tmp_path, work.agent, past.operation_id)
 
 
-async def _begins_anew(folder: Path, agent: int, operation_id: str) -> None:
+async def _assert_begins_anew(folder: Path, agent: int, operation_id: str) -> None:
     execution = folder / "execution"
     for _ in range(2):
         async with running_server(

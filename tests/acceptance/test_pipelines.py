@@ -17,34 +17,11 @@ from hankweave_protocol.commands import RollbackToCodon
 from hankweave_protocol.events import RollbackCompleted
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import CompletedCodon, SkippedCodon
+from support.command_line import Done, hankweave
 from support.running_server import appears, command, environment, running_server, state
+from support.seed_003 import PIPELINE
 
 SECONDS = 60
-
-SNIPPET = """\
-steps:
-  - name: implement
-    prompt: "Implementa la feature"
-    checkpoint: true
-    # → git add -A && git commit -m "architect:checkpoint:implement"
-
-  - name: optimize
-    prompt: "Optimiza el rendimiento"
-    checkpoint: true
-"""
-"""Seed 003, "Usage in Pipelines", word for word."""
-
-
-def hankweave(folder: Path, *words: str, **extra: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(*words),
-        cwd=folder,
-        env=environment(**extra),
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
 
 
 def git(folder: Path, *words: str) -> str:
@@ -99,17 +76,17 @@ def code(folder: Path) -> list[str]:
 
 def test_the_seeds_pipeline_runs_and_goes_back_by_step(tmp_path: Path) -> None:
     """The snippet word for word: it runs offline, and rollback --to-step takes it back by step."""
-    place = project(tmp_path / "project", SNIPPET)
-    done = hankweave(place, "pipeline", "pipeline.yaml", "--agent", "scripted")
+    place = project(tmp_path / "project", PIPELINE)
+    done = hankweave("pipeline", "pipeline.yaml", "--agent", "scripted", cwd=place)
     assert done.returncode == 0, done.stderr
     assert [line.split()[:2] for line in done.stdout.splitlines()[:2]] == [
         ["[PASS]", "implement"],
         ["[PASS]", "optimize"],
     ]
     assert (place / "notes" / "optimize.md").exists()
-    history = hankweave(place, "history").stdout
+    history = hankweave("history", cwd=place).stdout
     assert history.index("optimize") < history.index("implement")
-    back = hankweave(place, "rollback", "--to-step", "implement", "--yes")
+    back = hankweave("rollback", "--to-step", "implement", "--yes", cwd=place)
     assert back.returncode == 0, back.stderr
     assert (place / "notes" / "implement.md").exists()
     assert not (place / "notes" / "optimize.md").exists()
@@ -123,7 +100,7 @@ def test_the_seeds_pipeline_runs_and_goes_back_by_step(tmp_path: Path) -> None:
 async def test_a_pipeline_goes_back_from_the_socket_that_the_page_uses(tmp_path: Path) -> None:
     """A client rolls a finished pipeline back to a step, and the plan goes on from there."""
     place = project(tmp_path / "project", two_steps())
-    assert hankweave(place, "pipeline", "pipeline.yaml").returncode == 0
+    hankweave("pipeline", "pipeline.yaml", cwd=place, code=0)
     async with (
         running_server(None, None, place, "--no-autostart", place="--workspace") as server,
         server.client(since_seq=0) as client,
@@ -133,7 +110,7 @@ async def test_a_pipeline_goes_back_from_the_socket_that_the_page_uses(tmp_path:
         await client.until(RollbackCompleted, timeout=SECONDS)
         assert code(place) == ["implemented"]
 
-    again = hankweave(place, "pipeline", "pipeline.yaml")
+    again = hankweave("pipeline", "pipeline.yaml", cwd=place)
     assert again.returncode == 0
     assert "Going on at optimize" in again.stderr
     assert code(place) == ["implemented", "optimized"]
@@ -154,7 +131,7 @@ def test_a_persons_git_repository_is_not_touched(tmp_path: Path) -> None:
     (place / "mine.txt").write_text("and changed since\n")
     files = [path for path in sorted((place / ".git").rglob("*")) if path.is_file()]
     before = {path: path.read_bytes() for path in files}
-    assert hankweave(place, "pipeline", "pipeline.yaml").returncode == 0
+    hankweave("pipeline", "pipeline.yaml", cwd=place, code=0)
     after = [path for path in sorted((place / ".git").rglob("*")) if path.is_file()]
     assert {path: path.read_bytes() for path in after} == before
     assert (place / "mine.txt").read_text() == "and changed since\n"
@@ -170,7 +147,7 @@ def test_labelled_checkpoints_are_commits_of_the_projects_branch_too(tmp_path: P
     place = project(tmp_path / "project", two_steps(checkpoints={"repository": "workspace"}))
     git(place, "init", "-q", "-b", "main")
     git(place, "commit", "-q", "--allow-empty", "-m", "A person's own.")
-    done = hankweave(place, "pipeline", "pipeline.yaml")
+    done = hankweave("pipeline", "pipeline.yaml", cwd=place)
     assert done.returncode == 0, done.stderr
     listed = git(place, "log", "--oneline", "--grep=architect:checkpoint").splitlines()
     assert [line.split(" ", 1)[1] for line in listed] == [
@@ -197,7 +174,7 @@ async def test_a_killed_pipeline_goes_on_where_it_stopped(tmp_path: Path) -> Non
         process.kill()
 
     gate.touch()
-    again = hankweave(place, "pipeline", "pipeline.yaml")
+    again = hankweave("pipeline", "pipeline.yaml", cwd=place)
     assert again.returncode == 0, again.stderr
     assert code(place) == ["implemented", "half", "done"]
     assert "step 1/2" not in again.stderr
@@ -206,11 +183,11 @@ async def test_a_killed_pipeline_goes_on_where_it_stopped(tmp_path: Path) -> Non
 def test_a_pipeline_that_has_ended_begins_again(tmp_path: Path) -> None:
     """As Architect's does; what it did before stays in the history, and can be gone back to."""
     place = project(tmp_path / "project", two_steps())
-    assert hankweave(place, "pipeline", "pipeline.yaml").returncode == 0
-    assert hankweave(place, "pipeline", "pipeline.yaml").returncode == 0
+    hankweave("pipeline", "pipeline.yaml", cwd=place, code=0)
+    hankweave("pipeline", "pipeline.yaml", cwd=place, code=0)
     assert code(place) == ["implemented", "optimized"] * 2
     assert len(state(place).runs) == 2
-    assert len(hankweave(place, "sessions").stdout.splitlines()) == 3
+    assert len(hankweave("sessions", cwd=place).stdout.splitlines()) == 3
 
 
 def test_a_failed_step_is_done_again_or_everything(tmp_path: Path) -> None:
@@ -218,13 +195,13 @@ def test_a_failed_step_is_done_again_or_everything(tmp_path: Path) -> None:
     pipeline = two_steps()
     pipeline["steps"][1]["checks"] = f"test -e {tmp_path}/allowed"
     place = project(tmp_path / "project", pipeline)
-    assert hankweave(place, "pipeline", "pipeline.yaml").returncode == 1
+    hankweave("pipeline", "pipeline.yaml", cwd=place, code=1)
     (tmp_path / "allowed").touch()
-    again = hankweave(place, "pipeline", "pipeline.yaml", "--quiet")
+    again = hankweave("pipeline", "pipeline.yaml", "--quiet", cwd=place)
     assert again.returncode == 0
     assert again.stderr == ""
     assert code(place).count("implemented") == 1
-    assert hankweave(place, "pipeline", "pipeline.yaml", "--restart").returncode == 0
+    hankweave("pipeline", "pipeline.yaml", "--restart", cwd=place, code=0)
     assert code(place).count("implemented") == 2
 
 
@@ -238,10 +215,10 @@ def test_from_step_knows_the_answers_of_the_steps_before(tmp_path: Path) -> None
     step = {"steps": [{"run": "echo {{answer}} >> code.txt"}]}
     pipeline["steps"][1] |= {"agent": "scripted", "prompt": json.dumps(step)}
     place = project(tmp_path / "project", pipeline)
-    assert hankweave(place, "pipeline", "pipeline.yaml").returncode == 0
-    assert hankweave(place, "pipeline", "pipeline.yaml", "--from-step", "optimize").returncode == 0
+    hankweave("pipeline", "pipeline.yaml", cwd=place, code=0)
+    hankweave("pipeline", "pipeline.yaml", "--from-step", "optimize", cwd=place, code=0)
     assert code(place) == ["implemented", "it works", "it works"]
-    plan = hankweave(place, "pipeline", "pipeline.yaml", "--from-step", "optimize", "--dry-run")
+    plan = hankweave("pipeline", "pipeline.yaml", "--from-step", "optimize", "--dry-run", cwd=place)
     assert "echo it works" in plan.stdout
     assert "implement" not in plan.stdout
 
@@ -273,7 +250,7 @@ def test_the_exit_code_tells_the_truth(
         pipeline["agents"]["first"] = scripted(*script)
 
     place = project(tmp_path / "project", pipeline)
-    done = hankweave(place, "pipeline", "pipeline.yaml")
+    done = hankweave("pipeline", "pipeline.yaml", cwd=place)
     assert done.returncode == code_of_end, done.stderr
     assert done.stdout.startswith("[FAIL] implement")
     may_go_on = fields.get("on_failure") == "continue"
@@ -315,7 +292,7 @@ def test_a_wrong_pipeline_touches_nothing(
 ) -> None:
     """Exit code 3 with every fault; no `.hankweave` is made."""
     place = project(tmp_path / "project", two_steps() | change)
-    done = hankweave(place, "pipeline", "pipeline.yaml")
+    done = hankweave("pipeline", "pipeline.yaml", cwd=place)
     assert done.returncode == 3
     assert says in done.stderr
     assert "Traceback" not in done.stderr
@@ -325,7 +302,7 @@ def test_a_wrong_pipeline_touches_nothing(
 def test_a_typo_in_a_steps_name_is_an_error(tmp_path: Path) -> None:
     """Exit code 3 and the name that was meant; Architect runs nothing and exits 0 (A8, 19)."""
     place = project(tmp_path / "project", two_steps())
-    done = hankweave(place, "pipeline", "pipeline.yaml", "--from-step", "optimise")
+    done = hankweave("pipeline", "pipeline.yaml", "--from-step", "optimise", cwd=place)
     assert done.returncode == 3
     assert "Did you mean 'optimize'?" in done.stderr
     assert not (place / ".hankweave").exists()
@@ -336,7 +313,7 @@ def test_a_dry_run_touches_nothing(tmp_path: Path) -> None:
     pipeline = two_steps(variables={"mode": "fast"})
     pipeline["steps"][1] |= {"condition": "mode == 'slow'", "checks": "pytest -q"}
     place = project(tmp_path / "project", pipeline)
-    done = hankweave(place, "pipeline", "pipeline.yaml", "--dry-run")
+    done = hankweave("pipeline", "pipeline.yaml", "--dry-run", cwd=place)
     assert done.returncode == 0
     assert "would be skipped" in done.stdout
     assert "check: pytest -q" in done.stdout
@@ -352,7 +329,7 @@ def test_a_report_tells_what_was_done(tmp_path: Path) -> None:
     pipeline["steps"][1]["checks"] = ["true", {"run": "echo no; false", "allow_failure": True}]
     place = project(tmp_path / "project", pipeline)
     (place / "old.txt").write_text("old\n")
-    done = hankweave(place, "pipeline", "pipeline.yaml", "--json")
+    done = hankweave("pipeline", "pipeline.yaml", "--json", cwd=place)
     report = json.loads(done.stdout)
     assert (report["task"], report["status"], report["errors"]) == ("two steps", "success", [])
     assert report["files_modified"] == [{"path": "code.txt", "action": "created"}]
@@ -369,13 +346,13 @@ def test_a_report_tells_what_was_done(tmp_path: Path) -> None:
 def test_a_report_goes_into_a_file_of_its_kind(tmp_path: Path, name: str, begins: str) -> None:
     """The file's name tells the format; the summary stays on stdout."""
     place = project(tmp_path / "project", two_steps())
-    done = hankweave(place, "pipeline", "pipeline.yaml", "--report-file", f"../{name}")
+    done = hankweave("pipeline", "pipeline.yaml", "--report-file", f"../{name}", cwd=place)
     assert done.returncode == 0
     assert (tmp_path / name).read_text().startswith(begins)
     assert done.stdout.startswith("[PASS] implement")
 
 
-def files_of(done: subprocess.CompletedProcess[str]) -> list[tuple[str, str]]:
+def files_of(done: Done) -> list[tuple[str, str]]:
     told = json.loads(done.stdout)["files_modified"]
     return [(each["path"], each["action"]) for each in told]
 
@@ -404,7 +381,7 @@ def test_a_report_leaves_out_what_another_attempt_took_back(tmp_path: Path) -> N
     pipeline["agents"] = {"only": scripted({"run": script})}
     pipeline["steps"][0] |= {"checks": "test -e good", "on_failure": "retry", "attempts": 2}
     place = project(tmp_path / "project", pipeline)
-    done = hankweave(place, "pipeline", "pipeline.yaml", "--json")
+    done = hankweave("pipeline", "pipeline.yaml", "--json", cwd=place)
     assert done.returncode == 0, done.stderr
     assert files_of(done) == [("good", "created")]
     assert json.loads(done.stdout)["timeline"][0]["attempts"] == 2
@@ -415,9 +392,9 @@ def test_a_report_of_a_step_that_is_done_again_has_its_diff(tmp_path: Path) -> N
     pipeline = two_steps()
     pipeline["steps"][1]["checks"] = "test -e mended"
     place = project(tmp_path / "project", pipeline)
-    assert hankweave(place, "pipeline", "pipeline.yaml", "--quiet").returncode == 1
+    hankweave("pipeline", "pipeline.yaml", "--quiet", cwd=place, code=1)
     (place / "mended").touch()
-    done = hankweave(place, "pipeline", "pipeline.yaml", "--json")
+    done = hankweave("pipeline", "pipeline.yaml", "--json", cwd=place)
     assert done.returncode == 0
     assert files_of(done) == [("code.txt", "modified")]
     assert json.loads(done.stdout)["git_diff"].count("\n+") == 2  # `+++ b/code.txt`, and a line.
@@ -436,7 +413,7 @@ async def test_a_report_after_a_crash_begins_where_the_files_went_back_to(tmp_pa
 
     (place / "persons.txt").touch()
     (tmp_path / "on").touch()
-    done = hankweave(place, "pipeline", "pipeline.yaml", "--json")
+    done = hankweave("pipeline", "pipeline.yaml", "--json", cwd=place)
     assert done.returncode == 0, done.stderr
     assert files_of(done) == [("whole", "created")]
     assert "persons.txt" not in json.loads(done.stdout)["git_diff"]
@@ -449,7 +426,7 @@ def test_a_report_that_cannot_be_written_is_told_before_anything_runs(
     """No folder for it: exit code 74, and the project is as it was."""
     place = project(tmp_path / "project", two_steps())
     (tmp_path / "file").touch()
-    done = hankweave(place, "pipeline", "pipeline.yaml", "--report-file", f"../{file}")
+    done = hankweave("pipeline", "pipeline.yaml", "--report-file", f"../{file}", cwd=place)
     assert done.returncode == 74
     assert "there is no such folder" in done.stderr
     assert not (place / "code.txt").exists()
@@ -462,10 +439,10 @@ def test_a_commit_that_a_repository_refuses_is_told_in_the_end(tmp_path: Path) -
     git(place, "commit", "-q", "--allow-empty", "-m", "root")
     (place / ".git" / "MERGE_HEAD").write_text(git(place, "rev-parse", "HEAD"))
     words = ("pipeline", "pipeline.yaml", "--repository", "workspace", "--quiet")
-    done = hankweave(place, *words)
+    done = hankweave(*words, cwd=place)
     assert done.returncode == 0
     assert "warning: architect:checkpoint:implement is no commit" in done.stdout
-    report = json.loads(hankweave(place, *words, "--json").stdout)
+    report = json.loads(hankweave(*words, "--json", cwd=place).stdout)
     assert [warning.split()[0] for warning in report["warnings"]] == [
         "architect:checkpoint:implement",
         "architect:checkpoint:optimize",
@@ -477,7 +454,7 @@ def test_no_name_of_a_step_commands_the_terminal(tmp_path: Path) -> None:
     pipeline = two_steps()
     pipeline["steps"][0]["name"] = "a\u202eb\x9bc"
     place = project(tmp_path / "project", pipeline)
-    done = hankweave(place, "pipeline", "pipeline.yaml")
+    done = hankweave("pipeline", "pipeline.yaml", cwd=place)
     assert done.returncode == 0, done.stderr
     assert r"[PASS] a\u202eb\x9bc" in done.stdout
     assert r"step 1/2: a\u202eb\x9bc" in done.stderr
@@ -492,7 +469,7 @@ def test_nothing_that_an_agent_wrote_can_break_a_comment(tmp_path: Path) -> None
         writes("a|b<i>.txt", "```\n</details>\n````\n"), {"fail": {"message": evil}}
     )
     place = project(tmp_path / "project", pipeline)
-    done = hankweave(place, "pipeline", "pipeline.yaml", "--report", "github")
+    done = hankweave("pipeline", "pipeline.yaml", "--report", "github", cwd=place)
     assert done.returncode == 1
     outside = "\n".join(
         part for number, part in enumerate(done.stdout.split("`````")) if number % 2 == 0
@@ -516,8 +493,8 @@ def test_it_works_without_a_git_program(tmp_path: Path) -> None:
         (bare / name).symlink_to(found)
 
     only = {"PATH": str(bare)}
-    assert hankweave(place, "pipeline", "pipeline.yaml", **only).returncode == 0
-    back = hankweave(place, "rollback", "--to-step", "implement", "--yes", **only)
+    hankweave("pipeline", "pipeline.yaml", cwd=place, code=0, **only)
+    back = hankweave("rollback", "--to-step", "implement", "--yes", cwd=place, **only)
     assert back.returncode == 0, back.stderr
     assert code(place) == ["implemented"]
 
@@ -531,8 +508,8 @@ def test_it_works_in_a_subdirectory_of_a_repository(tmp_path: Path) -> None:
     place = project(outer / "inner", two_steps())
     git(outer, "init", "-q")
     (outer / "code.txt").write_text("not mine\n")
-    assert hankweave(place, "pipeline", "pipeline.yaml").returncode == 0
-    assert hankweave(place, "rollback", "--to-step", "implement", "--yes").returncode == 0
+    hankweave("pipeline", "pipeline.yaml", cwd=place, code=0)
+    hankweave("rollback", "--to-step", "implement", "--yes", cwd=place, code=0)
     assert (outer / "code.txt").read_text() == "not mine\n"
     assert code(place) == ["implemented"]
 
@@ -542,7 +519,7 @@ def test_a_skipped_step_is_on_record_with_its_condition(tmp_path: Path) -> None:
     pipeline = two_steps(variables={"run_review": "false"})
     pipeline["steps"][0]["condition"] = "run_review == 'true'"
     place = project(tmp_path / "project", pipeline)
-    done = hankweave(place, "pipeline", "pipeline.yaml", "--var", "run_review=no")
+    done = hankweave("pipeline", "pipeline.yaml", "--var", "run_review=no", cwd=place)
     assert done.stdout.startswith("[SKIP] implement")
     first, second = state(place).runs[0].codons
     assert isinstance(first, SkippedCodon)

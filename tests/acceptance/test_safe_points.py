@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,9 @@ import pytest
 from hankweave_protocol.events import RigSetupCompleted
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.state import CompletedCodon
+from support.command_line import hankweave
 from support.git_facts import GitWitness
-from support.running_server import appears, command, environment, running_server, state, tree
+from support.running_server import appears, running_server, state, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.watching import idle, started, told
 
@@ -160,15 +160,8 @@ def test_a_safe_point_that_there_is_not_is_refused(tmp_path: Path, text: str, ho
     if how == "environment" and not text:
         pytest.skip("an empty variable is none")
 
-    done = subprocess.run(
-        command("run", str(hank), "--execution", str(tmp_path / "execution"), *options),
-        env=environment(**env),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 2
+    words = ("run", str(hank), "--execution", str(tmp_path / "execution"), *options)
+    done = hankweave(*words, code=2, **env)
     assert "is no safe point" in done.stderr
     assert "before-tool" in done.stderr
     assert not (tmp_path / "execution").exists()

@@ -31,11 +31,10 @@ from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import CodonCompletedEvent, CodonStartedEvent, ServerIdle
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import CompletedCodon, FailedCodon, SkippedCodon
+from support.command_line import hankweave
 from support.git_facts import GitWitness
 from support.running_server import (
     appears,
-    command,
-    environment,
     journal,
     running_server,
     state,
@@ -43,12 +42,6 @@ from support.running_server import (
 from support.scripted_hank import codon, waits_for, write_hank, writes
 
 DEADLINE = 30.0
-
-
-def hankweave(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(*arguments), env=environment(**env), capture_output=True, text=True, timeout=60
-    )
 
 
 def written(execution: Path) -> dict[Path, int]:

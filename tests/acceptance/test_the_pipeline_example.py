@@ -13,36 +13,19 @@ from hankweave_protocol.commands import RollbackToCodon
 from hankweave_protocol.events import RollbackCompleted
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import CompletedCodon
-from support.running_server import command, environment, running_server, state, tree
+from support.command_line import Done, hankweave
+from support.running_server import environment, running_server, state, tree
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "pipeline"
 SECONDS = 60
 STEPS = ["implement", "measure", "optimize", "note"]
 
 
-def in_project(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        words,
-        cwd=folder,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
+def pipeline(folder: Path, *options: str) -> Done:
+    return hankweave("pipeline", "pipeline.yaml", *options, cwd=folder, code=0)
 
 
-def hankweave(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return in_project(folder, *command(*words))
-
-
-def pipeline(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    done = hankweave(folder, "pipeline", "pipeline.yaml", *options)
-    assert done.returncode == 0, done.stderr
-    return done
-
-
-def marks(done: subprocess.CompletedProcess[str]) -> list[str]:
+def marks(done: Done) -> list[str]:
     """What the summary says of each step."""
     steps = done.stdout.splitlines()[:-1]
     assert [line.split()[1] for line in steps] == STEPS
@@ -51,7 +34,8 @@ def marks(done: subprocess.CompletedProcess[str]) -> list[str]:
 
 def lines_of_python(project: Path) -> int:
     """What the example's own measure says of the primes.py that is there."""
-    return int(in_project(project, sys.executable, "-B", "measure.py", "5000").stdout)
+    words = [sys.executable, "-B", "measure.py", "5000"]
+    return int(subprocess.check_output(words, cwd=project, env=environment(), timeout=SECONDS))
 
 
 @pytest.fixture(name="project")
@@ -74,16 +58,16 @@ def test_the_example_runs_and_goes_back_by_step_from_the_command_line(project: P
     fast = (project / "primes.py").read_bytes()
     assert fast == (project / "stand_in" / "sieve.py").read_bytes()
 
-    history = hankweave(project, "history").stdout.splitlines()[1:]
+    history = hankweave("history", cwd=project).stdout.splitlines()[1:]
     assert [line.split()[0] for line in history] == ["note", "optimize", "implement"]
-    assert hankweave(project, "rollback", "--to-step", "implement", "--yes").returncode == 0
+    hankweave("rollback", "--to-step", "implement", "--yes", cwd=project, code=0)
     assert lines_of_python(project) == before
     assert not (project / "NOTES.md").exists()
-    assert hankweave(project, "undo", "--yes").returncode == 0
+    hankweave("undo", "--yes", cwd=project, code=0)
     assert (project / "primes.py").read_bytes() == fast
     assert (project / "NOTES.md").read_text() == note
 
-    assert hankweave(project, "rollback", "--to-step", "implement", "--yes").returncode == 0
+    hankweave("rollback", "--to-step", "implement", "--yes", cwd=project, code=0)
     again = pipeline(project)
     assert "Going on at measure" in again.stderr
     assert marks(again) == ["PASS"] * 4
@@ -125,7 +109,7 @@ def test_the_example_begins_at_a_step_with_the_answers_before_it(project: Path) 
     pipeline(project, "--var", "budget=1000000")
     assert marks(pipeline(project, "--from-step", "optimize")) == ["PASS"] * 4
     assert "ran 4" in (project / "NOTES.md").read_text()
-    wrong = hankweave(project, "pipeline", "pipeline.yaml", "--from-step", "optimise")
+    wrong = hankweave("pipeline", "pipeline.yaml", "--from-step", "optimise", cwd=project)
     assert wrong.returncode == 3
     assert "Did you mean 'optimize'?" in wrong.stderr
 
@@ -135,7 +119,7 @@ def test_the_example_writes_nothing_where_it_was_copied_from(project: Path, tmp_
     before = tree(EXAMPLE)
     elsewhere = Path(shutil.copytree(EXAMPLE, tmp_path / "elsewhere"))
     done = hankweave(
-        tmp_path, "pipeline", str(project / "pipeline.yaml"), "--workspace", str(elsewhere)
+        "pipeline", str(project / "pipeline.yaml"), "--workspace", str(elsewhere), cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
     assert (elsewhere / "primes.py").exists()

@@ -1,23 +1,16 @@
-"""Claims of server/ARCHITECT.md: nothing is missing in its tables, and each test exists.
-
-Tests are looked up in the text of their files; none of them is imported.
-"""
+"""Claims of server/ARCHITECT.md: nothing is missing in its tables, and each test exists."""
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
 
 import click
 import pytest
 
 from hankweave_server.cli.pipelining import PipelineExit, pipeline
 from hankweave_server.hanks.pipelines.steps import KEYS
+from support.named_tests import TOP, faults_of
 
-TOP = Path(__file__).resolve().parents[2]
 PAGE = (TOP / "server" / "ARCHITECT.md").read_text()
 DEFECTS = 21
 """How many are known: each has been seen in Architect, by running it or in its source."""
@@ -39,8 +32,6 @@ SEED = {
 }
 """The parts of seed 003."""
 
-_TEST = re.compile(r"`(?P<path>tests/[\w/]+\.py)::(?P<name>test_\w+)`")
-
 
 def faults(page: str) -> list[str]:
     """What is wrong with the tables of tests, a sentence each."""
@@ -58,7 +49,7 @@ def faults(page: str) -> list[str]:
         found += [f"{title} is empty" for _ in range(not table)]
         named = [row[:-1] for row in table]
         found += [f"{row} is there twice" for row in {*named} if named.count(row) > 1]
-        found += [f"{row[0]}: {fault}" for row in table for fault in _faults_of(row[-1])]
+        found += [f"{row[0]}: {fault}" for row in table for fault in faults_of(row[-1])]
 
     return found
 
@@ -68,25 +59,6 @@ def rows(text: str, heading: str) -> list[tuple[str, ...]]:
     below = text.partition(f"{heading}\n")[2]
     lines = below[below.index("|") :].split("\n\n")[0].splitlines()[2:] if "|" in below else []
     return [tuple(cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]) for line in lines]
-
-
-def _faults_of(cell: str) -> Iterator[str]:
-    test = _TEST.fullmatch(cell)
-    if test is None:
-        yield f"{cell} names no test"
-    elif test["name"] not in names_in(test["path"]):
-        yield f"there is no {test['path']}::{test['name']}"
-
-
-@cache
-def names_in(path: str) -> frozenset[str]:
-    file = TOP / path
-    if not file.is_file():
-        return frozenset()
-
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    body = ast.parse(file.read_text()).body
-    return frozenset(node.name for node in body if isinstance(node, functions))
 
 
 def test_every_part_and_every_defect_has_a_test_that_exists() -> None:

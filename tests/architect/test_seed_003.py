@@ -18,8 +18,9 @@ from hankweave_server.architect.errors import UnknownCheckpoint
 from hankweave_server.architect.workspace import open_workspace
 from hankweave_server.hanks.pipelines.compile import compile_pipeline
 from hankweave_server.hanks.pipelines.load import load_pipeline
+from support.command_line import hankweave
 from support.person_repository import PersonRepository, alone_with_git
-from support.running_server import command, environment
+from support.seed_003 import PIPELINE
 
 SECONDS = 60
 
@@ -27,18 +28,6 @@ CONCEPT = """\
 architect:checkpoint:step-1           ← After the first step
 architect:checkpoint:step-2           ← After the second step
 architect:checkpoint:implement        ← Pipeline step "implement"
-"""
-
-PIPELINE = """\
-steps:
-  - name: implement
-    prompt: "Implementa la feature"
-    checkpoint: true
-    # → git add -A && git commit -m "architect:checkpoint:implement"
-
-  - name: optimize
-    prompt: "Optimiza el rendimiento"
-    checkpoint: true
 """
 
 STEP = """\
@@ -127,18 +116,6 @@ def shell(repo: PersonRepository, script: str) -> str:
     return done.stdout
 
 
-def hankweave(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(*words),
-        cwd=folder,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
-
-
 def subjects(listed: str) -> list[str]:
     """The lines of a `git log --oneline` without their hashes, which are seven digits each."""
     hashes, found = zip(*(line.split(" ", 1) for line in listed.splitlines()), strict=True)
@@ -182,10 +159,8 @@ def test_the_pipeline_loads_with_the_steps_that_it_shows(tmp_path: Path) -> None
 def test_the_pipeline_leaves_the_listing_that_the_seed_prints(repo: PersonRepository) -> None:
     """With --repository workspace both steps are commits, and the listing has its shape."""
     repo.commit("the pipeline", {"pipeline.yaml": PIPELINE})
-    done = hankweave(
-        repo.root, "pipeline", "pipeline.yaml", "--agent", "scripted", "--repository", "workspace"
-    )
-    assert done.returncode == 0, done.stderr
+    words = ("pipeline", "pipeline.yaml", "--agent", "scripted", "--repository", "workspace")
+    hankweave(*words, cwd=repo.root, code=0)
     assert subjects(shell(repo, LISTING)) == subjects(LISTED)
     assert repo.status() == ""
 
@@ -326,7 +301,7 @@ def test_the_configuration_is_read_where_a_pipeline_or_c_has_it(
 ) -> None:
     """As it stands it is off; with `enabled: true` it is every five steps."""
     options = place(folder, CONFIGURATION.replace("enabled: false", f"enabled: {enabled}"))
-    done = hankweave(folder, "pipeline", "pipeline.yaml", "--dry-run", *options)
+    done = hankweave("pipeline", "pipeline.yaml", "--dry-run", *options, cwd=folder)
     assert (done.returncode, done.stderr) == (0, "")
     lines = [line for line in done.stdout.splitlines() if line.startswith("Checkpoints:")]
     assert lines == ([] if told is None else [told])
@@ -336,7 +311,7 @@ def test_the_configuration_is_read_where_a_pipeline_or_c_has_it(
 def test_the_number_of_steps_is_one_to_fifty(folder: Path, number: str) -> None:
     """Outside of `(1-50)` it is an error with its line, and nothing runs."""
     options = in_a_file(folder, CONFIGURATION.replace("5  ", f"{number}  "))
-    done = hankweave(folder, "pipeline", "pipeline.yaml", "--dry-run", *options)
+    done = hankweave("pipeline", "pipeline.yaml", "--dry-run", *options, cwd=folder)
     assert done.returncode == 3
     assert "config.yaml" in done.stderr
     assert "3:" in done.stderr
@@ -349,8 +324,8 @@ def test_every_n_steps_are_really_counted(repo: PersonRepository) -> None:
     agents = "agents:\n  build: {type: scripted, script: script.json}\n"
     block = CONFIGURATION.replace("enabled: false", "enabled: true")
     repo.write({"script.json": script, "pipeline.yaml": block + agents + PIPELINE})
-    assert hankweave(repo.root, "pipeline", "pipeline.yaml").returncode == 0
-    rows = hankweave(repo.root, "history").stdout.splitlines()[1:]
+    hankweave("pipeline", "pipeline.yaml", cwd=repo.root, code=0)
+    rows = hankweave("history", cwd=repo.root).stdout.splitlines()[1:]
     assert [row.split()[0] for row in rows] == ["optimize", "5", "implement", "5"]
 
 

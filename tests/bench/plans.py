@@ -185,28 +185,26 @@ async def _codon_by_codon(folder: Path, scale: Scale) -> list[Figure]:
 
 async def _in_the_middle(folder: Path, scale: Scale) -> Figure:
     """A codon's time where half of the longest plan is done."""
+    steps, part_done = scale.middle_codons, scale.codons // PART_DONE
     plan, begun = (
         _Plan(folder / f"step-{codons}", codons, ending=_DONE)
-        for codons in (scale.codons, 2 * STEPS)
+        for codons in (scale.codons, 2 * steps)
     )
     took = {}
-    for each, done in ((plan, scale.codons // PART_DONE), (begun, 0)):
+    for each, done in ((plan, part_done), (begun, 0)):
         await each.come_to(done)
         async with running_server(each.hank, None, each.root) as server:
             async with server.client() as client:
-                await _reaches(client, done + STEPS)
+                await _reaches(client, done + steps)
 
             await server.stop()
 
-        took[done] = median(_steps(each.root)[-STEPS // 2 :])
+        took[done] = median(_steps(each.root)[-steps // 2 :])
 
-    name = f"a codon, {scale.codons // PART_DONE:,} of {scale.codons:,} done"
-    return Figure(
-        BENCH, name, took[scale.codons // PART_DONE], "ms", f"0 of {2 * STEPS} done", took[0]
-    )
+    name = f"a codon, {part_done:,} of {scale.codons:,} done"
+    return Figure(BENCH, name, took[part_done], "ms", f"0 of {2 * steps} done", took[0])
 
 
-STEPS = 20
 _DONE = 'echo \'{"type":"result","subtype":"success","is_error":false,"result":""}\''
 
 

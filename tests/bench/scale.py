@@ -21,7 +21,9 @@ class Scale:
     agent_lines: int
     """Lines of one agent, from its pipe to ten clients."""
     codons: int
-    """Codons of the longest plan, which is started and gone on with in its middle."""
+    """Codons of the longest plan, which is started and gone on with in its middle..."""
+    middle_codons: int
+    """...for so many codons, of which the later half is timed."""
     short_codons: int
     """Codons of the plan that is run from beginning to end."""
     trees: tuple[int, ...]
@@ -60,6 +62,7 @@ FULL = Scale(
     messages=3_334,
     agent_lines=100_000,
     codons=10_000,
+    middle_codons=20,
     short_codons=1_000,
     trees=(1_000, 10_000, 100_000),
     has_real_tree=True,
@@ -81,7 +84,8 @@ SMALLEST = Scale(
     deliveries=10,
     messages=10,
     agent_lines=30,
-    codons=50,
+    codons=20,
+    middle_codons=4,
     short_codons=12,
     trees=(110,),
     has_real_tree=False,

@@ -28,6 +28,7 @@ from hankweave_server.cli.attached.modes import (
     step,
 )
 from hankweave_server.cli.attached.wishes import Answer, Consider, Foresee, List, Quit, Steer
+from support.command_line import hankweave
 from support.running_server import command, environment, journal, state
 from support.screens import Screen, screen
 from support.scripted_hank import codon, waits_for, write_hank, writes
@@ -144,6 +145,7 @@ def test_after_a_stop_in_the_shell_the_keys_are_taken_again(tmp_path: Path) -> N
         attached(execution) as shown,
     ):
         taken = termios.tcgetattr(shown.slave)
+        assert taken != shown.before
         shown.process.send_signal(signal.SIGSTOP)
         termios.tcsetattr(shown.slave, termios.TCSANOW, shown.before)
         shown.process.send_signal(signal.SIGCONT)
@@ -272,18 +274,9 @@ def test_in_a_pipe_the_story_comes_in_lines_until_the_server_ends(tmp_path: Path
 def test_where_no_server_runs_that_is_said(tmp_path: Path) -> None:
     """Exit 69, one sentence and a hint; where there is no execution, too."""
     hank, execution = write_hank(tmp_path / "hank", codon("one")), tmp_path / "execution"
-    run = command("run", str(hank), "-e", str(execution), "--headless")
-    subprocess.run(run, env=environment(), check=True, capture_output=True)
+    hankweave("run", str(hank), "-e", str(execution), "--headless", code=0)
     for place in (execution, tmp_path / "nowhere"):
-        done = subprocess.run(
-            command("attach", "-e", str(place)),
-            env=environment(),
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert done.returncode == 69
+        done = hankweave("attach", "-e", str(place), code=69)
         assert "hint: Start a server with `hankweave run`." in done.stderr
 
 

@@ -18,27 +18,13 @@ from hankweave_client.client import Client
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.records import RollbackReport
 from hankweave_protocol.replies import CheckpointPage, ServerStatus
+from support.command_line import Done, hankweave
 from support.running_server import RunningServer, command, environment, journal, running_server
 from support.scripted_hank import codon, write_hank, writes
 from support.watching import idle
 
 HANK = (codon("one", writes("a.txt", "one")), codon("two", writes("b.txt", "two")))
 VERBS = ("status", "checkpoints", "rollback", "events", "log")
-
-Done = subprocess.CompletedProcess[str]
-
-
-def hankweave(*arguments: str, **env: str) -> Done:
-    done = subprocess.run(
-        command(*arguments),
-        env=environment(**env),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert "Traceback" not in done.stdout + done.stderr
-    return done
 
 
 class Shell:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hankweave_server.cli.app import PLACES
+from support.command_line import Done, hankweave
 from support.git_facts import GitWitness
 from support.running_server import command, environment, tree
 from support.scripted_hank import codon, write_hank, writes
@@ -82,15 +83,8 @@ def test_where_nothing_is_nothing_is_completed(tmp_path: Path) -> None:
     assert completed("rollback", "-e", str(tmp_path), "--codon", "") == []
 
 
-def printed(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command("completion", *words),
-        env=environment(**env),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+def printed(*words: str, **env: str) -> Done:
+    return hankweave("completion", *words, **env)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,11 +12,11 @@ from hankweave_protocol.events import CodonStartedEvent, DataChanged, HankChange
 from hankweave_server.clock import SystemClock
 from hankweave_server.layout import Layout
 from hankweave_server.runtime_lock import acquire
-from support.running_server import command, environment, state
+from support.command_line import Done, hankweave
+from support.running_server import state
 from support.scripted_hank import codon, write_hank, writes
 from support.watching import told
 
-Done = subprocess.CompletedProcess[str]
 ONE, TWO = codon("one", writes("a.txt", "a")), codon("two", writes("b.txt", "b"))
 
 
@@ -34,18 +33,7 @@ class Place:
 
     def run(self, *options: str, code: int = 0, data: bool = True) -> Done:
         words = [str(self.hank), *([str(self.data)] if data else []), "-e", str(self.execution)]
-        done = subprocess.run(
-            command("run", *words, "--headless", *options),
-            env=environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert "Traceback" not in done.stdout + done.stderr
-        assert done.returncode == code, done.stdout + done.stderr
-        return done
+        return hankweave("run", *words, "--headless", *options, code=code)
 
     def ran(self) -> list[str]:
         return [each.codon_id for each in told(self.execution, CodonStartedEvent)]

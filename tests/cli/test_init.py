@@ -13,25 +13,12 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from hankweave_server.cli.beginning import EXAMPLES, SCHEMA_FILE
+from support.command_line import Done, hankweave
 from support.running_server import command, environment
 
 
-def from_elsewhere(**env: str) -> dict[str, str]:
-    """The environment of a process whose current directory is another one."""
-    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    return environment(PYTHONPATH=os.pathsep.join(map(os.path.abspath, filter(None, paths)))) | env
-
-
-def init(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command("init", *words),
-        env=from_elsewhere(),
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+def init(folder: Path, *words: str) -> Done:
+    return hankweave("init", *words, cwd=folder)
 
 
 @pytest.fixture
@@ -45,7 +32,7 @@ def shell(tmp_path: Path) -> dict[str, str]:
     program.chmod(0o755)
     path = os.pathsep.join([str(bin_folder), str(Path(sys.executable).parent), os.environ["PATH"]])
     root = str(tmp_path / "executions")
-    return from_elsewhere(PATH=path, HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR=root)
+    return environment(PATH=path, HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR=root)
 
 
 @pytest.mark.parametrize("example", EXAMPLES)

@@ -294,15 +294,15 @@ async def test_what_cannot_be_shown_is_a_sentence_with_code_and_hint(
     async with a_server(tmp_path) as (shell, _):
         one = shell.sha("one")
         if alive:
-            await anyio.to_thread.run_sync(_refusals, shell, one)
+            await anyio.to_thread.run_sync(_assert_refused, shell, one)
 
     if not alive:
         before = everything(shell.execution)
-        _refusals(shell, one)
+        _assert_refused(shell, one)
         assert everything(shell.execution) == before
 
 
-def _refusals(shell: Shell, one: str) -> None:
+def _assert_refused(shell: Shell, one: str) -> None:
     for words, code in (
         (("show", "ffffffff"), "CHECKPOINT_NOT_FOUND"),
         (("show", f"{one}:nobody"), "INVALID_PATH"),

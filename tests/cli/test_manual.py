@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
 from pathlib import Path
 
 import click
@@ -12,22 +11,14 @@ import pytest
 
 from hankweave_server.cli.app import PLACES, cli
 from hankweave_server.cli.manual import manual
-from support.running_server import command, environment
+from support.command_line import hankweave
 
 TOP = Path(__file__).resolve().parents[2]
 NAMES = sorted(PLACES)
 
 
 def help_of(name: str) -> str:
-    done = subprocess.run(
-        command(name, "--help"),
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    return done.stdout
+    return hankweave(name, "--help", code=0).stdout
 
 
 def command_of(name: str) -> click.Command:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from functools import partial
 from pathlib import Path
 
@@ -19,24 +18,10 @@ from hankweave_server.clock import SystemClock
 from hankweave_server.layout import Layout
 from hankweave_server.runtime_lock import acquire
 from support.abandoned import DeadEnd, dead_end
+from support.command_line import Done, hankweave
 from support.git_facts import GitWitness
-from support.running_server import command, environment, running_server
+from support.running_server import running_server
 from support.watching import told
-
-Done = subprocess.CompletedProcess[str]
-
-
-def hankweave(*arguments: str) -> Done:
-    done = subprocess.run(
-        command(*arguments),
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert "Traceback" not in done.stdout + done.stderr
-    return done
 
 
 async def aside(*arguments: str) -> Done:

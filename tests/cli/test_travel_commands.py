@@ -19,6 +19,7 @@ from hankweave_client.client import Client
 from hankweave_protocol.commands import CheckpointCreate
 from hankweave_protocol.events import CheckpointRollback, RollbackCompleted
 from hankweave_protocol.records import RollbackReport
+from support.command_line import Done, hankweave
 from support.running_server import (
     RunningServer,
     command,
@@ -37,21 +38,6 @@ HANK = (
 BACK = {"a.txt": b"one"}
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 WHOLE = {"a.txt": b"two!", "d/b.txt": b"two"}
-
-Done = subprocess.CompletedProcess[str]
-
-
-def hankweave(*arguments: str) -> Done:
-    done = subprocess.run(
-        command(*arguments),
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert "Traceback" not in done.stdout + done.stderr
-    return done
 
 
 def at_terminal(answer: str, *arguments: str) -> Done:

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
+from support.command_line import Done, hankweave
 from support.golden import GOLDEN
-from support.running_server import EXAMPLE, command, environment
+from support.running_server import EXAMPLE
 from support.scripted_hank import codon, write_hank
 
 REAL = GOLDEN / "valid" / "schema-from-data"
 
 
-def validate(*words: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        command("validate", *map(str, words)),
-        env=environment(**env),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert "Traceback" not in done.stdout + done.stderr
-    return done
+def validate(*words: str | Path, **env: str) -> Done:
+    return hankweave("validate", *map(str, words), **env)
 
 
 def a_broken_hank(folder: Path) -> Path:
@@ -89,15 +80,8 @@ def test_a_requirement_that_is_missing_is_shown_and_is_no_error() -> None:
 def test_a_missing_requirement_stops_the_run_before_anything_is_made(tmp_path: Path) -> None:
     """`hankweave run` names what is missing, exits 78, and leaves no execution behind."""
     hank = write_hank(tmp_path / "hank", codon("a"), requirements={"tools": ["no-such-tool"]})
-    done = subprocess.run(
-        command("run", str(hank), "--execution", str(tmp_path / "execution"), "--headless"),
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 78
+    words = ("run", str(hank), "--execution", str(tmp_path / "execution"), "--headless")
+    done = hankweave(*words, code=78)
     assert "There is no program 'no-such-tool' on the PATH." in done.stderr
     assert not (tmp_path / "execution").exists()
 

@@ -34,7 +34,7 @@ class Case:
     """The hazard can only be made by root."""
 
 
-async def prove(case: Case, door: Door) -> None:
+async def assert_restores(case: Case, door: Door) -> None:
     """Arrange, checkpoint, disturb, roll back, and compare every path there is."""
     tree = door.tree
     tree.apply(*case.arrange)
@@ -46,14 +46,14 @@ async def prove(case: Case, door: Door) -> None:
     restored = await door.rollback(made.sha)
 
     after = tree.picture()
-    same("the tree", values(after), expected(case, then, before))
-    same("what was rewritten needlessly", rewritten(before, after), [])
-    same("what lies outside", tree.picture_outside(), outside)
+    assert_same("the tree", values(after), expected(case, then, before))
+    assert_same("what was rewritten needlessly", rewritten(before, after), [])
+    assert_same("what lies outside", tree.picture_outside(), outside)
     _judge_the_reports(case, made, restored, before, after)
     _judge_the_repository(case, door, made, then)
 
 
-def same(what: str, is_: object, should_be: object) -> None:
+def assert_same(what: str, is_: object, should_be: object) -> None:
     """Fails with the part that differs: pictures are long."""
     match is_, should_be:
         case dict(), dict():
@@ -101,20 +101,20 @@ def _judge_the_reports(
     """Both reports name exactly what was passed over and what was touched."""
     unsaved = {shown(_bytes(path)): reason for path, reason in case.unsaved.items()}
     untouched = {shown(_bytes(path)): reason for path, reason in case.untouched.items()}
-    same("what the checkpoint passed over", made.skipped, unsaved)
-    same("whether it is partial", made.partial, case.is_partial)
+    assert_same("what the checkpoint passed over", made.skipped, unsaved)
+    assert_same("whether it is partial", made.partial, case.is_partial)
     named = {path: restored.skipped.get(path) for path in untouched}
-    same("what the rollback passed over", named, untouched)
+    assert_same("what the rollback passed over", named, untouched)
     stood = {
         shown(path) for path in before if is_below(path, encoded((*case.untracked, *case.stays)))
     }
-    same("what it passed over and yet changed", restored.skipped.keys() - stood, set())
+    assert_same("what it passed over and yet changed", restored.skipped.keys() - stood, set())
     changed = {
         shown(path)
         for path in before.keys() | after.keys()
         if _storable(before, path) != _storable(after, path)
     }
-    same("what the rollback says it touched", restored.touched, changed)
+    assert_same("what the rollback says it touched", restored.touched, changed)
 
 
 def _storable(picture: Picture, path: bytes) -> tuple[str, int, bytes] | None:
@@ -132,7 +132,7 @@ def _judge_the_repository(case: Case, door: Door, made: Made, then: Picture) -> 
     wanted = {
         path for path, seen in then.items() if seen.is_storable and not is_below(path, untracked)
     }
-    same("what the commit holds", captured, wanted)
+    assert_same("what the commit holds", captured, wanted)
 
 
 def above(path: bytes) -> list[bytes]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from conformance import cases
-from conformance.case import Case, prove
+from conformance.case import Case, assert_restores
 from support.checkpointing import EngineDoor, ServerDoor
 from support.privileges import programs_can_be_ordinary
 
@@ -28,7 +28,7 @@ async def test_the_engine_restores(case: Case, patterns: tuple[str, ...], tmp_pa
     door = EngineDoor(tmp_path / "place" / "execution", patterns)
     await door.begin()
     try:
-        await prove(case, door)
+        await assert_restores(case, door)
     finally:
         await door.end()
 
@@ -36,20 +36,20 @@ async def test_the_engine_restores(case: Case, patterns: tuple[str, ...], tmp_pa
 @of_everything
 async def test_the_server_restores(case: Case, server_of_everything: ServerDoor) -> None:
     """The same over WebSocket, in a work tree that all cases before have used."""
-    await _prove_on(server_of_everything, case)
+    await _assert_restores_on(server_of_everything, case)
 
 
 @of_some
 async def test_the_server_restores_what_is_tracked(case: Case, server_of_some: ServerDoor) -> None:
     """The same over WebSocket, where a hank tracks only some files."""
-    await _prove_on(server_of_some, case)
+    await _assert_restores_on(server_of_some, case)
 
 
-async def _prove_on(server: ServerDoor, case: Case) -> None:
+async def _assert_restores_on(server: ServerDoor, case: Case) -> None:
     _skip_what_cannot_be_made(case)
     server.tree.wipe()
     await server.track()
-    await prove(case, server)
+    await assert_restores(case, server)
 
 
 def _skip_what_cannot_be_made(case: Case) -> None:

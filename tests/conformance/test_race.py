@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from conformance.case import same, values
+from conformance.case import assert_same, values
 from conformance.exchanger import exchange
 from hankweave_protocol.ids import Sha
 from hankweave_server.checkpoints.engine import CheckpointEngine
@@ -52,15 +52,15 @@ async def test_no_byte_leaves_the_tree_in_ten_thousand_swaps(tmp_path: Path) -> 
 
         swaps = int(neighbour.stdout.read())
 
-    same("what lies outside", tree.picture_outside(), outside)
+    assert_same("what lies outside", tree.picture_outside(), outside)
     assert swaps >= SWAPS
     assert met >= MET
     if Path(tree.at("d").decode()).is_symlink():
         assert exchange(tree.at("d"), tree.at("swap"))
 
     await door.rollback(first.sha)
-    same("the tree", _below_d(values(tree.picture())), _below_d(then))
-    same("what lies outside", tree.picture_outside(), outside)
+    assert_same("the tree", _below_d(values(tree.picture())), _below_d(then))
+    assert_same("what lies outside", tree.picture_outside(), outside)
     await door.end()
 
 

@@ -21,7 +21,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from conformance.case import same, values
+from conformance.case import assert_same, values
 from conformance.model import IGNORED, Flat, Leaf, Model
 from hankweave_protocol.ids import CodonId, RunId
 from hankweave_server.checkpoints.engine import CheckpointEngine
@@ -151,7 +151,7 @@ class Against(RuleBasedStateMachine):
 
     @invariant()
     def both_are_equal(self) -> None:
-        same("the tree", values(self.tree.picture()), self.model.flat())
+        assert_same("the tree", values(self.tree.picture()), self.model.flat())
 
     # Inside
 

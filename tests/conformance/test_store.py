@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 import pytest
 
-from conformance.case import same, values
+from conformance.case import assert_same, values
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.ids import Sha
 from hankweave_server.checkpoints.errors import (
@@ -134,7 +134,7 @@ async def test_a_damaged_checkpoint_is_refused(kind, damage, revision, tmp_path)
             await door.rollback(made.sha)
 
         assert refused.value.code == ErrorCode.CHECKPOINT_DAMAGED
-        same("the tree", door.tree.picture(), before)
+        assert_same("the tree", door.tree.picture(), before)
         assert not door.layout.rollback_intent.exists()
 
 
@@ -157,7 +157,7 @@ async def test_a_lost_pack_is_called_damage(damage, tmp_path):
     with pytest.raises((CheckpointDamaged, ShadowRepositoryError)):
         list(door.engine.commits())
 
-    same("the tree", door.tree.picture(), before)
+    assert_same("the tree", door.tree.picture(), before)
     await door.end()
 
 
@@ -198,7 +198,7 @@ async def test_damage_under_a_living_server_is_refused(kind, tmp_path):
             await door.rollback(made.sha)
 
         assert refused.value.code == ErrorCode.CHECKPOINT_DAMAGED
-        same("the tree", door.tree.picture(), before)
+        assert_same("the tree", door.tree.picture(), before)
 
 
 @through_both
@@ -215,7 +215,7 @@ async def test_damage_elsewhere_does_not_stop_a_rollback(kind, tmp_path):
 
         await door.rollback(good.sha)
 
-        same("the tree", values(door.tree.picture()), then)
+        assert_same("the tree", values(door.tree.picture()), then)
 
 
 # The cache
@@ -261,7 +261,7 @@ async def test_the_scan_cache_is_only_a_cache(kind, fate, tmp_path):
         await door.rollback(first.sha)
 
         assert changed == ["d1/f1", "d2/f2", "d3/new"]
-        same("the tree", values(door.tree.picture()), then)
+        assert_same("the tree", values(door.tree.picture()), then)
         witness(door.layout).assert_sound()
 
 
@@ -292,7 +292,7 @@ async def test_leftover_locks_and_temporaries_stop_nothing(kind, tmp_path):
         await door.checkpoint()
         await door.rollback(made.sha)
 
-        same("the tree", values(door.tree.picture()), then)
+        assert_same("the tree", values(door.tree.picture()), then)
         assert [path.name for path in leftovers if path.exists()] == []
         witness(door.layout).assert_sound()
 
@@ -341,7 +341,7 @@ async def test_no_hook_monitor_or_filter_ever_runs(kind, tmp_path, monkeypatch):
 
         await door.rollback(made.sha)
 
-        same("the tree", values(door.tree.picture()), then)
+        assert_same("the tree", values(door.tree.picture()), then)
         assert witness(door.layout).blob(made.sha, "a") == b"1\r\n2\n"
         assert not canary.exists()
 
@@ -362,7 +362,7 @@ async def test_a_second_rollback_to_the_same_checkpoint_does_nothing(kind, tmp_p
         again = await door.rollback(made.sha)
 
         assert (again.touched, again.skipped) == (set(), {})
-        same("the tree", door.tree.picture(), once)
+        assert_same("the tree", door.tree.picture(), once)
 
 
 @through_both
@@ -383,7 +383,7 @@ async def test_there_and_back_again(kind, tmp_path):
         for turn in (0, 2, 1, 3, 0, 1, 2, 3, 1):
             sha, then = moments[turn]
             await door.rollback(sha)
-            same("the tree", values(door.tree.picture()), then)
+            assert_same("the tree", values(door.tree.picture()), then)
 
 
 @through_both
@@ -414,7 +414,7 @@ async def test_everything_survives_a_kill(kind, tmp_path):
 
         await door.rollback(made.sha)
 
-        same("the tree", values(door.tree.picture()), then)
+        assert_same("the tree", values(door.tree.picture()), then)
         witness(door.layout).assert_sound()
 
 
@@ -453,10 +453,10 @@ async def test_too_little_space_is_refused_before_anything_moves(kind, tmp_path)
                 await door.rollback(made.sha)
 
             assert refused.value.code == ErrorCode.INSUFFICIENT_SPACE
-            same("the tree", door.tree.picture(), before)
+            assert_same("the tree", door.tree.picture(), before)
             filler.unlink()
             await door.rollback(made.sha)
-            same("the tree", values(door.tree.picture()), then)
+            assert_same("the tree", values(door.tree.picture()), then)
 
 
 # No rest

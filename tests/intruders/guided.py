@@ -20,14 +20,14 @@ def _check(reader: str, folder: Path) -> tuple[Callable[[bytes], None], list[byt
     readers = importlib.import_module("intruders.readers")
     match reader:
         case "codec":
-            return readers.the_codec_holds, readers.FRAMES
+            return readers.assert_decoded_or_refused, readers.FRAMES
         case "journal":
             path = folder / "events" / "events.jsonl"
-            return lambda data: readers.the_journal_holds(path, data), [readers.WHOLE]
+            return lambda data: readers.assert_opened_or_corrupt(path, data), [readers.WHOLE]
         case _:
             (folder / "prompt.md").write_text("Do it.\n")
             file = folder / "hank.json"
-            return lambda data: readers.the_loader_holds(file, data), [readers.hank_text()]
+            return lambda data: readers.assert_loaded_or_told(file, data), [readers.hank_text()]
 
 
 def main(reader: str, folder: Path, seconds: str) -> None:

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from hankweave_protocol import codec
 from hankweave_protocol.commands import COMMANDS
@@ -17,21 +17,10 @@ from hankweave_protocol.records import RollbackIntent, RuntimeLock, TrafficRecor
 from hankweave_protocol.state import State
 from hankweave_server.hanks.load import HankInvalid, load
 from hankweave_server.ledger.journal import Journal, JournalCorrupt
+from support.outcomes import outcome
 
 READ: Counter[str] = Counter()
 """How many inputs each reader has had."""
-
-T = TypeVar("T")
-E = TypeVar("E", bound=Exception)
-
-
-def outcome(error: type[E], read: Callable[..., T], *arguments: object, **options: object) -> T | E:
-    """Gives what reading gives, or the one error it may raise; any other one is a bug."""
-    try:
-        return read(*arguments, **options)
-    except error as told:
-        return told
-
 
 # --- the codec ------------------------------------------------------------------------------------
 
@@ -74,7 +63,7 @@ READERS: dict[str, Callable[[bytes], object]] = {
 }
 
 
-def the_codec_holds(data: bytes) -> None:
+def assert_decoded_or_refused(data: bytes) -> None:
     """By whichever reader: a value that can be written again, or `Refused`."""
     READ["codec"] += 1
     for read in READERS.values():
@@ -94,7 +83,7 @@ WHOLE = b"".join(
 )
 
 
-def the_journal_holds(path: Path, content: bytes, durable: int | None = None) -> None:
+def assert_opened_or_corrupt(path: Path, content: bytes, durable: int | None = None) -> None:
     """Opened: seqs 1..n, and no byte lost; corrupt: the file is as it was."""
     READ["journal"] += 1
     path.parent.mkdir(exist_ok=True)
@@ -147,7 +136,7 @@ def hank_text(**more: Any) -> bytes:
     ).encode()
 
 
-def the_loader_holds(file: Path, content: bytes) -> None:
+def assert_loaded_or_told(file: Path, content: bytes) -> None:
     """A hank, or HankInvalid with a place and a sentence for each fault."""
     READ["hank"] += 1
     file.write_bytes(content)

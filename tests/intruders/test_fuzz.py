@@ -28,14 +28,14 @@ from intruders.readers import (
     FRAMES,
     READ,
     WHOLE,
+    assert_decoded_or_refused,
+    assert_loaded_or_told,
+    assert_opened_or_corrupt,
     hank_text,
-    outcome,
     read_transition,
-    the_codec_holds,
-    the_journal_holds,
-    the_loader_holds,
 )
 from intruders.tier import IS_LONG, rounds
+from support.outcomes import outcome
 from support.running_server import environment
 from support.tally import Tally
 
@@ -91,7 +91,7 @@ def counted(tally: Tally) -> Iterator[None]:
 @given(data=spoiled(FRAMES) | st.binary(max_size=300))
 def test_the_codec_reads_or_refuses(data: bytes) -> None:
     """Whatever bytes, by whichever reader: a value that can be written again, or `Refused`."""
-    the_codec_holds(data)
+    assert_decoded_or_refused(data)
 
 
 @often
@@ -115,7 +115,7 @@ def test_a_journal_is_opened_or_said_to_be_corrupt(
     tmp_path: Path, content: bytes, durable: int | None
 ) -> None:
     """Opened: seqs 1..n, and no byte lost; corrupt: the file is as it was."""
-    the_journal_holds(tmp_path / "events" / "events.jsonl", content, durable)
+    assert_opened_or_corrupt(tmp_path / "events" / "events.jsonl", content, durable)
 
 
 @often
@@ -149,7 +149,7 @@ def hank_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @example(content=b"[" * 100_000)
 def test_a_hank_is_loaded_or_its_problems_are_told(hank_folder: Path, content: bytes) -> None:
     """Any bytes for a hank.json: a hank, or HankInvalid with a place and a sentence for each."""
-    the_loader_holds(hank_folder / "hank.json", content)
+    assert_loaded_or_told(hank_folder / "hank.json", content)
 
 
 PROMPT = (

@@ -169,3 +169,4 @@ async def test_a_peer_that_vanished_is_noticed(tmp_path: Path) -> None:
         gone.send(frame(HELLO))
         await eventually(lambda: server.listener.hub.live_clients == 1)
         await eventually(lambda: server.listener.connections == 0, 60)
+        assert server.listener.hub.live_clients == 0

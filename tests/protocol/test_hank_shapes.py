@@ -210,6 +210,10 @@ def is_valid(hank: Any) -> bool:
     return VALIDATOR.is_valid(hank)
 
 
+def faults(hank: Any) -> list[str]:
+    return [error.message for error in VALIDATOR.iter_errors(hank)]
+
+
 # --- what loads -----------------------------------------------------------------------------------
 
 
@@ -262,9 +266,17 @@ def test_an_unknown_key_is_refused_wherever_it_stands(path: Path_) -> None:
 
 def test_an_author_names_variables_and_shares_freely() -> None:
     """Keys that are the author's own are not checked against anything."""
-    decode(changed(("hank", 0), env={"ANYTHING": "1"}))
-    decode(changed(("overrides", "budget"), shares={"whatever": 0.5}))
-    decode(changed(("hank", 0, "sentinels", 1), sentinelConfig={"any": {"thing": [1]}}))
+    codon = decode(changed(("hank", 0), env={"ANYTHING": "1"})).hank[0]
+    assert isinstance(codon, Codon)
+    assert codon.env == {"ANYTHING": "1"}
+    overrides = decode(changed(("overrides", "budget"), shares={"whatever": 0.5})).overrides
+    assert overrides is not None
+    assert overrides.budget is not None
+    assert overrides.budget.shares == {"whatever": 0.5}
+    free = {"any": {"thing": [1]}}
+    codon = decode(changed(("hank", 0, "sentinels", 1), sentinelConfig=free)).hank[0]
+    assert isinstance(codon, Codon)
+    assert codon.sentinels[1].sentinel_config == free
 
 
 @pytest.mark.parametrize(
@@ -301,7 +313,7 @@ def test_an_id_that_could_not_stand_in_a_file_name_is_refused(name: str) -> None
 def test_any_other_id_is_taken(name: str) -> None:
     """What Hankweave's authors call their codons loads."""
     assert is_valid(changed(("hank", 0), id=name))
-    decode(changed(("hank", 0), id=name))
+    assert decode(changed(("hank", 0), id=name)).hank[0].id == name
 
 
 @pytest.mark.parametrize(
@@ -360,7 +372,7 @@ def test_the_schema_is_a_schema() -> None:
 @pytest.mark.parametrize("hank", [FULL, json.loads(EXAMPLE.read_text())], ids=["full", "example"])
 def test_the_schema_accepts_what_loads(hank: dict[str, Any]) -> None:
     """No editor underlines a hank that runs."""
-    VALIDATOR.validate(hank)
+    assert faults(hank) == []
 
 
 def test_a_step_that_does_not_say_what_it_is_is_a_codon() -> None:
@@ -378,7 +390,7 @@ def test_the_schema_accepts_any_hank_that_can_be_written(hank: Hank) -> None:
     for entry in sentinel_entries(raw):
         entry["sentinelConfig"] = "sentinels/any.json"  # Its own shape is the next test's.
 
-    VALIDATOR.validate(raw)
+    assert faults(raw) == []
 
 
 @often_enough
@@ -386,7 +398,7 @@ def test_the_schema_accepts_any_hank_that_can_be_written(hank: Hank) -> None:
 def test_the_schema_accepts_any_sentinel_that_can_be_written(config: SentinelConfig) -> None:
     """Editors complete a sentinel inside a hank, by the shapes that sentinels are read by."""
     entry = {"sentinelConfig": json.loads(codec.encode(config))}
-    VALIDATOR.validate(changed(("hank", 0), sentinels=[entry]))
+    assert faults(changed(("hank", 0), sentinels=[entry])) == []
 
 
 def test_the_schema_knows_what_a_sentinel_may_say() -> None:

@@ -1,7 +1,4 @@
-"""Claims of protocol/README.md, "What is held by which test": nothing is missing, each test exists.
-
-Tests are looked up in the text of their files; none of them is imported.
-"""
+"""Claims of protocol/README.md, "What is held by which test": nothing is missing, tests exist."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ import ast
 import re
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
 import msgspec.inspect
 import pytest
@@ -18,13 +14,12 @@ from hankweave_protocol.commands import COMMANDS
 from hankweave_protocol.events import EVENTS
 from hankweave_protocol.hank import Hank
 from hankweave_protocol.sentinels import SentinelConfig
+from support.named_tests import TOP, faults_of
 
-TOP = Path(__file__).resolve().parents[2]
 PAGE = (TOP / "protocol" / "README.md").read_text()
 SECTION = "## What is held by which test"
 
 _ROW = re.compile(r"^\| (?!-|of \||event \||command \||where \|)(?P<cells>.+) \|$", re.MULTILINE)
-_TEST = re.compile(r"`(?P<path>tests/[\w/]+\.py)::(?P<name>test_\w+)`( \([^|`]+\))?")
 
 
 def faults(page: str) -> list[str]:
@@ -45,7 +40,7 @@ def faults(page: str) -> list[str]:
     for title in (*tables, "Defects of Hankweave that are not repeated"):
         found += [f"{title}: no test" for _ in range(not rows(section, title))]
         found += [
-            f"{what}: {fault}" for what, test in rows(section, title) for fault in _faults_of(test)
+            f"{what}: {fault}" for what, test in rows(section, title) for fault in faults_of(test)
         ]
 
     return found
@@ -56,25 +51,6 @@ def rows(section: str, title: str) -> list[tuple[str, str]]:
     table = section.partition(f"\n### {title}\n")[2].partition("\n### ")[0]
     cells = [row["cells"].rpartition(" | ") for row in _ROW.finditer(table)]
     return [(what, test) for what, _, test in cells]
-
-
-def _faults_of(cell: str) -> Iterator[str]:
-    test = _TEST.fullmatch(cell)
-    if test is None:
-        yield f"{cell} names no test"
-    elif test["name"] not in names_in(test["path"]):
-        yield f"there is no {test['path']}::{test['name']}"
-
-
-@cache
-def names_in(path: str) -> frozenset[str]:
-    file = TOP / path
-    if not file.is_file():
-        return frozenset()
-
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    body = ast.parse(file.read_text()).body
-    return frozenset(node.name for node in body if isinstance(node, functions))
 
 
 def fields() -> Iterator[tuple[str, str]]:

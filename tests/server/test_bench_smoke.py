@@ -330,11 +330,11 @@ async def test_the_bench_of_plans_measures_every_row(tmp_path: Path) -> None:
     figures = await BENCHES["plans"](tmp_path, SMALLEST)
 
     assert [(figure.name, figure.unit, figure.reference_name) for figure in figures] == [
-        ("start of 50 codons", "s", "10 codons"),
-        ("start, 5 of 50 codons done", "s", "10 codons"),
+        ("start of 20 codons", "s", "10 codons"),
+        ("start, 2 of 20 codons done", "s", "10 codons"),
         ("plan of 12 codons", "codons/s", ""),
         ("a codon of the last tenth", "ms", "first tenth"),
-        ("a codon, 5 of 50 done", "ms", "0 of 40 done"),
+        ("a codon, 2 of 20 done", "ms", "0 of 8 done"),
     ]
     assert all(figure.value > 0 for figure in figures)
 

@@ -311,7 +311,10 @@ def test_a_child_does_not_inherit_the_guard(layout: Layout) -> None:
     lock = acquire(layout, SystemClock())
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, close_fds=False) as child:
         crash(lock)
-        acquire(layout, SystemClock()).release()
+        successor = acquire(layout, SystemClock(), wait=_never_wait)
+        assert successor.previous is not None
+        assert successor.previous.pid == os.getpid()
+        successor.release()
         child.kill()
 
 
@@ -528,6 +531,7 @@ async def test_the_heartbeat_moves_while_all_worker_threads_are_busy(layout: Lay
     lock = acquire(layout, clock)
     workers = anyio.to_thread.current_default_thread_limiter()
     before, workers.total_tokens = workers.total_tokens, 1
+    stamp = written(layout)["lastHeartbeat"]
     try:
         async with workers, anyio.create_task_group() as tasks:
             tasks.start_soon(lambda: lock.heartbeat(BEAT, on_lost=_raise))
@@ -536,6 +540,7 @@ async def test_the_heartbeat_moves_while_all_worker_threads_are_busy(layout: Lay
                     clock.await_a_whole_beat, limiter=anyio.CapacityLimiter(1)
                 )
 
+            assert written(layout)["lastHeartbeat"] > stamp
             tasks.cancel_scope.cancel()
     finally:
         workers.total_tokens = before

@@ -27,6 +27,10 @@ STOP_DEADLINE = 20.0
 IS_MEASURED = "COVERAGE_PROCESS_CONFIG" in os.environ
 """Coverage is: then `measured_server` is started, which can be killed and tell what ran of it."""
 
+_PACKAGES = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+_ABSOLUTE = os.pathsep.join(map(os.path.abspath, _PACKAGES))
+"""As they were when the tests began: a program may be started in another folder."""
+
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "earthquakes"
 
 
@@ -63,9 +67,13 @@ class RunningServer:
 
 
 def environment(**extra: str) -> dict[str, str]:
-    """A server's environment in tests: ours, without what would change its behaviour."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("HANKWEAVE", "GIT_"))}
-    return kept | extra
+    """A server's environment in tests: ours, without what would change its behaviour.
+
+    Nor may it be told to keep no bytecode: each of thousands of starts would compile all modules.
+    """
+    without = ("HANKWEAVE", "GIT_", "PYTHONDONTWRITEBYTECODE")
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(without)}
+    return kept | ({"PYTHONPATH": _ABSOLUTE} if _PACKAGES else {}) | extra
 
 
 def command(*arguments: str) -> list[str]:

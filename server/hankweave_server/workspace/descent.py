@@ -83,13 +83,15 @@ class Descent:
         return os.open(self._work_tree, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def _opened(self, path: bytes) -> int:
-        with contextlib.ExitStack() as above:
-            descriptor = self.root
-            for name in path.split(b"/"):
-                descriptor = os.open(name, FOLDER_FLAGS, dir_fd=descriptor)
-                above.callback(os.close, descriptor)
+        descriptor = os.dup(self.root)
+        for name in path.split(b"/"):
+            above = descriptor
+            try:
+                descriptor = os.open(name, FOLDER_FLAGS, dir_fd=above)
+            finally:
+                os.close(above)
 
-            return os.dup(descriptor)
+        return descriptor
 
     @contextlib.contextmanager
     def fresh(self) -> Iterator[Descent]:

@@ -273,7 +273,7 @@ async def test_oddities_and_lines_beyond_all_reason_are_passed_over(a_task, hear
 
 async def test_silence_ends_by_a_time_limit(a_task, hear) -> None:
     """Before the session by the limit of the start, in a turn by that of silence."""
-    limits = AgentLimits(start=timedelta(seconds=4), kill_grace=timedelta(seconds=0.3))
+    limits = AgentLimits(start=timedelta(seconds=1), kill_grace=timedelta(seconds=0.3))
     heard = await hear(stand_in("silent"), a_task(limits=limits))
     assert heard.outcome == TimedOut("start")
     limits = AgentLimits(idle=timedelta(seconds=8), kill_grace=timedelta(seconds=0.3))

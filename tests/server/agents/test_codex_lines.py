@@ -244,10 +244,10 @@ def test_no_event_of_wrong_types_raises(event: dict) -> None:
         assert not isinstance(signal, PlainOutput)
 
 
-@given(st.binary())
+@given(st.binary() | st.binary().map(b'{"type": "error", \xff'.__add__))
 def test_no_bytes_raise(line: bytes) -> None:
-    """What is no event is handed on as plain output."""
-    parse(line)
+    """What is no event, torn or not, is handed on as plain output."""
+    assert parse(line) == [PlainOutput(line.decode(errors="replace"))]
 
 
 @pytest.mark.parametrize(

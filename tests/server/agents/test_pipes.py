@@ -68,5 +68,7 @@ async def test_a_reader_that_has_gone_away_is_no_error() -> None:
     os.close(read_end)
     writer = PipeWriter(write_end)
     await writer.write(b"hello")
+    assert not writer.is_closed
     writer.close()
     writer.close()
+    assert writer.is_closed

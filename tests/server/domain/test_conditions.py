@@ -15,6 +15,7 @@ from hankweave_server.domain.conditions import (
     ConditionError,
     parse,
 )
+from support.outcomes import outcome
 
 KNOWN = {
     "yes_text": "yes",
@@ -191,13 +192,6 @@ def test_the_names_are_those_that_are_read():
     assert condition.asked == {"c"}
 
 
-def outcome(text: str) -> Condition | ConditionError:
-    try:
-        return parse(text)
-    except ConditionError as error:
-        return error
-
-
 class Watched(dict[str, str]):
     """Variables that remember who was asked for."""
 
@@ -213,7 +207,7 @@ class Watched(dict[str, str]):
 @given(text=st.text(alphabet="ab(){}'\"=!<> \\01.-andortif", max_size=60) | st.text(max_size=40))
 def test_a_text_is_a_condition_or_its_fault_is_told(text: str):
     """Whatever the text: an answer for any variables, of the names it lists, or ConditionError."""
-    condition = outcome(text)
+    condition = outcome(ConditionError, parse, text)
     if isinstance(condition, ConditionError):
         assert 0 <= condition.offset <= len(text)
         assert condition.message

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import socket
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,9 @@ from hankweave_protocol.events import ServerReady
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import CompletedCodon, Continuation
 from hankweave_server.domain.history import next_codon, thread
+from support.command_line import Done, hankweave
 from support.git_facts import GitWitness
-from support.running_server import appears, command, environment, journal, running_server, state
+from support.running_server import appears, journal, running_server, state
 from support.scripted_hank import codon, write_hank
 
 SAYS = {"say": "from before"}
@@ -34,12 +34,9 @@ async def ran(hank: Path, execution: Path, *flags: str) -> int:
         return await server.ended()
 
 
-def refused(hank: Path, execution: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+def refused(hank: Path, execution: Path, *flags: str) -> Done:
     """A server that does not come to serve."""
-    words = command("run", str(hank), "--execution", str(execution), "--headless", *flags)
-    return subprocess.run(
-        words, env=environment(), capture_output=True, text=True, timeout=30, check=False
-    )
+    return hankweave("run", str(hank), "--execution", str(execution), "--headless", *flags)
 
 
 async def test_a_plan_that_has_ended_begins_again(tmp_path: Path) -> None:

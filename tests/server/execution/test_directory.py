@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 import stat
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from hankweave_protocol.events import ServerIdle
-from support.running_server import command, environment, journal, running_server, state
+from support.command_line import Done, hankweave
+from support.running_server import journal, running_server, state
 from support.scripted_hank import codon, write_hank, writes
 from support.watching import told
 
@@ -33,16 +33,9 @@ class Machine:
         ready = next(line for line in done.stdout.splitlines() if '"server.ready"' in line)
         return Path(json.loads(ready)["data"]["executionPath"])
 
-    def hankweave(self, *options: str) -> subprocess.CompletedProcess[str]:
+    def hankweave(self, *options: str) -> Done:
         words = ("run", str(self.hank), str(self.data), "--headless", "--json", *options)
-        return subprocess.run(
-            command(*words),
-            env=environment(HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR=str(self.executions)),
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        return hankweave(*words, HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR=str(self.executions))
 
 
 @pytest.fixture

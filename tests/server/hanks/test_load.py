@@ -170,7 +170,8 @@ def test_the_hash_is_of_the_content_and_not_of_its_layout(author: Author) -> Non
 
 def test_a_byte_order_mark_is_no_problem(author: Author) -> None:
     """Editors on other systems put one there."""
-    author.load_text(b"\xef\xbb\xbf" + json.dumps({"hank": [a_codon()]}).encode())
+    text = json.dumps({"hank": [a_codon()]}).encode()
+    assert author.load_text(b"\xef\xbb\xbf" + text).hank == author.load_text(text).hank
 
 
 # --- what is no JSON ----------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from hankweave_server.hanks.pipelines.load import load_pipeline
 from hankweave_server.hanks.pipelines.model import Pipeline, PipelineInvalid
 from hankweave_server.hanks.pipelines.summary import plan_summary
 from support.golden import GOLDEN
+from support.outcomes import outcome
 
 ORIGINALS = [path.read_bytes() for path in sorted((GOLDEN / "pipelines" / "valid").glob("*"))]
 
@@ -51,14 +52,11 @@ def spoiled(draw: st.DrawFn) -> bytes:
     return bytes(data)
 
 
-def outcome(path: Path, config: Path | None = None) -> Pipeline | PipelineInvalid:
-    try:
-        return load_pipeline(path, config=config)
-    except PipelineInvalid as told:
-        return told
+def read(path: Path, config: Path | None = None) -> Pipeline | PipelineInvalid:
+    return outcome(PipelineInvalid, load_pipeline, path, config=config)
 
 
-def holds(found: Pipeline | PipelineInvalid, folder: Path) -> None:
+def assert_loaded_or_told(found: Pipeline | PipelineInvalid, folder: Path) -> None:
     """A pipeline that loads again as a hank, or a sentence and a path for each fault."""
     if isinstance(found, PipelineInvalid):
         assert found.problems
@@ -83,7 +81,7 @@ def test_a_pipeline_is_loaded_or_its_problems_are_told(tmp_path: Path, content: 
     """Any bytes for a pipeline: one that compiles to a hank that loads, or PipelineInvalid."""
     path = tmp_path / "p.yaml"
     path.write_bytes(content)
-    holds(outcome(path), tmp_path / "compiled")
+    assert_loaded_or_told(read(path), tmp_path / "compiled")
 
 
 @often
@@ -93,10 +91,10 @@ def test_a_configuration_is_read_or_its_problems_are_told(tmp_path: Path, conten
     path, config = tmp_path / "p.yaml", tmp_path / "c.yaml"
     path.write_bytes(ORIGINALS[-1])
     config.write_bytes(content)
-    holds(outcome(path, config), tmp_path / "compiled")
+    assert_loaded_or_told(read(path, config), tmp_path / "compiled")
 
 
 @pytest.mark.parametrize("name", ["text-alias-bomb", "text-nested-too-deeply"])
 def test_what_means_too_much_is_told(name: str) -> None:
     """A page of references is refused before it becomes gigabytes."""
-    assert isinstance(outcome(GOLDEN / "pipelines" / "invalid" / f"{name}.yaml"), PipelineInvalid)
+    assert isinstance(read(GOLDEN / "pipelines" / "invalid" / f"{name}.yaml"), PipelineInvalid)

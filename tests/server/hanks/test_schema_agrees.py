@@ -93,7 +93,7 @@ def test_the_fast_way_in_and_the_slow_one_agree(raw: Any) -> None:
 @pytest.mark.parametrize("folder", VALID, ids=lambda path: path.name)
 def test_the_schema_takes_a_hank_of_hankweave(folder: Path) -> None:
     """No line of a hank that runs is underlined."""
-    VALIDATOR.validate(json.loads((folder / "hank.json").read_text()))
+    assert VALIDATOR.is_valid(json.loads((folder / "hank.json").read_text()))
 
 
 def test_the_schema_refuses_what_is_wrong_in_its_shape() -> None:

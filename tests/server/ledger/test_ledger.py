@@ -559,10 +559,10 @@ walks = st.lists(
 def test_the_state_is_the_fold_of_the_journal_at_every_prefix(choices: list[tuple[int, str]]):
     """However a legal history was recorded, each prefix of the file folds to the state it had."""
     with tempfile.TemporaryDirectory() as directory:
-        anyio.run(_record_and_fold, Layout.of_execution(Path(directory)), choices)
+        anyio.run(_assert_every_prefix_folds, Layout.of_execution(Path(directory)), choices)
 
 
-async def _record_and_fold(layout: Layout, choices: list[tuple[int, str]]) -> None:
+async def _assert_every_prefix_folds(layout: Layout, choices: list[tuple[int, str]]) -> None:
     states = {0: EMPTY_STATE}
     async with open_ledger(layout) as ledger:
         for number, (choice, how) in enumerate(choices, start=1):

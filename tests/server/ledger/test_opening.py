@@ -232,14 +232,16 @@ async def test_with_everything_lost_the_repository_is_asked(layout: Layout):
 
 async def test_the_repository_is_not_asked_where_the_journal_knows(layout: Layout):
     """The journal carries more than the commits do."""
-    await with_history(layout)
+    state = await with_history(layout)
     layout.state.unlink()
     layout.state_backup.unlink()
 
     def rebuild() -> State:
         raise AssertionError("the journal is there")
 
-    await opened(layout, rebuild)
+    ledger = await opened(layout, rebuild)
+    assert told(ledger).source == "journal"
+    assert ledger.state.runs == state.runs
 
 
 async def test_a_fresh_start_over_damaged_files_is_never_silent(layout: Layout):

@@ -289,7 +289,9 @@ async def test_what_a_command_leaves_running_is_ended_with_it(work_tree: Path) -
 async def test_what_a_command_leaves_talking_is_silenced(work_tree: Path) -> None:
     """Endless output of a process in the background ends with the command, within moments."""
     with anyio.fail_after(30):
-        await ran("yes & sleep 0.05", work_tree)
+        await ran("yes & echo $! > pid; sleep 0.05", work_tree)
+
+    _assert_dead(int((work_tree / "pid").read_text()))
 
 
 async def test_a_process_that_fled_into_a_session_of_its_own_is_ended_too(

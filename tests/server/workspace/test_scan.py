@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import os
-import subprocess
+import resource
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -18,6 +22,7 @@ from hankweave_server.workspace.table import Table
 
 EVERYTHING = UnifiedFileResolver(["**"])
 FAR_AHEAD = 10_000_000_000  # Ten seconds: long after every write of the test.
+DEEP = 300
 
 
 @pytest.fixture
@@ -124,10 +129,23 @@ def test_vanished_files_and_folders_are_dropped(tree):
     assert list(tree.scan.table.folders) == [b""]
 
 
+@contextmanager
+def at_most(*, frames: int, descriptors: int) -> Iterator[None]:
+    """Lets this process have no more of either while the block runs."""
+    before, (soft, hard) = sys.getrecursionlimit(), resource.getrlimit(resource.RLIMIT_NOFILE)
+    sys.setrecursionlimit(frames)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        sys.setrecursionlimit(before)
+
+
 def test_very_deep_trees_are_walked(tree):
-    """Hundreds of folders in one another are no recursion."""
+    """Hundreds of folders in one another take neither a frame nor a descriptor each."""
     descriptor = os.open(tree.root, os.O_RDONLY)
-    for _ in range(1500):
+    for _ in range(DEEP):
         os.mkdir("x", dir_fd=descriptor)
         inner = os.open("x", os.O_RDONLY, dir_fd=descriptor)
         os.close(descriptor)
@@ -135,11 +153,10 @@ def test_very_deep_trees_are_walked(tree):
 
     os.close(os.open("leaf", os.O_CREAT | os.O_WRONLY, dir_fd=descriptor))
     os.close(descriptor)
-    try:
-        assert b"/".join([b"x"] * 1500 + [b"leaf"]) in paths(tree.scan.refresh(EVERYTHING))
-    finally:
-        # Python's own rmtree recurses: pytest could not clean up after this.
-        subprocess.run(["rm", "-rf", "x"], cwd=tree.root, check=True)
+    with at_most(frames=len(inspect.stack(context=0)) + DEEP // 2, descriptors=DEEP // 2):
+        found = paths(tree.scan.refresh(EVERYTHING))
+
+    assert b"/".join([b"x"] * DEEP + [b"leaf"]) in found
 
 
 def test_a_work_tree_that_is_gone_is_an_error(tree):

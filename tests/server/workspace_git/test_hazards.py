@@ -15,7 +15,7 @@ import pytest
 from hankweave_server.architect import CheckpointManager
 from hankweave_server.architect.errors import RollbackIncomplete, UnsupportedRepository
 from hankweave_server.checkpoints.workspace_git import moving, restoring
-from support.person_repository import PersonRepository, alone_with_git
+from support.person_repository import PersonRepository
 
 DEEDS = frozenset(
     {
@@ -34,11 +34,6 @@ DEEDS = frozenset(
 
 STRIDE = 1 if "HANKWEAVE_LONG_TIER" in os.environ else 4
 """The long tier kills everywhere, the fast one at every fourth place."""
-
-
-@pytest.fixture(autouse=True)
-def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    alone_with_git(monkeypatch, tmp_path / "home")
 
 
 @pytest.fixture(name="repo")

@@ -9,12 +9,7 @@ from pathlib import Path
 import pytest
 
 from hankweave_server.architect import CheckpointError, CheckpointManager
-from support.person_repository import PersonRepository, alone_with_git
-
-
-@pytest.fixture(autouse=True)
-def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    alone_with_git(monkeypatch, tmp_path / "home")
+from support.person_repository import PersonRepository
 
 
 @pytest.fixture(name="repo")

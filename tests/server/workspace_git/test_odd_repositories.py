@@ -14,12 +14,7 @@ from hankweave_server.architect.workspace import has_repository
 from hankweave_server.checkpoints.shadow_repo import ShadowRepo
 from hankweave_server.checkpoints.workspace_git import locking
 from hankweave_server.checkpoints.workspace_git.opened import opened
-from support.person_repository import PersonRepository, alone_with_git
-
-
-@pytest.fixture(autouse=True)
-def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    alone_with_git(monkeypatch, tmp_path / "home")
+from support.person_repository import PersonRepository
 
 
 @pytest.fixture(name="repo")
@@ -29,7 +24,7 @@ def _repo(tmp_path: Path) -> PersonRepository:
     return repo
 
 
-def there_and_back(repo: PersonRepository, root: Path | None = None) -> None:
+def assert_there_and_back(repo: PersonRepository, root: Path | None = None) -> None:
     """Makes a checkpoint, changes things, rolls back and undoes; git is asked each time."""
     root = root or repo.root
     manager = CheckpointManager(str(root), repository="workspace")
@@ -93,14 +88,14 @@ def test_a_linked_worktree_has_its_own_line(repo: PersonRepository, tmp_path: Pa
     linked = PersonRepository(tmp_path / "linked")
     repo.git("worktree", "add", "-q", "-b", "side", str(linked.root))
     before = repo.head(), repo.status()
-    there_and_back(linked)
+    assert_there_and_back(linked)
     assert (repo.head(), repo.status()) == before
 
 
 def test_a_detached_head_stays_detached(repo: PersonRepository) -> None:
     """Checkpoints go on top of HEAD, no branch moves."""
     repo.git("checkout", "-q", "--detach")
-    there_and_back(repo)
+    assert_there_and_back(repo)
     assert repo.git("rev-parse", "--abbrev-ref", "HEAD").strip() == "HEAD"
     assert repo.subjects("main") == ["begin"]
 
@@ -108,7 +103,7 @@ def test_a_detached_head_stays_detached(repo: PersonRepository) -> None:
 def test_an_unborn_branch_is_born_and_unborn_again(tmp_path: Path) -> None:
     """The first checkpoint begins the branch; a rollback elsewhere and its undo leave none."""
     repo = PersonRepository.made(tmp_path / "new")
-    there_and_back(repo)
+    assert_there_and_back(repo)
     repo.git("checkout", "-q", "--orphan", "empty")
     repo.git("rm", "-rfq", "--cached", ".")
     before = repo.status()
@@ -277,7 +272,7 @@ def test_without_file_modes_the_index_decides(repo: PersonRepository) -> None:
     repo.git("config", "core.fileMode", "false")
     (repo.root / "tool").chmod(0o644)
     (repo.root / "app.py").chmod(0o755)
-    there_and_back(repo)
+    assert_there_and_back(repo)
     assert repo.git("ls-tree", "HEAD", "tool").startswith("100755")
     assert repo.git("ls-tree", "HEAD", "app.py").startswith("100644")
 
@@ -352,7 +347,7 @@ def test_a_sparse_checkout_loses_nothing(repo: PersonRepository, sparse_index: s
     repo.git("sparse-checkout", "init", "--cone", *(["--sparse-index"] * (sparse_index == "true")))
     repo.git("sparse-checkout", "set", "part")
     assert not (repo.root / "other").exists()
-    there_and_back(repo)
+    assert_there_and_back(repo)
     assert "other/code.py" in repo.files()
     assert not (repo.root / "other").exists()
     repo.git("sparse-checkout", "disable")
@@ -363,7 +358,7 @@ def test_assumed_unchanged_files_are_left_alone(repo: PersonRepository) -> None:
     """What git was told not to look at is not committed, and keeps its mark."""
     repo.git("update-index", "--assume-unchanged", "app.py")
     repo.write({"app.py": "local only\n"})
-    there_and_back(repo)
+    assert_there_and_back(repo)
     assert repo.files()["app.py"] == b"one\n"
     assert (repo.root / "app.py").read_text() == "local only\n"
     assert "h app.py" in repo.git("ls-files", "-v")
@@ -395,7 +390,7 @@ def test_settings_of_the_index_do_no_harm(repo: PersonRepository, settings: dict
     elif "index.version" in settings:
         repo.git("update-index", "--index-version", "4")
 
-    there_and_back(repo)
+    assert_there_and_back(repo)
 
 
 def test_ignored_files_are_neither_committed_nor_removed(repo: PersonRepository) -> None:

@@ -14,14 +14,9 @@ from hankweave_server.architect import CheckpointManager
 from hankweave_server.architect.errors import RepositoryBusy, RollbackIncomplete
 from hankweave_server.checkpoints.workspace_git import engine, locking, moving, restoring
 from hankweave_server.workspace.slots import Signature, signature_of
-from support.person_repository import PersonRepository, alone_with_git
+from support.person_repository import PersonRepository
 
 INTENT = ".git/hankweave-rollback.intent"
-
-
-@pytest.fixture(autouse=True)
-def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    alone_with_git(monkeypatch, tmp_path / "home")
 
 
 @pytest.fixture(name="repo")

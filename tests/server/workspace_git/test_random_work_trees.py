@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from hankweave_server.architect import CheckpointManager
 from hankweave_server.architect.errors import RollbackIncomplete
-from support.person_repository import PersonRepository, alone_with_git
+from support.person_repository import PersonRepository
 
 IS_LONG = "HANKWEAVE_LONG_TIER" in os.environ
 EXAMPLES = 400 if IS_LONG else 12
@@ -179,11 +179,6 @@ MARKS = st.dictionaries(
     st.sampled_from(["--assume-unchanged", "--skip-worktree", "add", "add -N", "rm", "force"]),
     max_size=3,
 )
-
-
-@pytest.fixture(autouse=True)
-def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    alone_with_git(monkeypatch, tmp_path / "home")
 
 
 def lay_out(root: Path, tree: dict[str, Standing]) -> None:

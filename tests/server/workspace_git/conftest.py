@@ -1,0 +1,14 @@
+"""No test of this folder meets the git configuration of whoever runs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from support.person_repository import alone_with_git
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    alone_with_git(monkeypatch, tmp_path / "home")

@@ -1,0 +1,33 @@
+"""Tests that a page names: each is looked up in the text of its file, and none is imported."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parents[2]
+
+_TEST = re.compile(r"`(?P<path>tests/[\w/]+\.py)::(?P<name>test_\w+)`( \([^|`]+\))?")
+
+
+def faults_of(cell: str) -> Iterator[str]:
+    """What is wrong with a cell that names a test, and may say a word about it in brackets."""
+    test = _TEST.fullmatch(cell)
+    if test is None:
+        yield f"{cell} names no test"
+    elif test["name"] not in _names_in(test["path"]):
+        yield f"there is no {test['path']}::{test['name']}"
+
+
+@cache
+def _names_in(path: str) -> frozenset[str]:
+    file = TOP / path
+    if not file.is_file():
+        return frozenset()
+
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    body = ast.parse(file.read_text()).body
+    return frozenset(node.name for node in body if isinstance(node, functions))

@@ -1,0 +1,14 @@
+"""What seed 003 shows and several tests run, word for word."""
+
+PIPELINE = """\
+steps:
+  - name: implement
+    prompt: "Implementa la feature"
+    checkpoint: true
+    # → git add -A && git commit -m "architect:checkpoint:implement"
+
+  - name: optimize
+    prompt: "Optimiza el rendimiento"
+    checkpoint: true
+"""
+"""From "Usage in Pipelines"."""
