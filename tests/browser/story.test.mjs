@@ -235,7 +235,7 @@ test(
 
     // Search, causes, cost.
     const events = page.getByRole("listbox", { name: "Events" });
-    await page.getByRole("searchbox").fill("doubtful");
+    await page.getByRole("searchbox").fill("DOUBTFUL");
     await events
       .getByRole("option", { name: /assistant\.action/ })
       .first()
