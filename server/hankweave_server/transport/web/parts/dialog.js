@@ -1,5 +1,6 @@
 /** A dialog of the browser's own: it keeps the focus, ends with Escape, and gives the focus back. */
 import { html, useLayoutEffect, useRef } from "../dom.js";
+import { unmasked } from "../format.js";
 
 let named = 0;
 
@@ -38,7 +39,7 @@ export function Trouble({ error }) {
   if (!error) return null;
 
   return html`<div class="trouble" role="alert">
-    <p>${error.message}</p>
+    <p>${unmasked(error.message)}</p>
     ${error.hint && html`<p>${error.hint}</p>`}
     ${error.code === "STALE_RUN" && html`
       <p>

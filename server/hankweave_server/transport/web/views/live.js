@@ -1,6 +1,6 @@
 /** What happens now: the plan, the agent's words and tool calls, the files that change. */
 import { html } from "../dom.js";
-import { bytes, callText, time, visible } from "../format.js";
+import { bytes, callText, laidOut, time, unmasked, visible } from "../format.js";
 import { FlowList } from "../parts/flow-list.js";
 import { Plan } from "./plan.js";
 
@@ -60,7 +60,7 @@ function Entry({ entry, root }) {
 
   return html`
     <article class=${`entry e-${entry.kind}`}>
-      ${who}<div class="text">${entry.text}</div>
+      ${who}<div class="text">${unmasked(entry.text)}</div>
     </article>`;
 }
 
@@ -74,10 +74,10 @@ function ToolCall({ entry, root }) {
       </span> <code>${visible(callText(input, root))}</code>
       <span class=${`outcome o-${outcome}`}>${outcome}${external ? ", outside" : ""}</span>
     </summary>
-    ${input && html`<pre tabindex="0" aria-label="Input">${JSON.stringify(input, null, 2)}</pre>`}
+    ${input && html`<pre tabindex="0" aria-label="Input">${laidOut(input)}</pre>`}
     ${result !== null && html`
       <pre tabindex="0" aria-label="Result">
-        ${result || "(no output)"}${cut ? "\n… (the journal holds no more)" : ""}
+        ${unmasked(result || "(no output)")}${cut ? "\n… (the journal holds no more)" : ""}
       </pre>`}
   </details>`;
 }

@@ -1,6 +1,6 @@
 /** One moment: its files, what it changed, how it differs from now, its state, its events. */
 import { html, useState } from "../dom.js";
-import { brief, count, moment as asMoment, visible } from "../format.js";
+import { brief, count, laidOut, moment as asMoment, visible } from "../format.js";
 import { Sign, kindOf, titleOf } from "../kinds.js";
 import { Trouble } from "../parts/dialog.js";
 import { useAnswer, useStore } from "../parts/hooks.js";
@@ -159,7 +159,7 @@ function Then({ session, state, record }) {
     <details>
       <summary>
         All of it, as in state.json
-      </summary><pre tabindex="0" aria-label="The state">${JSON.stringify(state, null, 2)}</pre>
+      </summary><pre tabindex="0" aria-label="The state">${laidOut(state)}</pre>
     </details>
   </div>`;
 }
