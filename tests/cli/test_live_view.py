@@ -47,6 +47,9 @@ def test_rows_appear_and_an_interrupt_leaves_the_terminal_as_it_was(tmp_path: Pa
     with screen("run", str(hank), "-e", str(tmp_path / "execution")) as shown:
         shown.until(lambda text: "three" in text and "running" in text and "I am" in text)
         assert "watch it: http://127.0.0.1:" in shown.text()
+        for role, link in (("token", "watch it"), ("viewer-token", "to look only")):
+            token = (tmp_path / f"execution/.hankweave/server.{role}").read_text().strip()
+            assert re.search(rf"{link}: http://127\.0\.0\.1:\d+/#token={token}\b", shown.text())
         shown.resize(44, 12)
         shown.until(lambda text: text.count("codons  ") > 3)
         shown.process.send_signal(signal.SIGINT)

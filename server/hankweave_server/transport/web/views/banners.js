@@ -21,7 +21,7 @@ export function Banners({ session }) {
       connection.phase === "open" &&
       connection.mode === "readonly" &&
       html`<p class="banner">
-      This link shows everything and changes nothing. Whoever has the controller's link can act.
+      This link shows everything and changes nothing. Whoever has the link that <code>hankweave run</code> prints as “watch it” can act.
     </p>`
     }
     ${[...problems.values()].map(
