@@ -15,13 +15,12 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from hankweave_protocol.events import AgentOutput, Event
+from hankweave_protocol.events import AgentOutput, BudgetFigures, Event
 from hankweave_protocol.ids import CodonId
 from hankweave_server.cli.live import LiveVoice
 from hankweave_server.cli.live_frame import amount, duration, frame
 from hankweave_server.cli.live_model import NOTHING, Heard, view
 from hankweave_server.clock import SystemClock
-from hankweave_server.domain.budget import Allowance
 from support.histories import MOMENT, completed, running
 from support.running_server import command, environment
 from support.screens import screen
@@ -127,7 +126,7 @@ def test_a_chatty_agent_costs_next_to_nothing() -> None:
     state = state_of(running("c5000"), plan=names)
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=100, height=30)
-    voice = LiveVoice(SystemClock(), lambda _entry, _state: Allowance(), console)
+    voice = LiveVoice(SystemClock(), lambda _entry, _state: BudgetFigures(), console)
     line = AgentOutput(codon_id=CodonId("c5000"), stream="stdout", line="chatter")
     event = Event(id="e", timestamp=MOMENT, type=line.TYPE, data=line)
     with voice.speaking():

@@ -16,6 +16,7 @@ from hankweave_server.cli.terminals import can_be_drawn_on
 from hankweave_server.cli.voice import Voice
 from hankweave_server.clock import Clock
 from hankweave_server.domain.budget import Ceilings, allowance
+from hankweave_server.domain.budget_report import figures_of
 from hankweave_server.hanks.load import LoadedHank
 from hankweave_server.layout import Layout
 from hankweave_server.ledger.ledger import Published
@@ -49,7 +50,9 @@ def teller_for(settings: RunSettings, hank: LoadedHank, clock: Clock) -> Teller:
     from hankweave_server.cli.live import LiveVoice  # A server in a pipe has no use for it.
 
     ceilings = Ceilings(settings.max_cost, settings.max_time)
-    voice = LiveVoice(clock, lambda entry, state: allowance(hank.hank, entry, state, ceilings))
+    voice = LiveVoice(
+        clock, lambda entry, state: figures_of(allowance(hank.hank, entry, state, ceilings))
+    )
     return LiveTeller(voice)
 
 
