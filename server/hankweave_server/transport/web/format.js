@@ -77,6 +77,13 @@ export function unmasked(text) {
   );
 }
 
+const LONGEST = 20_000; // Characters of one text among many.
+
+/** The beginning of a very long text. @param {string} text */
+export function clipped(text) {
+  return text.length > LONGEST ? `${text.slice(0, LONGEST)}\n… (more of it in the journal)` : text;
+}
+
 /** A value as JSON, to be read by people. @param {any} value */
 export const laidOut = (value) => unmasked(JSON.stringify(value, null, 2));
 

@@ -53,10 +53,10 @@ export class Session {
     return this.store.rollback === null ? null : "A rollback is going on.";
   }
 
-  /** The run that is looked at: whoever acts on an older view of it is refused. */
+  /** The run that is looked at, ended or not: whoever acts on an older view of it is refused. */
   get guard() {
-    const run = this.store.state.currentRunId;
-    return run === null ? {} : { expectedRunId: run };
+    const run = this.store.state.runs[0]?.runId;
+    return run === undefined ? {} : { expectedRunId: run };
   }
 
   /**
@@ -70,9 +70,8 @@ export class Session {
       await this.client.ask(type, { ...this.guard, ...data });
       this.say(done);
     } catch (error) {
-      this.say(
-        error instanceof Refused && error.hint ? `${error.message} ${error.hint}` : String(error),
-      );
+      const { message, hint } = /** @type {Refused} */ (error);
+      this.say(hint ? `${message} ${hint}` : message);
     }
   };
 

@@ -49,6 +49,7 @@ export class Store {
   /** @type {Map<string, any>} */
   retries = new Map();
   usage = 0;
+  execution = 0; // Counts those that were served while the page was open.
 
   /** @param {import("./client.js").Ask} ask */
   constructor(ask) {
@@ -58,7 +59,9 @@ export class Store {
   /** Forgets what was told: another execution is served. */
   reset() {
     const { listeners, connection, version, isScheduled } = this;
-    Object.assign(this, new Store(this.ask), { listeners, connection, version, isScheduled });
+    const execution = this.execution + 1;
+    const kept = { listeners, connection, version, isScheduled, execution };
+    Object.assign(this, new Store(this.ask), kept);
     this.changed();
   }
 

@@ -1,5 +1,5 @@
 /** Small hooks that several views need. */
-import { useEffect, useState } from "../dom.js";
+import { useEffect, useRef, useState } from "../dom.js";
 
 /** Draws again whenever the store has changed. @param {import("../store.js").Store} store */
 export function useStore(store) {
@@ -17,6 +17,13 @@ export function useNow(every, runs = true) {
     return () => clearInterval(timer);
   }, [every, runs]);
   return runs ? now : Date.now();
+}
+
+/** Whether what asks is still in the page; for what comes back later. */
+export function useOpen() {
+  const isOpen = useRef(true);
+  useEffect(() => () => void (isOpen.current = false), []);
+  return isOpen;
 }
 
 /**

@@ -1,6 +1,6 @@
 /** What happens now: the plan, the agent's words and tool calls, the files that change. */
-import { html } from "../dom.js";
-import { bytes, callText, laidOut, time, unmasked, visible } from "../format.js";
+import { html, useState } from "../dom.js";
+import { bytes, callText, clipped, laidOut, time, unmasked, visible } from "../format.js";
 import { FlowList } from "../parts/flow-list.js";
 import { Plan } from "./plan.js";
 
@@ -67,15 +67,16 @@ function Entry({ entry, root }) {
 function ToolCall({ entry, root }) {
   const { tool, input, result, isError, cut, external } = entry;
   const outcome = result === null ? "runs" : isError ? "failed" : "done";
-  return html`<details>
+  const [isOpen, setOpen] = useState(false);
+  return html`<details onToggle=${(event) => setOpen(event.currentTarget.open)}>
     <summary>
       <span class="tool-name">
         ${visible(tool ?? "tool")}
       </span> <code>${visible(callText(input, root))}</code>
       <span class=${`outcome o-${outcome}`}>${outcome}${external ? ", outside" : ""}</span>
     </summary>
-    ${input && html`<pre tabindex="0" aria-label="Input">${laidOut(input)}</pre>`}
-    ${result !== null && html`
+    ${isOpen && input && html`<pre tabindex="0" aria-label="Input">${clipped(laidOut(input))}</pre>`}
+    ${isOpen && result !== null && html`
       <pre tabindex="0" aria-label="Result">
         ${unmasked(result || "(no output)")}${cut ? "\n… (the journal holds no more)" : ""}
       </pre>`}
