@@ -3,7 +3,12 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Feed } from "../../server/hankweave_server/transport/web/feed.js";
 
-const event = (seq, type, data) => ({ seq, type, data: { codonId: "one", ...data }, timestamp: "" });
+const event = (seq, type, data) => ({
+  seq,
+  type,
+  data: { codonId: "one", ...data },
+  timestamp: "",
+});
 const call = (seq, content) =>
   event(seq, "assistant.action", {
     action: "tool_use",

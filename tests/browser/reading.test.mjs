@@ -70,7 +70,8 @@ async function painted(page, type) {
 }
 
 const GIF = Buffer.from("R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7", "base64");
-const SVG = "<svg xmlns='http://www.w3.org/2000/svg' onload='globalThis.struck = 1'><script>struck = 2</script></svg>";
+const SVG =
+  "<svg xmlns='http://www.w3.org/2000/svg' onload='globalThis.struck = 1'><script>struck = 2</script></svg>";
 
 test(
   "a picture of pixels is shown, whatever it is called; an SVG stays a text",
@@ -184,7 +185,9 @@ test(
     await page.getByRole("tab", { name: /Changed here \([1-9]/ }).click();
     await page.locator(".changes summary").first().click();
     await page.locator(".diff", { hasText: "user\\u202e \\u2066// Check" }).waitFor();
-    const hidden = await page.evaluate(() => /[\u202a-\u202e\u2066-\u2069\u200b]/.test(document.body.textContent));
+    const hidden = await page.evaluate(() =>
+      /[\u202a-\u202e\u2066-\u2069\u200b]/.test(document.body.textContent),
+    );
     assert.equal(hidden, false);
     assert.deepEqual(faults, []);
   },

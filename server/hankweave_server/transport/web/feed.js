@@ -82,7 +82,8 @@ export class Feed {
     this.entries.push(entry);
     this.size += sizeOf(entry);
     if (this.entries.length > KEPT + SLACK) this.#drop(SLACK);
-    while (this.size > ROOM && this.entries.length > 1) this.#drop(Math.ceil(this.entries.length / 8));
+    while (this.size > ROOM && this.entries.length > 1)
+      this.#drop(Math.ceil(this.entries.length / 8));
     if (this.openTools.size > KEPT) this.openTools.clear();
     return true;
   }

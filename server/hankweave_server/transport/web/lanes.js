@@ -98,7 +98,8 @@ export function linesAt(lines, row) {
   const known = stretches.get(lines) ?? new Map();
   stretches.set(lines, known);
   const from = row - (row % STRETCH);
-  const near = known.get(from) ?? lines.filter((line) => line.begin < from + STRETCH && from <= line.last);
+  const near =
+    known.get(from) ?? lines.filter((line) => line.begin < from + STRETCH && from <= line.last);
   known.set(from, near);
   return near.filter((/** @type {Line} */ line) => line.begin <= row && row <= line.last);
 }

@@ -31,6 +31,8 @@ export class Store {
   checkpoints = [];
   /** @type {Map<string, any>} */
   bySha = new Map();
+  /** @type {Map<string, number>} the seqs of those that were pruned while the page was open */
+  pruned = new Map();
   checkpointsVersion = 0;
   areAllCheckpoints = false;
   feed = new Feed();
@@ -283,7 +285,10 @@ export class Store {
   }
 
   #prune(shas) {
-    for (const sha of shas) this.bySha.delete(sha);
+    for (const sha of shas) {
+      this.pruned.set(sha, this.bySha.get(sha)?.seq ?? 0);
+      this.bySha.delete(sha);
+    }
     this.checkpoints = this.checkpoints.filter((each) => !shas.has(each.sha));
     this.checkpointsVersion += 1;
   }

@@ -57,7 +57,8 @@ function webp(view, kind) {
     width,
     height,
   });
-  if (kind === "VP8 ") return size(view.getUint16(26, true) & 0x3fff, view.getUint16(28, true) & 0x3fff);
+  if (kind === "VP8 ")
+    return size(view.getUint16(26, true) & 0x3fff, view.getUint16(28, true) & 0x3fff);
   if (kind === "VP8L") {
     const bits = view.getUint32(21, true);
     return size((bits & 0x3fff) + 1, ((bits >>> 14) & 0x3fff) + 1);
@@ -95,8 +96,10 @@ export function Picture({ format, label, read }) {
     };
   }, []);
   const size = `${count(width)} × ${count(height)} pixels`;
-  if (isTooLarge) return html`<p class="empty">This picture of ${size} is too large to be shown here.</p>`;
-  if (failure) return html`<p class="empty">This picture of ${size} cannot be shown: ${failure}</p>`;
+  if (isTooLarge)
+    return html`<p class="empty">This picture of ${size} is too large to be shown here.</p>`;
+  if (failure)
+    return html`<p class="empty">This picture of ${size} cannot be shown: ${failure}</p>`;
   return html`<figure class="picture">
     ${
       address === ""

@@ -177,6 +177,7 @@ function placeOf(rows, moment, store) {
     const exact = rows.findIndex((each) => each.sha === moment.sha);
     if (exact >= 0) return exact;
   }
-  const seq = "seq" in moment ? moment.seq : store.bySha.get(moment.sha)?.seq;
+  const { bySha, pruned } = store;
+  const seq = "seq" in moment ? moment.seq : (bySha.get(moment.sha)?.seq ?? pruned.get(moment.sha));
   return seq === undefined ? -1 : rows.findLastIndex((each) => each.seq <= seq);
 }
