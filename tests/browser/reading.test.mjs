@@ -192,3 +192,29 @@ test(
     assert.deepEqual(faults, []);
   },
 );
+
+test(
+  "what streams without a rest shows while it streams: events, and the cost",
+  { timeout: 90_000 },
+  async (context) => {
+    const words = Array.from({ length: 400 }, (_, at) => [
+      says(`word ${at}`),
+      { cost: 0.01 },
+      { wait: 0.05 },
+    ]).flat();
+    const daemon = await Daemon.start(context, () => [codon("one", words)]);
+    const { page, faults } = await open(browser, daemon.page());
+    await shown(page, "word 5");
+    await page.keyboard.press("3");
+    const newest = page.getByRole("listbox", { name: "Events" }).getByRole("option").last();
+    for (let look = 0; look < 3; look += 1) {
+      await page.waitForTimeout(500);
+      const rows = await page.locator(".events .row").allInnerTexts();
+      const loaded = rows.filter((row) => row !== "…").length;
+      assert.ok(loaded > rows.length / 2, `${loaded} of ${rows.length} rows are there`);
+    }
+    await newest.waitFor();
+    assert.match(await page.getByLabel("What goes on").innerText(), /one: running/);
+    assert.deepEqual(faults, []);
+  },
+);

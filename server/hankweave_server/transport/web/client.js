@@ -28,6 +28,7 @@ const FIRST_DELAY = 300;
 const LONGEST_DELAY = 10_000;
 const QUIET = 25_000; // Milliseconds without a frame, after which the client asks whether all is well.
 const PATIENCE = 10_000;
+const LARGEST = 1_000_000; // Bytes of a frame, of which the server takes no larger ones.
 const NEEDS_TOKEN = 1008;
 // What changes nothing, and can be asked of any server as often as one likes.
 const LOOKS = new Set([
@@ -112,6 +113,10 @@ export class Client {
   ask = (type, data) => {
     const id = newId();
     const frame = JSON.stringify({ id, type, data: data ?? {} });
+    // It would cost the connection, and again each time that it is sent again.
+    if (frame.length > LARGEST / 3 && new TextEncoder().encode(frame).length > LARGEST)
+      return Promise.reject(new Error("That is too much to be asked for at once."));
+
     return new Promise((resolve, reject) => {
       this.waiting.set(id, { resolve, reject, frame, isLook: LOOKS.has(type) });
       if (this.connection.phase === "open" && this.checking === "") this.#send(id);

@@ -66,9 +66,10 @@ export class Stretch {
       this.pages.delete(page);
       this.pages.set(page, events);
       if (this.pages.size > PAGES_KEPT) this.pages.delete(this.pages.keys().next().value ?? -1);
-    } finally {
       this.asked.delete(page);
       this.changed();
+    } catch {
+      this.asked.delete(page); // It is asked for again when somebody looks there again.
     }
   }
 }

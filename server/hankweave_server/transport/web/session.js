@@ -65,10 +65,16 @@ export class Session {
    * @param {keyof import("hankweave").Commands} type
    * @param {object} [data]
    */
-  act = async (done, type, data = {}) => {
-    try {
+  act = (done, type, data = {}) =>
+    this.try(async () => {
       await this.client.ask(type, { ...this.guard, ...data });
       this.say(done);
+    });
+
+  /** Does something, and says why where it fails. @param {() => Promise<void>} what */
+  try = async (what) => {
+    try {
+      await what();
     } catch (error) {
       const { message, hint } = /** @type {Refused} */ (error);
       this.say(hint ? `${message} ${hint}` : message);
@@ -82,6 +88,8 @@ export class Session {
   tryToken = (token) => {
     this.client.token = token.trim();
     this.client.open();
+    // For whoever loads the page anew.
+    history.replaceState(null, "", `#${new URLSearchParams({ token: this.client.token })}`);
   };
 
   #frame(frame) {

@@ -19,6 +19,26 @@ export function useNow(every, runs = true) {
   return runs ? now : Date.now();
 }
 
+/**
+ * Does something soon after any of the inputs has changed, however often they do: a stream that
+ * never rests does not put it off.
+ * @param {() => void} act
+ * @param {number} every milliseconds
+ * @param {any[]} inputs
+ */
+export function useNowAndThen(act, every, inputs) {
+  const newest = useRef(act);
+  const timer = useRef(0);
+  newest.current = act;
+  useEffect(() => {
+    timer.current ||= setTimeout(() => {
+      timer.current = 0;
+      newest.current();
+    }, every);
+  }, inputs);
+  useEffect(() => () => clearTimeout(timer.current), []);
+}
+
 /** Whether what asks is still in the page; for what comes back later. */
 export function useOpen() {
   const isOpen = useRef(true);

@@ -15,10 +15,11 @@ export function Changes({ session, page }) {
 
   const { stats, from, to } = page;
   const between = to === null ? { from } : { from, to };
-  const goOn = async () => {
-    const next = await session.ask("checkpoint.diff", { ...between, cursor: more.cursor });
-    setMore({ files: [...more.files, ...next.files], cursor: next.cursor });
-  };
+  const goOn = () =>
+    session.try(async () => {
+      const next = await session.ask("checkpoint.diff", { ...between, cursor: more.cursor });
+      setMore({ files: [...more.files, ...next.files], cursor: next.cursor });
+    });
   return html`<div class="changes">
     <p class="hint">
       ${plural(stats.files, "file")}, <span class="plus">+${stats.added}</span> <span class="minus">−${stats.removed}</span> lines

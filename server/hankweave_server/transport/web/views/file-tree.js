@@ -28,10 +28,11 @@ export function FileTree({ session, view, where, sha }) {
       setClosed(next);
     }
   };
-  const goOn = async () => {
-    const page = await session.ask("replay.view", { ...where, limit: 1_000, cursor: more.cursor });
-    setMore({ files: [...more.files, ...page.tree], cursor: page.cursor });
-  };
+  const goOn = () =>
+    session.try(async () => {
+      const page = await session.ask("replay.view", { ...where, limit: 1_000, cursor: more.cursor });
+      setMore({ files: [...more.files, ...page.tree], cursor: page.cursor });
+    });
   return html`<div class="tree">
     <div class="names">
       <p class="hint">${plural(view.stats.files, "file")}, ${bytes(view.stats.bytes)}</p>

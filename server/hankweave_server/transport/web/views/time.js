@@ -103,12 +103,9 @@ function Tree({ rows, picture, at, here, onSelect }) {
           viewBox=${`0 0 ${width} ${ROW}`}
           aria-hidden="true"
         >
-          ${linesAt(picture.lines, index).map((line) => html`
-            <path
-              key=${line.runId}
-              class=${`line l${line.lane % 6}${index <= line.mainUntil ? " is-main" : ""}`}
-              d=${strokes(line, index, x)}
-            />`)}
+          ${[...drawn(picture.lines, index, x)].map(
+            ([name, d]) => html`<path key=${name} class=${name} d=${d} />`,
+          )}
           <g
             transform=${`translate(${x(picture.laneOf.get(each.runId) ?? 0) - 7} ${ROW / 2 - 7}) scale(0.875)`}
           >
@@ -148,6 +145,28 @@ function branchWords(rows, { lines }, row) {
   if (line.first === row && line.from !== null)
     words.push(`, here a run begins that goes on from ${visible(titleOf(rows[line.from]))} of ${time(rows[line.from].timestamp)}`);
   return words.join("");
+}
+
+/**
+ * The lines of one row, a path for each colour, and what leads to now on top; where they share a
+ * place, one of them stands for all.
+ */
+function drawn(lines, row, x) {
+  const paths = new Map();
+  const seen = new Set();
+  for (const isMain of [false, true]) {
+    for (const line of linesAt(lines, row)) {
+      if (row <= line.mainUntil !== isMain) continue;
+
+      const d = strokes(line, row, x);
+      if (!isMain && seen.has(d)) continue;
+
+      seen.add(d);
+      const name = `line l${line.lane % 6}${isMain ? " is-main" : ""}`;
+      paths.set(name, `${paths.get(name) ?? ""}${d}`);
+    }
+  }
+  return paths;
 }
 
 /** What of a run's line lies in one row: from the older below to the newer above. */
