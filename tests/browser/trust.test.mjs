@@ -150,6 +150,7 @@ test(
     await shown(page, "The run is completed.");
     await page.keyboard.press("3");
     await page
+      .getByRole("listbox", { name: "Events" })
       .getByRole("option", { name: /codon\.started/ })
       .first()
       .waitFor();

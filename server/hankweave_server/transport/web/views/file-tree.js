@@ -80,7 +80,7 @@ function drawn({ path, name, depth, file }, closed, toggle) {
     return html`<span class="folder" style=${style} onClick=${(event) => {
       event.stopPropagation();
       toggle();
-    }}>${closed.has(path) ? "▸" : "▾"} ${visible(name)}<span class="hidden"> folder</span></span>`;
+    }}><span aria-hidden="true">${closed.has(path) ? "▸" : "▾"}</span> ${visible(name)}<span class="hidden">, folder, ${closed.has(path) ? "closed" : "open"}</span></span>`;
   }
 
   const isLink = (file.mode & KIND) === LINK;
