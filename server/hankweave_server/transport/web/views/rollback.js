@@ -111,7 +111,7 @@ export function RollbackDialog({ session, target, onClose }) {
           />`)}
       </ul>
       ${files.length > shown && html`
-        <button type="button" onClick=${() => setShown(shown + 10 * AT_FIRST)}>
+        <button type="button" onClick=${() => setShown(shown + AT_FIRST)}>
           Show more of ${plural(files.length, "file")}
         </button>`}
       <${Options}
