@@ -106,7 +106,7 @@ test(
       "--no-token",
       "--no-autostart",
     ]);
-    await shown(page, "Nothing has run yet.").catch(() => undefined);
+    await page.getByRole("button", { name: "Checkpoint …", disabled: false }).waitFor();
     await button(page, "Checkpoint …").click();
     wire.hold();
     await page.getByRole("button", { name: "Take it" }).click();
