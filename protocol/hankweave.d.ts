@@ -2201,6 +2201,11 @@ export interface ServerStatus {
   /** What agents wait for leave to do, the oldest first. */
   pendingPermissions?: PendingPermission[];
   agentTools?: AgentToolsGranted;
+  /**
+   * What the codon that runs may use in all: the tightest of its own budget, its loop's and the
+   * hank's; absent where no codon runs.
+   */
+  activeAllowance?: BudgetFigures;
 }
 
 export interface ServerStopping {

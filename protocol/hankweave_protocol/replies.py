@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from hankweave_protocol import commands
 from hankweave_protocol.errors import ErrorCode
+from hankweave_protocol.events import BudgetFigures
 from hankweave_protocol.ids import ClientId, CodonId, CommandId, RunId, Sha
 from hankweave_protocol.queries import EventsPage
 from hankweave_protocol.records import (
@@ -225,6 +226,9 @@ class ServerStatus(Value):
     pending_permissions: tuple[PendingPermission, ...] = ()
     """What agents wait for leave to do, the oldest first."""
     agent_tools: AgentToolsGranted = AgentToolsGranted(enabled=True, rollback_paths=False)
+    active_allowance: BudgetFigures | None = None
+    """What the codon that runs may use in all: the tightest of its own budget, its loop's and the
+    hank's; absent where no codon runs."""
 
 
 class Consolidation(Value):

@@ -30,6 +30,7 @@ from hankweave_server.commands.query import Queries
 from hankweave_server.commands.rollback import Rollbacks
 from hankweave_server.commands.store import Store
 from hankweave_server.domain.budget import Ceilings
+from hankweave_server.domain.budget_report import in_force
 from hankweave_server.domain.costs import total_cost
 from hankweave_server.domain.history import active_codon, next_codon
 from hankweave_server.domain.prices import Prices
@@ -235,6 +236,7 @@ class App:
             problems=self.bulletin.health.problems,
             pending_permissions=self.around.desk.pending,
             agent_tools=granted(self.around),
+            active_allowance=in_force(self.around.hank.hank, state, self.around.ceilings),
         )
 
     def _metrics(self) -> bytes:

@@ -31,10 +31,12 @@ export class Daemon {
   /**
    * In a directory of its own, which is gone when the test is over.
    * @param {(folder: string) => object[]} hank
+   * @param {{descriptors?: number}} limits how many descriptors it may have
    */
-  static async start(context, hank, options = []) {
+  static async start(context, hank, options = [], limits = {}) {
     const folder = mkdtempSync(join(tmpdir(), "hankweave-browser-"));
     const daemon = new Daemon(folder);
+    daemon.limits = limits;
     context.after(async () => {
       await daemon.stop();
       rmSync(folder, { recursive: true, force: true });
@@ -60,7 +62,10 @@ export class Daemon {
       "--json",
       ...options,
     ];
-    this.process = spawn(COMMAND, words, { stdio: ["ignore", "pipe", "inherit"] });
+    const { descriptors } = this.limits ?? {};
+    const begin = descriptors ? ["sh", "-c", `ulimit -n ${descriptors}; exec "$@"`, "sh"] : [];
+    const [program, ...rest] = [...begin, COMMAND, ...words];
+    this.process = spawn(program, rest, { stdio: ["ignore", "pipe", "inherit"] });
     this.ended = new Promise((resolve) => this.process.once("exit", resolve));
     const ready = await within(PATIENCE, "server.ready", this.#ready());
     this.port = ready.data.port;
@@ -87,6 +92,15 @@ export class Daemon {
   token(role = "controller") {
     const name = role === "viewer" ? "server.viewer-token" : "server.token";
     return readFileSync(join(this.execution, ".hankweave", name), "utf-8").trim();
+  }
+
+  /** The commands of the protocol that change something, as its document says. */
+  commands() {
+    const path = new URL("../../protocol/asyncapi.json", import.meta.url);
+    const { operations } = JSON.parse(readFileSync(path, "utf-8"));
+    return Object.entries(operations)
+      .filter(([, each]) => each["x-changes"])
+      .map(([name]) => name);
   }
 
   /** kill -9. */

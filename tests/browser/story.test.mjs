@@ -208,7 +208,7 @@ test(
       size: { width: 390, height: 780 },
     });
     await button(phone.page, "Time").click();
-    await phone.page.getByRole("option", { name: /before the doubts/ }).click();
+    await phone.page.getByRole("option", { name: /^before the doubts/ }).click();
     await shown(phone.page, "observations.md");
     await phone.page.evaluate(() => scrollTo(0, 0));
     await picture(phone.page, "phone");
@@ -227,7 +227,7 @@ test(
     await shown(other.page, /was taken/);
     wire.mend();
     await button(page, "Try now").click();
-    await page.getByRole("option", { name: /while you were away/ }).waitFor();
+    await page.getByRole("option", { name: /^while you were away/ }).waitFor();
     const seqs = (each) => each.getByText(/in the journal/).innerText();
     await page.keyboard.press("3");
     await other.page.keyboard.press("3");
@@ -235,7 +235,7 @@ test(
 
     // Search, causes, cost.
     const events = page.getByRole("listbox", { name: "Events" });
-    await page.getByRole("searchbox").fill("doubtful");
+    await page.getByRole("searchbox").fill("DOUBTFUL");
     await events
       .getByRole("option", { name: /assistant\.action/ })
       .first()

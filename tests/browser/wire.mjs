@@ -1,4 +1,4 @@
-/** A wire between the page and the server that can be cut: a relay of TCP on another port. */
+/** A wire between the page and the server that can be cut or held: a relay of TCP on another port. */
 import { connect, createServer } from "node:net";
 
 export class Wire {
@@ -10,8 +10,9 @@ export class Wire {
   }
 
   constructor(port) {
-    this.target = port;
+    this.target = port; // Another server can be put there later.
     this.isCut = false;
+    this.isHeld = false;
     this.sockets = new Set();
     this.server = createServer((socket) => this.#join(socket));
   }
@@ -27,6 +28,17 @@ export class Wire {
 
   mend() {
     this.isCut = false;
+  }
+
+  /** The page is heard, and hears nothing. */
+  hold() {
+    this.isHeld = true;
+    for (const socket of this.sockets) socket.emit("held");
+  }
+
+  release() {
+    this.isHeld = false;
+    for (const socket of this.sockets) socket.emit("released");
   }
 
   close() {
@@ -49,6 +61,8 @@ export class Wire {
       near.pipe(far);
     });
     far.pipe(near);
+    far.on("held", () => far.unpipe(near).pause());
+    far.on("released", () => far.pipe(near));
     near.on("close", () => far.destroy());
     far.on("close", () => near.destroy());
   }

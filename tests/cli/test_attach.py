@@ -98,6 +98,23 @@ def test_a_codon_is_skipped_with_one_key_and_a_yes(tmp_path: Path) -> None:
         assert (skipped.codon_id, type(skipped).__name__) == ("two", "SkippedCodon")
 
 
+def test_what_is_left_of_the_budget_is_in_sight(tmp_path: Path) -> None:
+    """Of the codon that ran when one came, and of what the hank leaves to the one after it."""
+    gate, never = tmp_path / "gate", tmp_path / "never"
+    one = codon("one", {"cost": 0.25}, waits_for(gate), budget={"maxDollars": 1.0})
+    two = codon("two", waits_for(never))
+    options = ("--max-cost", "3")
+    with (
+        serving(tmp_path, one, two, options=options) as (_, execution),
+        attached(execution) as shown,
+    ):
+        shown.until(lambda text: "$1.00" in text)
+        shown.forget()
+        gate.touch()
+        shown.until(lambda text: "$2.75" in text)
+        leave(shown)
+
+
 def test_going_back_is_chosen_foreseen_done_and_undone(tmp_path: Path) -> None:
     """p lists, enter says what would change and touches nothing, y does it; u undoes."""
     hank = (codon("one", writes("a.txt", "a")), codon("two", writes("b.txt", "b")))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hankweave_protocol.events import (
     AgentOutput,
     AssistantAction,
+    BudgetFigures,
     CodonCompletedEvent,
     CodonRetrying,
     CodonStartedEvent,
@@ -26,7 +27,6 @@ from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import FailureReason
 from hankweave_server.cli.live_model import NOTHING, Heard, Row, first_row, hear, view
 from hankweave_server.cli.plain_text import one_line
-from hankweave_server.domain.budget import Allowance, Limit
 from support.histories import MOMENT, completed, failed, running
 from support.showing import NOW, state_of
 
@@ -59,8 +59,8 @@ def test_each_codon_is_a_row_with_what_is_known_of_it() -> None:
         source=source,
         codon_id=CodonId("two"),
     )
-    limit = Limit("cost", 1.0, "codon", "fail")
-    seen = view(state, heard(update), NOW, 10, lambda _entry, _state: Allowance((limit,)))
+    budget = BudgetFigures(max_dollars=1.0)
+    seen = view(state, heard(update), NOW, 10, lambda _entry, _state: budget)
     assert [row.codon_id for row in seen.rows] == ["one", "two", "three"]
     assert [row.state for row in seen.rows] == ["completed", "running", ""]
     assert seen.rows[1] == Row(

@@ -15,14 +15,13 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from hankweave_protocol.events import AgentOutput, Event
+from hankweave_protocol.events import AgentOutput, BudgetFigures, Event
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import State
 from hankweave_server.cli.live import REDRAW_SECONDS, LiveVoice
 from hankweave_server.cli.live_frame import amount, duration, frame
 from hankweave_server.cli.live_model import NOTHING, Heard, view
 from hankweave_server.clock import SystemClock
-from hankweave_server.domain.budget import Allowance
 from support.histories import MOMENT, completed, running
 from support.running_server import command, environment
 from support.screens import screen
@@ -48,6 +47,9 @@ def test_rows_appear_and_an_interrupt_leaves_the_terminal_as_it_was(tmp_path: Pa
     with screen("run", str(hank), "-e", str(tmp_path / "execution")) as shown:
         shown.until(lambda text: "three" in text and "running" in text and "I am" in text)
         assert "watch it: http://127.0.0.1:" in shown.text()
+        for role, link in (("token", "watch it"), ("viewer-token", "to look only")):
+            token = (tmp_path / f"execution/.hankweave/server.{role}").read_text().strip()
+            assert re.search(rf"{link}: http://127\.0\.0\.1:\d+/#token={token}\b", shown.text())
         shown.resize(44, 12)
         shown.until(lambda text: text.count("codons  ") > 3)
         shown.process.send_signal(signal.SIGINT)
@@ -125,7 +127,7 @@ def test_a_chatty_agent_draws_no_oftener_than_a_quiet_one() -> None:
     state = state_of(running("c5000"), plan=names)
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=100, height=30)
-    voice = LiveVoice(SystemClock(), lambda _entry, _state: Allowance(), console)
+    voice = LiveVoice(SystemClock(), lambda _entry, _state: BudgetFigures(), console)
     line = AgentOutput(codon_id=CodonId("c5000"), stream="stdout", line="chatter")
     event = Event(id="e", timestamp=MOMENT, type=line.TYPE, data=line)
     asked = 0

@@ -14,7 +14,7 @@ from hankweave_protocol import codec, instants
 from hankweave_protocol.commands import EventsQuery
 from hankweave_protocol.queries import Condition, Moment, Order, Reduction, Where
 
-_SHORT = re.compile(r"(?P<field>[\w.]+) ?(?P<sign>!=|>=|<=|=|>|<|~) ?(?P<value>.*)", re.DOTALL)
+_SHORT = re.compile(r"(?P<field>[\w.]+) ?(?P<sign>!=|>=|<=|=|>|<|~~|~) ?(?P<value>.*)", re.DOTALL)
 _SIGNS = {
     "=": "eq",
     "!=": "neq",
@@ -23,6 +23,7 @@ _SIGNS = {
     "<": "lt",
     "<=": "lte",
     "~": "contains",
+    "~~": "containsIgnoringCase",
 }
 
 

@@ -31,7 +31,9 @@ READING = "Reading the journal"
 
 @click.command()
 @execution_option
-@click.option("--where", multiple=True, help="JSON, or FIELD=VALUE; also != > >= < <= ~.")
+@click.option(
+    "--where", multiple=True, help="JSON, or FIELD=VALUE; also != > >= < <= ~, and ~~ for any case."
+)
 @click.option("--since", type=MOMENT, help="Only after this seq, or from this moment on.")
 @click.option("--until", type=MOMENT, help="Only up to this seq or moment.")
 @click.option("--caused-by", type=CAUSE, help="Only what names this seq or command as a cause.")

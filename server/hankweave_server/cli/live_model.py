@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from hankweave_protocol.events import (
     AgentOutput,
     AssistantAction,
+    BudgetFigures,
     CodonCompletedEvent,
     CodonRetrying,
     CodonStartedEvent,
@@ -40,7 +41,6 @@ from hankweave_protocol.state import (
 )
 from hankweave_server.cli.plain_text import one_line
 from hankweave_server.cli.progress import call_text
-from hankweave_server.domain.budget import Allowance
 from hankweave_server.domain.costs import total_cost
 from hankweave_server.domain.history import active_codon, is_done, next_codon, thread
 from hankweave_server.domain.lifecycle import (
@@ -56,7 +56,7 @@ _REQUESTS_SHOWN = 3
 _LONGEST = 500
 """Characters of what somebody said: more than a line of any terminal."""
 
-AllowanceOf = Callable[[PlanEntry, State], Allowance]
+AllowanceOf = Callable[[PlanEntry, State], BudgetFigures]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ def view(
     heard: Heard,
     now: datetime,
     room: int,
-    allowance_of: AllowanceOf = lambda _entry, _state: Allowance(),
+    allowance_of: AllowanceOf = lambda _entry, _state: BudgetFigures(),
 ) -> View:
     """Gives the rows around the codon that runs or comes next, at most as many as have room."""
     plan = state.execution_plan
@@ -245,14 +245,14 @@ def _state_text(codon: CodonExecution, retry: Retry | None, now: datetime) -> st
     return "sentinels" if status == "completing-sentinels" else status
 
 
-def _left(allowance: Allowance, cost: float, seconds: float) -> str:
+def _left(allowed: BudgetFigures, cost: float, seconds: float) -> str:
     """Dollars and seconds: the limits that a person can see coming."""
     parts = []
-    for limit in allowance.limits:
-        if limit.currency == "cost":
-            parts.append(f"${max(0.0, limit.most - cost):.2f}")
-        elif limit.currency == "duration":
-            parts.append(f"{max(0.0, limit.most - seconds):.0f} s")
+    if allowed.max_dollars is not None:
+        parts.append(f"${max(0.0, allowed.max_dollars - cost):.2f}")
+
+    if allowed.max_time_seconds is not None:
+        parts.append(f"{max(0.0, allowed.max_time_seconds - seconds):.0f} s")
 
     return " ".join(parts)
 

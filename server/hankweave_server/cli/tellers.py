@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from hankweave_protocol import codec
@@ -15,6 +16,7 @@ from hankweave_server.cli.terminals import can_be_drawn_on
 from hankweave_server.cli.voice import Voice
 from hankweave_server.clock import Clock
 from hankweave_server.domain.budget import Ceilings, allowance
+from hankweave_server.domain.budget_report import figures_of
 from hankweave_server.hanks.load import LoadedHank
 from hankweave_server.layout import Layout
 from hankweave_server.ledger.ledger import Published
@@ -48,7 +50,9 @@ def teller_for(settings: RunSettings, hank: LoadedHank, clock: Clock) -> Teller:
     from hankweave_server.cli.live import LiveVoice  # A server in a pipe has no use for it.
 
     ceilings = Ceilings(settings.max_cost, settings.max_time)
-    voice = LiveVoice(clock, lambda entry, state: allowance(hank.hank, entry, state, ceilings))
+    voice = LiveVoice(
+        clock, lambda entry, state: figures_of(allowance(hank.hank, entry, state, ceilings))
+    )
     return LiveTeller(voice)
 
 
@@ -102,15 +106,20 @@ class LiveTeller:
 
 
 def greeting(layout: Layout, ready: ServerReady) -> str:
-    """The first thing said: where everything is."""
-    # The token stands behind `#`: a browser sends it to nobody.
-    page = f"http://127.0.0.1:{ready.port}/{_token_of(layout)}"
-    serves = f"Hankweave serves {one_line(ready.execution_path)}"
-    return f"{serves}\n  watch it: {page}   WebSocket: {ready.url}"
+    """The first thing said: where everything is; the last line is the one to keep in sight."""
+    page = f"http://127.0.0.1:{ready.port}/"
+    # A token stands behind `#`: a browser sends it to nobody.
+    mine, others = _token_in(layout.controller_token), _token_in(layout.viewer_token)
+    lines = (
+        f"Hankweave serves {one_line(ready.execution_path)}",
+        *([f"  for others, to look only: {page}{others}"] * bool(others)),
+        f"  watch it: {page}{mine}   WebSocket: {ready.url}",
+    )
+    return "\n".join(lines)
 
 
-def _token_of(layout: Layout) -> str:
+def _token_in(path: Path) -> str:
     try:
-        return f"#token={layout.controller_token.read_text().strip()}"
+        return f"#token={path.read_text().strip()}"
     except FileNotFoundError:
         return ""

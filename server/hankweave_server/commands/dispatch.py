@@ -145,8 +145,12 @@ class Dispatch:
             raise _no_room() from error
 
     def _expect_run(self, expected: RunId | None) -> None:
-        """Refuses a command that was meant for a run which is not the current one any more."""
-        current = self._around.state.current_run_id
+        """Refuses a command that was meant for a run which another one has followed.
+
+        Where no run is current, the newest one is how things stand.
+        """
+        newest = next((run.run_id for run in self._around.state.runs), None)
+        current = self._around.state.current_run_id or newest
         if expected is not None and expected != current:
             raise Refused(
                 ErrorCode.STALE_RUN,

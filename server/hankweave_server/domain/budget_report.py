@@ -27,7 +27,15 @@ from hankweave_protocol.state import (
     State,
 )
 from hankweave_server.domain.allotment import shares_of
-from hankweave_server.domain.budget import NO_BUDGET, NO_CEILINGS, Ceilings, OnExceeded, capped
+from hankweave_server.domain.budget import (
+    NO_BUDGET,
+    NO_CEILINGS,
+    Allowance,
+    Ceilings,
+    OnExceeded,
+    allowance,
+    capped,
+)
 from hankweave_server.domain.history import active_codon
 from hankweave_server.domain.spending import NOTHING, Spent, counted, spent_by
 
@@ -203,6 +211,25 @@ def _planned(
 
 def _lowest(*limits: float | None) -> float | None:
     return min((limit for limit in limits if limit is not None), default=None)
+
+
+def figures_of(allowed: Allowance) -> BudgetFigures:
+    """Writes the limits of one execution as numbers."""
+    most = {limit.currency: limit.most for limit in allowed.limits}
+    tokens = most.get("outputTokens")
+    return BudgetFigures(
+        max_dollars=most.get("cost"),
+        max_time_seconds=most.get("duration"),
+        max_output_tokens=None if tokens is None else int(tokens),
+    )
+
+
+def in_force(hank: Hank, state: State, ceilings: Ceilings) -> BudgetFigures | None:
+    """Gives what the codon that runs may use in all; None where none runs."""
+    active = active_codon(state)
+    plan = state.execution_plan
+    entry = next((each for each in plan if active and each.codon_id == active.codon_id), None)
+    return None if entry is None else figures_of(allowance(hank, entry, state, ceilings))
 
 
 def _figures(spent: Spent) -> SpentFigures:

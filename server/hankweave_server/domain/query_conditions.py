@@ -32,7 +32,7 @@ CONDITION_LIMIT = 100
 VALUE_LIMIT = 1_000
 """Values that `in` may list."""
 
-_NOT_OF_MOMENTS = ("contains", "startsWith", "exists")
+_NOT_OF_MOMENTS = ("contains", "containsIgnoringCase", "startsWith", "exists")
 
 Test: TypeAlias = Callable[[Any], bool]
 """Asked of the value a path leads to."""
@@ -212,6 +212,14 @@ def _contains(part: Any, at: str) -> Test:
     return test
 
 
+def _contains_ignoring_case(part: Any, at: str) -> Test:
+    if not isinstance(part, str):
+        raise invalid("containsIgnoringCase needs a text.", at)
+
+    folded = part.casefold()
+    return lambda value: isinstance(value, str) and folded in value.casefold()
+
+
 def _starts_with(beginning: Any, at: str) -> Test:
     if not isinstance(beginning, str):
         raise invalid("startsWith needs a text.", at)
@@ -242,9 +250,10 @@ OPERATORS: Mapping[str, Callable[[Any, str], Test]] = {
     "lt": _compares(lambda value, bound: value < bound),
     "lte": _compares(lambda value, bound: value <= bound),
     "contains": _contains,
+    "containsIgnoringCase": _contains_ignoring_case,
     "in": _in,
     "between": _between,
     "startsWith": _starts_with,
     "exists": _exists,
 }
-"""Codebolt's nine (seed 004's event log), and two of its event view."""
+"""Codebolt's nine (seed 004's event log), two of its event view, and one for people who search."""

@@ -74,7 +74,7 @@ class FrontDoor:
         named = (origin for origin in addresses.origins if "[" not in origin)
         sockets = " ".join(sorted(_socket_origin(origin) for origin in named))
         self._policy = (
-            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
             f"connect-src 'self' {sockets}; base-uri 'none'; form-action 'none'; "
             "frame-ancestors 'none'"
         )

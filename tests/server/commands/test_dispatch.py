@@ -172,7 +172,9 @@ class Rooms:
 class Desk:
     """A dispatch among such rooms."""
 
-    def __init__(self, *, rolling_back: bool = False, full: bool = False) -> None:
+    def __init__(
+        self, *, rolling_back: bool = False, full: bool = False, has_ended: bool = False
+    ) -> None:
         self.rooms = Rooms()
         self.broadcast: list[EventData] = []
         room = cast("Any", self.rooms)
@@ -180,8 +182,12 @@ class Desk:
         if full:
             space.note(FULL)
 
+        around = Surroundings()
+        if has_ended:
+            around.state = msgspec.structs.replace(around.state, current_run_id=None)
+
         self._dispatch = Dispatch(
-            cast("Any", Surroundings()),
+            cast("Any", around),
             control=room,
             rollbacks=room,
             inspect=room,
@@ -322,6 +328,19 @@ async def test_a_command_for_another_run_is_refused(command: CommandData) -> Non
         "$.data.expectedRunId",
     )
     assert CURRENT in refused.value.message
+    assert not desk.rooms.asked
+    await desk.take(msgspec.structs.replace(command, expected_run_id=CURRENT))
+    assert desk.rooms.asked
+
+
+@pytest.mark.parametrize("command", GUARDED, ids=lambda command: command.TYPE)
+async def test_the_newest_run_guards_where_none_is_current(command: CommandData) -> None:
+    """Who looked at a run that has ended is refused as soon as another one has followed it."""
+    desk = Desk(has_ended=True)
+    stale: Any = msgspec.structs.replace(command, expected_run_id=RunId("another"))
+    with pytest.raises(Refused, match=CURRENT):
+        await desk.take(stale)
+
     assert not desk.rooms.asked
     await desk.take(msgspec.structs.replace(command, expected_run_id=CURRENT))
     assert desk.rooms.asked

@@ -84,6 +84,7 @@ def a(field: str, op: str, value: Any) -> dict[str, Any]:
         ("data.files.1.path", "contains", ".md", ".py"),
         ("data.number", "in", ["1", 1], ["1", True]),
         ("data.absent", "in", [None], []),
+        ("type", "containsIgnoringCase", "COMPLET", "complett"),
         ("type", "startsWith", "codon.", "completed"),
         ("data.nothing", "exists", False, True),
         ("data.files.2", "exists", False, True),
@@ -176,6 +177,11 @@ BAD: dict[str, tuple[dict[str, Any], str, str | None]] = {
     "a bound that is none": ({"where": a("seq", "between", [1, {}])}, "where.value[1]", None),
     "in a text": ({"where": a("seq", "in", "abc")}, "where.value", None),
     "in too many": ({"where": a("seq", "in", [1] * 1001)}, "where.value", None),
+    "a part that is a number": (
+        {"where": a("type", "containsIgnoringCase", 1)},
+        "where.value",
+        None,
+    ),
     "a beginning that is a number": ({"where": a("type", "startsWith", 1)}, "where.value", None),
     "an exists of a text": ({"where": a("type", "exists", "yes")}, "where.value", None),
     "a moment that is none": ({"where": a("timestamp", "gt", "noon")}, "where.value", "2025"),
@@ -264,4 +270,4 @@ def test_any_query_of_the_right_shape_is_checked_or_refused(command: EventsQuery
 def test_the_operators_are_codebolts_nine_and_two() -> None:
     """None is lost, and none with a cost that its text decides (a regular expression) comes in."""
     nine = {"eq", "neq", "gt", "gte", "lt", "lte", "contains", "in", "between"}
-    assert set(OPERATORS) == nine | {"startsWith", "exists"}
+    assert set(OPERATORS) == nine | {"startsWith", "exists", "containsIgnoringCase"}

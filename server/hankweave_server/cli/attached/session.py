@@ -7,12 +7,16 @@ journal, of which the client misses nothing, however often the connection is los
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import reduce
 
 from hankweave_client.client import Client
+from hankweave_client.errors import CommandRefused
 from hankweave_protocol import codec
-from hankweave_protocol.events import Event, StateTransition
+from hankweave_protocol.events import BudgetFigures, Event, StateTransition
+from hankweave_protocol.ids import CodonId
+from hankweave_protocol.replies import ServerStatus
 from hankweave_protocol.state import EMPTY_STATE
 from hankweave_server.cli.attached.doing import perform
 from hankweave_server.cli.attached.foot import foot
@@ -48,6 +52,8 @@ class Session:
         """The seq of the state that was asked for: older events are in it already."""
         self._heard = NOTHING
         self._mode: Mode = Watching()
+        self._allowed: dict[CodonId, BudgetFigures] = {}
+        """What the codon that runs may use; the server alone knows the hank's budget."""
 
     async def begin(self) -> Past:
         """Learns how things stand, and what happened last."""
@@ -57,6 +63,7 @@ class Session:
         page = await self._client.query_events(since=since, until=self._known, limit=RECENT)
         recent = [codec.decode_event(bytes(line)) for line in page.events or ()]
         status = await self._client.status()
+        self._note_budget(status)
         asking = dict(map(asking_line, status.pending_permissions))
         self._heard = replace(reduce(hear, recent, NOTHING), asking=asking)
         lines = map(line_of, recent)
@@ -73,6 +80,21 @@ class Session:
 
             self._heard = hear(self._heard, event)
             yield event
+
+    # --- what the codon may use --------------------------------------------------------------
+
+    def allowed(self, codon_id: CodonId) -> BudgetFigures:
+        """What a codon that runs may use in all, as far as the server has said."""
+        return self._allowed.get(codon_id, BudgetFigures())
+
+    async def learn_budget(self) -> None:
+        """Asks for it anew, once a codon has begun; until then its budget is not shown."""
+        with suppress(ConnectionError, CommandRefused):
+            self._note_budget(await self._client.status())
+
+    def _note_budget(self, status: ServerStatus) -> None:
+        codon, allowed = status.active_codon_id, status.active_allowance
+        self._allowed = {} if codon is None or allowed is None else {codon: allowed}
 
     # --- what the keys do --------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from anyio.abc import TaskGroup
 from hankweave_client.client import Client, connect_to
 from hankweave_client.errors import CommandRefused
 from hankweave_client.reconnect import Backoff
+from hankweave_protocol.events import CodonStartedEvent
 from hankweave_protocol.replies import Mode as Access
 from hankweave_server.cli.attached.session import Session
 from hankweave_server.cli.attached.terminal import Keyboard
@@ -22,7 +23,6 @@ from hankweave_server.cli.live import LiveVoice, Terminal
 from hankweave_server.cli.plain_text import one_line
 from hankweave_server.cli.progress import line_of
 from hankweave_server.clock import SystemClock
-from hankweave_server.domain.budget import Allowance
 
 NAME = "attach"
 """What the server's logs call us."""
@@ -66,7 +66,7 @@ class _Watch:
         console = Terminal(highlight=False)
         self._voice = LiveVoice(
             SystemClock(),
-            lambda _entry, _state: Allowance(),
+            lambda entry, _state: session.allowed(entry.codon_id),
             console,
             foot=lambda: session.foot(console.width),
         )
@@ -85,6 +85,8 @@ class _Watch:
                 try:
                     async for event in self._session.news():
                         self._voice.hear(event)
+                        if isinstance(event.data, CodonStartedEvent):
+                            tasks.start_soon(self._learn_budget)
                 except (ConnectionError, CommandRefused) as lost:
                     failure = lost  # Raised again outside: a task group would wrap it.
 
@@ -94,6 +96,10 @@ class _Watch:
             raise failure
 
         return self._exit_code
+
+    async def _learn_budget(self) -> None:
+        await self._session.learn_budget()
+        self._voice.wake()
 
     async def _take_keys(self, tasks: TaskGroup) -> None:
         async for key in self._keyboard.keys():

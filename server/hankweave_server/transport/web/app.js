@@ -56,7 +56,7 @@ function App({ session }) {
       </button>
     </nav>
     <main id="content" tabindex="-1" class=${`view-${looks.tab}`}>
-      <${View} session=${session} looks=${looks} />
+      <${View} key=${`${looks.tab} ${session.store.execution}`} session=${session} looks=${looks} />
     </main>
     <${Dialogs} session=${session} dialog=${looks.dialog} />
     <p class=${looks.note ? "note shown" : "note"} role="status">

@@ -1,10 +1,11 @@
 /**
  * A client of a Hankweave server, for browsers (and any JavaScript that has `WebSocket`).
  *
- * It knows the public protocol and nothing of this page: copy it. It keeps one number, the `seq` of
- * the newest event it has told, and so loses and repeats nothing when the connection breaks. A
- * command whose answer was lost with the connection is sent again, byte for byte: the server does
- * it once and answers the same.
+ * It knows the public protocol and nothing of this page: copy it. It keeps the newest event that it
+ * has told, by its `seq` and `id`, and so loses and repeats nothing when the connection breaks, and
+ * knows another execution from the one that it followed. A command whose answer was lost with the
+ * connection is sent again, byte for byte: the server does it once and answers the same. Only a
+ * server that was started again meanwhile does not know whether it was done; nor do we then.
  *
  *   const client = new Client("ws://127.0.0.1:43127/ws", { token, onEvent: (event) => … });
  *   client.open();
@@ -19,14 +20,28 @@
  *   codonId?: string, causes?: (number | string)[]}} WireEvent
  * @typedef {<T extends keyof import("hankweave").Commands>(type: T,
  *   data?: import("hankweave").Commands[T]) => Promise<import("hankweave").Replies[T]>} Ask
- * @typedef {{resolve: (data: any) => void, reject: (error: Error) => void, frame: string}} Waiting
+ * @typedef {{resolve: (data: any) => void, reject: (error: Error) => void, frame: string,
+ *   isLook: boolean}} Waiting
  */
 
 const FIRST_DELAY = 300;
 const LONGEST_DELAY = 10_000;
 const QUIET = 25_000; // Milliseconds without a frame, after which the client asks whether all is well.
 const PATIENCE = 10_000;
+const LARGEST = 1_000_000; // Bytes of a frame, of which the server takes no larger ones.
 const NEEDS_TOKEN = 1008;
+// What changes nothing, and can be asked of any server as often as one likes.
+const LOOKS = new Set([
+  "checkpoint.diff",
+  "checkpoint.list",
+  "checkpoint.readFile",
+  "events.query",
+  "ping",
+  "replay.view",
+  "rollback.preview",
+  "server.status",
+  "state.get",
+]);
 
 /** What the server refused, with its code, and a hint where it has one. */
 export class Refused extends Error {
@@ -53,6 +68,9 @@ export class Client {
     this.token = options.token ?? null;
     /** @type {number | null} */
     this.lastSeq = options.sinceSeq ?? null;
+    /** @type {string | null} the id of that event, once it is known */
+    this.lastId = null;
+    this.checking = ""; // The id of the question whether this is what was followed before.
     /** @type {Connection} */
     this.connection = { phase: "closed", mode: null, retryAt: null, reason: "" };
     this.options = options;
@@ -95,9 +113,13 @@ export class Client {
   ask = (type, data) => {
     const id = newId();
     const frame = JSON.stringify({ id, type, data: data ?? {} });
+    // It would cost the connection, and again each time that it is sent again.
+    if (frame.length > LARGEST / 3 && new TextEncoder().encode(frame).length > LARGEST)
+      return Promise.reject(new Error("That is too much to be asked for at once."));
+
     return new Promise((resolve, reject) => {
-      this.waiting.set(id, { resolve, reject, frame });
-      if (this.connection.phase === "open") this.#send(id);
+      this.waiting.set(id, { resolve, reject, frame, isLook: LOOKS.has(type) });
+      if (this.connection.phase === "open" && this.checking === "") this.#send(id);
     });
   };
 
@@ -122,6 +144,7 @@ export class Client {
     } else if (frame.seq) {
       if (this.lastSeq !== null && frame.seq <= this.lastSeq) return;
       this.lastSeq = frame.seq;
+      this.lastId = frame.id;
       this.options.onEvent?.(frame);
     } else {
       this.options.onFrame?.(frame);
@@ -132,8 +155,76 @@ export class Client {
   #welcome({ mode, totalEvents }) {
     this.delay = FIRST_DELAY;
     this.lastSeq ??= totalEvents;
+    if (this.lastId !== null) this.#check(this.lastSeq, this.lastId);
     this.#become({ phase: "open", mode });
-    for (const id of this.waiting.keys()) this.#send(id);
+    if (this.lastId === null) {
+      this.#goOn();
+      this.#identify(this.lastSeq);
+    }
+  }
+
+  /** Learns the id of the newest event before this connection. @param {number} seq */
+  async #identify(seq) {
+    if (seq === 0) return;
+
+    const query = { since: seq - 1, until: seq, select: ["id"] };
+    try {
+      const { rows } = await this.ask("events.query", query);
+      const [row] = /** @type {any[]} */ (rows ?? []);
+      if (this.lastSeq === seq) this.lastId = row?.id ?? null;
+    } catch {
+      // Then the next event tells.
+    }
+  }
+
+  /**
+   * Asks whether the event that was the newest one is still what it was, and whether the server was
+   * started since; only then is anything sent again.
+   * @param {number} seq
+   * @param {string} id
+   */
+  #check(seq, id) {
+    const started = { field: "type", op: "eq", value: "server.started" };
+    const data = {
+      where: { or: [{ field: "seq", op: "eq", value: seq }, started] },
+      since: seq - 1,
+      select: ["seq", "id"],
+      limit: 2,
+    };
+    this.checking = newId();
+    const frame = JSON.stringify({ id: this.checking, type: "events.query", data });
+    /** @param {{rows?: any[]}} answer */
+    const resolve = ({ rows = [] }) => {
+      if (rows.find((row) => row.seq === seq)?.id !== id) return this.#leave();
+
+      this.#goOn(rows.some((row) => row.seq > seq));
+    };
+    this.waiting.set(this.checking, { resolve, reject: () => this.#goOn(), frame, isLook: true });
+    this.#send(this.checking);
+  }
+
+  /** Sends what waits for an answer. @param {boolean} [isNewServer] */
+  #goOn(isNewServer = false) {
+    this.checking = "";
+    for (const [id, { reject, isLook }] of this.waiting) {
+      if (isLook || !isNewServer) {
+        this.#send(id);
+        continue;
+      }
+      this.waiting.delete(id);
+      reject(new Error("The server was started again meanwhile. Look whether it was done."));
+    }
+  }
+
+  /** Another execution is served: nothing that was told is true of it, or was meant for it. */
+  #leave() {
+    this.lastSeq = this.lastId = null;
+    this.checking = "";
+    const waiting = [...this.waiting.values()];
+    this.waiting.clear();
+    for (const { reject } of waiting) reject(new Error("Another execution is served here now."));
+    this.options.onFrame?.({ type: "client.otherExecution", data: {} });
+    this.open();
   }
 
   /** @param {any} frame */
@@ -156,11 +247,7 @@ export class Client {
    */
   #unwelcome(failure) {
     this.#become({ reason: failure.message });
-    if (failure.path?.endsWith("sinceSeq") && this.socket !== null) {
-      this.lastSeq = null;
-      this.options.onFrame?.({ type: "client.otherExecution", data: failure });
-      this.#greet(this.socket);
-    }
+    if (failure.path?.endsWith("sinceSeq")) this.#leave();
   }
 
   /** @param {string} id */
@@ -190,6 +277,8 @@ export class Client {
   #drop() {
     clearTimeout(this.timer);
     clearTimeout(this.watch);
+    this.waiting.delete(this.checking);
+    this.checking = "";
     const socket = this.socket;
     this.socket = null;
     if (socket === null) return;

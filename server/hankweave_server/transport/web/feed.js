@@ -1,11 +1,13 @@
 /**
  * What the agent says and does, as entries that can be read: words, thoughts, tool calls with their
- * results, lines of programs, and what happened around them. The newest few thousand are kept; the
- * journal has all.
+ * results, lines of programs, and what happened around them. The newest few thousand are kept, and
+ * of very long ones the beginning; the journal has all.
  */
+import { clipped } from "./format.js";
 
 const KEPT = 3_000;
 const SLACK = 500; // So that entries are dropped now and then, not one by one.
+const ROOM = 8_000_000; // Characters of all entries that are kept.
 
 /** The types of events that become entries. */
 export const FEED_TYPES = [
@@ -42,6 +44,7 @@ export class Feed {
     this.entries = [];
     /** @type {Map<string, Entry>} */
     this.openTools = new Map();
+    this.size = 0; // Characters.
   }
 
   /** @param {any} event @returns {boolean} whether anything changed */
@@ -54,6 +57,7 @@ export class Feed {
     const last = this.entries.at(-1);
     if (last !== undefined && continues(last, entry)) {
       // A program's output is one block, not a hundred.
+      this.size += entry.text.length;
       this.entries[this.entries.length - 1] = { ...last, text: `${last.text}\n${entry.text}` };
       return true;
     }
@@ -68,16 +72,30 @@ export class Feed {
     const at = call === undefined ? -1 : this.entries.indexOf(call);
     if (call === undefined || at < 0) return false;
 
-    this.entries[at] = { ...call, result, isError, cut: truncated };
+    const shown = clipped(result ?? "");
+    this.size += shown.length;
+    this.entries[at] = { ...call, result: shown, isError, cut: truncated };
     return true;
   }
 
   #push(entry) {
     this.entries.push(entry);
-    if (this.entries.length > KEPT + SLACK) this.entries.splice(0, SLACK);
+    this.size += sizeOf(entry);
+    if (this.entries.length > KEPT + SLACK) this.#drop(SLACK);
+    while (this.size > ROOM && this.entries.length > 1)
+      this.#drop(Math.ceil(this.entries.length / 8));
     if (this.openTools.size > KEPT) this.openTools.clear();
     return true;
   }
+
+  #drop(count) {
+    for (const entry of this.entries.splice(0, count)) this.size -= sizeOf(entry);
+  }
+}
+
+/** @param {Entry} entry */
+function sizeOf({ text, input, result }) {
+  return text.length + (result?.length ?? 0) + (input ? JSON.stringify(input).length : 0);
 }
 
 function orphan(event) {
@@ -86,7 +104,7 @@ function orphan(event) {
     ...base(event, "tool", ""),
     tool: toolName,
     input: null,
-    result,
+    result: clipped(result ?? ""),
     isError,
     cut: truncated,
   };
@@ -94,7 +112,7 @@ function orphan(event) {
 
 function base(event, kind, text) {
   const codonId = event.data.codonId ?? event.codonId ?? null;
-  return { key: event.seq, kind, codonId, timestamp: event.timestamp, text };
+  return { key: event.seq, kind, codonId, timestamp: event.timestamp, text: clipped(text ?? "") };
 }
 
 function continues(last, entry) {

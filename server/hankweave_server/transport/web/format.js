@@ -58,13 +58,34 @@ export function bytes(n) {
 /** @param {string} sha */
 export const brief = (sha) => sha.slice(0, 8);
 
-/** Control characters and marks that turn text around could make a name look like another. @param {string} name */
+const number = (mark) => `\\u${mark.codePointAt(0).toString(16).padStart(4, "0")}`;
+
+// Between two pictures a joiner makes one of them; elsewhere nobody sees it.
+const MASKS =
+  /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u115f\u1160\u180e\u200b\u200c\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\u{e0000}-\u{e007f}\ud800-\udfff]|(?<![\p{Extended_Pictographic}\ufe0f\u{1f3fb}-\u{1f3ff}])\u200d/gu;
+
+/** Control characters, marks that turn text around and such as nobody sees could make a name look like another. @param {string} name */
 export function visible(name) {
-  return name.replace(
-    /[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g,
-    (mark) => `\\u${mark.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  return name.replace(MASKS, number);
+}
+
+/** The same for what has lines: only what could make it look as if it said something else. @param {string} text */
+export function unmasked(text) {
+  return text.replace(
+    /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u061c\u202a-\u202e\u2066-\u2069]/g,
+    number,
   );
 }
+
+const LONGEST = 20_000; // Characters of one text among many.
+
+/** The beginning of a very long text. @param {string} text */
+export function clipped(text) {
+  return text.length > LONGEST ? `${text.slice(0, LONGEST)}\n… (more of it in the journal)` : text;
+}
+
+/** A value as JSON, to be read by people. @param {any} value */
+export const laidOut = (value) => unmasked(JSON.stringify(value, null, 2));
 
 /** What a tool was called with, in one line; paths from the work tree. @param {any} input @param {string} [root] */
 export function callText(input, root) {

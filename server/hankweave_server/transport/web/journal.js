@@ -66,9 +66,10 @@ export class Stretch {
       this.pages.delete(page);
       this.pages.set(page, events);
       if (this.pages.size > PAGES_KEPT) this.pages.delete(this.pages.keys().next().value ?? -1);
-    } finally {
       this.asked.delete(page);
       this.changed();
+    } catch {
+      this.asked.delete(page); // It is asked for again when somebody looks there again.
     }
   }
 }
@@ -127,17 +128,21 @@ const SEARCHED = [
   "data.toolName",
   "data.toolInput.command",
   "data.toolInput.file_path",
+  "data.toolInput.content",
   "data.line",
   "data.text",
   "data.reason",
+  "data.command",
+  "data.label",
   "data.transition.type",
+  "data.transition.data.checkpoint.label",
 ];
 
 /**
  * A question to the journal from what a person has filled in; null where he asks for everything.
- * @param {{text: string, type: string, codonId: string}} wanted
+ * @param {{text: string, type: string, codonId: string, isExact?: boolean}} wanted
  */
-export function questionOf({ text, type, codonId }) {
+export function questionOf({ text, type, codonId, isExact = false }) {
   /** @type {object[]} */
   const where = [];
   if (type) where.push({ field: "type", op: "eq", value: type });
@@ -147,7 +152,8 @@ export function questionOf({ text, type, codonId }) {
     });
   }
   if (text.trim()) {
-    where.push({ or: SEARCHED.map((field) => ({ field, op: "contains", value: text.trim() })) });
+    const op = isExact ? "contains" : "containsIgnoringCase";
+    where.push({ or: SEARCHED.map((field) => ({ field, op, value: text.trim() })) });
   }
   return where.length === 0 ? null : { where };
 }

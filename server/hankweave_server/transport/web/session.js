@@ -53,10 +53,10 @@ export class Session {
     return this.store.rollback === null ? null : "A rollback is going on.";
   }
 
-  /** The run that is looked at: whoever acts on an older view of it is refused. */
+  /** The run that is looked at, ended or not: whoever acts on an older view of it is refused. */
   get guard() {
-    const run = this.store.state.currentRunId;
-    return run === null ? {} : { expectedRunId: run };
+    const run = this.store.state.runs[0]?.runId;
+    return run === undefined ? {} : { expectedRunId: run };
   }
 
   /**
@@ -65,14 +65,19 @@ export class Session {
    * @param {keyof import("hankweave").Commands} type
    * @param {object} [data]
    */
-  act = async (done, type, data = {}) => {
-    try {
+  act = (done, type, data = {}) =>
+    this.try(async () => {
       await this.client.ask(type, { ...this.guard, ...data });
       this.say(done);
+    });
+
+  /** Does something, and says why where it fails. @param {() => Promise<void>} what */
+  try = async (what) => {
+    try {
+      await what();
     } catch (error) {
-      this.say(
-        error instanceof Refused && error.hint ? `${error.message} ${error.hint}` : String(error),
-      );
+      const { message, hint } = /** @type {Refused} */ (error);
+      this.say(hint ? `${message} ${hint}` : message);
     }
   };
 
@@ -83,6 +88,8 @@ export class Session {
   tryToken = (token) => {
     this.client.token = token.trim();
     this.client.open();
+    // For whoever loads the page anew.
+    history.replaceState(null, "", `#${new URLSearchParams({ token: this.client.token })}`);
   };
 
   #frame(frame) {

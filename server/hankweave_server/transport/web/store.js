@@ -31,6 +31,8 @@ export class Store {
   checkpoints = [];
   /** @type {Map<string, any>} */
   bySha = new Map();
+  /** @type {Map<string, number>} the seqs of those that were pruned while the page was open */
+  pruned = new Map();
   checkpointsVersion = 0;
   areAllCheckpoints = false;
   feed = new Feed();
@@ -49,6 +51,7 @@ export class Store {
   /** @type {Map<string, any>} */
   retries = new Map();
   usage = 0;
+  execution = 0; // Counts those that were served while the page was open.
 
   /** @param {import("./client.js").Ask} ask */
   constructor(ask) {
@@ -58,7 +61,9 @@ export class Store {
   /** Forgets what was told: another execution is served. */
   reset() {
     const { listeners, connection, version, isScheduled } = this;
-    Object.assign(this, new Store(this.ask), { listeners, connection, version, isScheduled });
+    const execution = this.execution + 1;
+    const kept = { listeners, connection, version, isScheduled, execution };
+    Object.assign(this, new Store(this.ask), kept);
     this.changed();
   }
 
@@ -280,7 +285,10 @@ export class Store {
   }
 
   #prune(shas) {
-    for (const sha of shas) this.bySha.delete(sha);
+    for (const sha of shas) {
+      this.pruned.set(sha, this.bySha.get(sha)?.seq ?? 0);
+      this.bySha.delete(sha);
+    }
     this.checkpoints = this.checkpoints.filter((each) => !shas.has(each.sha));
     this.checkpointsVersion += 1;
   }

@@ -1,5 +1,6 @@
 /** A dialog of the browser's own: it keeps the focus, ends with Escape, and gives the focus back. */
 import { html, useLayoutEffect, useRef } from "../dom.js";
+import { unmasked } from "../format.js";
 
 let named = 0;
 
@@ -33,12 +34,25 @@ export function Dialog({ title, onClose, children, wide = false }) {
   </dialog>`;
 }
 
+/**
+ * Why nothing can be done from here right now: the banners lie behind the dialog.
+ * @param {{session: import("../session.js").Session, isBusy: boolean}} props
+ */
+export function Obstacle({ session, isBusy }) {
+  const why = session.obstacle;
+  const { phase } = session.store.connection;
+  if (why === null || (isBusy && phase === "open")) return null;
+  return html`<p class="warn" role="alert">
+    ${why} ${phase === "open" ? "" : isBusy ? "What was asked is answered when it is back." : "It is looked for again and again."}
+  </p>`;
+}
+
 /** What went wrong, and what to do. @param {{error: any}} props */
 export function Trouble({ error }) {
   if (!error) return null;
 
   return html`<div class="trouble" role="alert">
-    <p>${error.message}</p>
+    <p>${unmasked(error.message)}</p>
     ${error.hint && html`<p>${error.hint}</p>`}
     ${error.code === "STALE_RUN" && html`
       <p>

@@ -2,7 +2,8 @@
  * A unified diff, drawn by diff2html. Its HTML is not trusted: it is parsed where nothing runs, and
  * built again from the few elements and the one attribute that a diff needs.
  */
-import { html, useEffect, useRef, useState } from "../dom.js";
+import { html, useEffect, useMemo, useRef, useState } from "../dom.js";
+import { unmasked } from "../format.js";
 
 const LONGEST = 300_000; // Characters; beyond that the text itself is shown.
 const COMPARED = 30_000; // Up to here, what changed within a line is marked, too.
@@ -26,7 +27,8 @@ function diff2html() {
 }
 
 /** @param {{patch: string, label: string}} props */
-export function Diff({ patch, label }) {
+export function Diff({ patch: raw, label }) {
+  const patch = useMemo(() => unmasked(raw), [raw]);
   const place = useRef(/** @type {HTMLDivElement | null} */ (null));
   const [isPlain, setPlain] = useState(patch.length > LONGEST);
   useEffect(() => {

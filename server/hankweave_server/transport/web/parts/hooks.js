@@ -1,5 +1,5 @@
 /** Small hooks that several views need. */
-import { useEffect, useState } from "../dom.js";
+import { useEffect, useRef, useState } from "../dom.js";
 
 /** Draws again whenever the store has changed. @param {import("../store.js").Store} store */
 export function useStore(store) {
@@ -17,6 +17,33 @@ export function useNow(every, runs = true) {
     return () => clearInterval(timer);
   }, [every, runs]);
   return runs ? now : Date.now();
+}
+
+/**
+ * Does something soon after any of the inputs has changed, however often they do: a stream that
+ * never rests does not put it off.
+ * @param {() => void} act
+ * @param {number} every milliseconds
+ * @param {any[]} inputs
+ */
+export function useNowAndThen(act, every, inputs) {
+  const newest = useRef(act);
+  const timer = useRef(0);
+  newest.current = act;
+  useEffect(() => {
+    timer.current ||= setTimeout(() => {
+      timer.current = 0;
+      newest.current();
+    }, every);
+  }, inputs);
+  useEffect(() => () => clearTimeout(timer.current), []);
+}
+
+/** Whether what asks is still in the page; for what comes back later. */
+export function useOpen() {
+  const isOpen = useRef(true);
+  useEffect(() => () => void (isOpen.current = false), []);
+  return isOpen;
 }
 
 /**

@@ -1,6 +1,6 @@
 /** What a person has to know or to answer, above everything else. */
 import { html } from "../dom.js";
-import { duration, time, visible } from "../format.js";
+import { duration, laidOut, time, visible } from "../format.js";
 import { useNow } from "../parts/hooks.js";
 import { Act } from "./header.js";
 
@@ -21,7 +21,7 @@ export function Banners({ session }) {
       connection.phase === "open" &&
       connection.mode === "readonly" &&
       html`<p class="banner">
-      This link shows everything and changes nothing. Whoever has the controller's link can act.
+      This link shows everything and changes nothing. Whoever has the link that <code>hankweave run</code> prints as “watch it” can act.
     </p>`
     }
     ${[...problems.values()].map(
@@ -63,9 +63,9 @@ function Permission({ session, asked }) {
     });
   return html`<section class="banner ask" aria-label=${`Permission for ${toolName}`}>
     <p role="alert">
-      <strong>${codonId}</strong> asks leave to call <strong>${visible(toolName)}</strong>. ${reason}
+      <strong>${visible(codonId)}</strong> asks leave to call <strong>${visible(toolName)}</strong>. ${visible(reason ?? "")}
     </p>
-    <pre tabindex="0" aria-label="What it is called with">${JSON.stringify(toolInput, null, 2)}</pre>
+    <pre tabindex="0" aria-label="What it is called with">${laidOut(toolInput)}</pre>
     <p>
       <${Act} session=${session} main=${true} onClick=${() => answer("allow")}>Allow<//>
       <${Act} session=${session} onClick=${() => answer("deny")}>Deny<//>

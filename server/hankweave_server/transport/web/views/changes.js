@@ -5,27 +5,34 @@ import { Diff } from "../parts/diff.js";
 import { Trouble } from "../parts/dialog.js";
 import { useAnswer } from "../parts/hooks.js";
 
+const AT_FIRST = 200; // Files that are listed; more when they are asked for.
+
 export const STATUS = { created: "+", modified: "~", deleted: "−" };
 
 /** @param {{session: import("../session.js").Session, page: any}} props `page` is the first one. */
 export function Changes({ session, page }) {
   const [more, setMore] = useState({ files: /** @type {any[]} */ ([]), cursor: page.cursor });
+  const [shown, setShown] = useState(AT_FIRST);
   const files = [...page.files, ...more.files];
   if (files.length === 0) return html`<p class="empty">No tracked file differs.</p>`;
 
   const { stats, from, to } = page;
   const between = to === null ? { from } : { from, to };
-  const goOn = async () => {
-    const next = await session.ask("checkpoint.diff", { ...between, cursor: more.cursor });
-    setMore({ files: [...more.files, ...next.files], cursor: next.cursor });
-  };
+  const goOn = () =>
+    session.try(async () => {
+      setShown(shown + AT_FIRST);
+      if (files.length > shown) return;
+
+      const next = await session.ask("checkpoint.diff", { ...between, cursor: more.cursor });
+      setMore({ files: [...more.files, ...next.files], cursor: next.cursor });
+    });
   return html`<div class="changes">
     <p class="hint">
       ${plural(stats.files, "file")}, <span class="plus">+${stats.added}</span> <span class="minus">−${stats.removed}</span> lines
     </p>
-    ${files.map((file) => html`
+    ${files.slice(0, shown).map((file) => html`
       <${Change} key=${file.path} session=${session} between=${between} file=${file} />`)}
-    ${more.cursor && html`<button onClick=${goOn}>More files</button>`}
+    ${(more.cursor || files.length > shown) && html`<button onClick=${goOn}>More files</button>`}
   </div>`;
 }
 

@@ -1,6 +1,7 @@
 /** What it has cost, over time and by codon. */
 import { html, useEffect, useRef, useState } from "../dom.js";
 import { compact, count, dollars, time, visible } from "../format.js";
+import { useNowAndThen, useOpen } from "../parts/hooks.js";
 import { costOf, tokensOf, totals } from "../state.js";
 
 const PAGE = 1_000;
@@ -80,32 +81,34 @@ function useSeries(session) {
   const { store } = session;
   const sums = useRef({ seq: 0, cost: 0, tokens: 0, open: new Map(), points: [] });
   const [points, setPoints] = useState(/** @type {any[]} */ ([]));
-  useEffect(() => {
-    let isCurrent = true;
-    const timer = setTimeout(
-      async () => {
-        let cursor;
-        const since = sums.current.seq;
-        do {
-          const page = await session.ask("events.query", {
-            where: { field: "type", op: "in", value: TYPES },
-            since,
-            select: FIELDS,
-            limit: PAGE,
-            cursor,
-          });
-          for (const row of page.rows) if (row.seq > sums.current.seq) addUp(sums.current, row);
-          cursor = page.cursor;
-          if (isCurrent) setPoints([...sums.current.points]);
-        } while (cursor && isCurrent);
-      },
-      sums.current.seq === 0 ? 0 : REST,
-    );
-    return () => {
-      isCurrent = false;
-      clearTimeout(timer);
-    };
-  }, [store.usage]);
+  const isOpen = useOpen();
+  const isReading = useRef(false);
+  const read = async () => {
+    if (isReading.current) return;
+
+    isReading.current = true;
+    let cursor;
+    const since = sums.current.seq;
+    try {
+      do {
+        const page = await session.ask("events.query", {
+          where: { field: "type", op: "in", value: TYPES },
+          since,
+          select: FIELDS,
+          limit: PAGE,
+          cursor,
+        });
+        for (const row of page.rows) if (row.seq > sums.current.seq) addUp(sums.current, row);
+        cursor = page.cursor;
+        if (isOpen.current) setPoints([...sums.current.points]);
+      } while (cursor && isOpen.current);
+    } catch {
+      // The next event of the kind reads on.
+    }
+    isReading.current = false;
+  };
+  useEffect(() => void read(), []);
+  useNowAndThen(read, REST, [store.usage]);
   return points;
 }
 

@@ -1,7 +1,8 @@
 /** The dialog that is open, if any. */
 import { html, useState } from "../dom.js";
 import { brief, visible } from "../format.js";
-import { Dialog, Trouble } from "../parts/dialog.js";
+import { Dialog, Obstacle, Trouble } from "../parts/dialog.js";
+import { useOpen } from "../parts/hooks.js";
 import { EventDialog } from "./event-dialog.js";
 import { HelpDialog } from "./keys.js";
 import { RollbackDialog } from "./rollback.js";
@@ -52,12 +53,19 @@ function Form({ session, type, data, verb, onDone, onClose, children }) {
   const [error, setError] = useState(/** @type {any} */ (null));
   const [isBusy, setBusy] = useState(false);
   const [guard] = useState(session.guard); // Of when it was opened: that is what was looked at.
+  const isOpen = useOpen();
   const send = async (/** @type {Event} */ event) => {
     event.preventDefault();
+    if (session.obstacle !== null) return;
+
     setBusy(true);
+    setError(null);
     try {
-      onDone(await session.ask(type, { ...guard, ...data() }));
+      const answer = await session.ask(type, { ...guard, ...data() });
+      if (isOpen.current) onDone(answer);
+      else session.say("What was asked for in the dialog is done.");
     } catch (failure) {
+      if (!isOpen.current) session.say(/** @type {Error} */ (failure).message);
       setError(failure);
       setBusy(false);
     }
@@ -65,9 +73,15 @@ function Form({ session, type, data, verb, onDone, onClose, children }) {
   return html`<form onSubmit=${send}>
     ${children}
     <${Trouble} error=${error} />
+    <${Obstacle} session=${session} isBusy=${isBusy} />
     <footer>
       <button type="button" onClick=${onClose}>Leave it</button>
-      <button type="submit" class="main" disabled=${isBusy}>${isBusy ? "Working …" : verb}</button>
+      <button
+        type="submit"
+        class="main"
+        disabled=${isBusy}
+        aria-disabled=${session.obstacle !== null}
+      >${isBusy ? "Working …" : verb}</button>
     </footer>
   </form>`;
 }

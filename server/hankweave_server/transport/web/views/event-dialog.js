@@ -1,6 +1,6 @@
 /** One event: what it says, what led to it, what it led to. */
 import { html } from "../dom.js";
-import { count, moment, visible } from "../format.js";
+import { count, laidOut, moment, visible } from "../format.js";
 import { gist } from "../journal.js";
 import { Dialog, Trouble } from "../parts/dialog.js";
 import { useAnswer } from "../parts/hooks.js";
@@ -26,7 +26,7 @@ export function EventDialog({ session, event, onClose }) {
         Stand at this moment
       </button>
     </div>
-    <pre class="json" tabindex="0" aria-label="The event">${JSON.stringify(event, null, 2)}</pre>
+    <pre class="json" tabindex="0" aria-label="The event">${laidOut(event)}</pre>
     <div class="causes">
       <${Chain}
         session=${session}

@@ -1,8 +1,9 @@
 /** Events in a list: of a stretch of the journal, or those that a question finds. */
-import { html, useEffect, useMemo, useRef, useState } from "../dom.js";
+import { html, useMemo, useRef, useState } from "../dom.js";
 import { time, visible } from "../format.js";
 import { Found, Stretch, gist } from "../journal.js";
 import { Trouble } from "../parts/dialog.js";
+import { useNowAndThen } from "../parts/hooks.js";
 import { VirtualList } from "../parts/virtual-list.js";
 
 const ROW = 28;
@@ -24,11 +25,8 @@ export function EventList({ session, id, since = 0, until = 0, question = null, 
       : new Found(session.ask, question, changed);
   }, [key, since]);
   if (source instanceof Stretch) source.until = until;
-  useEffect(() => {
-    // What arrives while one looks is fetched in portions.
-    const timer = setTimeout(() => source.want(range.current.first, range.current.last), REST);
-    return () => clearTimeout(timer);
-  }, [source, until]);
+  // What arrives while one looks is fetched in portions.
+  useNowAndThen(() => source.want(range.current.first, range.current.last), REST, [source, until]);
   const see = (first, last) => {
     range.current = { first, last };
     source.want(first, last);

@@ -6,7 +6,7 @@ import { questionOf } from "../journal.js";
 import { EventList } from "./event-list.js";
 
 const REST = 250;
-const NOTHING = { text: "", type: "", codonId: "" };
+const NOTHING = { text: "", type: "", codonId: "", isExact: false };
 
 /** @param {{session: import("../session.js").Session, looks: import("../session.js").Looks}} props */
 export function EventsView({ session, looks }) {
@@ -30,7 +30,14 @@ export function EventsView({ session, looks }) {
     <form class="bar" role="search" onSubmit=${(event) => event.preventDefault()}>
       <h2>Events</h2>
       <label>
-        Search <input id="search" type="search" placeholder="words as they stand there" value=${wanted.text} onInput=${change("text")} />
+        Search <input id="search" type="search" placeholder="words of an event" value=${wanted.text} onInput=${change("text")} />
+      </label>
+      <label title="Capital letters are told from small ones">
+        <input
+          type="checkbox"
+          checked=${wanted.isExact}
+          onChange=${(event) => setWanted({ ...wanted, isExact: event.target.checked })}
+        /> Match case
       </label>
       <label>Type <select value=${wanted.type} onChange=${change("type")}>
         <option value="">all</option>

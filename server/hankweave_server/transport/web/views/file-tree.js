@@ -1,12 +1,10 @@
-/** The files of a moment, folder by folder, and the content of one. */
+/** The files of a moment, folder by folder, and beside them the content of one. */
 import { html, useMemo, useState } from "../dom.js";
 import { bytes, plural, visible } from "../format.js";
-import { Trouble } from "../parts/dialog.js";
-import { useAnswer } from "../parts/hooks.js";
 import { VirtualList } from "../parts/virtual-list.js";
+import { Content } from "./content.js";
 
 const ROW = 26;
-const PART = 200_000; // Bytes of a file that are shown at a time.
 const LINK = 0o120000;
 const KIND = 0o170000;
 
@@ -30,10 +28,11 @@ export function FileTree({ session, view, where, sha }) {
       setClosed(next);
     }
   };
-  const goOn = async () => {
-    const page = await session.ask("replay.view", { ...where, limit: 1_000, cursor: more.cursor });
-    setMore({ files: [...more.files, ...page.tree], cursor: page.cursor });
-  };
+  const goOn = () =>
+    session.try(async () => {
+      const page = await session.ask("replay.view", { ...where, limit: 1_000, cursor: more.cursor });
+      setMore({ files: [...more.files, ...page.tree], cursor: page.cursor });
+    });
   return html`<div class="tree">
     <div class="names">
       <p class="hint">${plural(view.stats.files, "file")}, ${bytes(view.stats.bytes)}</p>
@@ -81,7 +80,7 @@ function drawn({ path, name, depth, file }, closed, toggle) {
     return html`<span class="folder" style=${style} onClick=${(event) => {
       event.stopPropagation();
       toggle();
-    }}>${closed.has(path) ? "▸" : "▾"} ${visible(name)}<span class="hidden"> folder</span></span>`;
+    }}><span aria-hidden="true">${closed.has(path) ? "▸" : "▾"}</span> ${visible(name)}<span class="hidden">, folder, ${closed.has(path) ? "closed" : "open"}</span></span>`;
   }
 
   const isLink = (file.mode & KIND) === LINK;
@@ -90,33 +89,4 @@ function drawn({ path, name, depth, file }, closed, toggle) {
       ${visible(name)}${isLink ? " (link)" : file.mode & 0o111 ? " (program)" : ""}
     </span>
     <span class="size">${bytes(file.size)}</span>`;
-}
-
-function Content({ session, sha, path }) {
-  const [parts, setParts] = useState(/** @type {any[]} */ ([]));
-  const ask = (offset) =>
-    session.ask("checkpoint.readFile", { checkpointSha: sha, path, offset, length: PART });
-  const first = useAnswer(() => ask(0), [sha, path]);
-  if (first.error) return html`<${Trouble} error=${first.error} />`;
-  if (first.data === null) return html`<p class="empty">Reading …</p>`;
-
-  const all = [first.data, ...parts];
-  const last = all.at(-1);
-  const isText = all.every((part) => part.encoding === "utf-8");
-  const goOn = async () => setParts([...parts, await ask(last.nextOffset)]);
-  return html`<div class="content">
-    <h3>${visible(path)} <span class="size">${bytes(first.data.size)}</span></h3>
-    ${
-      isText
-        ? html`
-          <pre tabindex="0" aria-label=${`Content of ${visible(path)}`}>
-            ${all.map((part) => part.content).join("")}
-          </pre>`
-        : html`
-          <p class="empty">
-            This is no text; it is kept byte for byte, and comes back with a rollback.
-          </p>`
-    }
-    ${isText && last.nextOffset !== undefined && html`<button onClick=${goOn}>More of it</button>`}
-  </div>`;
 }

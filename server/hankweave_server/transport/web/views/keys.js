@@ -4,6 +4,7 @@ import { Dialog } from "../parts/dialog.js";
 
 const TABS = ["live", "time", "events", "cost"];
 const OFF = "hankweave.keys";
+const NOWHERE = "Stand at a checkpoint first: choose one under Time.";
 
 const KEYS = [
   ["1 2 3 4", "Live, Time, Events, Cost"],
@@ -20,7 +21,14 @@ const KEYS = [
   ["?", "this help"],
 ];
 
-export const areKeysOn = () => localStorage.getItem(OFF) !== "off";
+/** Whoever lets no page keep anything has them on. */
+export function areKeysOn() {
+  try {
+    return localStorage.getItem(OFF) !== "off";
+  } catch {
+    return true;
+  }
+}
 
 /** @param {KeyboardEvent} event @param {import("../session.js").Session} session */
 export function keyPressed(event, session) {
@@ -46,15 +54,16 @@ function act(key, session) {
     case "]":
       return press("One on in time");
     case "r":
-      return sha !== null && ask(session, { kind: "rollback", target: { sha } });
+      return ask(session, { kind: "rollback", target: { sha } }, sha === null && NOWHERE);
     case "b":
-      return sha !== null && ask(session, { kind: "branch", sha });
+      return ask(session, { kind: "branch", sha }, sha === null && NOWHERE);
     case "p":
-      return sha !== null && ask(session, { kind: "pin", sha });
+      return ask(session, { kind: "pin", sha }, sha === null && NOWHERE);
     case "u":
-      return (
-        session.store.state.undo.length > 0 &&
-        ask(session, { kind: "rollback", target: { direction: "undo" } })
+      return ask(
+        session,
+        { kind: "rollback", target: { direction: "undo" } },
+        session.store.state.undo.length === 0 && "There is no rollback to undo.",
       );
     case "c":
       return ask(session, { kind: "checkpoint" });
@@ -69,8 +78,9 @@ function act(key, session) {
   }
 }
 
-function ask(session, dialog) {
-  const why = session.obstacle;
+/** @param {import("../session.js").Session} session @param {any} dialog @param {string | false} [reason] */
+function ask(session, dialog, reason = false) {
+  const why = session.obstacle ?? (reason || null);
   if (why === null) session.look({ dialog });
   else session.say(why);
   return true;
@@ -89,8 +99,12 @@ function press(label) {
 export function HelpDialog({ onClose }) {
   const [isOn, setOn] = useState(areKeysOn());
   const turn = (event) => {
-    localStorage.setItem(OFF, event.target.checked ? "on" : "off");
     setOn(event.target.checked);
+    try {
+      localStorage.setItem(OFF, event.target.checked ? "on" : "off");
+    } catch {
+      setOn(true);
+    }
   };
   return html`<${Dialog} title="Keys" onClose=${onClose}>
     <dl class="keys">${KEYS.map(([key, what]) => html`

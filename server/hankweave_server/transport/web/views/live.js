@@ -1,6 +1,6 @@
 /** What happens now: the plan, the agent's words and tool calls, the files that change. */
-import { html } from "../dom.js";
-import { bytes, callText, time, visible } from "../format.js";
+import { html, useState } from "../dom.js";
+import { bytes, callText, clipped, laidOut, time, unmasked, visible } from "../format.js";
 import { FlowList } from "../parts/flow-list.js";
 import { Plan } from "./plan.js";
 
@@ -60,24 +60,25 @@ function Entry({ entry, root }) {
 
   return html`
     <article class=${`entry e-${entry.kind}`}>
-      ${who}<div class="text">${entry.text}</div>
+      ${who}<div class="text">${unmasked(entry.text)}</div>
     </article>`;
 }
 
 function ToolCall({ entry, root }) {
   const { tool, input, result, isError, cut, external } = entry;
   const outcome = result === null ? "runs" : isError ? "failed" : "done";
-  return html`<details>
+  const [isOpen, setOpen] = useState(false);
+  return html`<details onToggle=${(event) => setOpen(event.currentTarget.open)}>
     <summary>
       <span class="tool-name">
         ${visible(tool ?? "tool")}
       </span> <code>${visible(callText(input, root))}</code>
       <span class=${`outcome o-${outcome}`}>${outcome}${external ? ", outside" : ""}</span>
     </summary>
-    ${input && html`<pre tabindex="0" aria-label="Input">${JSON.stringify(input, null, 2)}</pre>`}
-    ${result !== null && html`
+    ${isOpen && input && html`<pre tabindex="0" aria-label="Input">${clipped(laidOut(input))}</pre>`}
+    ${isOpen && result !== null && html`
       <pre tabindex="0" aria-label="Result">
-        ${result || "(no output)"}${cut ? "\n… (the journal holds no more)" : ""}
+        ${unmasked(result || "(no output)")}${cut ? "\n… (the journal holds no more)" : ""}
       </pre>`}
   </details>`;
 }

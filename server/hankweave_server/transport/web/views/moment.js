@@ -1,6 +1,6 @@
 /** One moment: its files, what it changed, how it differs from now, its state, its events. */
 import { html, useState } from "../dom.js";
-import { brief, count, moment as asMoment, visible } from "../format.js";
+import { brief, count, laidOut, moment as asMoment, visible } from "../format.js";
 import { Sign, kindOf, titleOf } from "../kinds.js";
 import { Trouble } from "../parts/dialog.js";
 import { useAnswer, useStore } from "../parts/hooks.js";
@@ -13,6 +13,7 @@ import { Plan } from "./plan.js";
 
 const REST = 120; // Milliseconds: who scrubs asks only for where he stops.
 const FILES = 1_000;
+const PRUNED = "This checkpoint was pruned: nothing goes back to it any more.";
 const TABS = {
   files: "Files",
   before: "Changed here",
@@ -36,30 +37,32 @@ export function MomentView({ session, moment, before, onStep }) {
   const view = answer.data;
   const sha = "sha" in moment ? moment.sha : view?.coordinate?.checkpointSha;
   const record = store.bySha.get(sha);
+  const none = store.pruned.has(sha) ? PRUNED : sha ? null : "There is no checkpoint here.";
   return html`
     <header class="at">
       <button aria-label="One back in time" title="Key [" onClick=${() => onStep(-1)}>‹</button>
       <button aria-label="One on in time" title="Key ]" onClick=${() => onStep(1)}>›</button>
       <h2>${record && html`<${Sign} kind=${record.kind} /> `}${heading(moment, record)}</h2>
       <p class="facts">${facts(moment, record, sha)}</p>
+      ${none === PRUNED && html`<p class="warn" role="alert">${PRUNED}</p>`}
       <div class="actions" role="group" aria-label="From here">
         <${Act}
           session=${session}
-          reason=${sha ? null : "There is no checkpoint here."}
+          reason=${none}
           onClick=${() => session.look({ dialog: { kind: "rollback", target: { sha } } })}
         >
           Roll back to here …
         <//>
         <${Act}
           session=${session}
-          reason=${sha ? null : "There is no checkpoint here."}
+          reason=${none}
           onClick=${() => session.look({ dialog: { kind: "branch", sha } })}
         >
           Branch …
         <//>
         <${Act}
           session=${session}
-          reason=${record ? null : "There is no checkpoint here."}
+          reason=${none}
           onClick=${() => session.look({ dialog: { kind: "pin", sha } })}
         >
           ${record?.pinned ? "Pinned …" : "Pin …"}
@@ -159,7 +162,7 @@ function Then({ session, state, record }) {
     <details>
       <summary>
         All of it, as in state.json
-      </summary><pre tabindex="0" aria-label="The state">${JSON.stringify(state, null, 2)}</pre>
+      </summary><pre tabindex="0" aria-label="The state">${laidOut(state)}</pre>
     </details>
   </div>`;
 }

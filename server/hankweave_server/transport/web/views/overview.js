@@ -6,6 +6,7 @@ import { kindOf, titleOf } from "../kinds.js";
 const HEIGHT = 72;
 const APART = 5; // Pixels between two marks: closer ones cannot be told apart.
 const EDGE = 10;
+const TURN = 12; // Pixels that a line takes from one lane to another.
 const WEIGHT = {
   error: 5,
   manual: 4,
@@ -69,21 +70,26 @@ export function Overview({ rows, picture, at, here, onSelect }) {
 }
 
 function shapes(rows, { lines, laneOf }, x, y) {
-  const paths = lines.map(({ runId, lane, fromLane, first, last, from, mainUntil }) => {
-    const begin =
-      from === null
-        ? `M${x(first)} ${y(lane)}`
-        : `M${x(from)} ${y(fromLane)}L${x(first)} ${y(lane)}`;
-    return html`<g key=${runId}>
-      <path class=${`line l${lane % 6}`} d=${`${begin}L${x(last)} ${y(lane)}`} />
-      ${mainUntil >= first && html`
-        <path class=${`line is-main l${lane % 6}`} d=${`${begin}L${x(mainUntil)} ${y(lane)}`} />`}
-    </g>`;
-  });
+  // A path for each colour, not for each of a thousand runs.
+  /** @type {Record<string, string>} */
+  const strokes = {};
+  for (const { lane, fromLane, begin, last, from, mainUntil } of lines) {
+    const turn = Math.min(x(last), x(begin) + TURN);
+    const way = from === null ? `M${x(begin)} ${y(lane)}` : `M${x(begin)} ${y(fromLane)}L${turn} ${y(lane)}`;
+    const name = `line l${lane % 6}`;
+    strokes[name] = `${strokes[name] ?? ""}${way}H${x(last)}`;
+    if (mainUntil < begin) continue;
+
+    const main = `${name} is-main`;
+    strokes[main] = `${strokes[main] ?? ""}${way}H${Math.max(turn, x(mainUntil))}`;
+  }
+  const paths = Object.entries(strokes)
+    .sort(([one], [other]) => one.length - other.length) // The way to now over all others.
+    .map(([name, d]) => html`<path key=${name} class=${name} d=${d} />`);
   const bins = new Map();
   rows.forEach((each, row) => {
     const lane = laneOf.get(each.runId) ?? 0;
-    const key = `${lane} ${Math.floor(x(row) / APART)}`;
+    const key = `${Math.floor(y(lane) / APART)} ${Math.floor(x(row) / APART)}`;
     const weight = WEIGHT[each.kind] ?? 0;
     if (weight >= (bins.get(key)?.weight ?? 0))
       bins.set(key, { weight, row, lane, kind: each.kind });

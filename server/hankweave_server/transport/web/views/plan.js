@@ -1,6 +1,6 @@
 /** The plan: codons and loops in their order, with what became of each. */
 import { html, useMemo, useState } from "../dom.js";
-import { compact, count, dollars, duration, visible } from "../format.js";
+import { compact, count, dollars, duration, unmasked, visible } from "../format.js";
 import { useNow } from "../parts/hooks.js";
 import { costOf, endCheckpoint, isActive, thread, tokensOf } from "../state.js";
 import { Act } from "./header.js";
@@ -104,7 +104,7 @@ function Codon({ session, entry, codon, retry, now, isLive, isWorking }) {
       ${figures.length > 0 && html`<span class="numbers">${figures.join(" · ")}</span>`}
       ${codon?.failureReason && html`
         <span class="why">
-          ${codon.failureReason.message ?? codon.failureReason.type}
+          ${unmasked(codon.failureReason.message ?? codon.failureReason.type)}
         </span>`}
     </div>
     ${

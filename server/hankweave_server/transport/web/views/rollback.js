@@ -3,8 +3,8 @@ import { html, useMemo, useState } from "../dom.js";
 import { brief, bytes, plural, visible } from "../format.js";
 import { titleOf } from "../kinds.js";
 import { Diff } from "../parts/diff.js";
-import { Dialog, Trouble } from "../parts/dialog.js";
-import { useAnswer } from "../parts/hooks.js";
+import { Dialog, Obstacle, Trouble } from "../parts/dialog.js";
+import { useAnswer, useOpen } from "../parts/hooks.js";
 import { activeCodon } from "../state.js";
 
 const BEHIND = {
@@ -20,7 +20,6 @@ const AT_FIRST = 200;
 export function RollbackDialog({ session, target, onClose }) {
   const { store } = session;
   const [guard] = useState(session.guard);
-  const [newest] = useState(store.state.runs[0]?.runId);
   const [options, setOptions] = useState({
     keepEdits: false,
     rewindMemory: false,
@@ -33,6 +32,7 @@ export function RollbackDialog({ session, target, onClose }) {
   const [error, setError] = useState(/** @type {any} */ (null));
   const [isBusy, setBusy] = useState(false);
   const [shown, setShown] = useState(AT_FIRST);
+  const isOpen = useOpen();
   const aim = target.direction ? { direction: target.direction } : { checkpointSha: target.sha };
   const preview = useAnswer(
     () => session.ask("rollback.preview", { ...aim, keepEdits: options.keepEdits, patch: true }),
@@ -49,19 +49,23 @@ export function RollbackDialog({ session, target, onClose }) {
   };
 
   const go = async () => {
-    if (store.state.runs[0]?.runId !== newest) return setError(BEHIND);
+    if (session.obstacle !== null) return;
+    if (session.guard.expectedRunId !== guard.expectedRunId) return setError(BEHIND);
 
     setBusy(true);
+    setError(null);
     try {
       const [type, data] = order(target, options, guard, isWhole ? null : [...ticked], active);
       /** @type {import("hankweave").RollbackReport} */
       const done = await session.ask(type, data);
+      if (!isOpen.current) return session.say(said(target, done));
       session.look({
         dialog: null,
         note: said(target, done),
         moment: { sha: done.target.checkpointSha },
       });
     } catch (failure) {
+      if (!isOpen.current) session.say(/** @type {Error} */ (failure).message);
       setError(failure);
       setBusy(false);
     }
@@ -107,7 +111,7 @@ export function RollbackDialog({ session, target, onClose }) {
           />`)}
       </ul>
       ${files.length > shown && html`
-        <button type="button" onClick=${() => setShown(shown + 10 * AT_FIRST)}>
+        <button type="button" onClick=${() => setShown(shown + AT_FIRST)}>
           Show more of ${plural(files.length, "file")}
         </button>`}
       <${Options}
@@ -121,11 +125,13 @@ export function RollbackDialog({ session, target, onClose }) {
     `
     }
     <${Trouble} error=${error} />
+    <${Obstacle} session=${session} isBusy=${isBusy} />
     <footer>
       <button onClick=${onClose}>Leave it</button>
       <button
         class="main danger"
         disabled=${isBusy || report === null || (!isWhole && chosen === 0)}
+        aria-disabled=${session.obstacle !== null}
         onClick=${go}
       >
         ${isBusy ? "Working …" : label(target, isWhole, chosen)}

@@ -8,8 +8,10 @@ import { MomentView } from "./moment.js";
 import { Overview } from "./overview.js";
 
 const ROW = 30;
-const LANE = 16;
-const WIDEST = 10; // Lanes that are drawn beside the list; further ones share the last.
+const LANE = 16; // Pixels from one lane to the next, where there are few.
+const CLOSEST = 5;
+const ROOM = 170; // Pixels for all lanes, and a part of a narrow screen.
+const PART = 0.28;
 
 /** @param {{session: import("../session.js").Session, looks: import("../session.js").Looks}} props */
 export function TimeView({ session, looks }) {
@@ -81,7 +83,7 @@ export function TimeView({ session, looks }) {
 /** The list, newest first, with the lines of the runs at its side. */
 function Tree({ rows, picture, at, here, onSelect }) {
   const newestFirst = (row) => rows.length - 1 - row;
-  const width = (Math.min(picture.width, WIDEST) + 1) * LANE;
+  const { x, width, shared } = scaleOf(picture.width);
   return html`<${VirtualList}
     id="checkpoint"
     count=${rows.length}
@@ -101,12 +103,9 @@ function Tree({ rows, picture, at, here, onSelect }) {
           viewBox=${`0 0 ${width} ${ROW}`}
           aria-hidden="true"
         >
-          ${linesAt(picture.lines, index).map((line) => html`
-            <path
-              key=${line.runId}
-              class=${`line l${line.lane % 6}${index <= line.mainUntil ? " is-main" : ""}`}
-              d=${strokes(line, index)}
-            />`)}
+          ${[...drawn(picture.lines, index, x)].map(
+            ([name, d]) => html`<path key=${name} class=${name} d=${d} />`,
+          )}
           <g
             transform=${`translate(${x(picture.laneOf.get(each.runId) ?? 0) - 7} ${ROW / 2 - 7}) scale(0.875)`}
           >
@@ -114,22 +113,67 @@ function Tree({ rows, picture, at, here, onSelect }) {
           </g>
         </svg>
         <span class="title">${visible(titleOf(each))}</span>
+        <span class="hidden">${branchWords(rows, picture, index)}</span>
         ${each.sha === here && html`<span class="tag now">now</span>`}
         ${each.pinned && html`<span class="tag">pinned</span>`}
         ${each.partial && html`<span class="tag bad">partial</span>`}
         <span class="kind">${kindOf(each.kind).title}</span>
         <time>${time(each.timestamp)}</time>`;
     }}
-  />`;
+  />
+  ${shared > 0 && html`
+    <p class="hint">
+      ${count(shared)} of ${count(picture.width)} lines do not fit side by side, and share the place of the last.
+    </p>`}`;
 }
 
-const x = (lane) => (Math.min(lane, WIDEST) + 0.5) * LANE + 2;
+/** Where each lane lies: side by side as long as there is room, then closer. @param {number} lanes */
+function scaleOf(lanes) {
+  const room = Math.min(ROOM, innerWidth * PART);
+  const apart = Math.min(LANE, Math.max(CLOSEST, room / lanes));
+  const fit = Math.min(lanes, Math.max(1, Math.floor(room / apart)));
+  const x = (lane) => Math.min(lane, fit - 1) * apart + LANE / 2 + 2;
+  return { x, width: Math.ceil(x(fit - 1) + LANE / 2 + 2), shared: lanes - fit };
+}
+
+/** For whoever does not see the lines: where one begins, and which of them leads to now. */
+function branchWords(rows, { lines }, row) {
+  const line = lines.find((each) => each.runId === rows[row].runId);
+  if (line === undefined) return "";
+
+  const words = line.mainUntil < row ? [", left behind by a rollback"] : [];
+  if (line.first === row && line.from !== null)
+    words.push(`, here a run begins that goes on from ${visible(titleOf(rows[line.from]))} of ${time(rows[line.from].timestamp)}`);
+  return words.join("");
+}
+
+/**
+ * The lines of one row, a path for each colour, and what leads to now on top; where they share a
+ * place, one of them stands for all.
+ */
+function drawn(lines, row, x) {
+  const paths = new Map();
+  const seen = new Set();
+  for (const isMain of [false, true]) {
+    for (const line of linesAt(lines, row)) {
+      if (row <= line.mainUntil !== isMain) continue;
+
+      const d = strokes(line, row, x);
+      if (!isMain && seen.has(d)) continue;
+
+      seen.add(d);
+      const name = `line l${line.lane % 6}${isMain ? " is-main" : ""}`;
+      paths.set(name, `${paths.get(name) ?? ""}${d}`);
+    }
+  }
+  return paths;
+}
 
 /** What of a run's line lies in one row: from the older below to the newer above. */
-function strokes({ lane, fromLane, first, last, from }, row) {
+function strokes({ lane, fromLane, first, last, from, begin }, row, x) {
   const here = x(lane);
   const parts = [];
-  if (row === from)
+  if (from !== null && row === begin)
     parts.push(`M${x(fromLane)} ${ROW / 2}C${x(fromLane)} 4 ${here} ${ROW / 2} ${here} 0`);
   else if (row < first) parts.push(`M${here} ${ROW}V0`);
   else {
@@ -152,6 +196,7 @@ function placeOf(rows, moment, store) {
     const exact = rows.findIndex((each) => each.sha === moment.sha);
     if (exact >= 0) return exact;
   }
-  const seq = "seq" in moment ? moment.seq : store.bySha.get(moment.sha)?.seq;
+  const { bySha, pruned } = store;
+  const seq = "seq" in moment ? moment.seq : (bySha.get(moment.sha)?.seq ?? pruned.get(moment.sha));
   return seq === undefined ? -1 : rows.findLastIndex((each) => each.seq <= seq);
 }
