@@ -19,7 +19,6 @@ from hankweave_protocol.events import StoreProgress
 from hankweave_protocol.ids import CommandId
 from hankweave_protocol.records import StoreOperation
 from hankweave_server.checkpoints.meter import Meter, Reading
-from hankweave_server.clock import Clock
 
 PATIENCE_SECONDS = 0.2
 """What is done by then is not worth a word."""
@@ -46,27 +45,26 @@ _within: ContextVar[_Operation | None] = ContextVar("_within", default=None)
 class ProgressWatch:
     """The long work of one execution."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, now: Callable[[], float] = anyio.current_time) -> None:
+        """`now` gives seconds of a clock that nobody sets."""
+        self._now = now
         self._going_on: list[_Operation] = []
         self._begun = anyio.Event()
         self.tell: Callable[[StoreProgress], None] = lambda _progress: None
         """Called in the event loop; must neither wait nor raise."""
 
     @contextmanager
-    def watching(
-        self, kind: StoreOperation, causes: tuple[int | str, ...] = ()
-    ) -> Iterator[Meter]:
+    def watching(self, kind: StoreOperation, causes: tuple[int | str, ...] = ()) -> Iterator[Meter]:
         """Watches what the block does; within another operation the work counts as part of that.
 
         The block counts on the meter that it is given, in whatever thread.
         """
         outer = _within.get()
-        if outer is not None:
+        if outer in self._going_on:  # A task that was begun in one may have outlived it.
             yield outer.meter
             return
 
-        operation = _Operation(kind, _command_in(causes), self._clock.monotonic())
+        operation = _Operation(kind, _command_in(causes), self._now())
         token = _within.set(operation)
         self._going_on.append(operation)
         self._begun.set()
@@ -89,20 +87,22 @@ class ProgressWatch:
 
     def look(self) -> None:
         """Tells of all that goes on for long and is further than it was."""
-        now = self._clock.monotonic()
+        now = self._now()
         for operation in self._going_on:
+            if now - operation.began < PATIENCE_SECONDS:
+                continue
+
             reading = operation.meter.read()
-            is_news = reading is not None and reading != operation.told
-            if is_news and now - operation.began >= PATIENCE_SECONDS:
-                self._tell(operation, reading)
+            if reading is not None and reading != operation.told:
+                operation.told = reading
+                self._tell(operation, reading, ended=False)
 
     def _tell_the_end(self, operation: _Operation) -> None:
-        if operation.told is not None:
-            self._tell(operation, operation.meter.read(), ended=True)
+        reading = operation.meter.read()
+        if operation.told is not None and reading is not None:
+            self._tell(operation, reading, ended=True)
 
-    def _tell(self, operation: _Operation, reading: Reading | None, *, ended: bool = False) -> None:
-        assert reading is not None, "only what was counted is told"
-        operation.told = reading
+    def _tell(self, operation: _Operation, reading: Reading, *, ended: bool) -> None:
         self.tell(
             StoreProgress(
                 operation=operation.kind,
