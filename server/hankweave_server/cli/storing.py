@@ -65,9 +65,7 @@ class _Kinds(click.ParamType[tuple[CheckpointKind, ...]]):
         return kinds  # type: ignore[return-value]  # each was looked up among the known
 
 
-def _answer(
-    execution: Path | None, command: CommandData, shape: type[T], what: str | None
-) -> T:
+def _answer(execution: Path | None, command: CommandData, shape: type[T], what: str | None) -> T:
     root = root_of(execution)
     with waiting(what) as tell:
         try:

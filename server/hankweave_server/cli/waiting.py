@@ -139,7 +139,7 @@ class _Bar:
         unit: str = "",
     ) -> None:
         with self._lock:
-            before = self._told
+            before, shown_before = self._told, self._told.text
             if text is not None and text != before.text:
                 before = _Told(text)
 
@@ -151,8 +151,8 @@ class _Bar:
             )
             if self._shown is not None:
                 progress, task = self._shown
-                if told.total is None:
-                    progress.reset(task)  # `update` cannot say that a total is not known.
+                if told.text != shown_before:
+                    _begin_anew(progress)
 
                 progress.update(
                     task,
@@ -167,6 +167,12 @@ class _Bar:
             self._has_ended = True
             if self._shown is not None:
                 self._shown[0].stop()
+
+
+def _begin_anew(progress: Progress) -> None:
+    """Forgets total and end, not the time: `update` cannot say that a total is not known."""
+    for task in progress.tasks:
+        task.total = task.finished_time = None
 
 
 # --- what a server tells meanwhile ----------------------------------------------------------------
