@@ -28,7 +28,12 @@ Told = list[tuple[str | None, int | None, int | None]]
 
 
 def listening(
-    told: Told, text: str | None = None, done: int | None = None, total: int | None = None
+    told: Told,
+    text: str | None = None,
+    done: int | None = None,
+    total: int | None = None,
+    *,
+    unit: str = "",
 ) -> None:
     told.append((text, done, total))
 

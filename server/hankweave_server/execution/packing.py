@@ -82,7 +82,7 @@ class Packing:
         if not packed.finished:
             self._wake.set()
 
-    async def pack(self, causes: tuple[int | str, ...], meter: Meter) -> Consolidated:
+    async def pack(self, causes: tuple[int | str, ...], meter: Meter = UNWATCHED) -> Consolidated:
         """Packs to the end, for whoever holds `alone`."""
         packed = await self._pack(self.patience(), causes, meter)
         self._gave_up = False
