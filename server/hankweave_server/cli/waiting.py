@@ -89,13 +89,7 @@ class _Told:
 
     @property
     def counted(self) -> str:
-        """As a person reads it; nothing where nothing is counted."""
-        amount = size_text if self.unit == "bytes" else "{:,}".format
-        unit = f" {self.unit}" if self.unit and self.unit != "bytes" else ""
-        if self.total is None:
-            return f"{amount(self.done)}{unit}" if self.done else ""
-
-        return f"{amount(self.done)} of {amount(self.total)}{unit}"
+        return _counted(self.done, self.total, self.unit)
 
 
 class _Bar:
@@ -167,6 +161,16 @@ class _Bar:
             self._has_ended = True
             if self._shown is not None:
                 self._shown[0].stop()
+
+
+def _counted(done: int, total: int | None, unit: str) -> str:
+    """Writes it as a person reads it; nothing where nothing is counted."""
+    amount = size_text if unit == "bytes" else "{:,}".format
+    name = f" {unit}" if unit and unit != "bytes" else ""
+    if total is None:
+        return f"{amount(done)}{name}" if done else ""
+
+    return f"{amount(done)} of {amount(total)}{name}"
 
 
 def _begin_anew(progress: Progress) -> None:
@@ -249,10 +253,16 @@ _DOING_IN_ANY = {
 
 def tell_of(tell: Tell, progress: StoreProgress) -> None:
     """Says in words what a server, or we ourselves, have counted."""
-    tell(doing(progress), progress.done, progress.total, unit=progress.unit)
+    tell(_doing(progress), progress.done, progress.total, unit=progress.unit)
 
 
-def doing(progress: StoreProgress) -> str:
+def line_of_progress(progress: StoreProgress) -> str:
+    """The same as a line, where no bar is drawn."""
+    counted = _counted(progress.done, progress.total, progress.unit)
+    return ": ".join(filter(None, (_doing(progress), counted)))
+
+
+def _doing(progress: StoreProgress) -> str:
     """What is done now; a phase that a newer server knows has its own word."""
     phase = progress.phase
     named = _DOING.get((progress.operation, phase)) or _DOING_IN_ANY.get(phase)
