@@ -228,6 +228,7 @@ async def test_bars_are_drawn_on_a_terminal_of_what_a_server_does(tmp_path: Path
         await work(draws, "Writing files", "branch", made.sha, root)
         async with slowed(server):
             await work(draws, "Reading the store", "fsck", root)
+            await attach_shows("Reading the store: ", client, root)
             await work(is_silent, server.execution)
 
 
@@ -238,6 +239,19 @@ def draws(text: str, *words: str) -> None:
         shown.until(lambda seen: text in seen and " of " in seen)
         assert shown.ended() == 0
         assert "\x1b[?25h" not in shown.text()
+
+
+async def attach_shows(text: str, client: Client, root: str) -> None:
+    """Who is attached sees what somebody else has asked for, and is told no more at its end."""
+    with screen("attach", "--execution", root, columns=110) as shown:
+        work = anyio.to_thread.run_sync
+        await work(shown.until, lambda seen: "? keys" in seen)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(client.check_store)
+            await work(shown.until, lambda seen: text in seen)
+
+        shown.press("q")
+        assert await work(shown.ended) == 0
 
 
 def is_silent(execution: Path) -> None:
