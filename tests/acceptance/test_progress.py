@@ -27,7 +27,7 @@ from hankweave_protocol.ids import CodonId
 from support.running_server import RunningServer, command, environment, journal, running_server
 from support.screens import screen
 from support.scripted_hank import codon, write_hank, writes
-from support.slowed import slowed
+from support.slowed import A_LITTLE, slowed
 from support.watching import idle
 
 DEADLINE = 120.0
@@ -114,19 +114,21 @@ async def test_who_asked_is_told_how_far_it_is_and_nobody_else(tmp_path: Path) -
         async with slowed(server):
             made = await client.create_checkpoint("much")
 
-        await client.roll_back_to_codon(CodonId("one"), "end")
-        await client.undo()
+        async with slowed(server, A_LITTLE):
+            await client.roll_back_to_codon(CodonId("one"), "end")
+            await client.undo()
+            branch = await client.branch(made.sha, path=str(tmp_path / "branch"))
+
         async with slowed(server):
             await client.check_store()
 
-        branch = await client.branch(made.sha, path=str(tmp_path / "branch"))
         took = anyio.current_time() - began
         assert Path(branch.execution_path, "agentRoot", "many-0", "0.txt").is_file()
 
     assert other.told == []
     by_operation = [list(group) for _, group in groupby(curious.told, lambda p: p.operation_id)]
     kinds = [group[0].operation for group in by_operation]
-    assert kinds == ["capture", "restore", "restore", "fsck", "branch"]
+    assert kinds == ["capture", "restore", "restore", "branch", "fsck"]
     for told in by_operation:
         is_told_in_order(told)
         assert told[0].command_id is not None
@@ -223,9 +225,11 @@ async def test_bars_are_drawn_on_a_terminal_of_what_a_server_does(tmp_path: Path
         root = str(server.execution)
         made = await client.create_checkpoint("much")
         work = anyio.to_thread.run_sync
-        await work(draws, "Restoring files", "rollback", "--codon", "one", root)
-        await work(draws, "Restoring files", "undo", root)
-        await work(draws, "Writing files", "branch", made.sha, root)
+        async with slowed(server, A_LITTLE):
+            await work(draws, "Restoring files", "rollback", "--codon", "one", root)
+            await work(draws, "Restoring files", "undo", root)
+            await work(draws, "Writing files", "branch", made.sha, root)
+
         async with slowed(server):
             await work(draws, "Reading the store", "fsck", root)
             await attach_shows("Reading the store: ", client, root)

@@ -13,12 +13,17 @@ from hankweave_server.execution.companions import alongside
 from support.running_server import RunningServer
 
 STOPPED_SECONDS = 0.19
-AT_WORK_SECONDS = 0.01
+
+HARDLY = 0.01
+"""Seconds at work in between, for what a server does in a moment: a twentieth of the time."""
+
+A_LITTLE = 0.06
+"""The same for what takes it a second."""
 
 
 @asynccontextmanager
-async def slowed(server: RunningServer) -> AsyncIterator[None]:
-    """Lets the server work for a twentieth of the time while the block runs.
+async def slowed(server: RunningServer, at_work: float = HARDLY) -> AsyncIterator[None]:
+    """Lets the server work for so long at a time, and then rest, while the block runs.
 
     Its clocks go on meanwhile, as those of a busy machine do; it takes no such pause for a sleep.
     """
@@ -28,7 +33,7 @@ async def slowed(server: RunningServer) -> AsyncIterator[None]:
             server.process.send_signal(signal.SIGSTOP)
             await anyio.sleep(STOPPED_SECONDS)
             server.process.send_signal(signal.SIGCONT)
-            await anyio.sleep(AT_WORK_SECONDS)
+            await anyio.sleep(at_work)
 
     try:
         async with alongside(hinder):
