@@ -174,6 +174,7 @@ export interface Events {
   "checkpoint.pinned": CheckpointPinned;
   "checkpoint.pruned": CheckpointPruned;
   "store.consolidated": StoreConsolidated;
+  "store.progress": StoreProgress;
   "rollback.started": RollbackStarted;
   "rollback.progress": RollbackProgress;
   "rollback.codonCheckpoint": RollbackCodonCheckpoint;
@@ -1343,6 +1344,8 @@ export interface HandshakeData {
   token?: string;
   /** What the client calls itself, for whoever reads websocket.log; it grants nothing. */
   clientName?: string;
+  /** Whether the client wants to be told of `store.progress`. */
+  progress?: boolean;
 }
 
 export interface HandshakeResponse {
@@ -1630,6 +1633,8 @@ export interface Problem {
 }
 
 export type ProblemCode = "INSUFFICIENT_SPACE" | "OUT_OF_DESCRIPTORS";
+
+export type ProgressUnit = "files" | "bytes" | "objects" | "checkpoints";
 
 export interface PromptMetadata {
   name?: string;
@@ -2348,6 +2353,30 @@ export interface StoreGc {
   /** Only these may go. */
   kinds?: CheckpointKind[];
   expectedRunId?: string;
+}
+
+export type StoreOperation = "capture" | "restore" | "gc" | "fsck" | "branch";
+
+/**
+ * How far long work on checkpoints is; for clients that asked for `progress`, and no journal.
+ *
+ * At most ten a second for each operation, none of one that is quickly done.
+ */
+export interface StoreProgress {
+  operation: StoreOperation;
+  /** The same for all that is told of one operation. */
+  operationId: string;
+  /** What is done now, in a word; an operation has several, one after the other. */
+  phase: string;
+  /** Of this phase. */
+  done: number;
+  /** None while nobody knows it. */
+  total: number | null;
+  unit: ProgressUnit;
+  /** The command that asked for it; None where the server does it of itself. */
+  commandId?: string;
+  /** True in the last one; how it ended, the reply and the journal say. */
+  ended?: boolean;
 }
 
 export type TerminalCodon = CompletedCodon | FailedCodon | SkippedCodon;

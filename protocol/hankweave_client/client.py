@@ -27,8 +27,15 @@ from hankweave_client.unanswered import Unanswered
 from hankweave_protocol.codec import decode_envelope, decode_event, decode_value
 from hankweave_protocol.commands import CommandData
 from hankweave_protocol.errors import Refused
-from hankweave_protocol.events import Event, EventData, ServerReady, ServerStarted, StateSnapshot
-from hankweave_protocol.ids import ClientId
+from hankweave_protocol.events import (
+    Event,
+    EventData,
+    ServerReady,
+    ServerStarted,
+    StateSnapshot,
+    StoreProgress,
+)
+from hankweave_protocol.ids import ClientId, CommandId
 from hankweave_protocol.replies import CommandFailed, CommandSucceeded, Mode
 
 __all__ = ["Client", "CommandRefused", "ConnectionLost", "Unauthorized", "connect", "connect_to"]
@@ -49,6 +56,7 @@ class Client(Calls):
         moves: bool,
         inbox: Inbox,
         name: str | None,
+        progress: bool,
     ) -> None:
         self._locate = locate
         self._mode: Mode = mode
@@ -58,6 +66,7 @@ class Client(Calls):
         """True where `locate` may name another address and token after a restart."""
         self._inbox = inbox
         self._name = name
+        self._progress = progress
         self._unanswered = Unanswered(name)
         self._link: Link | None = None
         self._is_live = False
@@ -115,6 +124,10 @@ class Client(Calls):
         """The same, with the reply's data as a value of the given shape."""
         return decode_value(shape, bytes(await self._exchange(command)))
 
+    def waits_for(self, command_id: CommandId | None) -> bool:
+        """Tells whether a command is one of this session's, and not answered yet."""
+        return command_id in self._unanswered
+
     async def events(self) -> AsyncIterator[Event]:
         """Yields what happens, in journal order, from where the session began.
 
@@ -170,12 +183,17 @@ class Client(Calls):
 
     async def open(self) -> Link:
         """Opens the first connection; raises what `Link.open` raises."""
-        link = await Link.open(self._locate(), self._mode, self._seq, self._name)
+        link = await self._new_link()
         self._opened = link
         if self._seq is None:
             self._seq = link.response.total_events
 
         return link
+
+    async def _new_link(self) -> Link:
+        return await Link.open(
+            self._locate(), self._mode, self._seq, self._name, progress=self._progress
+        )
 
     async def keep(self, link: Link) -> None:
         """Serves the session until it is cancelled or cannot be kept up."""
@@ -215,7 +233,7 @@ class Client(Calls):
         for delay in self._backoff.delays():
             await anyio.sleep(delay)
             try:
-                link = await Link.open(self._locate(), self._mode, self._seq, self._name)
+                link = await self._new_link()
             except Unauthorized as error:
                 if not self._moves:
                     raise
@@ -258,6 +276,10 @@ class Client(Calls):
             raise Unreadable(fault) from None
 
     async def _take_in(self, event: Event, link: Link) -> None:
+        if isinstance(event.data, StoreProgress):
+            self._inbox.offer(event)
+            return
+
         if event.seq == 0:
             self._inbox.put(event)
             return
@@ -290,16 +312,20 @@ def connect(
     since_seq: int | None = None,
     reconnect: bool | Backoff = True,
     name: str | None = None,
+    progress: bool = False,
 ) -> AbstractAsyncContextManager[Client]:
     """Opens a session with the server at a WebSocket address.
 
     With `since_seq` the events begin after that seq, without it with what happens from now on.
     With `name` the server's logs say who this is: in its handshake and in the ids of its commands.
+    With `progress` the events tell meanwhile how far long work on checkpoints is.
     Raises NotRunning, Unauthorized, ConnectionLost or TimeoutError where the first connection
     fails, CommandRefused where the journal has no such seq.
     """
     address = Address(url, token)
-    return _session(lambda: address, mode, since_seq, reconnect, moves=False, name=name)
+    return _session(
+        lambda: address, mode, since_seq, reconnect, moves=False, name=name, progress=progress
+    )
 
 
 def connect_to(
@@ -309,9 +335,18 @@ def connect_to(
     since_seq: int | None = None,
     reconnect: bool | Backoff = True,
     name: str | None = None,
+    progress: bool = False,
 ) -> AbstractAsyncContextManager[Client]:
     """Opens a session with the server of an execution, and finds it again after a restart."""
-    return _session(lambda: discover(execution), mode, since_seq, reconnect, moves=True, name=name)
+    return _session(
+        lambda: discover(execution),
+        mode,
+        since_seq,
+        reconnect,
+        moves=True,
+        name=name,
+        progress=progress,
+    )
 
 
 @asynccontextmanager
@@ -324,10 +359,18 @@ async def _session(
     moves: bool,
     inbox: Inbox | None = None,
     name: str | None = None,
+    progress: bool = False,
 ) -> AsyncIterator[Client]:
     backoff = reconnect if isinstance(reconnect, Backoff) else Backoff() if reconnect else None
     client = Client(
-        locate, mode, since_seq, backoff, moves=moves, inbox=inbox or Inbox(), name=name
+        locate,
+        mode,
+        since_seq,
+        backoff,
+        moves=moves,
+        inbox=inbox or Inbox(),
+        name=name,
+        progress=progress,
     )
     link = await client.open()
     failure: Exception | None = None

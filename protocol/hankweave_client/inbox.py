@@ -40,6 +40,11 @@ class Inbox:
         self._changed.set()
         return True
 
+    def offer(self, event: Event) -> None:
+        """Takes in what is of no use later; where much waits already, it is passed over."""
+        if not self.is_lagging and self.has_room():
+            self.put(event)
+
     def has_room(self) -> bool:
         """Tells whether it is worth fetching what was missed."""
         return len(self._events) * 2 <= self._capacity

@@ -55,7 +55,13 @@ class Link:
 
     @classmethod
     async def open(
-        cls, address: Address, mode: Mode, since_seq: int | None, name: str | None = None
+        cls,
+        address: Address,
+        mode: Mode,
+        since_seq: int | None,
+        name: str | None = None,
+        *,
+        progress: bool = False,
     ) -> Link:
         """Connects and shakes hands.
 
@@ -65,7 +71,7 @@ class Link:
         with anyio.fail_after(OPEN_SECONDS):
             socket = await _connect(address)
             try:
-                return await cls._greet(socket, mode, since_seq, name)
+                return await cls._greet(socket, mode, since_seq, name, progress=progress)
             except Refused as fault:
                 socket.transport.abort()
                 raise Unreadable(fault) from None
@@ -75,13 +81,20 @@ class Link:
 
     @classmethod
     async def _greet(
-        cls, socket: ClientConnection, mode: Mode, since_seq: int | None, name: str | None
+        cls,
+        socket: ClientConnection,
+        mode: Mode,
+        since_seq: int | None,
+        name: str | None,
+        *,
+        progress: bool,
     ) -> Link:
         hello = HandshakeData(
             mode=mode,
             protocol_version=PROTOCOL_VERSION,
             since_seq=since_seq,
             client_name=name,
+            progress=progress,
         )
         await _send(socket, encode(Handshake(data=hello)))
         response = _response_in(await _receive(socket))

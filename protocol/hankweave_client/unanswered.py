@@ -77,6 +77,9 @@ class Unanswered:
         finally:
             del self._pending[command_id]
 
+    def __contains__(self, command_id: CommandId | None) -> bool:
+        return command_id in self._pending
+
     async def send_all(self, link: Link) -> None:
         for pending in tuple(self._pending.values()):
             await pending.send(link)

@@ -10,14 +10,16 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from hankweave_protocol.ids import ClientId, CodonId, EventSeq, RunId, Sha
+from hankweave_protocol.ids import ClientId, CodonId, CommandId, EventSeq, RunId, Sha
 from hankweave_protocol.records import (
     CheckpointKind,
     Coordinate,
     Movement,
     ProblemCode,
+    ProgressUnit,
     RollbackReport,
     SkippedFile,
+    StoreOperation,
     ValidationError,
     ValidationWarning,
 )
@@ -673,6 +675,30 @@ class StoreConsolidated(EventData):
     bytes_after: int
 
 
+class StoreProgress(EventData):
+    """How far long work on checkpoints is; for clients that asked for `progress`, and no journal.
+
+    At most ten a second for each operation, none of one that is quickly done.
+    """
+
+    TYPE: ClassVar[str] = "store.progress"
+    JOURNALED: ClassVar[bool] = False
+    operation: StoreOperation
+    operation_id: str
+    """The same for all that is told of one operation."""
+    phase: str
+    """What is done now, in a word; an operation has several, one after the other."""
+    done: int
+    """Of this phase."""
+    total: int | None
+    """None while nobody knows it."""
+    unit: ProgressUnit
+    command_id: CommandId | None = None
+    """The command that asked for it; None where the server does it of itself."""
+    ended: bool = False
+    """True in the last one; how it ended, the reply and the journal say."""
+
+
 class RollbackStarted(EventData):
     TYPE: ClassVar[str] = "rollback.started"
     from_run: RunId
@@ -886,6 +912,7 @@ EVENTS: Registry[EventData] = Registry(
     CheckpointPinned,
     CheckpointPruned,
     StoreConsolidated,
+    StoreProgress,
     RollbackStarted,
     RollbackProgress,
     RollbackCodonCheckpoint,

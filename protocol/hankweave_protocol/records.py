@@ -52,6 +52,13 @@ ProblemCode = Literal["INSUFFICIENT_SPACE", "OUT_OF_DESCRIPTORS"]
 """What a server can live with, and goes on in spite of."""
 
 
+StoreOperation = Literal["capture", "restore", "gc", "fsck", "branch"]
+"""Work on checkpoints that may take long."""
+
+ProgressUnit = Literal["files", "bytes", "objects", "checkpoints"]
+"""What is counted while it goes on."""
+
+
 class Problem(Value):
     """Why a server is degraded."""
 

@@ -41,6 +41,8 @@ class HandshakeData(Value):
     token: str | None = None
     client_name: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
     """What the client calls itself, for whoever reads websocket.log; it grants nothing."""
+    progress: bool = False
+    """Whether the client wants to be told of `store.progress`."""
 
 
 class Handshake(Value, tag_field="type", tag="handshake"):

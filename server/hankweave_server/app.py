@@ -136,6 +136,7 @@ class App:
         """Names the open door: what is told about addresses and clients is true from here on."""
         self._listener = listener
         self.bulletin.notify = listener.hub.broadcast
+        self.checkpointer.progress.tell = listener.hub.tell_progress
 
     def recovery(self, recorded: frozenset[Sha]) -> Recovery:
         return Recovery(self.around, self.runner, self.rollback, recorded)

@@ -367,6 +367,7 @@ class Daemon:
                 app.runner.on_rest = self._on_rest
                 tasks.start_soon(app.runner.run)
                 tasks.start_soon(app.packing.run)
+                tasks.start_soon(app.checkpointer.progress.run)
                 tasks.start_soon(app.time_watch.run)
                 tasks.start_soon(app.rollback.finish_when_there_is_room)
                 opened.ledger.space.be_patient()

@@ -18,6 +18,7 @@ from hankweave_protocol.replies import FsckReport
 from hankweave_server.cli.events import READING, counted
 from hankweave_server.cli.offline import perform
 from hankweave_server.cli.remote import at_server
+from hankweave_server.execution import progress_watch
 from hankweave_server.layout import Layout
 from hankweave_server.ledger.journal import Journal
 from support.abandoned import dead_end
@@ -28,7 +29,12 @@ Told = list[tuple[str | None, int | None, int | None]]
 
 
 def listening(
-    told: Told, text: str | None = None, done: int | None = None, total: int | None = None
+    told: Told,
+    text: str | None = None,
+    done: int | None = None,
+    total: int | None = None,
+    *,
+    unit: str = "",
 ) -> None:
     told.append((text, done, total))
 
@@ -66,18 +72,31 @@ async def test_a_gc_is_told(tmp_path: Path) -> None:
     assert any("3 checkpoints are pruned" in (text or "") for text, _, _ in told)
 
 
-async def test_without_a_server_fsck_counts_what_it_has_read(tmp_path: Path) -> None:
-    """Each checkpoint, of all of them."""
+async def test_without_a_server_fsck_counts_what_it_has_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Objects, of all that are stored; with no patience at all, it is told at once."""
+    monkeypatch.setattr(progress_watch, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(progress_watch, "BETWEEN_LOOKS_SECONDS", 0.001)
     async with dead_end(tmp_path) as past:
+        tree = past.server.execution / "agentRoot"
+        for number in range(40):
+            (tree / f"noise-{number}").write_bytes(os.urandom(1 << 20))
+
+        await past.client.create_checkpoint("noise")
         await past.server.stop()
 
     told: Told = []
     layout = Layout.of_execution(past.server.execution)
-    report = perform(layout, StoreFsck(), partial(listening, told))
-    total = len(past.standing | past.may_go)
-    assert told == [("Reading checkpoints", number, total) for number in range(total)]
+    work = partial(perform, layout, StoreFsck(), partial(listening, told))
+    report = await anyio.to_thread.run_sync(work)
     assert isinstance(report, FsckReport)
-    assert report.checked == total
+    assert (report.damages, report.missing) == ((), ())
+    assert {text for text, _, _ in told} == {"Reading the store"}
+    counts = [done or 0 for _, done, _ in told]
+    assert counts == sorted(counts)
+    assert counts[-1] >= 40
+    assert all(total is not None and (done or 0) <= total for _, done, total in told)
 
 
 async def test_an_export_of_the_journal_counts_its_events(tmp_path: Path) -> None:
@@ -114,6 +133,37 @@ def test_on_a_terminal_a_bar_counts_and_leaves_nothing_behind() -> None:
         assert shown.ended() == 0
         assert b"\x1b[?25l" not in shown.bytes
         assert b"\x1b[2K" in shown.bytes[shown.bytes.rindex(b"7 of 10") :]
+
+
+PHASES = """
+import sys
+from hankweave_server.cli.waiting import waiting
+with waiting("Branching") as tell:
+    tell("Copying", 1 << 20, 2 << 20, unit="bytes")
+    sys.stdin.readline()
+    tell("Flushing", 0, None, unit="files")
+    sys.stdin.readline()
+    tell("Writing", 1234, 5678, unit="files")
+    sys.stdin.readline()
+with waiting(None) as tell:
+    tell("Secret", 1, 2)
+    sys.stdin.readline()
+"""
+
+
+def test_each_phase_is_counted_anew_and_in_its_unit() -> None:
+    """Bytes as people write them; where nothing is counted no count is left standing."""
+    with screen(program=[sys.executable, "-c", PHASES]) as shown:
+        shown.until(lambda text: "1.0 MiB of 2.0 MiB" in text)
+        shown.forget()
+        os.write(shown.master, b"\n")
+        shown.until(lambda text: "Flushing" in text)
+        assert " of " not in shown.text()[shown.text().index("Flushing") :]
+        os.write(shown.master, b"\n")
+        shown.until(lambda text: "1,234 of 5,678 files" in text)
+        os.write(shown.master, b"\n\n")
+        assert shown.ended() == 0
+        assert "Secret" not in shown.text()
 
 
 @pytest.mark.parametrize("term", ["xterm-256color", "dumb"])

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from hankweave_server.checkpoints.meter import UNWATCHED, Meter
 from hankweave_server.checkpoints.repacking import (
     Replacement,
     Unpackable,
@@ -71,13 +72,14 @@ class Consolidation:
             or self._next_to_join() is not None
         )
 
-    def run(self, should_stop: Callable[[], bool]) -> Consolidated:
+    def run(self, should_stop: Callable[[], bool], meter: Meter = UNWATCHED) -> Consolidated:
         """Works until nothing is left to do, or until it is asked, between steps, to stop.
 
+        The meter counts the packs and loose objects that need no step any more.
         Raises OSError or ShadowRepositoryError with every object still readable.
         """
         before = self._files.size()
-        finished = self._run(should_stop)
+        finished = self._run(should_stop, meter)
         after = self._files.size()
         return Consolidated(
             packs_before=before.packs,
@@ -89,14 +91,20 @@ class Consolidation:
             finished=finished,
         )
 
-    def _run(self, should_stop: Callable[[], bool]) -> bool:
+    def _run(self, should_stop: Callable[[], bool], meter: Meter) -> bool:
         if not self._copies_removed:
             self._remove_copies()
             self._copies_removed = True
 
+        before = len(self._fresh())
+        meter.begin("packing", "files", before)
         while not should_stop():
             if not (self._pack_fresh_ones() or self._join_packs()):
                 return True
+
+            left = len(self._fresh())
+            meter.advance(max(0, before - left))
+            before = left
 
         return False
 

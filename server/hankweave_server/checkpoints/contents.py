@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hankweave_protocol.ids import Sha
 from hankweave_server.checkpoints.loose import loose_path, read_loose
+from hankweave_server.checkpoints.meter import UNWATCHED, Meter
 from hankweave_server.checkpoints.model import Damage, ObjectKind
 from hankweave_server.checkpoints.notes import Notes
 from hankweave_server.checkpoints.objects import STREAMED_FROM
@@ -84,13 +85,18 @@ class Verification:
         self._repo = repo
         self._notes = notes
         self._contents = Contents(repo)
+        self._meter = UNWATCHED
         self._intact: set[bytes] = set()
         self._whole: set[bytes] = set()
         """Trees of which everything below is intact."""
         self._store: frozenset[tuple[str, Signature]] = frozenset()
 
-    def damages(self, sha: Sha) -> list[Damage]:
-        """Lists what of a checkpoint cannot be read; empty means it can be restored whole."""
+    def damages(self, sha: Sha, meter: Meter = UNWATCHED) -> list[Damage]:
+        """Lists what of a checkpoint cannot be read; empty means it can be restored whole.
+
+        The meter counts the objects that are read.
+        """
+        self._meter = meter
         self._believe_only_if_unchanged()
         found = self._unreadable(sha)
         if not found:
@@ -135,6 +141,7 @@ class Verification:
             if tree in self._whole:
                 continue
 
+            self._meter.advance()
             trees.add(tree)
             try:
                 entries = list(parsed(self._repo.read_tree(tree)))
@@ -153,10 +160,15 @@ class Verification:
         return found
 
     def _is_intact(self, digest: bytes) -> bool:
-        if digest not in self._intact and self._contents.is_readable(digest):
-            self._intact.add(digest)
+        if digest in self._intact:
+            return True
 
-        return digest in self._intact
+        self._meter.advance()
+        if not self._contents.is_readable(digest):
+            return False
+
+        self._intact.add(digest)
+        return True
 
     def _commits_that_need(self, broken: set[bytes]) -> dict[bytes, list[Sha]]:
         needed_below: dict[bytes, frozenset[bytes]] = {}

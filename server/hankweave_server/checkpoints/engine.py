@@ -31,6 +31,7 @@ from hankweave_server.checkpoints.housekeeping import Housekeeping
 from hankweave_server.checkpoints.manifest import ManifestCorrupt
 from hankweave_server.checkpoints.materialise import Materialising
 from hankweave_server.checkpoints.memory import WorkTreeMemory
+from hankweave_server.checkpoints.meter import UNWATCHED, Meter
 from hankweave_server.checkpoints.model import (
     CheckpointMade,
     CheckpointRequest,
@@ -131,7 +132,7 @@ class CheckpointEngine:
 
     # Checkpoints
 
-    def checkpoint(self, request: CheckpointRequest) -> CheckpointMade:
+    def checkpoint(self, request: CheckpointRequest, meter: Meter = UNWATCHED) -> CheckpointMade:
         """Captures the work tree as a commit on the run's branch, even if nothing changed.
 
         Its parent is the branch's last commit, or HEAD for a branch that does not exist yet.
@@ -140,7 +141,7 @@ class CheckpointEngine:
         """
         with self._remembering_nothing_false():
             parent = self._parent_of_next(request.run_id)
-            made = self._recording.record(request, parent)
+            made = self._recording.record(request, parent, meter)
             self._comparing.forget_reported()
             if len(made.changed) > SAVE_CACHE_AFTER:
                 self._save_cache()
@@ -220,7 +221,9 @@ class CheckpointEngine:
         """Reads a checkpoint down to each blob; gives what cannot be read."""
         return Verification(self._repo, self._notes).damages(sha)
 
-    def prune(self, pruning: Pruning, should_stop: Callable[[], bool]) -> Pruned:
+    def prune(
+        self, pruning: Pruning, should_stop: Callable[[], bool], meter: Meter = UNWATCHED
+    ) -> Pruned:
         """Lets checkpoints go, and with them what is remembered of the work tree.
 
         The memory takes blobs for stored that may be gone now; so does its cache on the disk,
@@ -231,7 +234,7 @@ class CheckpointEngine:
             sync_directory(self._layout.checkpoints)
 
         try:
-            return self.housekeeping.prune(pruning, should_stop)
+            return self.housekeeping.prune(pruning, should_stop, meter)
         finally:
             self._memory.forget()
 
@@ -242,13 +245,16 @@ class CheckpointEngine:
         target: Sha,
         patterns: Iterable[str],
         paths: frozenset[bytes] | None = None,
+        meter: Meter = UNWATCHED,
     ) -> RestorePlan:
         """Says exactly what a restore would do, without touching anything.
 
         `paths` are files or folders; None means all. Raises CheckpointNotFound,
         CheckpointDamaged, or InsufficientSpace: a restore would do the same, but too late.
         """
-        snapshot = self._readable(target)
+        meter.begin("checking", "objects")
+        snapshot = self._readable(target, meter)
+        meter.begin("scanning", "files")
         with self._remembering_nothing_false():
             wanted = tuple(patterns)
             pending = self._memory.refresh(self.head(), wanted)
@@ -290,6 +296,7 @@ class CheckpointEngine:
         safety: Sha,
         paths: frozenset[bytes] | None = None,
         keep: frozenset[bytes] = frozenset(),
+        meter: Meter = UNWATCHED,
     ) -> RestoreReport:
         """Takes the work tree from the safety checkpoint to the target, and flushes it.
 
@@ -313,8 +320,10 @@ class CheckpointEngine:
                 selection=paths,
                 keep=keep,
                 spares=spares,
+                meter=meter,
             )
             report = materialising.run()
+            meter.begin("flushing", "files")
             sync_filesystem(self._layout.work_tree)
 
         if materialising.unfinished:
@@ -460,10 +469,10 @@ class CheckpointEngine:
         except (KeyError, ManifestCorrupt) as problem:
             raise CheckpointDamaged(sha, tuple(self.verify(sha))) from problem
 
-    def _readable(self, sha: Sha) -> Snapshot:
+    def _readable(self, sha: Sha, meter: Meter) -> Snapshot:
         """Opens a checkpoint of which every object can be read."""
         self._commit(sha)
-        damages = self._verification.damages(sha)
+        damages = self._verification.damages(sha, meter)
         if damages:
             raise CheckpointDamaged(sha, tuple(damages))
 

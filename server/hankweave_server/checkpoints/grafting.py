@@ -19,6 +19,7 @@ from hankweave_server.checkpoints.errors import RestoreIncomplete, disk_faults
 from hankweave_server.checkpoints.manifest import Manifest
 from hankweave_server.checkpoints.materialise import Materialising
 from hankweave_server.checkpoints.memory import WorkTreeMemory
+from hankweave_server.checkpoints.meter import UNWATCHED, Meter
 from hankweave_server.checkpoints.notes import Notes
 from hankweave_server.checkpoints.objects import ObjectStaging, digest_of
 from hankweave_server.checkpoints.offshoot import Offshoot, epochs_of, facts_in, notes_tree
@@ -43,7 +44,12 @@ class Interrupted(Exception):
     """A copy that was told to stop; what there is of it is of no use."""
 
 
-def copy_repository(plan: Offshoot, layout: Layout, should_stop: Callable[[], bool]) -> None:
+def copy_repository(
+    plan: Offshoot,
+    layout: Layout,
+    should_stop: Callable[[], bool],
+    meter: Meter = UNWATCHED,
+) -> None:
     """Makes the new shadow repository: objects, notes, branches, pins, and HEAD at the checkpoint.
 
     Objects are not flushed. Raises Interrupted where it was to stop, InsufficientSpace and
@@ -51,11 +57,14 @@ def copy_repository(plan: Offshoot, layout: Layout, should_stop: Callable[[], bo
     """
     with disk_faults(layout.root):
         skeleton.make_ready(layout)
-        for file in plan.files:
+        sizes = {file: (plan.source / file).stat().st_size for file in plan.files}
+        meter.begin("copying", "bytes", sum(sizes.values()))
+        for file, size in sizes.items():
             if should_stop():
                 raise Interrupted
 
             _copy(plan.source / file, layout.shadow_repository / file)
+            meter.advance(size)
 
         source, copy = ShadowRepo(plan.source), ShadowRepo(layout.shadow_repository)
         try:
@@ -68,7 +77,7 @@ def copy_repository(plan: Offshoot, layout: Layout, should_stop: Callable[[], bo
             copy.close()
 
 
-def fill_work_tree(target: Sha, layout: Layout) -> None:
+def fill_work_tree(target: Sha, layout: Layout, meter: Meter = UNWATCHED) -> None:
     """Brings the checkpoint into an empty work tree, and remembers that it is there.
 
     Raises RestoreIncomplete, InsufficientSpace and ShadowRepositoryError.
@@ -80,7 +89,7 @@ def fill_work_tree(target: Sha, layout: Layout) -> None:
         try:
             memory.follow(target)
             with folder_for_spares(layout) as spares:
-                _materialise(repo, notes, memory, target, spares)
+                _materialise(repo, notes, memory, target, spares, meter)
 
             memory.save(layout.scan_cache)
         finally:
@@ -89,7 +98,12 @@ def fill_work_tree(target: Sha, layout: Layout) -> None:
 
 
 def _materialise(
-    repo: ShadowRepo, notes: Notes, memory: WorkTreeMemory, target: Sha, spares: int
+    repo: ShadowRepo,
+    notes: Notes,
+    memory: WorkTreeMemory,
+    target: Sha,
+    spares: int,
+    meter: Meter,
 ) -> None:
     commit = repo.commit(target)
     assert commit is not None, "the checkpoint was copied"
@@ -103,6 +117,7 @@ def _materialise(
             selection=None,
             keep=frozenset(),
             spares=spares,
+            meter=meter,
         )
         report = materialising.run()
 

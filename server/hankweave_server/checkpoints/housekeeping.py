@@ -15,6 +15,7 @@ from hankweave_protocol.ids import Sha
 from hankweave_server.checkpoints.consolidation import Consolidated, Consolidation
 from hankweave_server.checkpoints.contents import Verification
 from hankweave_server.checkpoints.errors import disk_faults
+from hankweave_server.checkpoints.meter import UNWATCHED, Meter
 from hankweave_server.checkpoints.model import Damage
 from hankweave_server.checkpoints.notes import Notes
 from hankweave_server.checkpoints.pins import Pins
@@ -23,9 +24,6 @@ from hankweave_server.checkpoints.retention import Pruning, RetentionPolicy
 from hankweave_server.checkpoints.shadow_repo import ShadowRepo
 from hankweave_server.checkpoints.store_files import StoreFiles, StoreSize
 from hankweave_server.layout import Layout
-
-OnProgress = Callable[[int, int], None]
-"""Is told how much is done, of how much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +63,15 @@ class Housekeeping:
         """Tells from file names alone whether small packs or loose objects have piled up."""
         return self._consolidation.is_needed()
 
-    def consolidate(self, should_stop: Callable[[], bool]) -> Consolidated:
+    def consolidate(
+        self, should_stop: Callable[[], bool], meter: Meter = UNWATCHED
+    ) -> Consolidated:
         """Makes few packs of many, in steps of some 100 ms; asks between them whether to stop.
 
         Raises InsufficientSpace or ShadowRepositoryError with every object still readable.
         """
         with disk_faults(self._layout.root):
-            return self._consolidation.run(should_stop)
+            return self._consolidation.run(should_stop, meter)
 
     # Pins
 
@@ -97,7 +97,9 @@ class Housekeeping:
         """
         return pruning_now(self._repo, self._files, policy, now, keep)
 
-    def prune(self, pruning: Pruning, should_stop: Callable[[], bool]) -> Pruned:
+    def prune(
+        self, pruning: Pruning, should_stop: Callable[[], bool], meter: Meter = UNWATCHED
+    ) -> Pruned:
         """Moves the branches back, takes the notes away, and drops what no ref needs any more.
 
         An empty pruning drops what crashes left. Interrupted or stopped, every checkpoint that
@@ -106,16 +108,17 @@ class Housekeeping:
         whose damage hides what is needed.
         """
         with disk_faults(self._layout.root):
-            return PruningAct(self._repo, self._notes, self._files, should_stop).run(pruning)
+            act = PruningAct(self._repo, self._notes, self._files, should_stop, meter)
+            return act.run(pruning)
 
     # Truth
 
-    def fsck(
-        self,
-        recorded: Iterable[Sha] = (),
-        on_progress: OnProgress = lambda _done, _total: None,
-    ) -> FsckReport:
-        """Reads every checkpoint on our refs, and every recorded one, down to each blob."""
+    def fsck(self, recorded: Iterable[Sha] = (), meter: Meter = UNWATCHED) -> FsckReport:
+        """Reads every checkpoint on our refs, and every recorded one, down to each blob.
+
+        The meter counts objects, of all that are stored: what no checkpoint needs is not read.
+        """
+        meter.begin("checking", "objects", self._files.count_objects())
         found, lost = self._repo.reached_from_refs()
         ours = [sha for sha, commit in found.items() if is_checkpoint(commit)]
         asked = dict.fromkeys(recorded)
@@ -125,8 +128,8 @@ class Housekeeping:
         shas = [sha for sha in dict.fromkeys([*ours, *lost, *asked]) if sha not in missing]
         damages: dict[Sha, tuple[Damage, ...]] = {}
         for sha in shas:
-            on_progress(len(damages), len(shas))
-            damages[sha] = tuple(verification.damages(sha))
+            meter.advance()
+            damages[sha] = tuple(verification.damages(sha, meter))
 
         return FsckReport(
             checked=len(shas) + len(missing),

@@ -18,6 +18,7 @@ from typing import ParamSpec
 
 from hankweave_server.checkpoints.capture import Captured, Observation, Refused, Vanished
 from hankweave_server.checkpoints.contents import Contents
+from hankweave_server.checkpoints.meter import UNWATCHED, Meter
 from hankweave_server.checkpoints.model import WITHOUT_CONTENT, PathEntry, RestoreReport, Skipped
 from hankweave_server.checkpoints.observe import Observer
 from hankweave_server.checkpoints.placing import Obstructed, Placing
@@ -74,6 +75,7 @@ class Materialising:
         selection: frozenset[bytes] | None,
         keep: frozenset[bytes],
         spares: int,
+        meter: Meter = UNWATCHED,
     ) -> None:
         """`spares` is the descriptor of a folder for temporary files, on the work tree's disk."""
         self._safety = safety
@@ -85,6 +87,7 @@ class Materialising:
         self._keep = keep
         self._contents = Contents(target.repo)
         self._placing = Placing(descent, spares)
+        self._meter = meter
         self._tally = _Tally()
 
     @property
@@ -94,17 +97,20 @@ class Materialising:
     def run(self) -> RestoreReport:
         """Does it; what could not be done is in `unfinished`. Nothing is flushed to the disk."""
         changes = {**self._differences(), **self._mode_differences()}
+        self._meter.begin("writing", "files", len(changes))
         self._placing.sweep()
         try:
             # Deepest first, so that a folder is empty when its own turn comes.
             for path, (old, new) in sorted(changes.items(), reverse=True):
                 if new is None and old is not None:
                     self._attempt(path, self._remove, path, old)
+                    self._meter.advance()
 
             self._remove_empty_folders()
             for path, (old, new) in sorted(changes.items()):
                 if new is not None:
                     self._attempt(path, self._bring, path, old, new)
+                    self._meter.advance()
 
         finally:
             self._placing.clear()

@@ -21,6 +21,7 @@ from hankweave_server.checkpoints.errors import (
     disk_faults,
 )
 from hankweave_server.checkpoints.messages import NotACheckpoint, read_back
+from hankweave_server.checkpoints.meter import UNWATCHED, Meter
 from hankweave_server.checkpoints.model import CommitFacts
 from hankweave_server.checkpoints.notes import Notes
 from hankweave_server.checkpoints.pack_index import read_index
@@ -45,7 +46,7 @@ class Offshoot:
     """Of the files, and of the work tree."""
 
 
-def plan_offshoot(layout: Layout, target: Sha) -> Offshoot:
+def plan_offshoot(layout: Layout, target: Sha, meter: Meter = UNWATCHED) -> Offshoot:
     """Reads the whole checkpoint, and finds the files its history lies in; writes nothing.
 
     Raises CheckpointNotFound, CheckpointDamaged and ShadowRepositoryError.
@@ -53,20 +54,21 @@ def plan_offshoot(layout: Layout, target: Sha) -> Offshoot:
     with disk_faults(layout.root):
         source = ShadowRepo(layout.shadow_repository)
         try:
-            return _planned(source, target)
+            return _planned(source, target, meter)
         except (KeyError, ValueError) as problem:
             raise ShadowRepositoryError(f"Notes or packs cannot be read: {problem}") from problem
         finally:
             source.close()
 
 
-def _planned(source: ShadowRepo, target: Sha) -> Offshoot:
+def _planned(source: ShadowRepo, target: Sha, meter: Meter) -> Offshoot:
     notes = Notes(source)
     commit = source.commit(target)
     if commit is None:
         raise CheckpointNotFound(target)
 
-    if damages := Verification(source, notes).damages(target):
+    meter.begin("checking", "objects")
+    if damages := Verification(source, notes).damages(target, meter):
         raise CheckpointDamaged(target, tuple(damages))
 
     commits, _ = source.reachable([target])

@@ -24,6 +24,14 @@ class Record(NamedTuple):
     crc: int
 
 
+def count_in(index: Path) -> int:
+    """Says how many objects an index lists, from its head alone; 0 where it is torn."""
+    with index.open("rb") as content:
+        head = content.read(_FAN_OUT)
+
+    return int.from_bytes(head[-4:]) if len(head) == _FAN_OUT else 0
+
+
 def read_index(index: Path) -> list[Record]:
     """Gives the records of a pack in the order of the pack; raises ValueError for a torn index."""
     content = index.read_bytes()

@@ -13,6 +13,7 @@ from datetime import datetime
 from hankweave_protocol.ids import Sha
 from hankweave_server.checkpoints.errors import ShadowRepositoryError
 from hankweave_server.checkpoints.messages import NotACheckpoint, read_back
+from hankweave_server.checkpoints.meter import UNWATCHED, Meter
 from hankweave_server.checkpoints.model import CommitFacts
 from hankweave_server.checkpoints.notes import Notes
 from hankweave_server.checkpoints.objects import ObjectStaging
@@ -67,12 +68,17 @@ class PruningAct:
     """Carries a decision out."""
 
     def __init__(
-        self, repo: ShadowRepo, notes: Notes, files: StoreFiles, should_stop: Callable[[], bool]
+        self,
+        repo: ShadowRepo,
+        notes: Notes,
+        files: StoreFiles,
+        should_stop: Callable[[], bool],
+        meter: Meter = UNWATCHED,
     ) -> None:
         self._repo = repo
         self._notes = notes
         self._files = files
-        self._sweeping = Sweeping(repo, files, should_stop)
+        self._sweeping = Sweeping(repo, files, should_stop, meter)
 
     def run(self, pruning: Pruning) -> Pruned:
         before = self._files.size().bytes_on_disk

@@ -15,6 +15,7 @@ from hankweave_server.checkpoints import manifest as manifests
 from hankweave_server.checkpoints import messages
 from hankweave_server.checkpoints.capture import Captured, Refused
 from hankweave_server.checkpoints.memory import WorkTreeMemory
+from hankweave_server.checkpoints.meter import UNWATCHED, Meter
 from hankweave_server.checkpoints.model import (
     REASONS_THAT_LOSE_CONTENT,
     ChangeKind,
@@ -57,7 +58,9 @@ class Recording:
     def _objects(self) -> Path:
         return self._repo.path / "objects"
 
-    def record(self, request: CheckpointRequest, parent: Sha | None) -> CheckpointMade:
+    def record(
+        self, request: CheckpointRequest, parent: Sha | None, meter: Meter = UNWATCHED
+    ) -> CheckpointMade:
         """Makes a checkpoint on the request's branch, which exists or has no parent.
 
         Whatever is raised, the caller must make the memory forget: it may know of objects that
@@ -65,9 +68,13 @@ class Recording:
         """
         staging = ObjectStaging(self._objects, self._repo.stored())
         try:
-            skipped, sizes = self._read(self._look(request, parent), staging)
+            meter.begin("scanning", "files")
+            pending = self._look(request, parent)
+            meter.begin("reading", "files", len(pending))
+            skipped, sizes = self._read(pending, staging, meter)
             tree = write_trees(self._memory.table, lambda data: staging.add("tree", data))
             commit, notes = self._write_commit(request, parent, tree, skipped, staging)
+            meter.begin("flushing", "files")
             staging.settle()
         except BaseException:
             staging.abandon()
@@ -96,7 +103,7 @@ class Recording:
         return self._memory.refresh(parent, request.patterns, request.also)
 
     def _read(
-        self, pending: Sequence[TrackedFile], staging: ObjectStaging
+        self, pending: Sequence[TrackedFile], staging: ObjectStaging, meter: Meter
     ) -> tuple[list[Skipped], dict[bytes, int]]:
         """Reads the files into the staging area.
 
@@ -118,6 +125,8 @@ class Recording:
                         skipped.append(Skipped(file.path, reason))
                     case _:
                         memory.table.lose(file)
+
+                meter.advance()
 
         return sorted(skipped, key=lambda item: item.path), sizes
 

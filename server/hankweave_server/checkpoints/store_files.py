@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from hankweave_server.checkpoints.pack_index import Record, read_index
+from hankweave_server.checkpoints.pack_index import Record, count_in, read_index
 from hankweave_server.files import PRIVATE_DIRECTORY
 
 READ_ONLY = 0o400
@@ -115,6 +115,11 @@ class StoreFiles:
     def loose(self) -> Iterator[LooseFile]:
         for folder in self._loose_folders():
             yield from folder.files
+
+    def count_objects(self) -> int:
+        """Counts what is stored, copies too; a torn index counts for nothing."""
+        packed = sum(count_in(index) for index in self.pack_folder.glob("*.idx"))
+        return packed + sum(len(folder.files) for folder in self._loose_folders())
 
     def remove(self, sources: Iterable[Source]) -> None:
         """Removes packs and loose objects that nobody needs."""

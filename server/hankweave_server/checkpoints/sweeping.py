@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from hankweave_protocol.ids import Sha
 from hankweave_server.checkpoints.consolidation import STEP_BYTES, STEP_OBJECTS
 from hankweave_server.checkpoints.errors import ShadowRepositoryError
+from hankweave_server.checkpoints.meter import UNWATCHED, Meter
 from hankweave_server.checkpoints.pack_index import Record
 from hankweave_server.checkpoints.repacking import packed_anew
 from hankweave_server.checkpoints.shadow_repo import ShadowRepo
@@ -40,6 +41,7 @@ class Sweeping:
     repo: ShadowRepo
     files: StoreFiles
     should_stop: Callable[[], bool]
+    meter: Meter = UNWATCHED
 
     def live(self, roots: Iterable[Sha]) -> set[bytes]:
         """Gives everything that is reached from there.
@@ -47,6 +49,7 @@ class Sweeping:
         Raises ShadowRepositoryError where something cannot be read: as long as damage hides what
         is needed, nothing may go.
         """
+        self.meter.begin("tracing", "objects", self.files.count_objects())
         found: set[bytes] = set()
         waiting = [bytes.fromhex(root) for root in roots]
         while waiting:
@@ -67,7 +70,9 @@ class Sweeping:
                 ) from problem
 
             waiting += needed
+            before = len(found)
             found.update(leaves)
+            self.meter.advance(1 + len(found) - before)
 
         return found
 
@@ -78,9 +83,12 @@ class Sweeping:
             self._stop_if_asked()
             self.files.remove([file for file in self.files.loose() if file.digest not in live])
 
-            for pack in self.files.packs():
+            packs = self.files.packs()
+            self.meter.begin("sweeping", "files", len(packs))
+            for pack in packs:
                 self._stop_if_asked()
                 self._sweep(pack, live)
+                self.meter.advance()
         finally:
             self.repo.reopen()
 

@@ -29,7 +29,8 @@ def branch(sha: str, path: Path | None, execution: Path | None, as_json: bool) -
     """
     place = None if path is None else str(path.expanduser().absolute())
     command = ExecutionBranch(checkpoint_sha=sha, path=place)
-    found = ask(execution, lambda client: client.send(command), "Making the branch")
+    what = None if as_json else "Making the branch"
+    found = ask(execution, lambda client: client.send(command), what)
     if as_json:
         print_json(found)
         return

@@ -31,7 +31,8 @@ what changes more starts a server for just as long.
 **On a terminal and elsewhere.** Colours, tables and progress are for terminals; a pipe gets plain
 text, and with `--json` what the protocol says. `NO_COLOR` is honoured. What agents wrote is
 shown, never sent to a terminal as it is: ESC becomes `\\x1b`. What takes longer than half a
-second says on stderr how far it is, where that is known.
+second says on stderr how far it is, as a server or the command itself counts it: never in a pipe,
+never with `--json`.
 
 **Completion.** `eval "$(hankweave completion bash)"` in `~/.bashrc`, and so for `zsh`; for `fish`
 see [completion](#hankweave-completion). Commands, options, codons, checkpoints and runs are

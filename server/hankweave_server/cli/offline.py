@@ -7,18 +7,22 @@ puts on record what it did; who only reads takes nothing and leaves everything a
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 
 import anyio
+import anyio.to_thread
 import click
 import msgspec
 
 from hankweave_protocol.commands import CheckpointPin, CommandData, StoreFsck, StoreGc
 from hankweave_protocol.errors import Refused
+from hankweave_protocol.replies import FsckReport
 from hankweave_server.checkpoints.errors import InsufficientSpace, ShadowRepositoryError
-from hankweave_server.cli.waiting import Tell
+from hankweave_server.checkpoints.meter import Meter
+from hankweave_server.cli.waiting import Tell, tell_of
 from hankweave_server.clock import SystemClock
 from hankweave_server.commands.store import Store
 from hankweave_server.daemon import disk_stop, open_engine, open_ledger
@@ -26,8 +30,10 @@ from hankweave_server.domain.on_record import OnRecord, on_record
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.execution.checking import check_store, recorded_checkpoints
 from hankweave_server.execution.checkpointer import Checkpointer
+from hankweave_server.execution.companions import alongside
 from hankweave_server.execution.housekeeper import Housekeeper
 from hankweave_server.execution.packing import Packing
+from hankweave_server.execution.progress_watch import ProgressWatch
 from hankweave_server.layout import Layout
 from hankweave_server.ledger.ledger import LedgerFailed
 from hankweave_server.runtime_lock import HeldLock, LockLost, acquire
@@ -44,13 +50,9 @@ def perform(layout: Layout, command: CommandData, tell: Tell) -> object:
 
     try:
         if isinstance(command, StoreFsck):
-            return check_store(
-                layout,
-                _recorded(layout),
-                on_progress=lambda done, total: tell("Reading checkpoints", done, total),
-            )
+            return anyio.run(_check, layout, _recorded(layout), tell)
 
-        return anyio.run(_change, layout, command)
+        return anyio.run(_change, layout, command, tell)
     except Refused as refused:
         raise Stop(
             f"{refused.message} ({refused.code})", ExitCode.FAILED, hint=refused.hint
@@ -78,8 +80,25 @@ def _journal_lines(layout: Layout) -> Iterator[bytes]:
         yield from (line for line in journal if line.endswith(b"\n"))
 
 
-async def _change(layout: Layout, command: CommandData) -> object:
-    async with _owned(layout) as store:
+async def _check(layout: Layout, recorded: OnRecord, tell: Tell) -> FsckReport:
+    """Reads in a thread, and tells meanwhile; who is interrupted waits for one object at most."""
+    watch = ProgressWatch()
+    watch.tell = partial(tell_of, tell)
+    is_given_up = threading.Event()
+
+    def check(meter: Meter) -> FsckReport:
+        return check_store(layout, recorded, is_given_up.is_set, meter)
+
+    try:
+        async with alongside(watch.run):
+            with watch.watching("fsck") as meter:
+                return await anyio.to_thread.run_sync(check, meter, abandon_on_cancel=True)
+    finally:
+        is_given_up.set()
+
+
+async def _change(layout: Layout, command: CommandData, tell: Tell) -> object:
+    async with _owned(layout, tell) as store:
         match command:
             case StoreGc():
                 return await store.gc(command, ())
@@ -90,7 +109,7 @@ async def _change(layout: Layout, command: CommandData) -> object:
 
 
 @asynccontextmanager
-async def _owned(layout: Layout) -> AsyncIterator[Store]:
+async def _owned(layout: Layout, tell: Tell) -> AsyncIterator[Store]:
     """Owns an execution as a server does, without serving or driving anything."""
     clock = SystemClock()
     with ExitStack() as stack:
@@ -101,11 +120,13 @@ async def _owned(layout: Layout) -> AsyncIterator[Store]:
         stack.callback(engine.close)
         ledger = await open_ledger(layout, clock, engine)
         checkpointer = Checkpointer(engine, ledger, clock)
+        checkpointer.progress.tell = partial(tell_of, tell)
         packing = Packing(ledger, checkpointer)
         housekeeper = Housekeeper(layout, clock, ledger, checkpointer, packing)
         failures: list[Exception] = []
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ledger.run)
+            tasks.start_soon(checkpointer.progress.run)
             tasks.start_soon(partial(lock.heartbeat, on_lost=_lock_lost))
             try:
                 found = [item for item in (ledger.repair, ledger.recovery) if item is not None]

@@ -28,7 +28,7 @@ from hankweave_server.cli.executions import newest_execution
 from hankweave_server.cli.passing import through_server
 from hankweave_server.cli.plain_text import one_line
 from hankweave_server.cli.progress import call_text, line_of
-from hankweave_server.cli.waiting import Tell, waiting, watched
+from hankweave_server.cli.waiting import Tell, tell_nobody, waiting, watched
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.layout import Layout
 
@@ -81,9 +81,13 @@ def at_server(root: Path, work: Callable[[Client], Awaitable[T]], tell: Tell | N
     Where there is none it raises NotRunning, or ConnectionRefusedError for a lock that is a lie.
     """
 
+    is_watched = tell not in (None, tell_nobody)
+
     async def session() -> T:
         address = discover(root)
-        async with connect(address.url, token=address.token, reconnect=False) as client:
+        async with connect(
+            address.url, token=address.token, reconnect=False, progress=is_watched
+        ) as client:
             return await (work(client) if tell is None else watched(client, work, tell))
 
     try:

@@ -65,7 +65,7 @@ class _Kinds(click.ParamType[tuple[CheckpointKind, ...]]):
         return kinds  # type: ignore[return-value]  # each was looked up among the known
 
 
-def _answer(execution: Path | None, command: CommandData, shape: type[T], what: str) -> T:
+def _answer(execution: Path | None, command: CommandData, shape: type[T], what: str | None) -> T:
     root = root_of(execution)
     with waiting(what) as tell:
         try:
@@ -112,7 +112,7 @@ def gc(
         max_bytes=max_bytes,
         kinds=kinds,
     )
-    report = _answer(execution, command, GcReport, "Looking for what may go")
+    report = _answer(execution, command, GcReport, None if as_json else "Looking for what may go")
     if as_json:
         print_json(report)
     else:
@@ -149,7 +149,7 @@ def fsck(execution: Path | None, as_json: bool) -> None:
     hankweave fsck
     hankweave fsck --json
     """
-    report = _answer(execution, StoreFsck(), FsckReport, "Reading the store")
+    report = _answer(execution, StoreFsck(), FsckReport, None if as_json else "Reading the store")
     if as_json:
         print_json(report)
     else:
@@ -194,7 +194,7 @@ def pin(sha: str, execution: Path | None, name: str | None, remove: bool, as_jso
         raise click.UsageError("A name has 1 to 200 characters.")
 
     command = CheckpointPin(checkpoint_sha=sha, name=name, pinned=not remove)
-    record = _answer(execution, command, CheckpointRecord, "Pinning")
+    record = _answer(execution, command, CheckpointRecord, None if as_json else "Pinning")
     if as_json:
         print_json(record)
     elif record.pinned:

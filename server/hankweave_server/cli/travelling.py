@@ -328,9 +328,8 @@ def _go(
         if not click.confirm(question):
             raise Stop("Nothing was touched.", ExitCode.FAILED)
 
-    done = ask(
-        execution, lambda client: client.ask(command(run_id), RollbackReport), "Rolling back"
-    )
+    what = None if as_json else "Rolling back"
+    done = ask(execution, lambda client: client.ask(command(run_id), RollbackReport), what)
     if as_json:
         print_json(done)
     else:
@@ -396,7 +395,8 @@ def preview(
 
 
 def _show_preview(execution: Path | None, command: RollbackPreview, as_json: bool) -> None:
-    report = ask(execution, lambda client: client.ask(command, RollbackReport), FORESEEING)
+    what = None if as_json else FORESEEING
+    report = ask(execution, lambda client: client.ask(command, RollbackReport), what)
     if as_json:
         print_json(report)
     else:

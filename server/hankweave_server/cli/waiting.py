@@ -1,6 +1,6 @@
 """What a person sees while something takes long: how far it is, as far as anybody tells.
 
-A bar fills only where work is counted: checkpoints that were read, steps that the server names.
+A bar fills only where work is counted, here or by the server, and nobody fills it by guessing.
 Elsewhere it moves without a measure, with the time and the last thing that was heard. It is drawn
 on stderr, on a terminal alone, after half a second, and leaves nothing behind.
 """
@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import anyio
@@ -21,7 +22,10 @@ from hankweave_protocol.events import (
     RollbackProgress,
     RollbackStarted,
     StoreConsolidated,
+    StoreProgress,
 )
+from hankweave_protocol.records import StoreOperation
+from hankweave_server.cli.amounts import size_text
 from hankweave_server.cli.plain_text import one_line
 from hankweave_server.cli.terminals import can_be_drawn_on
 
@@ -37,18 +41,26 @@ PATIENCE = 0.5
 
 
 class Tell(Protocol):
-    """Says what is done now, and how much of it is done, where that is known."""
+    """Says what is done now, and how much of it is done, where that is known.
+
+    What is not given stays as it was told, if the text does; another text is counted anew.
+    """
 
     def __call__(
-        self, text: str | None = None, done: int | None = None, total: int | None = None
+        self,
+        text: str | None = None,
+        done: int | None = None,
+        total: int | None = None,
+        *,
+        unit: str = "",
     ) -> None: ...
 
 
 @contextmanager
-def waiting(what: str) -> Iterator[Tell]:
-    """Shows that something goes on while the block runs."""
-    if not can_be_drawn_on(sys.stderr):
-        yield _tell_nobody
+def waiting(what: str | None) -> Iterator[Tell]:
+    """Shows that something goes on while the block runs; nothing is shown if it has no name."""
+    if what is None or not can_be_drawn_on(sys.stderr):
+        yield tell_nobody
         return
 
     bar = _Bar(what)
@@ -62,16 +74,28 @@ def waiting(what: str) -> Iterator[Tell]:
         bar.end()
 
 
-def _tell_nobody(
-    text: str | None = None, done: int | None = None, total: int | None = None
+def tell_nobody(
+    text: str | None = None, done: int | None = None, total: int | None = None, *, unit: str = ""
 ) -> None:
     """Nobody is there to be told."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    text: str
+    done: int = 0
+    total: int | None = None
+    unit: str = ""
+
+    @property
+    def counted(self) -> str:
+        return _counted(self.done, self.total, self.unit)
 
 
 class _Bar:
     def __init__(self, what: str) -> None:
         self._lock = threading.Lock()
-        self._told: tuple[str, int, int | None] = (what, 0, None)
+        self._told = _Told(what)
         self._shown: tuple[Progress, TaskID] | None = None
         self._has_ended = False
 
@@ -85,7 +109,7 @@ class _Bar:
             if self._has_ended:
                 return
 
-            text, done, total = self._told
+            told = self._told
             progress = Progress(
                 TextColumn("{task.description}", markup=False),
                 BarColumn(bar_width=30),
@@ -95,27 +119,41 @@ class _Bar:
                 transient=True,
             )
             task = progress.add_task(
-                text, completed=done, total=total, counted=_counted(done, total)
+                told.text, completed=told.done, total=told.total, counted=told.counted
             )
             self._shown = progress, task
             progress.start()
 
     def tell(
-        self, text: str | None = None, done: int | None = None, total: int | None = None
+        self,
+        text: str | None = None,
+        done: int | None = None,
+        total: int | None = None,
+        *,
+        unit: str = "",
     ) -> None:
         with self._lock:
-            told, before, most = self._told
-            self._told = (
-                told if text is None else text,
-                before if done is None else done,
-                most if total is None else total,
+            before, shown_before = self._told, self._told.text
+            if text is not None and text != before.text:
+                before = _Told(text)
+
+            self._told = told = _Told(
+                before.text,
+                before.done if done is None else done,
+                before.total if total is None else total,
+                unit or before.unit,
             )
             if self._shown is not None:
                 progress, task = self._shown
-                text, done, total = self._told
-                counted = _counted(done, total)
+                if told.text != shown_before:
+                    _begin_anew(progress)
+
                 progress.update(
-                    task, description=text, completed=done, total=total, counted=counted
+                    task,
+                    description=told.text,
+                    completed=told.done,
+                    total=told.total,
+                    counted=told.counted,
                 )
 
     def end(self) -> None:
@@ -125,8 +163,20 @@ class _Bar:
                 self._shown[0].stop()
 
 
-def _counted(done: int, total: int | None) -> str:
-    return "" if total is None else f"{done} of {total}"
+def _counted(done: int, total: int | None, unit: str) -> str:
+    """Writes it as a person reads it; nothing where nothing is counted."""
+    amount = size_text if unit == "bytes" else "{:,}".format
+    name = f" {unit}" if unit and unit != "bytes" else ""
+    if total is None:
+        return f"{amount(done)}{name}" if done else ""
+
+    return f"{amount(done)} of {amount(total)}{name}"
+
+
+def _begin_anew(progress: Progress) -> None:
+    """Forgets total and end, not the time: `update` cannot say that a total is not known."""
+    for task in progress.tasks:
+        task.total = task.finished_time = None
 
 
 # --- what a server tells meanwhile ----------------------------------------------------------------
@@ -154,13 +204,21 @@ async def watched(client: Client, work: Callable[[Client], Awaitable[T]], tell: 
 async def _follow(client: Client, tell: Tell) -> None:
     try:
         async for event in client.events():
-            _pass_on(event, tell)
+            if not _is_anothers(event, client):
+                _pass_on(event, tell)
     except ConnectionError:
         return  # Who does the work is told as well.
 
 
+def _is_anothers(event: Event, client: Client) -> bool:
+    """Tells of the progress of what somebody else has asked for."""
+    return isinstance(event.data, StoreProgress) and not client.waits_for(event.data.command_id)
+
+
 def _pass_on(event: Event, tell: Tell) -> None:
     match event.data:
+        case StoreProgress() as progress:
+            tell_of(tell, progress)
         case RollbackStarted(to_checkpoint=sha):
             tell(f"All is saved; restoring {sha[:12]}")
         case RollbackProgress(current_step=step, total_steps=total, message=message):
@@ -171,3 +229,41 @@ def _pass_on(event: Event, tell: Tell) -> None:
             tell("The store is packed")
         case _:
             return
+
+
+_DOING: dict[tuple[StoreOperation, str], str] = {
+    ("branch", "checking"): "Reading the checkpoint",
+    ("branch", "copying"): "Copying the store",
+    ("branch", "writing"): "Writing files",
+    ("capture", "reading"): "Reading what has changed",
+    ("fsck", "checking"): "Reading the store",
+    ("gc", "examining"): "Looking for what may go",
+    ("gc", "packing"): "Packing the store",
+    ("gc", "sweeping"): "Letting go of what nobody needs",
+    ("gc", "tracing"): "Looking for what is needed",
+    ("restore", "checking"): "Reading the checkpoint",
+    ("restore", "reading"): "Saving what is there",
+    ("restore", "writing"): "Restoring files",
+}
+_DOING_IN_ANY = {
+    "flushing": "Waiting for the disk",
+    "scanning": "Looking at the files",
+}
+
+
+def tell_of(tell: Tell, progress: StoreProgress) -> None:
+    """Says in words what a server, or we ourselves, have counted."""
+    tell(_doing(progress), progress.done, progress.total, unit=progress.unit)
+
+
+def line_of_progress(progress: StoreProgress) -> str:
+    """The same as a line, where no bar is drawn."""
+    counted = _counted(progress.done, progress.total, progress.unit)
+    return ": ".join(filter(None, (_doing(progress), counted)))
+
+
+def _doing(progress: StoreProgress) -> str:
+    """What is done now; a phase that a newer server knows has its own word."""
+    phase = progress.phase
+    named = _DOING.get((progress.operation, phase)) or _DOING_IN_ANY.get(phase)
+    return named or one_line(phase).capitalize()

@@ -181,7 +181,7 @@ class Dispatch:
             case StoreGc():
                 return Done(await self._store.gc(command, causes))
             case StoreFsck():
-                return Done(await self._store.fsck())
+                return Done(await self._store.fsck(causes))
             case RollbackToCheckpoint() | RollbackToCodon() | RollbackToLastSuccess():
                 return Done(await self._rollbacks.perform(command, causes))
             case RollbackUndo() | RollbackRedo():
@@ -189,7 +189,7 @@ class Dispatch:
             case ExecutionBranch():
                 return Done(await self._branches.make(command, causes))
             case RollbackPreview():
-                return Done(await self._rollbacks.preview(command))
+                return Done(await self._rollbacks.preview(command, causes))
             case ListCheckpoints():
                 return await self._list_checkpoints(command, sender)
             case CheckpointDiff():

@@ -59,7 +59,9 @@ class Rollbacks:
         )
         return await self._performed(journey, causes)
 
-    async def preview(self, command: RollbackPreview) -> RollbackReport:
+    async def preview(
+        self, command: RollbackPreview, causes: tuple[int | str, ...]
+    ) -> RollbackReport:
         target, paths = await self._previewed(command)
         journey = Journey(
             target,
@@ -67,7 +69,7 @@ class Rollbacks:
             paths=paths,
             keep_edits=command.keep_edits,
         )
-        return await self._rollback.outlook.preview(journey, patch=command.patch)
+        return await self._rollback.outlook.preview(journey, causes, patch=command.patch)
 
     async def _performed(self, journey: Journey, causes: tuple[int | str, ...]) -> RollbackReport:
         try:

@@ -12,6 +12,7 @@ from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.replies import FsckReport, GcReport
 from hankweave_server.checkpoints.errors import InsufficientSpace, ShadowRepositoryError
+from hankweave_server.checkpoints.meter import Meter
 from hankweave_server.checkpoints.retention import RetentionPolicy
 from hankweave_server.domain import targets
 from hankweave_server.execution.checking import GivenUp, check_store, recorded_checkpoints
@@ -70,21 +71,23 @@ class Store:
         except ShadowRepositoryError as error:
             raise _unusable(error) from None
 
-    async def fsck(self) -> FsckReport:
+    async def fsck(self, causes: Causes) -> FsckReport:
         """Reads the store beside the engine: no checkpoint has to wait for it."""
         is_given_up = threading.Event()
 
-        def check() -> FsckReport:
+        def check(meter: Meter) -> FsckReport:
             recorded = recorded_checkpoints(self._ledger)
             return check_store(
                 self._layout,
                 recorded,
                 should_stop=lambda: is_given_up.is_set() or self._packing.is_stopping,
+                meter=meter,
             )
 
         async with self._packing.alone:
             try:
-                return await anyio.to_thread.run_sync(check, abandon_on_cancel=True)
+                with self._checkpointer.progress.watching("fsck", causes) as meter:
+                    return await anyio.to_thread.run_sync(check, meter, abandon_on_cancel=True)
             except ShadowRepositoryError as error:
                 raise _unusable(error) from None
             except GivenUp:

@@ -36,6 +36,7 @@ from hankweave_server.checkpoints.errors import (
     free_bytes,
 )
 from hankweave_server.checkpoints.grafting import copy_repository, fill_work_tree
+from hankweave_server.checkpoints.meter import Meter
 from hankweave_server.checkpoints.offshoot import Offshoot, plan_offshoot
 from hankweave_server.domain.inheritance import (
     NO_SERVER,
@@ -91,7 +92,9 @@ class Branching:
             )
             draft = self._draft(target, final)
             try:
-                await self._build(draft)
+                with self._around.checkpointer.progress.watching("branch", causes) as meter:
+                    await self._build(draft, meter)
+
                 await anyio.to_thread.run_sync(publish, draft)
             except BaseException as error:
                 with anyio.CancelScope(shield=True):
@@ -164,26 +167,26 @@ class Branching:
         )
         return Draft(target, final, run_id, intent)
 
-    async def _build(self, draft: Draft) -> None:
+    async def _build(self, draft: Draft, meter: Meter) -> None:
         # The engine is ours while objects are copied: a gc would take them away meanwhile.
-        offshoot = await self._around.checkpointer.run(self._graft, draft)
+        offshoot = await self._around.checkpointer.run(self._graft, draft, meter)
         entries = self._inheritance(draft, offshoot)
-        await anyio.to_thread.run_sync(self._furnish, draft, entries)
+        await anyio.to_thread.run_sync(self._furnish, draft, entries, meter)
 
-    def _graft(self, draft: Draft) -> Offshoot:
+    def _graft(self, draft: Draft, meter: Meter) -> Offshoot:
         """Begins in the worker thread: reads the checkpoint, checks the space, copies objects."""
         layout, sha = self._around.layout, draft.target.checkpoint.sha
         if sha not in self._around.checkpointer.known:
             raise CheckpointNotFound(sha)  # A gc was quicker.
 
-        offshoot = plan_offshoot(layout, sha)
+        offshoot = plan_offshoot(layout, sha, meter)
         need = offshoot.bytes + data.size_of_copy(layout) + SPACE_RESERVE
         if (free := free_bytes(draft.final.parent)) < need:
             raise InsufficientSpace(need, free)
 
         files.replace_durably(layout.branch_intent, codec.encode(draft.intent))
         files.make_private_directory(draft.layout.checkpoints)
-        copy_repository(offshoot, draft.layout, should_stop=lambda: self._is_stopping)
+        copy_repository(offshoot, draft.layout, lambda: self._is_stopping, meter)
         return offshoot
 
     def _inheritance(self, draft: Draft, offshoot: Offshoot) -> Inheritance:
@@ -207,11 +210,11 @@ class Branching:
             server_pid=NO_SERVER,
         )
 
-    def _furnish(self, draft: Draft, inheritance: Inheritance) -> None:
+    def _furnish(self, draft: Draft, inheritance: Inheritance, meter: Meter) -> None:
         """Builds in a worker thread all but the repository, and flushes it."""
         original, layout = self._around.layout, draft.layout
         layout.work_tree.mkdir()
-        fill_work_tree(draft.target.checkpoint.sha, layout)
+        fill_work_tree(draft.target.checkpoint.sha, layout, meter)
         data.inherit(original, layout)
         origin = ExecutionOrigin(
             execution_path=str(original.root),
@@ -221,6 +224,7 @@ class Branching:
         entries: list[Entry] = [origin, *inheritance.transitions(after_seq=1)]
         found_ledger(layout, entries, self._around.clock)
         data.write_meta(layout, self._meta(draft))
+        meter.begin("flushing", "files")
         files.sync_filesystem(layout.root)
 
     def _meta(self, draft: Draft) -> ExecutionMeta:

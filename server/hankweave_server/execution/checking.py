@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.replies import DamagedCheckpoint, DamagedObject, FsckReport
-from hankweave_server.checkpoints.housekeeping import Housekeeping, OnProgress
+from hankweave_server.checkpoints.housekeeping import Housekeeping
+from hankweave_server.checkpoints.meter import UNWATCHED, Meter
 from hankweave_server.checkpoints.model import Damage
 from hankweave_server.checkpoints.notes import Notes
 from hankweave_server.checkpoints.shadow_repo import ShadowRepo
@@ -62,16 +63,15 @@ def check_store(
     layout: Layout,
     recorded: OnRecord,
     should_stop: Callable[[], bool] = lambda: False,
-    on_progress: OnProgress = lambda _done, _total: None,
+    meter: Meter = UNWATCHED,
 ) -> FsckReport:
     """Reads every checkpoint down to each blob; raises ShadowRepositoryError and GivenUp.
 
-    Missing is what the journal says was made, and nobody pruned. `on_progress` is told how many
-    checkpoints were read, of how many.
+    Missing is what the journal says was made, and nobody pruned. The meter counts objects.
     """
     repo = _Interruptible(layout, should_stop)
     try:
-        found = Housekeeping(repo, Notes(repo), layout).fsck(recorded.standing, on_progress)
+        found = Housekeeping(repo, Notes(repo), layout).fsck(recorded.standing, meter)
     finally:
         repo.close()
 

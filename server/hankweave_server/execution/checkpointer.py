@@ -34,6 +34,7 @@ from hankweave_protocol.state import CodonExecution
 from hankweave_protocol.transitions import CheckpointCreated
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.errors import ShadowRepositoryError, is_for_want_of_room
+from hankweave_server.checkpoints.meter import Meter
 from hankweave_server.checkpoints.model import (
     REASONS_THAT_LOSE_CONTENT,
     CheckpointMade,
@@ -46,6 +47,7 @@ from hankweave_server.checkpoints.model import (
 from hankweave_server.checkpoints.pruning import Pruned
 from hankweave_server.clock import Clock
 from hankweave_server.domain.history import session_of
+from hankweave_server.execution.progress_watch import ProgressWatch
 from hankweave_server.files import is_broken
 from hankweave_server.ledger.ledger import Ledger
 
@@ -57,6 +59,8 @@ class Checkpointer:
 
     def __init__(self, engine: CheckpointEngine, ledger: Ledger, clock: Clock) -> None:
         self.engine = engine
+        self.progress = ProgressWatch()
+        """Looks how far what takes long is; tells nobody until it is run and given somebody."""
         self._ledger = ledger
         self._clock = clock
         self._gate = anyio.Lock()
@@ -138,10 +142,14 @@ class Checkpointer:
             before=before,
             codon_state=_STATE_OF_KIND.get(kind, _status_of(codon)),
         )
-        commit = functools.partial(self.run, self._commit, request)
-        space = self._ledger.space
-        made_so = space.insist(commit, is_short=is_for_want_of_room) if waits_for_room else commit()
-        request, made = await made_so
+        with self.progress.watching("capture", causes) as meter:
+            commit = functools.partial(self.run, self._commit, request, meter)
+            space = self._ledger.space
+            if waits_for_room:
+                request, made = await space.insist(commit, is_short=is_for_want_of_room)
+            else:
+                request, made = await commit()
+
         record = _record_made(request, made)
         self.known[record.sha] = record
         entries: list[CheckpointCreated | CheckpointPartial] = [
@@ -154,7 +162,9 @@ class Checkpointer:
         self.on_taken()
         return record
 
-    def _commit(self, request: CheckpointRequest) -> tuple[CheckpointRequest, CheckpointMade]:
+    def _commit(
+        self, request: CheckpointRequest, meter: Meter
+    ) -> tuple[CheckpointRequest, CheckpointMade]:
         """Commits on the run's branch, which appears with its first checkpoint (seed 000)."""
         if self._branch != request.run_id:
             at = self.engine.tip(request.run_id) or self.engine.head()
@@ -164,7 +174,7 @@ class Checkpointer:
         places = self.memory(self._overwritten(request.before))
         epoch = self.engine.remember(places, beyond=self._highest_epoch)
         request = replace(request, memory_epoch=epoch)
-        made = self.engine.checkpoint(request)
+        made = self.engine.checkpoint(request, meter)
         self._highest_epoch = max(self._highest_epoch, epoch)
         return request, made
 

@@ -34,6 +34,7 @@ from hankweave_protocol.records import CheckpointRecord, PruneIntent, RollbackIn
 from hankweave_protocol.replies import Consolidation, GcReport
 from hankweave_server import files
 from hankweave_server.checkpoints.consolidation import Consolidated
+from hankweave_server.checkpoints.meter import Meter
 from hankweave_server.checkpoints.pruning import Pruned
 from hankweave_server.checkpoints.retention import Pruning, RetentionPolicy
 from hankweave_server.clock import Clock
@@ -125,8 +126,10 @@ class Housekeeper:
             raise _stopping()
 
         async with self._packing.alone:
-            report = await self._prune(policy, causes)
-            packed = await self._packing.pack(causes)
+            with self._checkpointer.progress.watching("gc", causes) as meter:
+                report = await self._prune(policy, causes, meter)
+                packed = await self._packing.pack(causes, meter)
+
             after = await self._checkpointer.run(self._engine.housekeeping.size)
 
         return msgspec.structs.replace(
@@ -136,12 +139,12 @@ class Housekeeper:
             consolidated=_consolidation(packed),
         )
 
-    async def _prune(self, policy: RetentionPolicy, causes: Causes) -> GcReport:
+    async def _prune(self, policy: RetentionPolicy, causes: Causes, meter: Meter) -> GcReport:
         """Prunes to the end, garbage and all; gives the report of what there was before."""
         reports: list[GcReport] = []
         for should_stop in self._packing.patience():
             try:
-                work = partial(self._let_go, policy, should_stop, reports)
+                work = partial(self._let_go, policy, should_stop, reports, meter)
                 pruned = await self._checkpointer.prune(work)
             finally:
                 # Whoever asked may be gone by now: what went with it is told all the same.
@@ -195,8 +198,13 @@ class Housekeeper:
         return frozenset({intent.target.sha, intent.safety.sha})
 
     def _let_go(
-        self, policy: RetentionPolicy, should_stop: Patience, reports: list[GcReport]
+        self,
+        policy: RetentionPolicy,
+        should_stop: Patience,
+        reports: list[GcReport],
+        meter: Meter,
     ) -> Pruned:
+        meter.begin("examining", "checkpoints")
         found = self._examine(policy)
         reports.append(found.report)
         going = tuple(facts.sha for facts in found.pruning.checkpoints)
@@ -205,7 +213,7 @@ class Housekeeper:
             intent = PruneIntent(checkpoints=going, started_at=moment)
             files.replace_durably(self._layout.prune_intent, codec.encode(intent))
 
-        return self._engine.prune(found.pruning, should_stop)
+        return self._engine.prune(found.pruning, should_stop, meter)
 
     # --- what became of it ---------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import ErrorEvent, StoreConsolidated
 from hankweave_server.checkpoints.consolidation import Consolidated
 from hankweave_server.checkpoints.errors import InsufficientSpace
+from hankweave_server.checkpoints.meter import UNWATCHED, Meter
 from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.ledger.ledger import Ledger, LedgerFailed
 from hankweave_server.logs import logger
@@ -81,9 +82,9 @@ class Packing:
         if not packed.finished:
             self._wake.set()
 
-    async def pack(self, causes: tuple[int | str, ...]) -> Consolidated:
+    async def pack(self, causes: tuple[int | str, ...], meter: Meter = UNWATCHED) -> Consolidated:
         """Packs to the end, for whoever holds `alone`."""
-        packed = await self._pack(self.patience(), causes)
+        packed = await self._pack(self.patience(), causes, meter)
         self._gave_up = False
         return packed
 
@@ -96,12 +97,15 @@ class Packing:
         return self.is_stopping or self._checkpointer.is_waited_for
 
     async def _pack(
-        self, patience: Iterable[Patience], causes: tuple[int | str, ...]
+        self,
+        patience: Iterable[Patience],
+        causes: tuple[int | str, ...],
+        meter: Meter = UNWATCHED,
     ) -> Consolidated:
         """Packs, once for each patience, until it is done; tells what has changed."""
         attempts: list[Consolidated] = []
         for should_stop in patience:
-            one = await self._checkpointer.run(self._housekeeping.consolidate, should_stop)
+            one = await self._checkpointer.run(self._housekeeping.consolidate, should_stop, meter)
             attempts.append(one)
             if one.finished:
                 break

@@ -20,7 +20,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 
 import anyio.to_thread
 
@@ -39,6 +39,7 @@ from hankweave_server.checkpoints.errors import (
     RestoreIncomplete,
     is_for_want_of_room,
 )
+from hankweave_server.checkpoints.meter import Meter
 from hankweave_server.checkpoints.model import RestorePlan, RestoreReport, Skipped
 from hankweave_server.domain import targets
 from hankweave_server.domain.history import conversation_of, newest_run
@@ -86,7 +87,7 @@ class Rollback:
         Raises RestoreIncomplete or CutShort, with the intent kept and `rollback.failed` told.
         """
         refuse_half_a_rewind(journey)
-        with self._runner.rolling_back():
+        with self._runner.rolling_back(), self._watching(causes):
             self.outlook.refuse_if_running(journey)
             await self.outlook.plan(journey.sha, journey.paths)
             async with self._stillness(journey):
@@ -123,7 +124,7 @@ class Rollback:
             rewind_memory=conversation_of(state, codon_id) is not None,
             reason=reason,
         )
-        with self._runner.rolling_back():
+        with self._runner.rolling_back(), self._watching():
             await self._note_edits()
             plan = await self.outlook.plan(journey.sha, None)
             if plan.touched or journey.rewinds:
@@ -169,7 +170,7 @@ class Rollback:
             await anyio.to_thread.run_sync(files.remove_durably, path)
             return None
 
-        with self._runner.rolling_back():
+        with self._runner.rolling_back(), self._watching():
             # What stands there now may be the target's, the past's, or a person's work since the
             # crash: it is saved once more, so that the restore may replace all of it.
             plan = await self.outlook.plan(self._sha_again(intent), intents.paths_of(intent))
@@ -327,13 +328,19 @@ class Rollback:
 
     async def _restore(self, intent: RollbackIntent, safety: Sha) -> RestoreReport:
         checkpointer = self._around.checkpointer
-        return await checkpointer.run(
-            checkpointer.engine.restore,
-            intent.target.sha,
-            safety,
-            intents.paths_of(intent),
-            frozenset(intent.keep),
-        )
+        with self._watching() as meter:
+            return await checkpointer.run(
+                checkpointer.engine.restore,
+                intent.target.sha,
+                safety,
+                intents.paths_of(intent),
+                frozenset(intent.keep),
+                meter,
+            )
+
+    def _watching(self, causes: tuple[int | str, ...] = ()) -> AbstractContextManager[Meter]:
+        """Lets everybody know how far it is; all that a rollback does is one work."""
+        return self._around.checkpointer.progress.watching("restore", causes)
 
     async def _tell_failure(
         self, intent: RollbackIntent, error: Exception, causes: tuple[int | str, ...]

@@ -20,6 +20,7 @@ from hankweave_server.checkpoints.errors import (
     CheckpointNotFound,
     InsufficientSpace,
 )
+from hankweave_server.checkpoints.meter import Meter
 from hankweave_server.checkpoints.model import RestorePlan
 from hankweave_server.domain.history import thread
 from hankweave_server.domain.standing import now_coordinate, restored_checkpoint
@@ -74,9 +75,11 @@ class Outlook:
         self._around = around
         self._runner = runner
 
-    async def preview(self, journey: Journey, *, patch: bool = False) -> RollbackReport:
+    async def preview(
+        self, journey: Journey, causes: tuple[int | str, ...] = (), *, patch: bool = False
+    ) -> RollbackReport:
         """Says what `perform` would do now; touches nothing."""
-        plan = await self.plan(journey.sha, journey.paths)
+        plan = await self.plan(journey.sha, journey.paths, causes)
         found = edits.conflicts(self._around.state, plan)
         kept = frozenset(found) if journey.keep_edits else frozenset[bytes]()
         return RollbackReport(
@@ -123,11 +126,18 @@ class Outlook:
             and record.coordinate.event_seq >= active.first_seq
         )
 
-    async def plan(self, sha: Sha, paths: frozenset[bytes] | None) -> RestorePlan:
+    async def plan(
+        self,
+        sha: Sha,
+        paths: frozenset[bytes] | None,
+        causes: tuple[int | str, ...] = (),
+    ) -> RestorePlan:
         """Computes what will change; raises Refused for what is gone, damaged or finds no room."""
         checkpointer = self._around.checkpointer
         try:
-            return await checkpointer.run(self._plan_standing, sha, paths)
+            with checkpointer.progress.watching("restore", causes) as meter:
+                return await checkpointer.run(self._plan_standing, sha, paths, meter)
+
         except CheckpointNotFound:
             raise Refused(
                 ErrorCode.CHECKPOINT_NOT_FOUND,
@@ -149,13 +159,13 @@ class Outlook:
                 hint="Free some space and send the command again; nothing was touched.",
             ) from None
 
-    def _plan_standing(self, sha: Sha, paths: frozenset[bytes] | None) -> RestorePlan:
+    def _plan_standing(self, sha: Sha, paths: frozenset[bytes] | None, meter: Meter) -> RestorePlan:
         """Plans, in the worker thread, unless a gc was quicker: what it let go is whole no more."""
         checkpointer = self._around.checkpointer
         if sha not in checkpointer.known:
             raise CheckpointNotFound(sha)
 
-        return checkpointer.engine.plan_restore(sha, self._around.patterns(), paths)
+        return checkpointer.engine.plan_restore(sha, self._around.patterns(), paths, meter)
 
     def now(self) -> Coordinate | None:
         """The moment that is left: a restored one, or the newest; None before any checkpoint."""

@@ -59,6 +59,8 @@ class Outlet:
     join: Callable[[int], bool]
     """Makes the client live after a seq; False where the journal has gone on since."""
     close: Callable[[int, str], None]
+    show_progress: Callable[[bool], None]
+    """Says whether the client is to be told how far long work is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +193,7 @@ class Connection:
             wants_replies=self._wants_replies,
         )
         self._introduce(caller, last, hello)
+        self._outlet.show_progress(hello.progress)
         self.greeted.set()
         if self._caller is None:
             await self._catch_up(since)

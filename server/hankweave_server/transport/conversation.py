@@ -103,6 +103,7 @@ class Conversations:
             room=outbox.room,
             join=lambda after: self._hub.join(outbox, after),
             close=outbox.finish,
+            show_progress=lambda wanted: self._hub.show_progress(outbox, wanted=wanted),
         )
 
     def _count_eviction(self, why: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hankweave_protocol.events import EventData
+from hankweave_protocol.events import EventData, StoreProgress
 from hankweave_server.clock import Clock
 from hankweave_server.transport.frames import event_frame
 from hankweave_server.transport.outbox import Outbox
@@ -27,6 +27,8 @@ class Hub:
         self._record = record
         self._clock = clock
         self._live: dict[Outbox, int] = {}
+        self._curious: set[Outbox] = set()
+        """Those that want to know how far long work is."""
         self._published = 0
 
     @property
@@ -43,6 +45,13 @@ class Hub:
 
     def leave(self, outbox: Outbox) -> None:
         self._live.pop(outbox, None)
+        self._curious.discard(outbox)
+
+    def show_progress(self, outbox: Outbox, *, wanted: bool) -> None:
+        if wanted:
+            self._curious.add(outbox)
+        else:
+            self._curious.discard(outbox)
 
     def publish(self, frame: bytes, seq: int) -> None:
         """Sends a journaled event to all; `frame` is its line without the newline."""
@@ -64,4 +73,21 @@ class Hub:
         frame = event_frame(data, self._clock)
         self._record(frame)
         for outbox in self._live:
+            outbox.put(frame)
+
+    def tell_progress(self, data: StoreProgress) -> None:
+        """Tells those who want to know how far work is, unless they are behind as it is.
+
+        What they were not told they do not miss: the next one says more, and the last one waits.
+        """
+        listeners = [outbox for outbox in self._curious if outbox in self._live]
+        if not data.ended:
+            listeners = [outbox for outbox in listeners if not outbox.waiting_bytes]
+
+        if not listeners:
+            return
+
+        frame = event_frame(data, self._clock)
+        self._record(frame)
+        for outbox in listeners:
             outbox.put(frame)

@@ -105,7 +105,7 @@ class Rooms:
         self.asked.append(f"undo_or_redo for {causes}")
         return "a report"
 
-    async def preview(self, command: CommandData) -> str:
+    async def preview(self, command: CommandData, causes: tuple[Any, ...]) -> str:
         self.asked.append("preview")
         return "a report"
 
@@ -117,7 +117,7 @@ class Rooms:
         self.asked.append(f"gc for {causes}")
         return "a report"
 
-    async def fsck(self) -> str:
+    async def fsck(self, causes: tuple[Any, ...]) -> str:
         self.asked.append("fsck")
         return "a report"
 

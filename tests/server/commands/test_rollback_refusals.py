@@ -107,6 +107,6 @@ async def test_a_preview_of_an_undo_has_no_second_target() -> None:
     """Where an undo goes is known already."""
     made, _ = rollbacks(AssertionError())
     with pytest.raises(Refused) as refused:
-        await made.preview(RollbackPreview(direction="undo", checkpoint_sha=sha(0x11)))
+        await made.preview(RollbackPreview(direction="undo", checkpoint_sha=sha(0x11)), ())
 
     assert refused.value.code is ErrorCode.INVALID_COMMAND

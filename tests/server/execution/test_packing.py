@@ -22,6 +22,7 @@ from hankweave_protocol.events import ErrorEvent, StoreConsolidated
 from hankweave_server.checkpoints.consolidation import Consolidated
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.errors import InsufficientSpace, ShadowRepositoryError
+from hankweave_server.checkpoints.meter import Meter
 from hankweave_server.execution import packing as packing_module
 from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.packing import YIELDINGS, Packing
@@ -46,7 +47,7 @@ class BusyStore:
     def needs_consolidation(self) -> bool:
         return self.steps > 0
 
-    def consolidate(self, should_stop: Callable[[], bool]) -> Consolidated:
+    def consolidate(self, should_stop: Callable[[], bool], _meter: Meter) -> Consolidated:
         self.attempts += 1
         self.begun.set()
         if self.fault is not None:

@@ -14,7 +14,13 @@ from functools import reduce
 from hankweave_client.client import Client
 from hankweave_client.errors import CommandRefused
 from hankweave_protocol import codec
-from hankweave_protocol.events import BudgetFigures, Event, StateTransition
+from hankweave_protocol.events import (
+    BudgetFigures,
+    Event,
+    ServerReady,
+    StateTransition,
+    StoreProgress,
+)
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.replies import ServerStatus
 from hankweave_protocol.state import EMPTY_STATE
@@ -26,6 +32,7 @@ from hankweave_server.cli.live_frame import Said
 from hankweave_server.cli.live_model import NOTHING, Heard, asking_line, hear
 from hankweave_server.cli.plain_text import one_line
 from hankweave_server.cli.progress import line_of
+from hankweave_server.cli.waiting import line_of_progress
 from hankweave_server.domain.history import active_codon, next_codon
 from hankweave_server.domain.replay import apply
 
@@ -54,6 +61,8 @@ class Session:
         self._mode: Mode = Watching()
         self._allowed: dict[CodonId, BudgetFigures] = {}
         """What the codon that runs may use; the server alone knows the hank's budget."""
+        self._progress: dict[str, tuple[ServerReady, StoreProgress]] = {}
+        """Long work that goes on, by its id; of a connection that was lost nothing counts."""
 
     async def begin(self) -> Past:
         """Learns how things stand, and what happened last."""
@@ -78,8 +87,17 @@ class Session:
             if isinstance(event.data, StateTransition):
                 self.state = apply(self.state, codec.decode_transition(event.data), event.seq)
 
+            if isinstance(event.data, StoreProgress):
+                self._note_progress(event.data)
+
             self._heard = hear(self._heard, event)
             yield event
+
+    def _note_progress(self, told: StoreProgress) -> None:
+        """Replaces what is known, for the thread that draws may be reading it."""
+        others = {key: each for key, each in self._progress.items() if key != told.operation_id}
+        now = {} if told.ended else {told.operation_id: (self._client.ready, told)}
+        self._progress = others | now
 
     # --- what the codon may use --------------------------------------------------------------
 
@@ -111,7 +129,14 @@ class Session:
 
     def foot(self, width: int) -> tuple[Said, ...]:
         """The lines below the table; asked by the thread that draws."""
-        return foot(self._mode, self.sight(), is_connected=self._client.is_connected, width=width)
+        latest = self._client.ready
+        going_on = tuple(
+            Said(line_of_progress(told), "cyan")
+            for connection, told in self._progress.values()
+            if connection is latest
+        )
+        is_connected = self._client.is_connected
+        return going_on + foot(self._mode, self.sight(), is_connected=is_connected, width=width)
 
     def press(self, key: str) -> Wish | None:
         """Takes a key, and gives the wish it comes to."""

@@ -37,7 +37,7 @@ async def watch(root: Path, access: Access) -> int:
 
     A lost connection is opened anew for as long as it takes. Raises what a first connection does.
     """
-    async with connect_to(root, mode=access, name=NAME) as client:
+    async with connect_to(root, mode=access, name=NAME, progress=True) as client:
         return await _Watch(client, Session(client)).live(root)
 
 

@@ -58,9 +58,10 @@ export class Client {
   /**
    * @param {string} url
    * @param {{token?: string | null, mode?: "readonly" | "readandwrite", name?: string,
-   *   sinceSeq?: number | null, onEvent?: (event: WireEvent) => void,
+   *   progress?: boolean, sinceSeq?: number | null, onEvent?: (event: WireEvent) => void,
    *   onFrame?: (frame: any) => void, onConnection?: (connection: Connection) => void}} [options]
    *   `sinceSeq`: the newest event one has already; null: only what happens from now on.
+   *   `progress`: whether one wants to know how far long work is.
    *   `onEvent` gets the journal's events in order; `onFrame` all else that the server says.
    */
   constructor(url, options = {}) {
@@ -125,12 +126,13 @@ export class Client {
 
   /** @param {WebSocket} socket */
   #greet(socket) {
-    const { mode = "readandwrite", name } = this.options;
+    const { mode = "readandwrite", name, progress } = this.options;
     /** @type {Record<string, unknown>} */
     const data = { mode, protocolVersion: 1 };
     if (this.lastSeq !== null) data.sinceSeq = this.lastSeq;
     if (this.token) data.token = this.token;
     if (name) data.clientName = name;
+    if (progress) data.progress = true;
     socket.send(JSON.stringify({ type: "handshake", data }));
   }
 

@@ -25,6 +25,7 @@ export class Session {
     this.client = new Client(`${scheme}//${location.host}/ws`, {
       token,
       name: "Hankweave's page",
+      progress: true,
       onEvent: (event) => this.store.event(event),
       onFrame: (frame) => this.#frame(frame),
       onConnection: (connection) => this.#connected(connection),

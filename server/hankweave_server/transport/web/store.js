@@ -46,6 +46,8 @@ export class Store {
   errors = [];
   /** @type {{step: number, of: number, message: string} | null} */
   rollback = null;
+  /** @type {Map<string, any>} long work that goes on, by its id */
+  progress = new Map();
   isIdle = false;
   lastSeq = 0;
   /** @type {Map<string, any>} */
@@ -88,6 +90,7 @@ export class Store {
   /** @param {any} connection */
   connected(connection) {
     this.connection = connection;
+    if (connection.phase !== "open") this.progress.clear(); // Nobody tells of its end now.
     this.changed();
   }
 
@@ -209,6 +212,10 @@ export class Store {
       case "rollback.failed":
         this.rollback = null;
         this.#error(seq, timestamp, data.message);
+        break;
+      case "store.progress":
+        if (data.ended) this.progress.delete(data.operationId);
+        else this.progress.set(data.operationId, data);
         break;
       case "error":
         this.#error(seq, timestamp, data.message);

@@ -2,6 +2,7 @@
 import { html } from "../dom.js";
 import { duration, laidOut, time, visible } from "../format.js";
 import { useNow } from "../parts/hooks.js";
+import { sentence } from "../progress.js";
 import { Act } from "./header.js";
 
 /** @param {{session: import("../session.js").Session}} props */
@@ -9,6 +10,9 @@ export function Banners({ session }) {
   const { store } = session;
   const { connection, problems, permissions, rollback, errors } = store;
   const last = errors.at(-1);
+  // What the server does of itself, a checkpoint above all, is too often done to be told up here.
+  const work = [...store.progress.values()].filter((each) => each.commandId !== undefined);
+  const isRestoring = work.some((each) => each.operation === "restore");
   return html`<section class="banners" aria-label="Notices">
     ${
       connection.phase === "waiting" &&
@@ -33,11 +37,23 @@ export function Banners({ session }) {
     )}
     ${
       rollback !== null &&
+      !isRestoring &&
       html`<p class="banner">
       <progress max=${rollback.of} value=${rollback.step} aria-label="Rollback">
       </progress> ${rollback.message}
     </p>`
     }
+    ${work.map(
+      (each) =>
+        html`
+          <p key=${each.operationId} class="banner">
+            <progress
+              max=${each.total ?? undefined}
+              value=${each.total === null ? undefined : each.done}
+              aria-label="How far it is"
+            ></progress> ${visible(sentence(each))}
+          </p>`,
+    )}
     ${[...permissions.values()].map((asked) => html`
       <${Permission} key=${asked.requestId} session=${session} asked=${asked} />`)}
     ${

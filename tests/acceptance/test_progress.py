@@ -1,0 +1,271 @@
+"""Long work over a real socket and on a real terminal: who is told how far it is, and of what."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import groupby, pairwise
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from hankweave_client.client import Client, connect
+from hankweave_client.discovery import discover
+from hankweave_client.errors import ConnectionLost
+from hankweave_protocol.commands import CheckpointCreate
+from hankweave_protocol.events import (
+    CheckpointPruned,
+    Event,
+    ExecutionBranched,
+    StateTransition,
+    StoreProgress,
+)
+from hankweave_protocol.ids import CodonId
+from support.running_server import RunningServer, command, environment, journal, running_server
+from support.screens import screen
+from support.scripted_hank import codon, write_hank, writes
+from support.slowed import A_LITTLE, slowed
+from support.watching import idle
+
+DEADLINE = 120.0
+FILES = 2_000
+"""So many are restored slowly enough to be told of; what is quicker is done by a slowed server."""
+
+HANK = (codon("one", writes("a.txt", "one")),)
+
+
+@dataclass
+class Ears:
+    """What a client was told of long work."""
+
+    told: list[StoreProgress] = field(default_factory=list)
+    moments: list[float] = field(default_factory=list)
+
+    async def listen(self, client: Client) -> None:
+        async for event in client.events():
+            if isinstance(event.data, StoreProgress):
+                assert event.seq == 0
+                self.told.append(event.data)
+                self.moments.append(anyio.current_time())
+
+    def of(self, operation: str) -> list[StoreProgress]:
+        return [each for each in self.told if each.operation == operation]
+
+
+@asynccontextmanager
+async def server_with_many_files(
+    tmp_path: Path, files: int = FILES
+) -> AsyncIterator[tuple[RunningServer, Client]]:
+    """A server that has done its plan, and a work tree in which much is new."""
+    hank, execution = write_hank(tmp_path / "hank", *HANK), tmp_path / "execution"
+    async with (
+        running_server(hank, None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await idle(client)
+        await anyio.to_thread.run_sync(fill, execution / "agentRoot", files)
+        yield server, client
+
+
+def fill(tree: Path, files: int) -> None:
+    for number in range(files):
+        if number % 200 == 0:
+            (tree / f"many-{number // 200}").mkdir()
+
+        (tree / f"many-{number // 200}" / f"{number}.txt").write_text(f"{number}\n" * 40)
+
+
+@asynccontextmanager
+async def listening(server: RunningServer, *, progress: bool) -> AsyncIterator[Ears]:
+    address, ears = discover(server.execution), Ears()
+    async with (
+        connect(address.url, token=address.token, progress=progress) as client,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(ears.listen, client)
+        yield ears
+        tasks.cancel_scope.cancel()
+
+
+def is_told_in_order(told: list[StoreProgress]) -> None:
+    """One operation: phase after phase, each counted upwards, with one end."""
+    assert told
+    assert len({(each.operation_id, each.command_id) for each in told}) == 1
+    assert [each.ended for each in told] == [False] * (len(told) - 1) + [True]
+    for _, phase in groupby(told, key=lambda each: each.phase):
+        for earlier, later in pairwise(phase):
+            assert earlier.done <= later.done
+
+    for each in told:
+        assert each.total is None or each.done <= each.total
+
+
+async def test_who_asked_is_told_how_far_it_is_and_nobody_else(tmp_path: Path) -> None:
+    """Capture, restore, fsck and branch, each under its command; not one line is on record."""
+    async with (
+        server_with_many_files(tmp_path) as (server, client),
+        listening(server, progress=True) as curious,
+        listening(server, progress=False) as other,
+    ):
+        began = anyio.current_time()
+        async with slowed(server):
+            made = await client.create_checkpoint("much")
+
+        async with slowed(server, A_LITTLE):
+            await client.roll_back_to_codon(CodonId("one"), "end")
+            await client.undo()
+            branch = await client.branch(made.sha, path=str(tmp_path / "branch"))
+
+        async with slowed(server):
+            await client.check_store()
+
+        took = anyio.current_time() - began
+        assert Path(branch.execution_path, "agentRoot", "many-0", "0.txt").is_file()
+
+    assert other.told == []
+    by_operation = [list(group) for _, group in groupby(curious.told, lambda p: p.operation_id)]
+    kinds = [group[0].operation for group in by_operation]
+    assert kinds == ["capture", "restore", "restore", "branch", "fsck"]
+    for told in by_operation:
+        is_told_in_order(told)
+        assert told[0].command_id is not None
+
+    assert len(curious.told) <= 10 * took + 2 * len(by_operation)
+    counted = {(p.operation, p.phase): (p.unit, p.total) for p in curious.told}
+    assert counted["capture", "reading"] == ("files", FILES)
+    assert counted["restore", "writing"] == ("files", FILES)
+    assert counted["branch", "writing"] == ("files", FILES + 1)
+    assert counted["fsck", "checking"][0] == "objects"
+
+    text = (tmp_path / "execution/.hankweave/events/events.jsonl").read_text()
+    assert StoreProgress.TYPE not in text
+    events = journal(tmp_path / "execution")
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    causes = {cause for event in events for cause in event.causes}
+    named = {group[0].command_id for group in by_operation if group[0].operation != "fsck"}
+    assert named <= causes
+    assert any(isinstance(event.data, ExecutionBranched) for event in events)
+
+
+async def test_a_gc_counts_what_it_keeps_and_packs(tmp_path: Path) -> None:
+    """Half of a large pack is let go: the other half is put together anew, and that is told."""
+    async with (
+        server_with_many_files(tmp_path) as (server, client),
+        listening(server, progress=True) as curious,
+    ):
+        tree = server.execution / "agentRoot"
+        await client.create_checkpoint("a dead end")
+        await client.roll_back_to_codon(CodonId("one"), "end")
+        await anyio.to_thread.run_sync(fill, tree, FILES // 2)
+        kept = await client.create_checkpoint("half of it")
+        await client.roll_back_to_checkpoint(kept.sha)
+        async with slowed(server):
+            report = await client.collect_garbage(max_count=0)
+
+        assert report.pruned
+
+    told = curious.of("gc")
+    is_told_in_order(told)
+    assert {each.phase for each in told} <= {
+        *("examining", "tracing", "sweeping", "packing"),
+    }
+    assert any(isinstance(e.data, CheckpointPruned) for e in journal(server.execution))
+
+
+async def test_what_is_quickly_done_is_not_told(tmp_path: Path) -> None:
+    """A checkpoint of a few files, and a rollback of them, are done before anybody asks."""
+    async with (
+        server_with_many_files(tmp_path, files=3) as (server, client),
+        listening(server, progress=True) as curious,
+    ):
+        await client.create_checkpoint("little")
+        await client.ping()
+
+    assert curious.told == []
+
+
+async def test_who_leaves_in_the_midst_of_it_breaks_nothing(tmp_path: Path) -> None:
+    """The checkpoint that it asked for is made, told to the others, and the next one as well."""
+    async with server_with_many_files(tmp_path) as (server, client):
+        address = discover(server.execution)
+        async with connect(
+            address.url, token=address.token, progress=True, reconnect=False
+        ) as leaving:
+
+            async def ask() -> None:
+                try:
+                    await leaving.send(CheckpointCreate(label="of one who left"))
+                except ConnectionLost:
+                    return
+
+            async with slowed(server), anyio.create_task_group() as tasks:
+                tasks.start_soon(ask)
+                progress = await leaving.until(StoreProgress, timeout=DEADLINE)
+                assert not getattr(progress.data, "ended", True)
+                tasks.cancel_scope.cancel()
+
+        await client.until(StateTransition, _is_of_who_left, timeout=DEADLINE)
+
+        made = await client.create_checkpoint("after it")
+        assert made.label == "after it"
+        assert not (await client.check_store()).damages
+
+
+def _is_of_who_left(event: Event) -> bool:
+    assert isinstance(event.data, StateTransition)
+    return b'"label":"of one who left"' in bytes(event.data.transition.data)
+
+
+async def test_bars_are_drawn_on_a_terminal_of_what_a_server_does(tmp_path: Path) -> None:
+    """Of a living server's rollback, undo, branch and fsck; as the console script draws them."""
+    async with server_with_many_files(tmp_path) as (server, client):
+        root = str(server.execution)
+        made = await client.create_checkpoint("much")
+        work = anyio.to_thread.run_sync
+        async with slowed(server, A_LITTLE):
+            await work(draws, "Restoring files", "rollback", "--codon", "one", root)
+            await work(draws, "Restoring files", "undo", root)
+            await work(draws, "Writing files", "branch", made.sha, root)
+
+        async with slowed(server):
+            await work(draws, "Reading the store", "fsck", root)
+            await attach_shows("Reading the store: ", client, root)
+            await work(is_silent, server.execution)
+
+
+def draws(text: str, *words: str) -> None:
+    *given, root = words
+    asks_not = ("--yes",) if given[0] in ("rollback", "undo") else ()
+    with screen(*given, *asks_not, "--execution", root) as shown:
+        shown.until(lambda seen: text in seen and " of " in seen)
+        assert shown.ended() == 0
+        assert "\x1b[?25h" not in shown.text()
+
+
+async def attach_shows(text: str, client: Client, root: str) -> None:
+    """Who is attached sees what somebody else has asked for, and is told no more at its end."""
+    with screen("attach", "--execution", root, columns=110) as shown:
+        work = anyio.to_thread.run_sync
+        await work(shown.until, lambda seen: "? keys" in seen)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(client.check_store)
+            await work(shown.until, lambda seen: text in seen)
+
+        shown.press("q")
+        assert await work(shown.ended) == 0
+
+
+def is_silent(execution: Path) -> None:
+    """In a pipe, and with --json on a terminal, nothing but the answer is said."""
+    words = ("fsck", "--execution", str(execution))
+    done = subprocess.run(
+        command(*words), env=environment(TERM="xterm-256color"), capture_output=True, check=True
+    )
+    assert done.stderr == b""
+    with screen(*words, "--json") as shown:
+        assert shown.ended() == 0
+        assert "Reading" not in shown.text()
+        assert b"\x1b[" not in shown.bytes

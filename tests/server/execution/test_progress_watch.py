@@ -1,0 +1,223 @@
+"""Claims about the watch over long work: who is told, how often, and what becomes of the rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from hankweave_protocol.events import StoreProgress
+from hankweave_server.checkpoints.meter import Meter
+from hankweave_server.execution.companions import alongside
+from hankweave_server.execution.progress_watch import (
+    BETWEEN_LOOKS_SECONDS,
+    PATIENCE_SECONDS,
+    ProgressWatch,
+)
+
+DEADLINE = 10.0
+
+
+@dataclass
+class Bench:
+    """A watch, its clock, and what it tells; the test looks when its clock says so."""
+
+    seconds: float = 0.0
+    told: list[StoreProgress] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.watch = ProgressWatch(lambda: self.seconds)
+        self.watch.tell = self.told.append
+
+    def goes_on(self, seconds: float) -> None:
+        """Time passes as `run` lets it pass."""
+        for _ in range(round(seconds / BETWEEN_LOOKS_SECONDS)):
+            self.seconds += BETWEEN_LOOKS_SECONDS
+            self.watch.look()
+
+
+def test_what_is_quickly_done_is_not_told() -> None:
+    """Neither while it goes on nor at its end."""
+    bench = Bench()
+    with bench.watch.watching("capture") as meter:
+        meter.begin("reading", "files", 10)
+        bench.seconds += PATIENCE_SECONDS / 2
+        bench.watch.look()
+        meter.advance(10)
+
+    bench.goes_on(10)
+    assert bench.told == []
+
+
+def test_what_takes_long_is_told_ten_times_a_second_and_at_its_end() -> None:
+    """However often it counts; the last one says that it is, and where it stood."""
+    bench = Bench()
+    with bench.watch.watching("fsck", (7, "c-1")) as meter:
+        meter.begin("checking", "objects", 1_000_000)
+        for _ in range(100):
+            meter.advance(100)
+            bench.goes_on(BETWEEN_LOOKS_SECONDS)
+
+        meter.advance(5)
+
+    *during, last = bench.told
+    seconds = 100 * BETWEEN_LOOKS_SECONDS
+    assert len(during) <= seconds / BETWEEN_LOOKS_SECONDS
+    assert [each.ended for each in during] == [False] * len(during)
+    assert (last.ended, last.done, last.total) == (True, 10_005, 1_000_000)
+    assert {(each.operation, each.command_id, each.unit) for each in bench.told} == {
+        ("fsck", "c-1", "objects")
+    }
+    assert len({each.operation_id for each in bench.told}) == 1
+
+
+def test_what_gets_no_further_is_not_told_again() -> None:
+    """Until it does, or ends."""
+    bench = Bench()
+    with bench.watch.watching("gc") as meter:
+        meter.begin("sweeping", "files", 3)
+        bench.goes_on(5)
+        assert len(bench.told) == 1
+        meter.advance()
+        bench.goes_on(5)
+        assert [each.done for each in bench.told] == [0, 1]
+
+    assert [each.ended for each in bench.told] == [False, False, True]
+
+
+def test_what_counts_nothing_is_not_told() -> None:
+    """Before its first phase there is nothing to say."""
+    bench = Bench()
+    with bench.watch.watching("branch"):
+        bench.goes_on(5)
+
+    assert bench.told == []
+
+
+def test_work_within_work_is_part_of_it() -> None:
+    """A safety checkpoint counts as part of its rollback, and ends with it."""
+    bench = Bench()
+    with bench.watch.watching("restore", ("c-1",)) as outer:
+        outer.begin("checking", "objects")
+        with bench.watch.watching("capture") as inner:
+            assert inner is outer
+            inner.begin("reading", "files", 2)
+            bench.goes_on(1)
+
+        assert not any(each.ended for each in bench.told)
+
+    assert [(each.operation, each.phase, each.ended) for each in bench.told] == [
+        ("restore", "reading", False),
+        ("restore", "reading", True),
+    ]
+
+
+async def test_operations_of_two_tasks_are_apart() -> None:
+    """A task counts on its own meter, whatever another one is in the midst of."""
+    bench = Bench()
+    both_begun, meters = anyio.Event(), list[Meter]()
+
+    async def work(number: int) -> None:
+        with bench.watch.watching("capture") as meter:
+            meter.begin("reading", "files", number)
+            meters.append(meter)
+            if len(meters) == 2:
+                both_begun.set()
+
+            await both_begun.wait()
+            bench.goes_on(0.3)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(work, 1)
+        tasks.start_soon(work, 2)
+
+    assert meters[0] is not meters[1]
+    assert len({each.operation_id for each in bench.told}) == 2
+    assert sum(each.ended for each in bench.told) == 2
+
+
+async def test_a_task_that_outlives_its_operation_begins_one_of_its_own() -> None:
+    """What was begun within an operation that is over is no part of it any more."""
+    bench = Bench()
+    over, done = anyio.Event(), anyio.Event()
+
+    async def later() -> None:
+        await over.wait()
+        with bench.watch.watching("capture") as meter:
+            meter.begin("reading", "files", 1)
+            bench.goes_on(1)
+
+        done.set()
+
+    async with anyio.create_task_group() as tasks:
+        with bench.watch.watching("restore"):
+            tasks.start_soon(later)
+
+        over.set()
+        await done.wait()
+
+    assert {each.operation for each in bench.told} == {"capture"}
+
+
+@pytest.mark.parametrize("fault", [RuntimeError("broken"), KeyboardInterrupt()])
+def test_what_fails_is_told_to_be_over(fault: BaseException) -> None:
+    """So that nobody waits for the rest of it."""
+    bench = Bench()
+
+    def fail() -> None:
+        with bench.watch.watching("restore") as meter:
+            meter.begin("writing", "files", 9)
+            bench.goes_on(1)
+            raise fault
+
+    with pytest.raises(type(fault)):
+        fail()
+
+    assert bench.told[-1].ended
+
+
+async def test_it_looks_while_a_thread_works_and_rests_when_nothing_does() -> None:
+    """By itself: work in a worker thread is told while it goes on, and later work as well."""
+    told: list[StoreProgress] = []
+    send, receive = anyio.create_memory_object_stream[StoreProgress](100)
+    watch = ProgressWatch()
+
+    def tell(progress: StoreProgress) -> None:
+        told.append(progress)
+        send.send_nowait(progress)
+
+    watch.tell = tell
+
+    async def long_work() -> None:
+        with watch.watching("capture") as meter:
+            await anyio.to_thread.run_sync(meter.begin, "reading", "files", 2)
+            assert (await receive.receive()).done == 0
+            await anyio.to_thread.run_sync(meter.advance)
+            assert (await receive.receive()).done == 1
+
+        assert (await receive.receive()).ended
+
+    with send, receive, anyio.fail_after(DEADLINE):
+        async with alongside(watch.run):
+            await long_work()
+            await anyio.wait_all_tasks_blocked()
+            await long_work()
+
+    assert len({each.operation_id for each in told}) == 2
+
+
+def test_a_total_is_never_less_than_what_is_done() -> None:
+    """An estimate that was too low grows."""
+    meter = Meter()
+    assert meter.read() is None
+    meter.begin("checking", "objects", 2)
+    meter.advance(5)
+    reading = meter.read()
+    assert reading is not None
+    assert (reading.done, reading.total) == (5, 5)
+    meter.begin("scanning", "files")
+    reading = meter.read()
+    assert reading is not None
+    assert (reading.phase, reading.done, reading.total) == ("scanning", 0, None)

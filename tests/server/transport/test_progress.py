@@ -1,0 +1,101 @@
+"""Claims about progress on the wire: whom it is sent to, and that nobody is held up by it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hankweave_protocol.events import StoreProgress
+from hankweave_server.clock import SystemClock
+from hankweave_server.transport.hub import Hub
+from hankweave_server.transport.outbox import Outbox, OutboxLimits
+from support.small_server import eventually, small_server
+
+
+def progress(done: int, *, ended: bool = False) -> StoreProgress:
+    return StoreProgress(
+        operation="capture",
+        operation_id="one",
+        phase="reading",
+        done=done,
+        total=10,
+        unit="files",
+        ended=ended,
+    )
+
+
+async def test_only_who_asked_is_told_and_until_it_asks_no_more(tmp_path: Path) -> None:
+    """By the handshake; a second one without `progress` ends it. It has no seq."""
+    async with (
+        small_server(tmp_path) as server,
+        server.raw(mode="readonly", progress=True) as curious,
+        server.raw(mode="readonly") as other,
+    ):
+        hub = server.listener.hub
+        await eventually(lambda: hub.live_clients == 2)
+        hub.tell_progress(progress(1))
+        server.rest.publish()
+        event = await curious.hear()
+        assert (event["type"], event["data"]["done"]) == ("store.progress", 1)
+        assert event["data"] == {
+            "operation": "capture",
+            "operationId": "one",
+            "phase": "reading",
+            "done": 1,
+            "total": 10,
+            "unit": "files",
+        }
+        assert "seq" not in event
+        assert (await curious.hear())["seq"] == 1
+        assert (await other.hear())["seq"] == 1
+
+        await curious.say({"type": "handshake", "data": {"mode": "readonly"}})
+        assert (await curious.hear())["type"] == "handshake.response"
+        assert (await curious.hear())["type"] == "server.ready"
+        hub.tell_progress(progress(2))
+        server.rest.publish()
+        assert (await curious.hear())["seq"] == 2
+
+
+class HeldWire:
+    """A wire whose peer reads nothing."""
+
+    def write_now(self, frame: bytes) -> bool:
+        return False
+
+    async def send(self, frame: bytes) -> None: ...
+
+    async def close(self, code: int, reason: str) -> None: ...
+
+    def abort(self) -> None: ...
+
+
+async def test_who_is_behind_is_told_the_end_alone() -> None:
+    """However much is told: progress cuts off nobody. What is not journaled is never caught up."""
+    recorded: list[bytes] = []
+    reasons: list[str] = []
+    hub = Hub(lambda: 0, recorded.append, SystemClock())
+    outbox = Outbox(HeldWire(), OutboxLimits(messages=3), reasons.append)
+    assert hub.join(outbox, 0)
+    hub.show_progress(outbox, wanted=True)
+    outbox.put(b"something that it has not read yet")
+    waiting = outbox.waiting_bytes
+    for number in range(10_000):
+        hub.tell_progress(progress(number))
+
+    assert (outbox.waiting_bytes, reasons, recorded) == (waiting, [], [])
+    hub.tell_progress(progress(10_000, ended=True))
+    assert outbox.waiting_bytes > waiting
+    assert (len(recorded), reasons) == (1, [])
+
+
+async def test_where_nobody_asked_nothing_is_even_encoded() -> None:
+    """Nor written into websocket.log; who has left is not told either."""
+    recorded: list[bytes] = []
+    hub = Hub(lambda: 0, recorded.append, SystemClock())
+    outbox, gone = (Outbox(HeldWire(), OutboxLimits()) for _ in range(2))
+    assert hub.join(outbox, 0)
+    assert hub.join(gone, 0)
+    hub.show_progress(gone, wanted=True)
+    hub.leave(gone)
+    hub.tell_progress(progress(1, ended=True))
+    assert (recorded, outbox.waiting_bytes, gone.waiting_bytes) == ([], 0, 0)
