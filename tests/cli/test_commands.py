@@ -197,7 +197,7 @@ def test_without_a_server_a_command_says_how_to_start_one(left: Path, verb: str)
     assert "hankweave run" in done.stderr
 
 
-@pytest.mark.parametrize("pid", [os.getpid(), 2**22 + 1])
+@pytest.mark.parametrize("pid", [os.getpid(), 2**22 + 1], ids=["alive", "dead"])
 def test_a_lock_that_somebody_left_is_no_server(left: Path, pid: int) -> None:
     """The pid is dead, or lives and does not listen: exit 69 all the same."""
     stamp = "2025-01-04T12:00:00.000Z"
