@@ -30,6 +30,7 @@ PLACES = {
     **dict.fromkeys(("gc", "fsck", "pin"), "storing"),
     **dict.fromkeys(("permissions", "allow", "deny"), "permitting"),
     "branch": "branching",
+    "checkpoint": "capturing",
     "completion": "completing",
     "pipeline": "pipelining",
     "events": "events",

@@ -169,7 +169,7 @@ def line_of_checkpoint(record: CheckpointRecord) -> str:
     codon = record.coordinate.codon_id or "-"
     when = f"{record.sha[:12]}  {record.kind:<10} {codon:<16} {record.timestamp}"
     pin = f"  [pinned{f': {record.name}' if record.name else ''}]" if record.pinned else ""
-    return f"{when}  {record.codon_name}{pin}"
+    return one_line(f"{when}  {record.codon_name}{pin}")
 
 
 @click.command()

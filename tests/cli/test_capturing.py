@@ -1,0 +1,51 @@
+"""Claims about `hankweave checkpoint`: with a server, and without one."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+
+import anyio.to_thread
+import msgspec
+
+from hankweave_protocol.records import CheckpointRecord
+from support.command_line import Done, hankweave
+from support.git_facts import GitWitness
+from support.running_server import running_server
+from support.scripted_hank import codon, write_hank, writes
+from support.watching import idle
+
+
+async def aside(*words: str) -> Done:
+    return await anyio.to_thread.run_sync(partial(hankweave, *words, code=0))
+
+
+async def test_the_work_tree_is_kept_as_it_is_and_called_what_it_is_called(tmp_path: Path) -> None:
+    """The checkpoint holds a person's file, and is listed; what cannot be captured is named."""
+    hank, execution = write_hank(tmp_path / "hank", codon("one", writes("a", "1"))), tmp_path / "e"
+    async with running_server(hank, None, execution) as server, server.client() as client:
+        await idle(client)
+        (execution / "agentRoot" / "mine").write_text("by hand")
+        os.mkfifo(execution / "agentRoot" / "pipe")
+        done = await aside("checkpoint", "before \x1b[31m notes", "-e", str(execution))
+        first, *others = done.stdout.splitlines()
+        assert first.endswith("before \\x1b[31m notes")
+        assert others == ["  not captured: pipe: fifo"]
+        listed = (await aside("checkpoints", "-e", str(execution))).stdout
+        assert listed.splitlines()[0] == first
+
+    assert GitWitness(execution).blob(first.split()[0], "mine") == b"by hand"
+
+
+async def test_without_a_server_one_is_there_for_just_as_long(tmp_path: Path) -> None:
+    """With --json it is the record, as it stands on the wire."""
+    hank, execution = write_hank(tmp_path / "hank", codon("one", writes("a", "1"))), tmp_path / "e"
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 0
+
+    done = await aside("checkpoint", "-e", str(execution), "--json")
+    record = msgspec.json.decode(done.stdout, type=CheckpointRecord)
+    assert (record.kind, record.label) == ("manual", None)
+    assert GitWitness(execution).blob(record.sha, "a") == b"1"
+    assert not (execution / ".hankweave" / "runtime.lock").exists()
