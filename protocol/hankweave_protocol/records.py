@@ -204,8 +204,8 @@ Direction = Literal["back", "undo", "redo"]
 """A rollback, the undo of one, or the redo of what was undone."""
 
 Movement = Direction | Literal["retry"]
-"""A `retry` takes files alone back to where an attempt began; nothing undoes it, because the
-checkpoint of the failed attempt holds all that it takes away."""
+"""A `retry` takes files, and in the midst of a codon what agents remember, back to where an attempt
+began; no run ends, and nothing undoes it: the failed attempt's checkpoint holds what it takes."""
 
 
 class Travel(Value):

@@ -37,7 +37,7 @@ _LONGEST_FOLDER = 200
 
 @dataclass(frozen=True, slots=True)
 class ClaudeAgent:
-    """Runs `claude`; the only agent that sees ANTHROPIC_… and CLAUDE_CODE_… of our environment."""
+    """Runs `claude`, which sees ANTHROPIC_… and CLAUDE_CODE_… of our environment."""
 
     permission_mode: Literal["default", "acceptEdits", "bypassPermissions", "plan"] = "acceptEdits"
     """What it may do unasked: edit files in the work tree, say, or everything."""

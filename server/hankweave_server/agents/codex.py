@@ -46,7 +46,7 @@ _QUIET = (
 
 @dataclass(frozen=True, slots=True)
 class CodexAgent:
-    """Runs `codex`; the only agent that sees OPENAI_… and CODEX_… of our environment."""
+    """Runs `codex`, which sees OPENAI_… and CODEX_… of our environment."""
 
     sandbox: Literal["read-only", "workspace-write", "danger-full-access"] = "workspace-write"
     config: Mapping[str, str] = field(default_factory=dict)
