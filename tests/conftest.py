@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -16,6 +17,7 @@ from hypothesis import HealthCheck, settings
 from support.tally import Tally
 
 TALLY = pytest.StashKey[Tally]()
+VIOLATIONS = "violations"
 WHOLE_NIGHT = 12 * 3600
 CAMPAIGNS = ("tests/faults/", "tests/intruders/")
 
@@ -57,8 +59,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    if session.config.stash[TALLY].violations and session.exitstatus == pytest.ExitCode.OK:
+    violations = session.config.stash[TALLY].violations
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput[VIOLATIONS] = violations
+    elif violations and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """Takes over what a worker found, where tests run in several processes."""
+    found = getattr(node, "workeroutput", {}).get(VIOLATIONS, [])
+    if found:
+        node.config.stash[TALLY].add("workers", rounds=0, violations=found)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

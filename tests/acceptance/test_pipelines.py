@@ -365,7 +365,7 @@ def test_who_waits_for_leave_is_told_of_and_gets_it(tmp_path: Path) -> None:
     )
     pipeline["agents"] = {"writer": scripted(writes("code.txt", "a\n"), {"run": "touch b.txt"})}
     place = project(tmp_path / "project", pipeline)
-    done = hankweave(place, "pipeline", "pipeline.yaml")
+    done = hankweave("pipeline", "pipeline.yaml", cwd=place)
     asked = next(line for line in done.stderr.splitlines() if "asks:" in line)
     assert asked.startswith(f"   write asks: Write({place}/code.txt)  (hankweave allow ")
     assert "   Write is allowed by timeout" in done.stderr

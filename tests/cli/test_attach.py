@@ -137,13 +137,19 @@ def test_going_back_is_chosen_foreseen_done_and_undone(tmp_path: Path) -> None:
             leave(shown)
 
 
+def kept(execution: Path) -> int:
+    """How many checkpoints are on record."""
+    journal = execution / ".hankweave" / "events" / "events.jsonl"
+    return sum('"CheckpointCreated"' in line for line in journal.read_text().splitlines())
+
+
 def test_going_back_stops_the_codon_that_runs_and_says_so_first(tmp_path: Path) -> None:
     """The question names it; then it has ended, the files are back, and nothing runs."""
     two = codon("two", writes("b.txt", "b"), waits_for(tmp_path / "never"))
     hank = (codon("one", writes("a.txt", "a")), two)
     with serving(tmp_path, *hank) as (_, execution), attached(execution) as shown:
         b = execution / "agentRoot" / "b.txt"
-        shown.until(lambda text: "two            running" in text and "b.txt" in text)
+        shown.until(lambda text: "two            running" in text and kept(execution) == 4)
         ask(shown, "p", "1 of 4, newest first")
         ask(shown, "j", "2 of 4, newest first")
         assert re.search(r"› [0-9a-f]{12}  [0-9:]{8}  completed  one", shown.text())

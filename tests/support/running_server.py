@@ -70,8 +70,9 @@ def environment(**extra: str) -> dict[str, str]:
     """A server's environment in tests: ours, without what would change its behaviour.
 
     Nor may it be told to keep no bytecode: each of thousands of starts would compile all modules.
+    What size of terminal the tests were started with is no matter of those that they open.
     """
-    without = ("HANKWEAVE", "GIT_", "PYTHONDONTWRITEBYTECODE")
+    without = ("HANKWEAVE", "GIT_", "PYTHONDONTWRITEBYTECODE", "COLUMNS", "LINES")
     kept = {k: v for k, v in os.environ.items() if not k.startswith(without)}
     return kept | ({"PYTHONPATH": _ABSOLUTE} if _PACKAGES else {}) | extra
 

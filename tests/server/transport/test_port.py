@@ -20,17 +20,20 @@ ROOM = 30
 def port() -> Iterator[Port]:
     """A port that was opened where only so many descriptors are left."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    probe = os.open(os.devnull, os.O_RDONLY)
-    os.close(probe)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (probe + ROOM, hard))
-    try:
+    with ExitStack() as filled:
+        highest = max(int(each.name) for each in os.scandir("/proc/self/fd"))
+        # Whatever ran before in this process has left holes among its descriptors.
+        while (taken := os.open(os.devnull, os.O_RDONLY)) <= highest:
+            filled.callback(os.close, taken)
+
+        os.close(taken)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (taken + ROOM, hard))
+        filled.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
         made = Port.bound("127.0.0.1", 0)
         made.setblocking(False)
         made.listen(100)
         with made:
             yield made
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @contextmanager

@@ -320,6 +320,7 @@ def test_folders_that_lost_their_files_go_and_others_stay(repo: PersonRepository
 def test_one_change_among_ten_thousand_files_reads_that_one(tmp_path: Path) -> None:
     """The index knows the rest: a checkpoint of one change does not read the other files."""
     repo = PersonRepository.made(tmp_path / "large")
+    repo.git("config", "gc.auto", "0")
     repo.write({f"d{n % 100}/f{n}": str(n) for n in range(10_000)})
     repo.git("add", "-A")
     repo.git("commit", "-qm", "large")

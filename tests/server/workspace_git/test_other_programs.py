@@ -11,8 +11,18 @@ from pathlib import Path
 import pytest
 
 from hankweave_server.architect import CheckpointManager
-from hankweave_server.architect.errors import RepositoryBusy, RollbackIncomplete
-from hankweave_server.checkpoints.workspace_git import engine, locking, moving, restoring
+from hankweave_server.architect.errors import (
+    RepositoryBusy,
+    RollbackIncomplete,
+    UnsupportedRepository,
+)
+from hankweave_server.checkpoints.workspace_git import (
+    engine,
+    locking,
+    moving,
+    repository,
+    restoring,
+)
 from hankweave_server.workspace.slots import Signature, signature_of
 from support.person_repository import PersonRepository
 
@@ -267,3 +277,32 @@ def test_a_change_in_the_instant_of_the_look_is_not_overwritten(
         manager.rollback(commit=target)
 
     assert (repo.root / "a").read_text() == "new\n"
+
+
+def test_a_folder_of_objects_that_a_gc_removes_under_our_hands_is_made_again(
+    repo: PersonRepository, manager: CheckpointManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """libgit2 gives up where git tries again; a repository that cannot be written stays refused."""
+    real, tries = repository.put, 0
+
+    def meddled(*arguments: object) -> bytes:
+        nonlocal tries
+        tries += 1
+        if tries % 3:
+            raise KeyError("failed to rename lockfile: No such file or directory")
+
+        return real(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(repository, "put", meddled)
+    repo.write({"a": "2\n"})
+    assert manager.create(1)
+    assert repo.status() == ""
+    assert tries > 3
+
+    def refused(*_: object) -> bytes:
+        raise KeyError("Permission denied")
+
+    monkeypatch.setattr(repository, "put", refused)
+    repo.write({"a": "3\n"})
+    with pytest.raises(UnsupportedRepository):
+        manager.create(2)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +25,9 @@ from hankweave_server.files import sync_directory, sync_filesystem
 
 FEW = 64
 """Objects that are flushed one by one; beyond that the whole file system is."""
+
+WRITE_AGAIN = 3
+"""A `git gc` of the person's removes a folder of objects between its making and its use."""
 
 SYMBOLIC_LINKS = 5
 """So many names git follows from HEAD to a branch."""
@@ -137,10 +140,17 @@ class GitRepository:
 
     def _write(self, kind: int, content: bytes) -> bytes:
         with _libgit2_errors():
-            digest = bytes(self._repo.write(ObjectType(kind), content).raw)
+            digest = self._put(kind, content)
 
         self._written.add(digest)
         return digest
+
+    def _put(self, kind: int, content: bytes) -> bytes:
+        for _ in range(WRITE_AGAIN):
+            with suppress(pygit2.GitError, KeyError, OSError):
+                return put(self._repo, kind, content)
+
+        return put(self._repo, kind, content)
 
     def flush(self) -> None:
         """Makes what was written survive a power cut: before anything names it."""
@@ -308,6 +318,11 @@ def _commit(found: pygit2.Commit) -> Commit:
         author_time=int(found.author.time),
         message=bytes(found.raw_message),
     )
+
+
+def put(repo: pygit2.Repository, kind: int, content: bytes) -> bytes:
+    """Writes one object; raises what libgit2 does."""
+    return bytes(repo.write(ObjectType(kind), content).raw)
 
 
 @contextmanager
