@@ -35,6 +35,19 @@ class Comparing:
         """Measures the next `news` from the last checkpoint again."""
         self._reported.clear()
 
+    def measure_from(self, old: bytes, new: bytes, changed: Iterable[bytes]) -> None:
+        """Measures the next `news` from a new checkpoint, made upon the one measured from so far.
+
+        What it took in between the last look and its own stays to be told: an agent does not wait.
+        """
+        recorded_in = Lookup(self._repo.read_tree)
+        told, taken_in = self._reported, sorted({*changed, *self._reported})
+        last = {
+            path: told[path] if path in told else recorded_in.entry(old, path) for path in taken_in
+        }
+        taken = {path: recorded_in.entry(new, path) for path in taken_in}
+        self._reported = {path: entry for path, entry in last.items() if entry != taken[path]}
+
     def news(
         self, pending: Iterable[TrackedFile], last_checkpoint: bytes | None
     ) -> Iterator[FileChange]:

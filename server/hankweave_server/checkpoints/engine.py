@@ -80,6 +80,8 @@ class CheckpointEngine:
         )
         self._recording = Recording(self._repo, self._notes, self._memory, size_limit)
         self._comparing = Comparing(self._repo, self._memory)
+        self._looked: tuple[Sha | None, tuple[str, ...]] | None = None
+        """With what the newest look compared, and what was tracked then."""
         self._verification = Verification(self._repo, self._notes)
         self._ranges = Ranges(Contents(self._repo))
         self._epochs = Epochs(self._repo)
@@ -142,7 +144,7 @@ class CheckpointEngine:
         with self._remembering_nothing_false():
             parent = self._parent_of_next(request.run_id)
             made = self._recording.record(request, parent, meter)
-            self._comparing.forget_reported()
+            self._settle_news(request, parent, made)
             if len(made.changed) > SAVE_CACHE_AFTER:
                 self._save_cache()
 
@@ -151,10 +153,26 @@ class CheckpointEngine:
     def scan_changes(self, patterns: Iterable[str]) -> tuple[FileChange, ...]:
         """Gives what changed since the last checkpoint and was not given by an earlier call."""
         with self._remembering_nothing_false():
-            pending = self._memory.refresh(self.head(), tuple(patterns))
-            head = self.head()
+            head, wanted = self.head(), tuple(patterns)
+            pending = self._memory.refresh(head, wanted)
             tree = None if head is None else self._tree_of(head)
+            self._looked = head, wanted
             return tuple(self._comparing.news(pending, tree))
+
+    def _settle_news(
+        self, request: CheckpointRequest, parent: Sha | None, made: CheckpointMade
+    ) -> None:
+        """Lets nothing be passed over that came between a look and this checkpoint.
+
+        What is tracked anew is nobody's change; and after a safety checkpoint all may be moved.
+        """
+        is_safety, looked = request.kind == "safety", (parent, request.patterns)
+        if parent is None or is_safety or looked != self._looked:
+            self._comparing.forget_reported()
+            return
+
+        changed = (change.path for change in made.changed)
+        self._comparing.measure_from(self._tree_of(parent), bytes.fromhex(made.tree), changed)
 
     def outline(self, most: int) -> Outline:
         """Draws the tracked files as the last look has found them."""

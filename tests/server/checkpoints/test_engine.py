@@ -349,6 +349,41 @@ def test_file_changes_are_given_once(lab):
     assert lab.engine.scan_changes(("**",)) == ()
 
 
+def test_what_a_checkpoint_takes_in_untold_is_told_by_the_next_scan(lab):
+    """An agent goes on between a scan and the checkpoint after it; nothing is passed over."""
+    for name in ("a", "d", "e"):
+        lab.write(name, "1")
+
+    lab.checkpoint()
+    lab.write("a", "22")
+    lab.write("e", "22")
+    lab.engine.scan_changes(("**",))
+    lab.write("b", "3")
+    lab.delete("d")
+    lab.write("e", "1")  # As it was, which is told as little by the checkpoint.
+    changed = lab.checkpoint().changed
+    lab.write("a", "333")
+
+    assert [change.path for change in changed] == [b"a", b"b", b"d"]
+    assert lab.engine.scan_changes(("**",)) == (
+        FileChange(b"a", "modified", 3),
+        FileChange(b"b", "created", 1),
+        FileChange(b"d", "deleted", 0),
+        FileChange(b"e", "modified", 1),
+    )
+    assert lab.engine.scan_changes(("**",)) == ()
+
+
+def test_what_is_tracked_anew_is_nobodys_change(lab):
+    """A checkpoint with other patterns than the scan's takes in files that nobody has touched."""
+    lab.write("a", "1")
+    lab.write("b.txt", "1")
+    lab.checkpoint("a")
+    lab.engine.scan_changes(("a",))
+    lab.checkpoint()
+    assert lab.engine.scan_changes(("**",)) == ()
+
+
 def test_the_size_on_disk_grows_with_what_is_stored(lab):
     """The repository's size is what its files occupy."""
     before = lab.engine.housekeeping.size().bytes_on_disk
