@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+from datetime import timedelta
 
 import anyio
 import psutil
 import pytest
 
-from hankweave_server.agents.base import Exited, Killed, PlainOutput
+from hankweave_server.agents.base import AgentLimits, Exited, Killed, PlainOutput
 from hankweave_server.agents.command import CommandAgent
 
 # Each process prints its name and pid, and sleeps; none listens to SIGINT or SIGTERM.
@@ -141,8 +142,9 @@ try:
 except KeyboardInterrupt:
     print("goodbye")
 """
-    with anyio.fail_after(20):
-        async with python(source).start(a_task()) as session:
+    patient = AgentLimits(kill_grace=timedelta(seconds=20))
+    with anyio.fail_after(30):
+        async with python(source).start(a_task(limits=patient)) as session:
             await words(session, 1)
             await session.stop()
             last = [signal async for signal in session.signals()]
