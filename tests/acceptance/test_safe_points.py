@@ -39,7 +39,7 @@ async def taken(
         page = await client.list_checkpoints()
 
     GitWitness(execution).assert_sound()
-    return GitWitness(execution), sorted(page.checkpoints, key=lambda each: each.timestamp)
+    return GitWitness(execution), list(reversed(page.checkpoints))
 
 
 # --- before a tool --------------------------------------------------------------------------------

@@ -79,7 +79,7 @@ async def test_the_example_runs_and_every_step_is_a_commit(tmp_path: Path) -> No
     git = GitWitness(execution)
     git.assert_sound()
     subjects = [subject.split(" [run:")[0] for subject in reversed(git.subjects())]
-    ends = [subject for subject in subjects if not subject.startswith("tool:")]
+    ends = [each for each in subjects if not each.startswith(("tool:", "turn:"))]
     assert (
         ends
         == [
@@ -92,7 +92,7 @@ async def test_the_example_runs_and_every_step_is_a_commit(tmp_path: Path) -> No
             "completed:report",
         ]
     )
-    assert len(ends) < len(subjects), "what a tool call changed is a safe point of its own"
+    assert len(ends) < len(subjects), "what an agent changed is a safe point in its midst, too"
     assert git.branches() == {final.runs[0].git_branch}
     last = completed(execution)["report"].completion_checkpoint
     work_tree = tree(execution / "agentRoot")

@@ -123,7 +123,8 @@ class Checkpointer:
     ) -> CheckpointRecord:
         """Captures the work tree, and returns when commit and journal line are durable.
 
-        Where the disk is full it is made when there is room, or raises InsufficientSpace.
+        What was decided before it is durable before it. Where the disk is full it is made when
+        there is room, or raises InsufficientSpace.
         """
         request = CheckpointRequest(
             kind=kind,
@@ -133,7 +134,7 @@ class Checkpointer:
             timestamp=self._clock.now(),
             duration_ms=duration_ms,
             operation_id=uuid.uuid4().hex,
-            event_seq=self._ledger.last_seq,
+            event_seq=await self._ledger.catch_up(insists=waits_for_room),
             session_id=None if codon is None else session_of(codon),
             message_id=message_id,
             memory_epoch=0,

@@ -209,6 +209,7 @@ class Rollback:
         around, target = self._around, journey.target
         run = newest_run(around.state)
         assert run is not None, "where there is a checkpoint there is a run"
+        await around.ledger.catch_up(insists=False)
         source = self.outlook.now()
         found = edits.conflicts(around.state, plan, agents_rested=not journey.after_crash)
         safety = await self._save(plan, run.run_id, edited=len(found))

@@ -209,6 +209,18 @@ class Ledger:
         self._require_working()
         await self._wait_for(self._queue((), self.state, saves=True))
 
+    async def catch_up(self, *, insists: bool) -> int:
+        """Waits until all that was decided is durable and told; gives the seq of the last event.
+
+        Who does not insist waits only while the disk has room. Raises LedgerFailed.
+        """
+        self._require_working()
+        if self.state.last_event_seq > self.last_seq:
+            told = functools.partial(self._wait_for, self._queue((), self.state, saves=False))
+            await (told() if insists else self.space.while_roomy(told))
+
+        return self.last_seq
+
     def _decide(self, entries: tuple[Entry, ...], about: About) -> _Batch:
         self._require_working()
         published, state = compose(

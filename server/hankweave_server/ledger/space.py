@@ -109,6 +109,21 @@ class Space:
 
                 seconds = RETRY_SECONDS if is_vital else min(2 * seconds, longest_pause)
 
+    async def while_roomy(self, wait: Callable[[], Awaitable[object]]) -> None:
+        """Waits for something, but not where the disk is full, or is found to be."""
+        failure: Exception | None = None
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._end_at, self._short, tasks.cancel_scope)
+            try:
+                await wait()
+            except Exception as error:
+                failure = error  # Raised below: the group would wrap it for our caller.
+
+            tasks.cancel_scope.cancel()
+
+        if failure is not None:
+            raise failure
+
     async def watch(self) -> None:
         """Makes the reserve, and after each shortage finds out when it is over; until cancelled."""
         await anyio.to_thread.run_sync(self._reserve.make)
@@ -147,12 +162,12 @@ class Space:
             return False
 
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._until_given_up, tasks.cancel_scope)
+            tasks.start_soon(self._end_at, self._given_up, tasks.cancel_scope)
             await self._pause(seconds)
             tasks.cancel_scope.cancel()
 
         return not self._given_up.is_set()
 
-    async def _until_given_up(self, scope: anyio.CancelScope) -> None:
-        await self._given_up.wait()
+    async def _end_at(self, event: anyio.Event, scope: anyio.CancelScope) -> None:
+        await event.wait()
         scope.cancel()

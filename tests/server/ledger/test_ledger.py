@@ -286,6 +286,21 @@ async def test_a_flush_leaves_nothing_to_replay(layout: Layout):
         assert len(journal_in(layout)) == ledger.last_seq == 3
 
 
+async def test_to_catch_up_is_to_be_told_of_all_that_was_decided(layout: Layout):
+    """state.json may lag: only the journal is waited for. Where nothing waits, nothing is done."""
+    async with open_ledger(layout) as ledger:
+        await ledger.record(RunStarted(run=a_run(codons=(running(),))))
+        ledger.leave(TICK, TICK)
+        assert ledger.last_seq == 1
+        assert await ledger.catch_up(insists=True) == 3
+        assert len(journal_in(layout)) == ledger.last_seq == 3
+        assert state_in(layout.state).last_event_seq == 1
+        assert await ledger.catch_up(insists=True) == 3
+
+    with pytest.raises(LedgerFailed, match="closed"):
+        await ledger.catch_up(insists=True)
+
+
 async def test_a_cancelled_caller_has_recorded_all_the_same(layout: Layout):
     """What was decided is written, whoever waits for it."""
     async with open_ledger(layout) as ledger:

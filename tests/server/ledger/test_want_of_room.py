@@ -181,6 +181,34 @@ async def test_a_state_that_has_no_room_waits_and_no_line_is_written_twice(
     assert len(msgspec.json.decode(layout.state.read_bytes(), type=State).runs) == 1
 
 
+async def test_who_does_not_insist_waits_only_while_there_is_room(
+    layout: Layout, disk: Disk
+) -> None:
+    """What was asked for can be refused at once; what must not be lost catches up, and waits."""
+    caught_up = list[int]()
+
+    async def insist(ledger: Ledger) -> None:
+        caught_up.append(await ledger.catch_up(insists=True))
+
+    async with waiting_ledger(layout, disk) as ledger:
+        ledger.leave(info("first"))
+        assert await ledger.catch_up(insists=False) == 1, "there is room: it waits"
+        disk.is_full = True
+        ledger.leave(info("second"))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(insist, ledger)
+            assert await ledger.catch_up(insists=False) == 1, "the disk is found full meanwhile"
+            assert await ledger.catch_up(insists=False) == 1, "it is known to be full"
+            await disk.paused.wait()
+            await anyio.wait_all_tasks_blocked()
+            assert caught_up == []
+            disk.is_full = False
+            disk.time_passes()
+
+    assert caught_up == [2]
+    assert messages(layout) == ["first", "second"]
+
+
 async def test_the_reserve_lets_the_write_in_hand_finish(layout: Layout, disk: Disk) -> None:
     """Given up at once, without waiting; and the disk counts as full until it stands again."""
     shortages = list[BaseException]()

@@ -1,0 +1,61 @@
+"""The coordinate of a checkpoint: where in the journal it stands."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+
+from hankweave_protocol.events import Info
+from hankweave_protocol.records import CheckpointRecord
+from hankweave_protocol.transitions import RunStarted
+from hankweave_server.checkpoints.engine import CheckpointEngine
+from hankweave_server.execution.checkpointer import Checkpointer
+from hankweave_server.layout import Layout
+from hankweave_server.ledger.ledger import Ledger
+from support.git_facts import GitWitness
+from support.histories import SteppingClock, a_run
+
+RUN = a_run()
+
+
+@asynccontextmanager
+async def a_checkpointer(layout: Layout) -> AsyncIterator[tuple[Ledger, Checkpointer]]:
+    """A checkpointer of an execution whose run has begun: one event is in the journal."""
+    layout.work_tree.mkdir(parents=True)
+    ledger, engine = await Ledger.open(layout, SteppingClock()), CheckpointEngine.open(layout)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ledger.run)
+        await ledger.record(RunStarted(run=RUN))
+        yield ledger, Checkpointer(engine, ledger, SteppingClock())
+        await ledger.aclose()
+
+    engine.close()
+
+
+async def take(checkpointer: Checkpointer) -> CheckpointRecord:
+    return await checkpointer.take(
+        "manual", run_id=RUN.run_id, codon=None, codon_name="Manual", patterns=("**",)
+    )
+
+
+async def test_a_checkpoint_comes_after_all_that_was_decided_before_it(tmp_path: Path) -> None:
+    """Also after what was posted and had not reached the disk: that is there before the commit.
+
+    A view of the checkpoint shows the state after that event, and would lack the rest.
+    """
+    layout = Layout.of_execution(tmp_path)
+    async with a_checkpointer(layout) as (ledger, checkpointer):
+        for number in range(3):
+            ledger.leave(Info(message=str(number)))
+
+        assert ledger.last_seq == 1, "nothing of it is durable yet"
+        record = await take(checkpointer)
+        again = await take(checkpointer)
+
+    assert record.coordinate.event_seq == 4
+    assert again.coordinate.event_seq == 5, "the first checkpoint is an event, too"
+    message = GitWitness(tmp_path).run("log", "-1", "--format=%B", record.sha)
+    assert "Event-Seq: 4" in message.splitlines()
