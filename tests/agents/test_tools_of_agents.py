@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import socket
 from pathlib import Path
 
 import pytest
 
-from hankweave_protocol.events import CheckpointRollback
+from hankweave_protocol.events import CheckpointRollback, ToolResult
+from support.models.endpoint import Endpoint
+from support.models.turns import Calls, Says, Writes
 from support.running_server import journal, running_server, tree
 from support.scripted_hank import codon, write_hank
-from support.tool_calling_model import SHA, tool_calling_model
+from support.watching import told
 
 
 @pytest.fixture
@@ -31,7 +34,16 @@ def claude() -> Path:
     return Path(package.origin).parent / "_bundled" / "claude"
 
 
-async def test_claude_code_uses_what_the_daemon_offers(claude: Path, tmp_path: Path) -> None:
+def sha_in(shown: str) -> str:
+    """The first sha that a tool has answered."""
+    found = re.search(r'"sha": ?"([0-9a-f]{40})"', shown)
+    assert found is not None, shown
+    return found[1]
+
+
+async def test_claude_code_uses_what_the_daemon_offers(
+    claude: Path, endpoint: Endpoint, tmp_path: Path
+) -> None:
     """Without being asked for leave it takes a checkpoint, writes a file, takes it back (frozen
     meanwhile) and compares; a server of tools that the work tree names is not started."""
     execution, trap = tmp_path / "execution", tmp_path / "trap"
@@ -52,34 +64,36 @@ async def test_claude_code_uses_what_the_daemon_offers(claude: Path, tmp_path: P
         ),
         overrides={"agentTools": {"rollbackPaths": True}},
     )
-    with tool_calling_model(
-        ("mcp__hankweave__checkpoint_create", {"label": "before it"}),
-        ("Write", {"file_path": str(execution / "agentRoot" / "bad.txt"), "content": "bad\n"}),
-        (
-            "mcp__hankweave__rollback_paths",
-            {"sha": SHA, "paths": ["bad.txt"], "reason": "it is bad"},
+    endpoint.script.add(
+        Calls("checkpoint_create", {"label": "before it"}),
+        Writes(execution / "agentRoot" / "bad.txt", "bad\n"),
+        Calls(
+            "rollback_paths",
+            lambda shown: {"sha": sha_in(shown), "paths": ["bad.txt"], "reason": "it is bad"},
         ),
-        ("mcp__hankweave__checkpoint_diff", {"from_sha": SHA}),
-    ) as model:
-        environment = {
-            "HOME": str(tmp_path),
-            "PATH": f"{programs}:/usr/bin:/bin",
-            "ANTHROPIC_BASE_URL": model.url,
-            "ANTHROPIC_API_KEY": "key-of-the-test",
-        }
-        async with running_server(hank, None, execution, "--headless", env=environment) as server:
-            assert await server.ended() == 0, server.output
+        Calls("checkpoint_diff", lambda shown: {"from_sha": sha_in(shown)}),
+        Says("Done."),
+    )
+    environment = {
+        "HOME": str(tmp_path),
+        "PATH": f"{programs}:/usr/bin:/bin",
+        "ANTHROPIC_BASE_URL": endpoint.url,
+        "ANTHROPIC_API_KEY": "key-of-the-test",
+    }
+    async with running_server(hank, None, execution, "--headless", env=environment) as server:
+        assert await server.ended() == 0, server.output
 
-        assert {name for name in model.offered if name.startswith("mcp__")} == {
-            f"mcp__hankweave__{name}"
-            for name in (
-                *("checkpoint_create", "checkpoint_list", "checkpoint_diff"),
-                *("replay_view", "rollback_paths"),
-            )
-        }
-        assert not any(result.get("is_error") for result in model.results), model.results
-        assert len(model.results) == 4
-        assert '"removed":{"paths":["bad.txt"]' in json.dumps(model.results[2]).replace("\\", "")
+    offered = {tool.name for seen in endpoint.turns if seen.asked for tool in seen.asked.tools}
+    assert {name for name in offered if name.startswith("mcp__")} == {
+        f"mcp__hankweave__{name}"
+        for name in (
+            *("checkpoint_create", "checkpoint_list", "checkpoint_diff"),
+            *("replay_view", "rollback_paths"),
+        )
+    }
+    results = told(execution, ToolResult)
+    assert [result.is_error for result in results] == [False] * 4, results
+    assert '"removed":{"paths":["bad.txt"]' in results[2].result
 
     assert set(tree(execution / "agentRoot")) == {".mcp.json"}
     assert not trap.exists()

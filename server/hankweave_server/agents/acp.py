@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from functools import partial
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from hankweave_server.agents.acp_order import Order, Tools
 from hankweave_server.agents.base import AgentNotFound, AgentSession, AgentTask
 from hankweave_server.agents.environment import common
 from hankweave_server.agents.own_program import own_program_with
-from hankweave_server.agents.program import Program, prepared, run_program
+from hankweave_server.agents.program import Program, run_prepared
 from hankweave_server.clock import Clock, SystemClock
 from hankweave_server.domain.acp_agents import is_known_to_ask, known_as
 
@@ -60,11 +59,8 @@ class AcpAgent:
     def can_ask(self) -> bool:
         return is_known_to_ask(self.command, self.mode)
 
-    @asynccontextmanager
-    async def start(self, task: AgentTask) -> AsyncIterator[AgentSession]:
-        program = await prepared(partial(self._prepared, task))
-        async with run_program(program, task, self.clock) as session:
-            yield session
+    def start(self, task: AgentTask) -> AbstractAsyncContextManager[AgentSession]:
+        return run_prepared(self._prepared, task, self.clock)
 
     def _prepared(self, task: AgentTask) -> Program:
         return Program(

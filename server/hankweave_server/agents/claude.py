@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Literal
 from uuid import uuid4
@@ -16,7 +15,7 @@ import msgspec
 
 from hankweave_server.agents.base import AgentSession, AgentTask, McpServer, is_file_name
 from hankweave_server.agents.environment import common
-from hankweave_server.agents.program import Program, prepared, run_program
+from hankweave_server.agents.program import Program, run_prepared
 from hankweave_server.agents.transcript import EVERY_TOOL, FILE_TOOLS, ask_first, user_message
 from hankweave_server.clock import Clock, SystemClock
 from hankweave_server.files import make_private_directory
@@ -62,11 +61,8 @@ class ClaudeAgent:
     def can_ask(self) -> bool:
         return True
 
-    @asynccontextmanager
-    async def start(self, task: AgentTask) -> AsyncIterator[AgentSession]:
-        program = await prepared(partial(self._prepared, task))
-        async with run_program(program, task, self.clock) as session:
-            yield session
+    def start(self, task: AgentTask) -> AbstractAsyncContextManager[AgentSession]:
+        return run_prepared(self._prepared, task, self.clock)
 
     def _prepared(self, task: AgentTask) -> Program:
         if self.home is not None:

@@ -7,7 +7,6 @@ import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -16,7 +15,7 @@ from hankweave_server.agents.base import AgentSession, AgentTask, McpServer
 from hankweave_server.agents.codex_listener import CodexListener
 from hankweave_server.agents.codex_rollout import Rollout, rollouts_of
 from hankweave_server.agents.environment import common
-from hankweave_server.agents.program import Program, prepared, run_program
+from hankweave_server.agents.program import Program, run_prepared
 from hankweave_server.clock import Clock, SystemClock
 
 HINT = "Install it with 'npm install -g @openai/codex', then start again."
@@ -68,10 +67,9 @@ class CodexAgent:
 
     @asynccontextmanager
     async def start(self, task: AgentTask) -> AsyncIterator[AgentSession]:
-        program = await prepared(partial(self._prepared, task))
         absent = _absent(task.work_tree / name for name in _MOUNT_POINTS)
         try:
-            async with run_program(program, task, self.clock) as session:
+            async with run_prepared(self._prepared, task, self.clock) as session:
                 yield session
         finally:
             for folder in absent:

@@ -55,24 +55,6 @@ class Program:
     """A further program without which it cannot work."""
 
 
-async def prepared(prepare: Callable[[], Program]) -> Program:
-    """Makes ready how an agent is run, in a thread: that reads files, of a person's too.
-
-    Raises AgentStartFailed where these cannot be read, and what `prepare` raises else: OSError for
-    a disk that is full or broken.
-    """
-    try:
-        return await anyio.to_thread.run_sync(prepare)
-    except OSError as error:
-        if is_full(error) or is_broken(error):
-            raise
-
-        raise AgentStartFailed(
-            f"The agent could not be made ready: {error}",
-            hint="Its home or its login may belong to somebody else.",
-        ) from error
-
-
 @asynccontextmanager
 async def run_program(program: Program, task: AgentTask, clock: Clock) -> AsyncIterator[Session]:
     """Runs a program for a task; leaving the context ends all its processes, whatever happens.
@@ -105,6 +87,33 @@ async def run_program(program: Program, task: AgentTask, clock: Clock) -> AsyncI
                 yield session
         finally:
             process.close()
+
+
+@asynccontextmanager
+async def run_prepared(
+    prepare: Callable[[AgentTask], Program], task: AgentTask, clock: Clock
+) -> AsyncIterator[Session]:
+    """Runs a program that must be made ready first; a thread does that, for it reads files.
+
+    Raises AgentStartFailed where these, a person's among them, cannot be read, OSError where the
+    disk is full or broken, and what `run_program` raises.
+    """
+    program = await anyio.to_thread.run_sync(_ready, prepare, task)
+    async with run_program(program, task, clock) as session:
+        yield session
+
+
+def _ready(prepare: Callable[[AgentTask], Program], task: AgentTask) -> Program:
+    try:
+        return prepare(task)
+    except OSError as error:
+        if is_full(error) or is_broken(error):
+            raise
+
+        raise AgentStartFailed(
+            f"The agent could not be made ready: {error}",
+            hint="Its home or its login may belong to somebody else.",
+        ) from error
 
 
 def _is_there(program: str, search_path: str | None, work_tree: Path) -> bool:

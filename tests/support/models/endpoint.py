@@ -130,7 +130,7 @@ class Endpoint:
                 return _Sending(dialect.answer(asked, Spoken(text, usage=usage)))
             case Writes() | Runs() | Calls():
                 try:
-                    call = call_for(turn, asked.tools)
+                    call = call_for(turn, asked.tools, asked.shown)
                 except NoSuchTool as error:
                     self.faults.append(f"{dialect.name}: {error}")
                     return _Sending(dialect.trouble(asked, Trouble.WRONG_KEY))

@@ -57,8 +57,11 @@ class NoSuchTool(Exception):
     """The agent offers nothing that could do the act."""
 
 
-def call_for(act: Act, tools: Iterable[Tool]) -> Call:
-    """Chooses a tool and fills its arguments; raises NoSuchTool."""
+def call_for(act: Act, tools: Iterable[Tool], shown: str = "") -> Call:
+    """Chooses a tool and fills its arguments; raises NoSuchTool.
+
+    `shown`: all text of the conversation.
+    """
     offered = list(tools)
     match act:
         case Writes(path=path, content=content):
@@ -77,7 +80,8 @@ def call_for(act: Act, tools: Iterable[Tool]) -> Call:
             if tool is None:
                 raise NoSuchTool(f"{name} is not among {[tool.name for tool in offered]}")
 
-            return Call(tool, {**_filled(tool, {}), **arguments})
+            given = arguments(shown) if callable(arguments) else arguments
+            return Call(tool, {**_filled(tool, {}), **given})
         case _:
             assert_never(act)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any, TypeAlias
+
+Arguments: TypeAlias = Mapping[str, Any]
 
 
 class Trouble(Enum):
@@ -70,7 +72,8 @@ class Calls:
     """A call of a tool by name; what stands before the name (`mcp__server__`) does not matter."""
 
     tool: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Arguments | Callable[[str], Arguments] = field(default_factory=dict)
+    """Or they are made of all text that the model was shown until then."""
     saying: str = ""
     usage: Usage = field(default_factory=Usage)
 
