@@ -29,8 +29,8 @@ LONG = b"a" * 255
 )
 @pytest.mark.timeout(60)
 def test_no_line_and_name_take_long(line: bytes, name: bytes) -> None:
-    """A line full of stars and a name made for it: whoever tries all ways needs years."""
+    """A line full of stars and a name that misses it: whoever tries all ways needs years."""
     rules = IgnoreRules(None, b"", line + b"\n")
     for path in (name, b"x/y/" + name):
-        rules.hide(path, is_folder=False)
-        rules.hide(path, is_folder=True)
+        assert not rules.hide(path, is_folder=False)
+        assert not rules.hide(path, is_folder=True)

@@ -110,7 +110,7 @@ def everything_stored(execution: Path) -> bytes:
 @pytest.mark.timeout(60)
 def test_no_megabyte_takes_redaction_long(text: bytes) -> None:
     """What is said costs time by its length; by its square it would be many minutes."""
-    redact(b'{"r":"' + EVERY_MARKER + text + b'"}')
+    assert redact(b'{"r":"' + EVERY_MARKER + text + b'"}').startswith(b'{"r":"')
 
 
 async def test_twenty_secrets_are_only_where_they_are_told_to_be(tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ def test_the_depth_that_is_counted_is_the_depth_that_is_there(value: object, aro
 @pytest.mark.timeout(60)
 def test_a_full_frame_is_read_once(text: str) -> None:
     """No megabyte makes the scan go back and forth: it would take many minutes if it did."""
-    refusal(ping_with(text + ", " + "[" * 100))
+    assert refusal(ping_with(text + ", " + "[" * 100)).code == ErrorCode.MALFORMED_JSON
 
 
 def refusal(frame: str | bytes) -> Refused:

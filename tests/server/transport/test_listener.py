@@ -231,3 +231,5 @@ async def test_a_command_goes_on_when_its_client_leaves(tmp_path: Path) -> None:
         go.set()
         with anyio.fail_after(30):
             await finished.wait()
+
+        assert finished.is_set()
