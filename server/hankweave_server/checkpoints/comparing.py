@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from hankweave_server.checkpoints.capture import Capture, Captured, Refused
 from hankweave_server.checkpoints.line_counts import line_counts
 from hankweave_server.checkpoints.memory import WorkTreeMemory
-from hankweave_server.checkpoints.model import FileChange, FileDiff
+from hankweave_server.checkpoints.model import FileDiff
 from hankweave_server.checkpoints.objects import HashOnly, pieces
 from hankweave_server.checkpoints.recording import kind_of_change
 from hankweave_server.checkpoints.shadow_repo import ShadowRepo
 from hankweave_server.checkpoints.trees import Entry, Lookup, differences, files_below
 from hankweave_server.workspace.names import is_within
-from hankweave_server.workspace.table import TrackedFile
 
 LINES_LIMIT = 256 << 10
 """Bytes above which files are not compared by lines: libgit2 keeps the interpreter meanwhile, for
@@ -29,44 +28,6 @@ class Comparing:
     def __init__(self, repo: ShadowRepo, memory: WorkTreeMemory) -> None:
         self._repo = repo
         self._memory = memory
-        self._reported: dict[bytes, Entry | None] = {}
-
-    def forget_reported(self) -> None:
-        """Measures the next `news` from the last checkpoint again."""
-        self._reported.clear()
-
-    def measure_from(self, old: bytes, new: bytes, changed: Iterable[bytes]) -> None:
-        """Measures the next `news` from a new checkpoint, made upon the one measured from so far.
-
-        What it took in between the last look and its own stays to be told: an agent does not wait.
-        """
-        recorded_in = Lookup(self._repo.read_tree)
-        told, taken_in = self._reported, sorted({*changed, *self._reported})
-        last = {
-            path: told[path] if path in told else recorded_in.entry(old, path) for path in taken_in
-        }
-        taken = {path: recorded_in.entry(new, path) for path in taken_in}
-        self._reported = {path: entry for path, entry in last.items() if entry != taken[path]}
-
-    def news(
-        self, pending: Iterable[TrackedFile], last_checkpoint: bytes | None
-    ) -> Iterator[FileChange]:
-        """Gives what changed since the last checkpoint and was not given before."""
-        recorded_in = Lookup(self._repo.read_tree)
-        suspects = {file.path for file in pending} | self._memory.table.gone
-        for path in sorted(suspects | self._reported.keys()):
-            seen = self._memory.observer.at(path)
-            if isinstance(seen, Refused):
-                continue
-
-            now = Entry(seen.git_mode, seen.digest) if isinstance(seen, Captured) else None
-            recorded = recorded_in.entry(last_checkpoint, path)
-            before = self._reported.get(path, recorded)
-            if now != before:
-                size = seen.size if isinstance(seen, Captured) else 0
-                yield FileChange(path, kind_of_change(before, now), size)
-
-            self._reported[path] = now
 
     def trees(
         self, old: bytes, new: bytes, selection: frozenset[bytes] | None, *, patch: bool

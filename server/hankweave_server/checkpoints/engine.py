@@ -55,6 +55,7 @@ from hankweave_server.checkpoints.retention import Pruning
 from hankweave_server.checkpoints.shadow_repo import RawCommit, ShadowRepo
 from hankweave_server.checkpoints.snapshot import Snapshot
 from hankweave_server.checkpoints.spare import folder_for_spares
+from hankweave_server.checkpoints.untold import Untold
 from hankweave_server.files import sync_directory, sync_filesystem
 from hankweave_server.layout import Layout
 from hankweave_server.workspace.outline import Outline, outline
@@ -80,8 +81,7 @@ class CheckpointEngine:
         )
         self._recording = Recording(self._repo, self._notes, self._memory, size_limit)
         self._comparing = Comparing(self._repo, self._memory)
-        self._looked: tuple[Sha | None, tuple[str, ...]] | None = None
-        """With what the newest look compared, and what was tracked then."""
+        self._untold = Untold(self._repo, self._memory)
         self._verification = Verification(self._repo, self._notes)
         self._ranges = Ranges(Contents(self._repo))
         self._epochs = Epochs(self._repo)
@@ -144,7 +144,7 @@ class CheckpointEngine:
         with self._remembering_nothing_false():
             parent = self._parent_of_next(request.run_id)
             made = self._recording.record(request, parent, meter)
-            self._settle_news(request, parent, made)
+            self._untold.follow(request, None if parent is None else self._tree_of(parent), made)
             if len(made.changed) > SAVE_CACHE_AFTER:
                 self._save_cache()
 
@@ -156,23 +156,7 @@ class CheckpointEngine:
             head, wanted = self.head(), tuple(patterns)
             pending = self._memory.refresh(head, wanted)
             tree = None if head is None else self._tree_of(head)
-            self._looked = head, wanted
-            return tuple(self._comparing.news(pending, tree))
-
-    def _settle_news(
-        self, request: CheckpointRequest, parent: Sha | None, made: CheckpointMade
-    ) -> None:
-        """Lets nothing be passed over that came between a look and this checkpoint.
-
-        What is tracked anew is nobody's change; and after a safety checkpoint all may be moved.
-        """
-        is_safety, looked = request.kind == "safety", (parent, request.patterns)
-        if parent is None or is_safety or looked != self._looked:
-            self._comparing.forget_reported()
-            return
-
-        changed = (change.path for change in made.changed)
-        self._comparing.measure_from(self._tree_of(parent), bytes.fromhex(made.tree), changed)
+            return tuple(self._untold.look(tree, wanted, pending))
 
     def outline(self, most: int) -> Outline:
         """Draws the tracked files as the last look has found them."""

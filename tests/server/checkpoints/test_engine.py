@@ -374,6 +374,24 @@ def test_what_a_checkpoint_takes_in_untold_is_told_by_the_next_scan(lab):
     assert lab.engine.scan_changes(("**",)) == ()
 
 
+def test_what_two_checkpoints_take_in_untold_is_told_by_the_next_scan(lab):
+    """Also where nobody looks in between: of a file it tells what became of it in all."""
+    lab.write("a", "1")
+    lab.checkpoint()
+    lab.engine.scan_changes(("**",))
+    lab.write("a", "22")
+    lab.write("b", "3")
+    lab.checkpoint()
+    lab.write("c", "4")
+    lab.delete("b")
+    lab.checkpoint()
+    assert lab.engine.scan_changes(("**",)) == (
+        FileChange(b"a", "modified", 2),
+        FileChange(b"c", "created", 1),
+    )
+    assert lab.engine.scan_changes(("**",)) == ()
+
+
 def test_what_is_tracked_anew_is_nobodys_change(lab):
     """A checkpoint with other patterns than the scan's takes in files that nobody has touched."""
     lab.write("a", "1")
