@@ -27,7 +27,7 @@ from hankweave_server.architect.labels import label_of
 from hankweave_server.architect.model import Checkpoint
 from hankweave_server.architect.shadow_history import ShadowHistory, reading
 from hankweave_server.checkpoints.errors import CheckpointDamaged, ShadowRepositoryError
-from hankweave_server.cli.looking import look
+from hankweave_server.cli.asking import look
 from hankweave_server.cli.passing import PassingServer
 from hankweave_server.cli.remote import at_server
 from hankweave_server.cli.workspaces import layout_in

@@ -8,12 +8,12 @@ import click
 
 from hankweave_protocol.commands import CheckpointCreate
 from hankweave_protocol.records import CheckpointRecord
+from hankweave_server.cli.listing import line_of_checkpoint
 from hankweave_server.cli.plain_text import one_line
 from hankweave_server.cli.remote import (
     ask,
     execution_option,
     json_option,
-    line_of_checkpoint,
     print_json,
 )
 

@@ -9,7 +9,6 @@ import base64
 import codecs
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -18,7 +17,6 @@ import click
 import msgspec
 
 from hankweave_client.calls import Calls
-from hankweave_client.errors import NotRunning
 from hankweave_protocol import codec
 from hankweave_protocol.commands import MAX_RANGE
 from hankweave_protocol.events import Event, ExecutionBranched, ExecutionOrigin
@@ -26,10 +24,11 @@ from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.replies import DiffPage, FileRange, PastView
 from hankweave_protocol.state import State
 from hankweave_server.cli import completions, pictures
-from hankweave_server.cli.past_files import on_files, reading_journal
+from hankweave_server.cli.asking import look
+from hankweave_server.cli.listing import pages_of_checkpoints
+from hankweave_server.cli.past_files import reading_journal
 from hankweave_server.cli.plain_text import harmless
 from hankweave_server.cli.remote import (
-    at_server,
     execution_option,
     json_option,
     print_json,
@@ -71,14 +70,6 @@ def _chosen_paths() -> tuple[str, ...] | None:
 def as_text(path: str) -> str:
     r"""The name as the wire has it: a byte that is no UTF-8 as `\xff`."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
-
-
-def look(root: Path, work: Callable[[Calls], Awaitable[T]]) -> T:
-    """Does work that only looks, through the server where one runs, else on the files."""
-    try:
-        return at_server(root, work)
-    except (NotRunning, ConnectionRefusedError):
-        return on_files(layout_of(root), work)
 
 
 # --- show -----------------------------------------------------------------------------------------
@@ -142,9 +133,10 @@ def _bytes_of(found: FileRange) -> bytes:
 def _show_checkpoint(root: Path, sha: str, as_json: bool) -> None:
     async def work(calls: Calls) -> tuple[CheckpointRecord | None, PastView]:
         view = await calls.replay(sha, compare=("previous",), limit=0)
-        async for record in _all_checkpoints(calls):
-            if view.coordinate is not None and record.sha == view.coordinate.checkpoint_sha:
-                return record, view
+        async for page in pages_of_checkpoints(calls):
+            for record in page.checkpoints:
+                if view.coordinate is not None and record.sha == view.coordinate.checkpoint_sha:
+                    return record, view
 
         return None, view
 
@@ -153,18 +145,6 @@ def _show_checkpoint(root: Path, sha: str, as_json: bool) -> None:
         print_json({"checkpoint": record, "previous": view.previous, "stats": view.stats})
     else:
         pictures.draw_checkpoint(record, view)
-
-
-async def _all_checkpoints(calls: Calls) -> AsyncIterator[CheckpointRecord]:
-    cursor: str | None = None
-    while True:
-        page = await calls.list_checkpoints(cursor=cursor)
-        for record in page.checkpoints:
-            yield record
-
-        cursor = page.cursor
-        if cursor is None:
-            return
 
 
 # --- diff -----------------------------------------------------------------------------------------
@@ -309,7 +289,8 @@ def lines_of(root: Path) -> Lines:
     """Asks for all of it, of the server or the files."""
 
     async def work(calls: Calls) -> tuple[State, list[CheckpointRecord]]:
-        return await calls.state(), [record async for record in _all_checkpoints(calls)]
+        pages = [page async for page in pages_of_checkpoints(calls)]
+        return await calls.state(), [record for page in pages for record in page.checkpoints]
 
     state, newest_first = look(root, work)
     family = _family_in(layout_of(root))

@@ -26,8 +26,8 @@ command takes the project one stands in, else the execution that was used last.
 
 **With and without a server.** Commands go through the server that lives there. Where none does,
 what looks at the past reads the files, `gc` and `pin` own the directory for as long as they work,
-and what changes more starts a server for just as long. `status`, `checkpoints`, `permissions`,
-`allow`, `deny` and `attach` are for a server that runs, and end with 69 where none does.
+and what changes more starts a server for just as long. `status`, `permissions`, `allow`, `deny`
+and `attach` are for a server that runs, and end with 69 where none does.
 
 **On a terminal and elsewhere.** Colours, tables and progress are for terminals; a pipe gets plain
 text, and with `--json` what the protocol says. `NO_COLOR` is honoured. What agents wrote is

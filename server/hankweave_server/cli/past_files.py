@@ -26,9 +26,9 @@ from hankweave_protocol.commands import (
 from hankweave_protocol.errors import Refused
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.records import CheckpointRecord
-from hankweave_protocol.replies import CheckpointPage
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.errors import ShadowRepositoryError
+from hankweave_server.commands.listing import page_of_checkpoints
 from hankweave_server.commands.looks import Looks
 from hankweave_server.commands.past import Sources
 from hankweave_server.domain.history import thread
@@ -126,9 +126,9 @@ class _FileCalls(Calls):
                 return await self._looks.read_file(command)
             case ReplayView():
                 return await self._looks.replay(command)
-            case ListCheckpoints(run_id=None, kinds=None, cursor=None):
-                newest_first = tuple(reversed(self._known.values()))
-                return CheckpointPage(checkpoints=newest_first, current_branch=None)
+            case ListCheckpoints():
+                newest_first = reversed(self._known.values())
+                return page_of_checkpoints(command, self._state, newest_first, None)
             case GetState():
                 return self._state
             case _:

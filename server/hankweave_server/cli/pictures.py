@@ -14,9 +14,9 @@ from hankweave_protocol.events import ExecutionBranched, ExecutionOrigin
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.replies import DiffPage, PastView
 from hankweave_server.cli.amounts import size_text
+from hankweave_server.cli.listing import line_of_checkpoint
 from hankweave_server.cli.patches import print_patch
 from hankweave_server.cli.plain_text import printable
-from hankweave_server.cli.remote import line_of_checkpoint
 from hankweave_server.cli.terminals import console
 from hankweave_server.domain.lifecycle import status_of
 from hankweave_server.domain.timelines import Line, RunLine, Step, tree_of

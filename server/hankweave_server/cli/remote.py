@@ -14,15 +14,10 @@ from hankweave_client.client import Client, connect
 from hankweave_client.discovery import discover
 from hankweave_client.errors import CommandRefused, NotRunning
 from hankweave_protocol import codec
-from hankweave_protocol.commands import (
-    GetServerStatus,
-    ListCheckpoints,
-)
+from hankweave_protocol.commands import GetServerStatus
 from hankweave_protocol.errors import Refused
 from hankweave_protocol.events import Event
-from hankweave_protocol.records import CheckpointRecord
-from hankweave_protocol.replies import CheckpointPage, ServerStatus
-from hankweave_server.cli import completions
+from hankweave_protocol.replies import ServerStatus
 from hankweave_server.cli.amounts import size_text
 from hankweave_server.cli.executions import newest_execution
 from hankweave_server.cli.passing import through_server
@@ -146,34 +141,6 @@ def status(execution: Path | None, as_json: bool) -> None:
 
 @click.command()
 @execution_option
-@click.option("--run", "run_id", shell_complete=completions.runs, help="Only those of this run.")
-@json_option
-def checkpoints(execution: Path | None, run_id: str | None, as_json: bool) -> None:
-    """List the checkpoints, newest first.
-
-    \b
-    hankweave checkpoints
-    hankweave checkpoints --run 1795284950552-c58b44-69602b
-    """
-    command = ListCheckpoints(run_id=run_id)  # type: ignore[arg-type]
-    found = ask_running(execution, lambda client: client.send(command))
-    if as_json:
-        print_json(found)
-        return
-
-    for record in msgspec.convert(found, CheckpointPage).checkpoints:
-        click.echo(line_of_checkpoint(record))
-
-
-def line_of_checkpoint(record: CheckpointRecord) -> str:
-    codon = record.coordinate.codon_id or "-"
-    when = f"{record.sha[:12]}  {record.kind:<10} {codon:<16} {record.timestamp}"
-    pin = f"  [pinned{f': {record.name}' if record.name else ''}]" if record.pinned else ""
-    return one_line(f"{when}  {record.codon_name}{pin}")
-
-
-@click.command()
-@execution_option
 @click.option("--follow", "-f", is_flag=True, help="Go on with what happens now.")
 @click.option("--graph", is_flag=True, help="Draw the tree of runs and checkpoints instead.")
 def log(execution: Path | None, follow: bool, graph: bool) -> None:
@@ -251,4 +218,4 @@ def print_json(value: object) -> None:
     click.echo(msgspec.json.format(codec.encode(value)).decode())
 
 
-COMMANDS = (status, checkpoints, log)
+COMMANDS = (status, log)

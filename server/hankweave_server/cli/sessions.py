@@ -14,7 +14,7 @@ from hankweave_protocol.ids import RunId
 from hankweave_protocol.shapes import Value
 from hankweave_protocol.state import Run, RunStatus, State
 from hankweave_server.cli import completions
-from hankweave_server.cli.looking import look
+from hankweave_server.cli.asking import look
 from hankweave_server.cli.plain_text import one_line
 from hankweave_server.cli.remote import execution_option, json_option, print_json, root_of
 from hankweave_server.cli.running import run

@@ -11,7 +11,7 @@ import click
 from hankweave_protocol.ids import CodonId
 from hankweave_server.architect.labels import Mark
 from hankweave_server.architect.shadow_history import Labelled, reading
-from hankweave_server.cli.looking import look
+from hankweave_server.cli.asking import look
 from hankweave_server.cli.remote import print_json
 from hankweave_server.cli.steps import Step, git_manager, is_in_git, place_of, sentences, step_of
 from hankweave_server.domain.history import thread

@@ -23,11 +23,11 @@ from hankweave_protocol.records import CheckpointKind, CheckpointRecord
 from hankweave_protocol.replies import FsckReport, GcReport, KeepReason
 from hankweave_server.cli import completions, offline
 from hankweave_server.cli.amounts import AGE, SIZE, size_text
+from hankweave_server.cli.listing import line_of_checkpoint
 from hankweave_server.cli.remote import (
     at_server,
     execution_option,
     json_option,
-    line_of_checkpoint,
     print_json,
     root_of,
 )

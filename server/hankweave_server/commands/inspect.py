@@ -7,16 +7,12 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from hankweave_protocol.commands import HistorySync, ListCheckpoints
-from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import CheckpointList, HistoryBatch, ListedCheckpoint
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.replies import CheckpointPage, ServerStatus
 from hankweave_protocol.state import State
-from hankweave_server.domain.history import run_named
+from hankweave_server.commands.listing import page_of_checkpoints
 from hankweave_server.execution.surroundings import Surroundings
-
-PAGE = 1000
-"""Checkpoints in one answer, unless the command asks for fewer."""
 
 BATCH = 200
 """Events in one `history.batch` for our clients; Hankweave's get one each, as they expect."""
@@ -29,33 +25,16 @@ class Inspect:
 
     async def checkpoints(self, command: ListCheckpoints, *, tell_all: bool) -> CheckpointPage:
         """Lists checkpoints, newest first; Hankweave's clients get it as an event to all."""
-        if command.run_id is not None and run_named(self._around.state, command.run_id) is None:
-            raise Refused(
-                ErrorCode.UNKNOWN_RUN,
-                f"There is no run {command.run_id}.",
-                path="$.data.runId",
-            )
-
-        page = self._page(command)
+        page = page_of_checkpoints(
+            command,
+            self._around.state,
+            reversed(self._around.checkpointer.known.values()),
+            self._around.checkpointer.current_branch,
+        )
         if tell_all:
             await self._around.ledger.record(listed(command, page))
 
         return page
-
-    def _page(self, command: ListCheckpoints) -> CheckpointPage:
-        records = [
-            record
-            for record in reversed(self._around.checkpointer.known.values())
-            if (command.run_id is None or record.coordinate.run_id == command.run_id)
-            and (command.kinds is None or record.kind in command.kinds)
-        ]
-        begin = _offset(records, command.cursor)
-        end = begin + max(1, min(command.limit or PAGE, PAGE))
-        return CheckpointPage(
-            checkpoints=tuple(records[begin:end]),
-            current_branch=self._around.checkpointer.current_branch,
-            cursor=records[end - 1].sha if end < len(records) else None,
-        )
 
     def history(self, command: HistorySync, wants_replies: bool) -> Iterator[HistoryBatch]:
         """Reads the journal page by page while it is sent."""
@@ -84,20 +63,6 @@ class Inspect:
             store_packs=size.packs,
             store_loose_objects=size.loose_objects,
         )
-
-
-def _offset(records: list[CheckpointRecord], cursor: str | None) -> int:
-    """Where the page after the cursor begins; the cursor is the sha the page before ended with."""
-    if cursor is None:
-        return 0
-
-    position = next((i for i, record in enumerate(records) if record.sha == cursor), None)
-    if position is None:
-        raise Refused(
-            ErrorCode.INVALID_COMMAND, "This cursor names no checkpoint.", path="$.data.cursor"
-        )
-
-    return position + 1
 
 
 def listed(command: ListCheckpoints, page: CheckpointPage) -> CheckpointList:

@@ -1,0 +1,114 @@
+"""Claims about `hankweave checkpoints`: all of them, whoever is asked, and only those asked for."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+import msgspec
+
+from hankweave_client.calls import Calls
+from hankweave_protocol.commands import ListCheckpoints
+from hankweave_protocol.ids import CodonId, RunId
+from hankweave_protocol.records import CheckpointRecord, Coordinate
+from hankweave_protocol.replies import CheckpointPage
+from hankweave_protocol.state import EMPTY_STATE
+from hankweave_server.cli.listing import pages_of_checkpoints
+from hankweave_server.commands.listing import PAGE, page_of_checkpoints
+from support.command_line import Done, hankweave
+from support.histories import sha
+from support.running_server import running_server
+from support.scripted_hank import codon, write_hank, writes
+from support.watching import idle
+
+HANK = (codon("one", writes("a.txt", "one")), codon("two", writes("b.txt", "two")))
+
+
+async def test_without_a_server_the_files_answer_the_same(tmp_path: Path) -> None:
+    """In words and as JSON, with pins and names; all, of one kind, of a run, so many."""
+    hank, execution = write_hank(tmp_path / "hank", *HANK), tmp_path / "execution"
+    questions = ((), ("--kind", "completed", "--kind", "tool"), ("-n", "2"), ("--kind", "error"))
+
+    def asked(*options: str) -> tuple[Done, Done]:
+        verb = partial(hankweave, "checkpoints", "-e", str(execution), *options)
+        return verb(), verb("--json")
+
+    async with (
+        running_server(hank, None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await idle(client)
+        (first, *_) = (await client.list_checkpoints(kinds=("completed",))).checkpoints
+        await client.pin_checkpoint(first.sha, "the good one")
+        run = ("--run", first.coordinate.run_id)
+        with_it = [await anyio.to_thread.run_sync(asked, *q) for q in (*questions, run)]
+
+    without = [asked(*question) for question in (*questions, run)]
+    for (words, told), (words_then, told_then) in zip(with_it, without, strict=True):
+        assert words_then.returncode == told_then.returncode == 0
+        assert words_then.stdout == words.stdout
+        page, page_then = (
+            msgspec.json.decode(each.stdout, type=CheckpointPage) for each in (told, told_then)
+        )
+        assert page_then.checkpoints == page.checkpoints
+
+    counts = [len(words.stdout.splitlines()) for words, _ in without]
+    assert counts == [5, 4, 2, 0, 5]
+    assert "[pinned: the good one]" in without[0][0].stdout
+
+
+def test_what_is_no_run_or_no_kind_is_said(tmp_path: Path) -> None:
+    """Without a server, too: the code of the refusal, and the kinds that there are."""
+    hank, execution = write_hank(tmp_path / "hank", *HANK), tmp_path / "execution"
+    assert hankweave("run", str(hank), "-e", str(execution), "--headless").returncode == 0
+    unknown = hankweave("checkpoints", "-e", str(execution), "--run", "nobody")
+    assert (unknown.returncode, "UNKNOWN_RUN" in unknown.stderr) == (1, True)
+    wrong = hankweave("checkpoints", "-e", str(execution), "--kind", "good")
+    assert (wrong.returncode, "'completed'" in wrong.stderr) == (2, True)
+
+
+class _Many(Calls):
+    """Who answers with the list of a long history, as a server does."""
+
+    def __init__(self, count: int) -> None:
+        self.records = [_record(number) for number in range(1, count + 1)]
+        self.asked = 0
+
+    async def send(self, command: Any) -> Any:
+        raise AssertionError("nothing else is asked")
+
+    async def ask(self, command: Any, shape: type[Any]) -> Any:
+        assert isinstance(command, ListCheckpoints)
+        self.asked += 1
+        return page_of_checkpoints(command, EMPTY_STATE, self.records, None)
+
+
+def _record(number: int) -> CheckpointRecord:
+    at = Coordinate(checkpoint_sha=sha(number), event_seq=number, run_id=RunId("run"))
+    return CheckpointRecord(
+        sha=sha(number),
+        kind="completed" if number % 2 else "tool",
+        coordinate=msgspec.structs.replace(at, codon_id=CodonId("one")),
+        codon_name="One",
+        timestamp="2025-01-04T12:00:00.000Z",
+        operation_id=f"op-{number}",
+    )
+
+
+async def test_a_long_history_is_listed_whole() -> None:
+    """An answer holds a thousand checkpoints; the command asks on until it has them all."""
+    many = _Many(2 * PAGE + 1)
+    pages = [page async for page in pages_of_checkpoints(many)]
+    assert [each for page in pages for each in page.checkpoints] == many.records
+    assert many.asked == 3
+
+
+async def test_no_more_is_asked_for_than_is_wanted() -> None:
+    """A limit may be longer than a page, and end within one or with it."""
+    for limit, asked in ((5, 1), (PAGE, 1), (PAGE + 5, 2), (9 * PAGE, 3)):
+        many = _Many(2 * PAGE + 1)
+        pages = [page async for page in pages_of_checkpoints(many, limit=limit)]
+        found = [each for page in pages for each in page.checkpoints]
+        assert (found, many.asked) == (many.records[:limit], asked)
