@@ -13,6 +13,7 @@ import anyio.to_thread
 import pytest
 
 from hankweave_protocol.commands import StoreFsck, StoreGc
+from hankweave_protocol.events import RollbackProgress, RollbackStarted
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.replies import FsckReport
 from hankweave_server.cli.events import READING, counted
@@ -24,6 +25,7 @@ from hankweave_server.ledger.journal import Journal
 from support.abandoned import dead_end
 from support.running_server import environment
 from support.screens import screen
+from support.watching import told as events_told
 
 Told = list[tuple[str | None, int | None, int | None]]
 
@@ -40,9 +42,13 @@ def listening(
 
 
 async def test_a_rollback_is_told_step_by_step(tmp_path: Path) -> None:
-    """As the server tells it: what is saved and restored, then its steps, of how many."""
+    """As the server tells it: what is saved and restored, then its steps, of how many.
+
+    In between it may say how far reading and writing are, where these take long.
+    """
     async with dead_end(tmp_path) as past:
         told: Told = []
+        since = (await past.client.status()).last_event_seq
         root, one = past.server.execution, CodonId("one")
         await anyio.to_thread.run_sync(
             lambda: at_server(
@@ -50,11 +56,15 @@ async def test_a_rollback_is_told_step_by_step(tmp_path: Path) -> None:
             )
         )
 
-    texts = [text for text, _, _ in told]
-    assert (texts[0] or "").startswith("All is saved; restoring ")
-    steps = [(done, total) for _, done, total in told if total is not None]
-    assert steps == [(number, len(steps)) for number in range(1, len(steps) + 1)]
-    assert steps
+    (begun,) = events_told(root, RollbackStarted, since)
+    steps = events_told(root, RollbackProgress, since)
+    assert [each.current_step for each in steps] == list(range(1, len(steps) + 1))
+    expected = [
+        (f"All is saved; restoring {begun.to_checkpoint[:12]}", None, None),
+        *((each.message, each.current_step, len(steps)) for each in steps),
+    ]
+    assert [each for each in told if each in expected] == expected
+    assert len(steps) > 1
 
 
 async def test_a_gc_is_told(tmp_path: Path) -> None:
