@@ -64,7 +64,7 @@ async def test_a_rollback_is_told_step_by_step(tmp_path: Path) -> None:
         *((each.message, each.current_step, len(steps)) for each in steps),
     ]
     assert [each for each in told if each in expected] == expected
-    assert len(steps) > 1
+    assert steps
 
 
 async def test_a_gc_is_told(tmp_path: Path) -> None:
