@@ -158,7 +158,7 @@ class PruningAct:
     def _sweep(self, live: set[bytes]) -> bool:
         notes = self._repo.target(NOTES_REF)
         try:
-            self._sweeping.run(live | self._sweeping.live([] if notes is None else [notes]))
+            self._sweeping.run(live | self._sweeping.reached_from([] if notes is None else [notes]))
         except Stopped:
             return False
 

@@ -50,6 +50,10 @@ class Sweeping:
         is needed, nothing may go.
         """
         self.meter.begin("tracing", "objects", self.files.count_objects())
+        return self.reached_from(roots)
+
+    def reached_from(self, roots: Iterable[Sha]) -> set[bytes]:
+        """The same for a few more: what is counted goes on."""
         found: set[bytes] = set()
         waiting = [bytes.fromhex(root) for root in roots]
         while waiting:
