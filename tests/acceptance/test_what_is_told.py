@@ -217,7 +217,7 @@ async def test_a_forced_end_is_an_end_at_once(tmp_path: Path) -> None:
             await socket.send(json.dumps({"id": "1", "type": ServerForceShutdown.TYPE}))
             assert await server.ended() == 1
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         while Path("/proc", pid.read_text().strip()).exists():  # noqa: ASYNC110  # its keeper's doing
             await anyio.sleep(0.01)
 

@@ -5,15 +5,17 @@ Each owner testifies in a common log, and only there it shows whether two of the
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -350,16 +352,37 @@ def _write_foreign(layout: Layout, **fields: Any) -> None:
     temporary.replace(layout.runtime_lock)
 
 
+@contextmanager
+def _beating(layout: Layout) -> Iterator[None]:
+    """Moves the heartbeat of another program's lock every half a second: a starter sees two."""
+    ended = threading.Event()
+
+    def beat() -> None:
+        for second in itertools.count():
+            if ended.wait(0.5):
+                return
+
+            _write_foreign(layout, lastHeartbeat=f"2025-01-04T12:00:{second % 60:02}.000Z")
+
+    thread = threading.Thread(target=beat)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
 def test_a_foreign_heartbeat_that_moves_refuses_everybody(layout: Layout, witness: Witness) -> None:
-    """T-L11: three starters watch another program's lock; one move of it refuses them all."""
+    """T-L11: three starters watch another program's lock; that it moves refuses them all."""
     with starters(witness.log, 3) as pool:
         _write_foreign(layout)
         for starter in pool:
             starter.tell("acquire", layout.root)
 
-        psutil.wait_procs([psutil.Process(pool[0].pid)], timeout=1.5)  # They look each second.
-        _write_foreign(layout, lastHeartbeat="2025-01-04T12:00:00.000Z")
-        assert [starter.answer()["owned"] for starter in pool] == [False] * 3
+        with _beating(layout):
+            assert [starter.answer()["owned"] for starter in pool] == [False] * 3
+
         assert not layout.lock_guard.exists()
 
 

@@ -343,7 +343,7 @@ async def test_no_stranger_is_signalled(tmp_path: Path, strangers) -> None:  # t
     async with running_server(hank_of(tmp_path / "hank", source), None, execution) as server:
         processes = moments(await announced(execution, *names_of(source)))
         agents = Layout.of_execution(execution).agent_processes
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             while not list(agents.glob("*.json")):  # noqa: ASYNC110
                 await anyio.sleep(0.01)
 

@@ -443,7 +443,7 @@ async def test_an_owner_whose_directory_changed_hands_notices(layout: Layout, fa
             layout.state_directory.rename(layout.root / "elsewhere")
 
     losses: list[LockLost] = []
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         await lock.heartbeat(BEAT, on_lost=losses.append)
 
     assert [loss.exit_code for loss in losses] == [ExitCode.SOFTWARE]
@@ -492,7 +492,7 @@ async def test_a_lock_that_another_program_took_over_is_lost(layout: Layout) -> 
     lock = acquire(layout, SystemClock())
     write_foreign(layout, pid=4711)
     losses: list[LockLost] = []
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         await lock.heartbeat(BEAT, on_lost=losses.append)
 
     assert "4711" in losses[0].message
@@ -535,7 +535,7 @@ async def test_the_heartbeat_moves_while_all_worker_threads_are_busy(layout: Lay
     try:
         async with workers, anyio.create_task_group() as tasks:
             tasks.start_soon(lambda: lock.heartbeat(BEAT, on_lost=_raise))
-            with anyio.fail_after(10):
+            with anyio.fail_after(30):
                 await anyio.to_thread.run_sync(
                     clock.await_a_whole_beat, limiter=anyio.CapacityLimiter(1)
                 )
@@ -648,7 +648,7 @@ async def test_a_released_lock_beats_no_more(layout: Layout) -> None:
     """A heartbeat that outlives the release ends, and tells no loss."""
     lock = acquire(layout, SystemClock())
     lock.release()
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         await lock.heartbeat(BEAT, on_lost=_raise)
 
     assert not layout.runtime_lock.exists()

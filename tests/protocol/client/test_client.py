@@ -282,7 +282,7 @@ async def test_a_restarted_server_is_found_again(tmp_path: Path) -> None:
             second: SmallServer = await group.start(life.live)
             assert second.url != first.url
             assert second.controller != token
-            with anyio.fail_after(10):
+            with anyio.fail_after(30):
                 assert [event.seq async for event in _first(client, 2)] == [1, 2]
 
         assert "may have been done" in str(errors[0])

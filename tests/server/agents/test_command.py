@@ -92,7 +92,7 @@ async def test_a_plain_program_goes_on_under_the_session_it_resumes(a_task, hear
 async def test_a_silent_program_begins_its_session_after_a_while(a_task, python) -> None:
     """Silence for the quiet start is taken for a plain program at work."""
     agent = python("import time; time.sleep(60)", quiet_start=timedelta(seconds=0.05))
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with agent.start(a_task()) as session:
             assert isinstance(await anext(session.signals()), SessionStarted)
 

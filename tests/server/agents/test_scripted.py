@@ -181,14 +181,14 @@ async def test_a_script_asks_before_each_change_and_waits_for_the_answer(a_task)
 
 async def test_time_in_which_an_agent_waits_for_an_answer_does_not_count(a_task) -> None:
     """It may take as long as a checkpoint does; afterwards its limits hold again."""
-    limits = AgentLimits(idle=timedelta(seconds=1), kill_grace=timedelta(seconds=0.2))
+    limits = AgentLimits(idle=timedelta(seconds=2), kill_grace=timedelta(seconds=0.2))
     task = a_task(script({"ask": {"tool": "Write"}}, {"say": "on"}, {"wait": 60}), limits=limits)
     with anyio.fail_after(30):
         async with ScriptedAgent().start(task) as session:
             said = []
             async for heard in session.signals():
                 if isinstance(heard, PermissionAsked):
-                    await anyio.sleep(2)  # What is being tested is that time passes.
+                    await anyio.sleep(3)  # What is being tested is that time passes.
                     await session.answer(heard, Granted())
                 elif isinstance(heard, Said):
                     said.append(heard.text)

@@ -409,7 +409,7 @@ async def test_a_late_joiner_has_no_gap_and_no_duplicate(layout: Layout):
             joined.append(frames)
             with ledger.subscribe(lambda each: frames.append(each.frame)):
                 frames.extend(ledger.history(0))
-                with anyio.fail_after(10):
+                with anyio.fail_after(30):
                     while len(frames) < 200:
                         await anyio.lowlevel.checkpoint()
 
