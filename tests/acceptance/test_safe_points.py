@@ -15,7 +15,7 @@ from support.command_line import hankweave
 from support.git_facts import GitWitness
 from support.running_server import appears, running_server, state, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes
-from support.watching import idle, started, told
+from support.watching import idle, started, taken, told
 
 RIG = [{"type": "command", "command": {"run": "echo rig > rig.txt"}}]
 
@@ -26,7 +26,7 @@ def asking(name: str, *steps: Any, **fields: Any) -> dict[str, Any]:
     return {**codon(name, **fields), "promptText": script}
 
 
-async def taken(
+async def all_taken(
     tmp_path: Path, hank: Path, *options: str, **env: str
 ) -> tuple[GitWitness, list[CheckpointRecord]]:
     """Runs a hank to its end; gives its checkpoints, oldest first."""
@@ -51,7 +51,7 @@ async def test_before_a_tool_what_there_is_is_saved_and_what_it_does_is_not(tmp_
         tmp_path / "hank",
         asking("one", writes("a.txt", "a"), writes("b.txt", "b"), writes("a.txt", "c")),
     )
-    git, records = await taken(tmp_path, hank, "--safe-points", "before-tool")
+    git, records = await all_taken(tmp_path, hank, "--safe-points", "before-tool")
     found = [(each.kind, each.label, git.files(each.sha)) for each in records]
     assert found == [
         ("initial", None, {}),
@@ -64,7 +64,7 @@ async def test_before_a_tool_what_there_is_is_saved_and_what_it_does_is_not(tmp_
 async def test_before_a_tool_nothing_is_taken_that_there_is_already(tmp_path: Path) -> None:
     """Where each tool's change has its checkpoint, the question before the next adds none."""
     hank = write_hank(tmp_path / "hank", asking("one", writes("a.txt", "a"), writes("b.txt", "b")))
-    _, records = await taken(tmp_path, hank)
+    _, records = await all_taken(tmp_path, hank)
     assert [(each.kind, each.label) for each in records] == [
         ("initial", None),
         ("tool", None),
@@ -88,9 +88,7 @@ async def test_what_a_person_did_meanwhile_is_saved_before_a_tool_can_overwrite_
     ):
         await started(client, "one")
         await appears(execution / "agentRoot" / "a.txt")
-        while not any(r.kind == "tool" for r in (await client.list_checkpoints()).checkpoints):
-            pass  # Each round waits for the server's answer.
-
+        await taken(client, "tool")
         (execution / "agentRoot" / "a.txt").write_text("a person's")
         gate.touch()
         await idle(client)
@@ -107,7 +105,7 @@ async def test_a_tool_that_only_reads_needs_no_checkpoint(tmp_path: Path) -> Non
         tmp_path / "hank",
         asking("one", writes("a.txt", "a"), {"ask": {"tool": "Read"}}, {"ask": {"tool": "Edit"}}),
     )
-    _, records = await taken(tmp_path, hank, "--safe-points", "before-tool")
+    _, records = await all_taken(tmp_path, hank, "--safe-points", "before-tool")
     assert [each.label for each in records if each.kind == "tool"] == ["before Edit"]
 
 
@@ -137,7 +135,7 @@ async def test_each_safe_point_is_on_or_off_by_setting(
     hank = write_hank(tmp_path / "hank", EVERY_POINT)
     options = ("--safe-points", points) if how == "option" else ()
     env = {"HANKWEAVE_RUNTIME_SAFE_POINTS": points} if how == "environment" else {}
-    git, records = await taken(tmp_path, hank, *options, **env)
+    git, records = await all_taken(tmp_path, hank, *options, **env)
     unasked = [each for each in records if each.kind in ("rig-setup", "tool", "turn")]
     named = [each.kind if each.label is None else f"{each.kind}:{each.label}" for each in unasked]
     assert named == expected

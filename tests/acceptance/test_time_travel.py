@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from hankweave_client.client import Client
 from hankweave_client.errors import CommandRefused
-from hankweave_protocol.codec import decode_transition
 from hankweave_protocol.commands import (
     CheckpointCreate,
     CodonNext,
@@ -28,22 +27,19 @@ from hankweave_protocol.commands import (
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import (
     CheckpointRollback,
-    Event,
     RollbackCompleted,
     RollbackTold,
-    StateTransition,
     WorkspaceInvalidated,
 )
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.records import RollbackReport
 from hankweave_protocol.replies import CheckpointPage
-from hankweave_protocol.transitions import CheckpointCreated
 from hankweave_server.domain.history import thread
 from hankweave_server.domain.replay import fold
 from support.git_facts import GitWitness
 from support.running_server import appears, journal, running_server, state, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes
-from support.watching import DEADLINE, idle, started, told
+from support.watching import idle, started, taken, told
 
 THREE = (
     codon("one", writes("a.txt", "one")),
@@ -440,9 +436,9 @@ async def test_a_frozen_agent_goes_on_and_is_told(tmp_path):
         server.client() as client,
     ):
         await started(client, "work")
-        first = await _next_tool_checkpoint(client)
+        first = (await taken(client, "tool")).sha
         middle.touch()
-        await _next_tool_checkpoint(client)
+        await taken(client, "tool")
         run = state(execution).runs[0].run_id
         with pytest.raises(CommandRefused) as refused:
             await client.send(RollbackToCheckpoint(checkpoint_sha=first))
@@ -469,21 +465,6 @@ async def test_a_frozen_agent_goes_on_and_is_told(tmp_path):
     assert "The second was wrong." in word.text
     assert state(execution).notice is None
     holds_together(execution)
-
-
-async def _next_tool_checkpoint(client: Client) -> str:
-    def is_one(event: Event) -> bool:
-        if not isinstance(event.data, StateTransition):
-            return False
-
-        made = decode_transition(event.data)
-        return isinstance(made, CheckpointCreated) and made.checkpoint.kind == "tool"
-
-    event = await client.until(StateTransition, is_one, timeout=DEADLINE)
-    assert isinstance(event.data, StateTransition)
-    made = decode_transition(event.data)
-    assert isinstance(made, CheckpointCreated)
-    return made.checkpoint.sha
 
 
 async def test_an_agent_that_begins_after_a_rollback_is_told(tmp_path):

@@ -9,15 +9,12 @@ from typing import Any
 import pytest
 
 from hankweave_client.client import Client
-from hankweave_protocol.codec import decode_transition
-from hankweave_protocol.events import Event, StateTransition
-from hankweave_protocol.ids import CodonId, Sha
-from hankweave_protocol.transitions import CheckpointCreated
+from hankweave_protocol.ids import CodonId
 from hankweave_server.domain.history import next_codon
 from hankweave_server.domain.replay import fold
 from support.running_server import journal, running_server, state, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes
-from support.watching import DEADLINE, idle, started
+from support.watching import idle, started, taken
 
 ONE = codon("one", writes("a.txt", "one"))
 TWO = codon("two", writes("a.txt", "two"), writes("d/b.txt", "two"))
@@ -163,9 +160,9 @@ async def test_under_a_frozen_agent_a_rollback_is_undone_and_redone(tmp_path: Pa
         server.client(since_seq=0) as client,
     ):
         await started(client, "work")
-        first = await _tool_checkpoint(client)
+        first = (await taken(client, "tool")).sha
         middle.touch()
-        await _tool_checkpoint(client)
+        await taken(client, "tool")
         await client.roll_back_to_checkpoint(first, on_running="pause")
         assert file.read_text() == "first"
         await client.undo(on_running="pause")
@@ -176,22 +173,3 @@ async def test_under_a_frozen_agent_a_rollback_is_undone_and_redone(tmp_path: Pa
         await idle(client)
         assert len(state(execution).undo) == 1
         assert len(state(execution).runs) == 1
-
-
-async def _tool_checkpoint(client: Client) -> Sha:
-    def is_one(event: Event) -> bool:
-        made = _made(event)
-        return made is not None and made.checkpoint.kind == "tool"
-
-    event = await client.until(StateTransition, is_one, timeout=DEADLINE)
-    made = _made(event)
-    assert made is not None
-    return made.checkpoint.sha
-
-
-def _made(event: Event) -> CheckpointCreated | None:
-    if not isinstance(event.data, StateTransition):
-        return None
-
-    made = decode_transition(event.data)
-    return made if isinstance(made, CheckpointCreated) else None

@@ -6,10 +6,18 @@ from pathlib import Path
 from typing import Any
 
 from hankweave_client.client import Client
+from hankweave_protocol.codec import decode_transition
 from hankweave_protocol.commands import ListCheckpoints
-from hankweave_protocol.events import CodonStartedEvent, Event, EventData, ServerIdle
-from hankweave_protocol.records import CheckpointRecord
+from hankweave_protocol.events import (
+    CodonStartedEvent,
+    Event,
+    EventData,
+    ServerIdle,
+    StateTransition,
+)
+from hankweave_protocol.records import CheckpointKind, CheckpointRecord
 from hankweave_protocol.replies import CheckpointPage
+from hankweave_protocol.transitions import CheckpointCreated
 from support.running_server import journal
 
 DEADLINE = 30.0
@@ -29,6 +37,22 @@ async def started(client: Client, codon_id: str) -> Event:
         lambda event: getattr(event.data, "codon_id", None) == codon_id,
         timeout=DEADLINE,
     )
+
+
+async def taken(client: Client, kind: CheckpointKind) -> CheckpointRecord:
+    """Waits for the next checkpoint of a kind."""
+    found: list[CheckpointRecord] = []
+
+    def is_one(event: Event) -> bool:
+        assert isinstance(event.data, StateTransition)
+        match decode_transition(event.data):
+            case CheckpointCreated(checkpoint=record) if record.kind == kind:
+                found.append(record)
+
+        return bool(found)
+
+    await client.until(StateTransition, is_one, timeout=DEADLINE)
+    return found[0]
 
 
 async def listed(client: Client) -> tuple[CheckpointRecord, ...]:
