@@ -1,0 +1,87 @@
+"""What the server says on stdout, to whoever reads it: quickly, slowly, or no more."""
+
+from __future__ import annotations
+
+import io
+import threading
+
+from hankweave_server.cli.voice import WAITING, WAITING_CHARACTERS, Voice
+
+
+class SlowReader(io.StringIO):
+    """Takes nothing until it is let go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.gate = threading.Event(), threading.Event()
+
+    def write(self, text: str) -> int:
+        self.begun.set()
+        assert self.gate.wait(30)
+        return super().write(text)
+
+
+def said_to_a_slow_reader(lines: list[str]) -> list[str]:
+    """What it has read in the end: it takes the first line, and the rest when all was said."""
+    reader = SlowReader()
+    voice = Voice(reader)
+    with voice.speaking():
+        voice.open("ready")
+        assert reader.begun.wait(30)
+        for line in lines:
+            voice.say(line)
+
+        reader.gate.set()
+        while voice.is_behind:
+            pass
+
+        voice.say("after it")
+
+    return reader.getvalue().splitlines()
+
+
+def test_what_is_said_before_it_is_open_comes_after_the_first_line() -> None:
+    """`server.ready` is the first line (DESIGN 11); nothing is said in another order."""
+    stream = io.StringIO()
+    voice = Voice(stream)
+    with voice.speaking():
+        voice.say("one")
+        voice.open("ready")
+        voice.say("two")
+
+    assert stream.getvalue() == "ready\none\ntwo\n"
+
+
+def test_a_reader_that_is_not_far_behind_misses_nothing() -> None:
+    """It reads late, and all of it."""
+    lines = [str(number) for number in range(1_000)]
+    assert said_to_a_slow_reader(lines) == ["ready", *lines, "after it"]
+
+
+def test_long_lines_for_a_slow_reader_fill_no_memory() -> None:
+    """Four million characters wait; what comes then is passed over, counted, and told."""
+    size = WAITING_CHARACTERS // 8
+    heard = said_to_a_slow_reader([letter * size for letter in "abcdefghij"])
+    assert [line[:1] for line in heard[1:9]] == [*"abcdefgh"]
+    assert heard[9:] == [
+        "(2 lines were passed over here: they came too fast. The journal has them.)",
+        "after it",
+    ]
+
+
+def test_short_lines_for_a_slow_reader_fill_no_memory() -> None:
+    """So many wait, however short they are."""
+    heard = said_to_a_slow_reader([""] * (WAITING + 7))
+    assert heard[-2].startswith("(7 lines were passed over here")
+    assert len(heard) == 1 + WAITING + 2
+
+
+def test_who_closes_the_pipe_is_told_no_more() -> None:
+    """And holds nobody up: what is said then goes nowhere."""
+    reader = io.StringIO()
+    voice = Voice(reader)
+    reader.close()
+    with voice.speaking():
+        voice.open("ready")
+        for number in range(1_000):
+            voice.say(str(number))
