@@ -12,7 +12,7 @@ SERVER = TOP / "server" / "hankweave_server"
 PROTOCOL = TOP / "protocol"
 
 ROWS: tuple[frozenset[str], ...] = (
-    frozenset({"settings", "layout", "clock", "files", "logs", "errors"}),
+    frozenset({"settings", "layout", "clock", "files", "logs", "errors", "companions"}),
     frozenset({"domain"}),
     frozenset({"workspace", "hanks"}),
     frozenset({"checkpoints", "agents", "sentinels", "ledger", "runtime_lock"}),

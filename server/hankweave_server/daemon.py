@@ -48,6 +48,7 @@ from hankweave_server.checkpoints.errors import (
 )
 from hankweave_server.cli.executions import Chosen, Differences, hide, prepare, take_hank
 from hankweave_server.clock import Clock
+from hankweave_server.companions import alongside
 from hankweave_server.domain.history import next_codon
 from hankweave_server.domain.liveness import PreviousOwner
 from hankweave_server.domain.prices import Prices
@@ -59,7 +60,6 @@ from hankweave_server.execution.changed_hank import PlanConflict
 from hankweave_server.execution.checking import recorded_checkpoints, reported_costs
 from hankweave_server.execution.checkpointer import record_of
 from hankweave_server.execution.codon_run import Halt
-from hankweave_server.execution.companions import alongside
 from hankweave_server.execution.recovery import Recovered
 from hankweave_server.execution.runner import Outcome
 from hankweave_server.hanks.load import LoadedHank

@@ -112,6 +112,7 @@ def test_what_is_left_of_the_budget_is_in_sight(tmp_path: Path) -> None:
         shown.forget()
         gate.touch()
         shown.until(lambda text: "$2.75" in text)
+        assert "$2.75" in shown.text()
         leave(shown)
 
 

@@ -9,21 +9,26 @@ from hankweave_server.cli.voice import WAITING, WAITING_CHARACTERS, Voice
 
 
 class SlowReader(io.StringIO):
-    """Takes nothing until it is let go on."""
+    """Takes nothing until it is let go on, and tells when it has taken so many lines."""
 
-    def __init__(self) -> None:
+    def __init__(self, lines: int) -> None:
         super().__init__()
-        self.begun, self.gate = threading.Event(), threading.Event()
+        self.begun, self.gate, self.caught_up = (threading.Event() for _ in range(3))
+        self._missing = lines
 
     def write(self, text: str) -> int:
         self.begun.set()
         assert self.gate.wait(30)
+        self._missing -= 1
+        if self._missing == 0:
+            self.caught_up.set()
+
         return super().write(text)
 
 
-def said_to_a_slow_reader(lines: list[str]) -> list[str]:
+def said_to_a_slow_reader(lines: list[str], *, fitting: int) -> list[str]:
     """What it has read in the end: it takes the first line, and the rest when all was said."""
-    reader = SlowReader()
+    reader = SlowReader(1 + fitting)
     voice = Voice(reader)
     with voice.speaking():
         voice.open("ready")
@@ -32,9 +37,7 @@ def said_to_a_slow_reader(lines: list[str]) -> list[str]:
             voice.say(line)
 
         reader.gate.set()
-        while voice.is_behind:
-            pass
-
+        assert reader.caught_up.wait(30)
         voice.say("after it")
 
     return reader.getvalue().splitlines()
@@ -55,13 +58,13 @@ def test_what_is_said_before_it_is_open_comes_after_the_first_line() -> None:
 def test_a_reader_that_is_not_far_behind_misses_nothing() -> None:
     """It reads late, and all of it."""
     lines = [str(number) for number in range(1_000)]
-    assert said_to_a_slow_reader(lines) == ["ready", *lines, "after it"]
+    assert said_to_a_slow_reader(lines, fitting=1_000) == ["ready", *lines, "after it"]
 
 
 def test_long_lines_for_a_slow_reader_fill_no_memory() -> None:
     """Four million characters wait; what comes then is passed over, counted, and told."""
     size = WAITING_CHARACTERS // 8
-    heard = said_to_a_slow_reader([letter * size for letter in "abcdefghij"])
+    heard = said_to_a_slow_reader([letter * size for letter in "abcdefghij"], fitting=8)
     assert [line[:1] for line in heard[1:9]] == [*"abcdefgh"]
     assert heard[9:] == [
         "(2 lines were passed over here: they came too fast. The journal has them.)",
@@ -71,7 +74,7 @@ def test_long_lines_for_a_slow_reader_fill_no_memory() -> None:
 
 def test_short_lines_for_a_slow_reader_fill_no_memory() -> None:
     """So many wait, however short they are."""
-    heard = said_to_a_slow_reader([""] * (WAITING + 7))
+    heard = said_to_a_slow_reader([""] * (WAITING + 7), fitting=WAITING)
     assert heard[-2].startswith("(7 lines were passed over here")
     assert len(heard) == 1 + WAITING + 2
 
@@ -85,3 +88,5 @@ def test_who_closes_the_pipe_is_told_no_more() -> None:
         voice.open("ready")
         for number in range(1_000):
             voice.say(str(number))
+
+    assert "stdout" not in {thread.name for thread in threading.enumerate()}

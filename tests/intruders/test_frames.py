@@ -203,6 +203,7 @@ async def test_two_hundred_half_open_handshakes_keep_nobody_out(
         await eventually(lambda: server.listener.connections >= 200)
         async with server.raw(mode="readonly"):
             await eventually(lambda: server.listener.connections == 1)
+            assert server.listener.connections == 1, "the real client's"
 
         for _, writer in silent:
             writer.transport.abort()

@@ -25,12 +25,12 @@ from hankweave_server.checkpoints.meter import Meter
 from hankweave_server.cli.waiting import Tell, tell_of
 from hankweave_server.clock import SystemClock
 from hankweave_server.commands.store import Store
+from hankweave_server.companions import alongside
 from hankweave_server.daemon import disk_stop, open_engine, open_ledger
 from hankweave_server.domain.on_record import OnRecord, on_record
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.execution.checking import check_store, recorded_checkpoints
 from hankweave_server.execution.checkpointer import Checkpointer
-from hankweave_server.execution.companions import alongside
 from hankweave_server.execution.housekeeper import Housekeeper
 from hankweave_server.execution.packing import Packing
 from hankweave_server.execution.progress_watch import ProgressWatch

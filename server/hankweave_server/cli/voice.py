@@ -58,11 +58,6 @@ class Voice:
             self._put += len(told)
             self._passed_over = 0
 
-    @property
-    def is_behind(self) -> bool:
-        """Tells whether lines wait for the reader."""
-        return self._taken < self._put or not self._lines.empty()
-
     def open(self, first: str) -> None:
         """Says this line before all that were kept back (DESIGN 11: `server.ready` is first)."""
         held, self._held = self._held or [], None

@@ -12,9 +12,8 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
-
-import anyio
 
 from hankweave_protocol.events import (
     CheckpointPruned,
@@ -28,6 +27,7 @@ from hankweave_protocol.records import StoreOperation
 from hankweave_server.cli.amounts import size_text
 from hankweave_server.cli.plain_text import one_line
 from hankweave_server.cli.terminals import can_be_drawn_on
+from hankweave_server.companions import alongside
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -184,21 +184,10 @@ def _begin_anew(progress: Progress) -> None:
 
 async def watched(client: Client, work: Callable[[Client], Awaitable[T]], tell: Tell) -> T:
     """Does work with a server, and tells what it says of it meanwhile."""
-    done: list[T] = []
-    failures: list[Exception] = []
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_follow, client, tell)
-        try:
-            done.append(await work(client))
-        except Exception as failure:
-            failures.append(failure)  # Raised again outside: a task group would wrap it.
+    async with alongside(partial(_follow, client, tell)):
+        done = await work(client)
 
-        tasks.cancel_scope.cancel()
-
-    if failures:
-        raise failures[0]
-
-    return done[0]
+    return done
 
 
 async def _follow(client: Client, tell: Tell) -> None:

@@ -22,13 +22,13 @@ from hankweave_server.agents.base import (
     TimedOut,
     WordReceived,
 )
+from hankweave_server.companions import alongside
 from hankweave_server.domain import lifecycle
 from hankweave_server.domain.plan import awaits_full_context
 from hankweave_server.domain.verdict import ContextFull, Ending, Failure, Success, judge
 from hankweave_server.execution.assignment import assignment, extension, prompt_of
 from hankweave_server.execution.budgeting import BudgetWatch
 from hankweave_server.execution.codon_record import CodonRecord
-from hankweave_server.execution.companions import alongside
 from hankweave_server.execution.narrator import Narrator
 from hankweave_server.execution.notices import told
 from hankweave_server.execution.permissions import Permits

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import TypeVar
 
 import anyio
 import anyio.to_thread
 
+from hankweave_server.companions import alongside
 from hankweave_server.files import is_full
 from hankweave_server.ledger.reserve import Reserve
 
@@ -111,18 +113,7 @@ class Space:
 
     async def while_roomy(self, wait: Callable[[], Awaitable[object]]) -> None:
         """Waits for something, but not where the disk is full, or is found to be."""
-        failure: Exception | None = None
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._end_at, self._short, tasks.cancel_scope)
-            try:
-                await wait()
-            except Exception as error:
-                failure = error  # Raised below: the group would wrap it for our caller.
-
-            tasks.cancel_scope.cancel()
-
-        if failure is not None:
-            raise failure
+        await _wait_unless(self._short, wait)
 
     async def watch(self) -> None:
         """Makes the reserve, and after each shortage finds out when it is over; until cancelled."""
@@ -161,13 +152,17 @@ class Space:
         if not self._is_patient or self._given_up.is_set():
             return False
 
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._end_at, self._given_up, tasks.cancel_scope)
-            await self._pause(seconds)
-            tasks.cancel_scope.cancel()
-
+        await _wait_unless(self._given_up, partial(self._pause, seconds))
         return not self._given_up.is_set()
 
-    async def _end_at(self, event: anyio.Event, scope: anyio.CancelScope) -> None:
-        await event.wait()
-        scope.cancel()
+
+async def _wait_unless(event: anyio.Event, wait: Callable[[], Awaitable[object]]) -> None:
+    """Waits until something holds, or the event is set."""
+    with anyio.CancelScope() as scope:
+
+        async def end() -> None:
+            await event.wait()
+            scope.cancel()
+
+        async with alongside(end):
+            await wait()

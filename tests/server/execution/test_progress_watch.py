@@ -10,7 +10,7 @@ import pytest
 
 from hankweave_protocol.events import StoreProgress
 from hankweave_server.checkpoints.meter import Meter
-from hankweave_server.execution.companions import alongside
+from hankweave_server.companions import alongside
 from hankweave_server.execution.progress_watch import (
     BETWEEN_LOOKS_SECONDS,
     PATIENCE_SECONDS,
