@@ -580,7 +580,10 @@ export interface CheckpointRollback {
 /** The `claude` program, driven over its stream-json protocol. */
 export interface ClaudeAgentSpec {
   type: "claude";
-  /** What it may do unasked, in its own words; `permissions` of the codon stand above it. */
+  /**
+   * What it may do without asking, in its own words: everything, as in Hankweave, unless the hank
+   * says otherwise. `permissions` of the codon take precedence.
+   */
   permissionMode?: "acceptEdits" | "bypassPermissions" | "default" | "plan";
 }
 
@@ -593,7 +596,7 @@ export interface ClockJumped {
 /** The `codex` program, driven by `codex exec --json`. */
 export interface CodexAgentSpec {
   type: "codex";
-  /** What its commands can reach, in its own words. */
+  /** What its commands can reach, in its own words: everything, unless the hank says otherwise. */
   sandbox?: "danger-full-access" | "read-only" | "workspace-write";
   /** Settings of its config.toml, each a TOML value, such as `model_reasoning_effort`. */
   config?: Record<string, string>;

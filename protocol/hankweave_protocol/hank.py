@@ -172,15 +172,18 @@ class CommandAgentSpec(HankValue, tag_field="type", tag="command"):
 class ClaudeAgentSpec(HankValue, tag_field="type", tag="claude"):
     """The `claude` program, driven over its stream-json protocol."""
 
-    permission_mode: Literal["default", "acceptEdits", "bypassPermissions", "plan"] = "acceptEdits"
-    """What it may do unasked, in its own words; `permissions` of the codon stand above it."""
+    permission_mode: Literal["default", "acceptEdits", "bypassPermissions", "plan"] = (
+        "bypassPermissions"
+    )
+    """What it may do without asking, in its own words: everything, as in Hankweave, unless the hank
+    says otherwise. `permissions` of the codon take precedence."""
 
 
 class CodexAgentSpec(HankValue, tag_field="type", tag="codex"):
     """The `codex` program, driven by `codex exec --json`."""
 
-    sandbox: Literal["read-only", "workspace-write", "danger-full-access"] = "workspace-write"
-    """What its commands can reach, in its own words."""
+    sandbox: Literal["read-only", "workspace-write", "danger-full-access"] = "danger-full-access"
+    """What its commands can reach, in its own words: everything, unless the hank says otherwise."""
     config: dict[str, str] = msgspec.field(default_factory=dict)
     """Settings of its config.toml, each a TOML value, such as `model_reasoning_effort`."""
 

@@ -13,7 +13,7 @@ from hankweave_server.agents import acp_order
 from hankweave_server.agents.acp_known import home_of, keys_of
 from hankweave_server.agents.acp_order import Order, Tools
 from hankweave_server.agents.base import AgentNotFound, AgentSession, AgentTask
-from hankweave_server.agents.environment import common
+from hankweave_server.agents.environment import common, data_directory
 from hankweave_server.agents.own_program import own_program_with
 from hankweave_server.agents.program import Program, run_prepared
 from hankweave_server.clock import Clock, SystemClock
@@ -107,7 +107,7 @@ class AcpAgent:
         wanted = self.keys if self.keys is not None else keys_of(self.command, task.model)
         given = {name: value for name, value in os.environ.items() if _is_among(name, wanted)}
         if home := home_of(self.command, self.homes):
-            home.settle(os.environ, asks=task.asks)
+            home.settle(os.environ, asks=task.asks, data=data_directory(task))
             given.pop(home.variable, None)  # The server's own is not this execution's.
 
         return given if known_as(self.command) != _OPENCODE else given | self._for_opencode(task)

@@ -69,12 +69,15 @@ class Home:
     variable: str
     """Tells the agent its place; where the codon's env has it, nothing is kept here."""
 
-    def settle(self, person: Mapping[str, str], *, asks: bool = False) -> None:
+    def settle(
+        self, person: Mapping[str, str], *, asks: bool = False, data: str | None = None
+    ) -> None:
         """Prepares the folder; what is added to it is the execution's, what is found the person's.
 
         Login, memory and extensions are links: a login that is renewed is renewed for the person.
         Settings are a copy, as they are now, for Gemini CLI writes into them how it logged in.
-        For an agent that has to ask (`asks`) they let no tool pass.
+        For an agent that has to ask (`asks`) they let no tool pass. `data` is a directory outside
+        of the work tree that its file tools may read.
         """
         make_private_directory(self.folder)
         if self.memory == "database":
@@ -89,7 +92,7 @@ class Home:
                 if entry.name not in _GEMINI_OF_A_WORK_TREE and not os.path.lexists(link):
                     link.symlink_to(entry.absolute())
 
-        replace(ours / "settings.json", _settings(theirs / "settings.json", asks=asks))
+        replace(ours / "settings.json", _settings(theirs / "settings.json", asks, data))
 
     def memory_of(self, session_id: str, environment: Mapping[str, str]) -> tuple[Path, ...]:
         """The session's file, which the bridge keeps; none where the codon names a place itself."""
@@ -100,7 +103,7 @@ class Home:
         return (self.folder / f"{session_id}.{suffix}",)
 
 
-def _settings(person: Path, *, asks: bool) -> bytes:
+def _settings(person: Path, asks: bool, data: str | None) -> bytes:
     """A person's settings, but that Gemini CLI cleans no sessions up, nor lets tools pass unasked.
 
     It takes the empty files that it leaves itself for broken ones, and with them removes every file
@@ -115,6 +118,10 @@ def _settings(person: Path, *, asks: bool) -> bytes:
         settings = json.loads(_COMMENT.sub(lambda found: found[1] or "", text) or "{}")
         general = settings.setdefault("general", {})
         general["sessionRetention"] = {"enabled": False}
+        if data is not None:
+            context = settings.setdefault("context", {})
+            context["includeDirectories"] = [*context.get("includeDirectories", []), data]
+
         if asks:
             settings.get("tools", {}).pop("allowed", None)
     except (ValueError, AttributeError, TypeError, RecursionError):

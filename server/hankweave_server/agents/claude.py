@@ -14,7 +14,7 @@ from uuid import uuid4
 import msgspec
 
 from hankweave_server.agents.base import AgentSession, AgentTask, McpServer, is_file_name
-from hankweave_server.agents.environment import common
+from hankweave_server.agents.environment import common, data_directory
 from hankweave_server.agents.program import Program, run_prepared
 from hankweave_server.agents.transcript import EVERY_TOOL, FILE_TOOLS, ask_first, user_message
 from hankweave_server.clock import Clock, SystemClock
@@ -38,8 +38,10 @@ _LONGEST_FOLDER = 200
 class ClaudeAgent:
     """Runs `claude`, which sees ANTHROPIC_… and CLAUDE_CODE_… of our environment."""
 
-    permission_mode: Literal["default", "acceptEdits", "bypassPermissions", "plan"] = "acceptEdits"
-    """What it may do unasked: edit files in the work tree, say, or everything."""
+    permission_mode: Literal["default", "acceptEdits", "bypassPermissions", "plan"] = (
+        "bypassPermissions"
+    )
+    """What it may do without asking: everything, or only edit files in the work tree."""
 
     home: Path | None = None
     """Where it keeps its conversations; None: where it does for the person. Its login is the
@@ -75,7 +77,10 @@ class ClaudeAgent:
             command=(self.program, *self._arguments(task)),
             stdin=hook + user_message(task.message) if waits else task.message,
             hint="Install it with 'npm install -g @anthropic-ai/claude-code', then start again.",
-            extra_environment=_QUIET | keys | self._home_of(os.environ),
+            extra_environment=_QUIET
+            | keys
+            | self._home_of(os.environ)
+            | _sandbox_marker(self._mode(task)),
             takes_answers=waits,
         )
 
@@ -97,8 +102,8 @@ class ClaudeAgent:
 
     def _arguments(self, task: AgentTask) -> list[str]:
         arguments = ["-p", "--output-format", "stream-json", "--verbose"]
-        mode = "default" if task.asks else self.permission_mode
-        arguments += ["--model", task.model, "--permission-mode", mode]
+        arguments += ["--model", task.model, "--permission-mode", self._mode(task)]
+        arguments += _added_directory(task)
         if self.asks_first or task.asks:
             arguments += ["--input-format", "stream-json"]
 
@@ -113,6 +118,10 @@ class ClaudeAgent:
             arguments += ["--append-system-prompt", task.system_prompt]
 
         return [*arguments, *_offering(task.tools)]
+
+    def _mode(self, task: AgentTask) -> str:
+        """Return the permission mode; a codon with `permissions` is always asked about."""
+        return "default" if task.asks else self.permission_mode
 
     def _session(self, task: AgentTask) -> list[str]:
         if task.resume_session is None:
@@ -143,6 +152,22 @@ class ClaudeAgent:
             "CLAUDE_CONFIG_DIR": str(self.home),
             "CLAUDE_SECURESTORAGE_CONFIG_DIR": host.get("CLAUDE_SECURESTORAGE_CONFIG_DIR", persons),
         }
+
+
+def _added_directory(task: AgentTask) -> list[str]:
+    """Let its file tools read the data, which lies outside of its working directory."""
+    data = data_directory(task)
+    return [] if data is None else ["--add-dir", data]
+
+
+def _sandbox_marker(mode: str) -> dict[str, str]:
+    """Return what Claude Code needs to accept `bypassPermissions` as root.
+
+    It exits with "cannot be used with root/sudo privileges" unless IS_SANDBOX is 1 (2.1.329). A
+    container usually runs as root, so the variable is set there, and only there.
+    HANKWEAVE_IS_SANDBOX=unset removes it, and with it the mode.
+    """
+    return {"IS_SANDBOX": "1"} if mode == "bypassPermissions" and os.getuid() == 0 else {}
 
 
 def _offering(tools: Sequence[McpServer]) -> list[str]:

@@ -47,7 +47,9 @@ _QUIET = (
 class CodexAgent:
     """Runs `codex`, which sees OPENAI_… and CODEX_… of our environment."""
 
-    sandbox: Literal["read-only", "workspace-write", "danger-full-access"] = "workspace-write"
+    sandbox: Literal["read-only", "workspace-write", "danger-full-access"] = "danger-full-access"
+    """What its commands can reach; it asks for approval in none of these modes."""
+
     config: Mapping[str, str] = field(default_factory=dict)
     """What its config.toml would say: dotted names, values in TOML."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
 from hankweave_server.agents.base import AgentTask
@@ -31,6 +32,15 @@ def agent_environment(
     (`unset` removes it), our own names, the codon's `env`. Only the mark cannot be overridden.
     """
     return {**common(host, extra), **_own_names(task), **task.environment, MARK: mark}
+
+
+def data_directory(task: AgentTask) -> str | None:
+    """Return the real path of the data, if it is a directory.
+
+    Agents compare paths after following links, and `data_dir` is a link as a rule.
+    """
+    data = os.path.realpath(task.data_dir)
+    return data if os.path.isdir(data) else None
 
 
 def common(host: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:

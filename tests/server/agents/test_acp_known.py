@@ -158,3 +158,17 @@ def test_a_home_may_be_the_persons_own(tmp_path: Path) -> None:
     home.settle({"HOME": os.fspath(tmp_path)})
     home.settle({"GEMINI_CLI_HOME": os.fspath(tmp_path)})
     assert sorted(path.name for path in (tmp_path / ".gemini").iterdir()) == ["settings.json"]
+
+
+def test_gemini_cli_may_read_the_data_outside_of_the_work_tree(tmp_path) -> None:
+    """Its settings name the directory after those that are the person's own."""
+    (tmp_path / ".gemini").mkdir()
+    settings = {"context": {"includeDirectories": ["/own"], "fileName": "NOTES.md"}}
+    (tmp_path / ".gemini" / "settings.json").write_text(json.dumps(settings))
+    home = Home(tmp_path / "homes", "lines", "GEMINI_CLI_HOME")
+    home.settle({"HOME": str(tmp_path)}, data="/some/data")
+    copied = json.loads((home.folder / ".gemini" / "settings.json").read_text())
+    assert copied["context"] == {
+        "includeDirectories": ["/own", "/some/data"],
+        "fileName": "NOTES.md",
+    }

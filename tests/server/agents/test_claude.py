@@ -50,12 +50,66 @@ async def test_claude_gets_its_arguments_and_prompt(a_task, hear, claude) -> Non
     given = json.loads((task.work_tree / "given.json").read_text())
     assert given["arguments"] == [
         *("-p", "--output-format", "stream-json", "--verbose"),
-        *("--model", "test-model", "--permission-mode", "acceptEdits"),
+        *("--model", "test-model", "--permission-mode", "bypassPermissions"),
         *("--session-id", "new"),
     ]
     assert given["prompt"] == "the prompt"
     assert heard.signals == [SessionStarted("s1", "opus")]
     assert heard.outcome == Exited(0)
+
+
+async def test_without_permissions_claude_may_do_everything(a_task, hear, claude) -> None:
+    """It starts in bypass mode, in which no call of a tool waits for approval; a hank that says
+    another mode gets that one."""
+    assert await mode_of(ClaudeAgent(), a_task(), hear) == "bypassPermissions"
+    agent = ClaudeAgent(permission_mode="acceptEdits")
+    assert await mode_of(agent, a_task(), hear) == "acceptEdits"
+
+
+async def mode_of(agent, task, hear) -> str:
+    await hear(agent, task)
+    arguments = json.loads((task.work_tree / "given.json").read_text())["arguments"]
+    return str(arguments[arguments.index("--permission-mode") + 1])
+
+
+@pytest.mark.parametrize(
+    ("user", "mode", "marker"),
+    [(0, "bypassPermissions", "1"), (0, "acceptEdits", None), (1000, "bypassPermissions", None)],
+)
+async def test_root_is_declared_a_sandbox_in_bypass_mode_alone(
+    a_task, hear, claude, monkeypatch, user, mode, marker
+) -> None:
+    """Claude Code refuses the mode as root unless IS_SANDBOX is 1; an unprivileged user needs
+    nothing, and gets nothing."""
+    monkeypatch.setattr("os.getuid", lambda: user)
+    task = a_task()
+    await hear(ClaudeAgent(permission_mode=mode), task)
+    given = json.loads((task.work_tree / "given.json").read_text())
+    assert given["environment"].get("IS_SANDBOX") == marker
+
+
+async def test_the_marker_of_a_sandbox_can_be_taken_away(a_task, hear, claude, monkeypatch) -> None:
+    """HANKWEAVE_IS_SANDBOX=unset leaves the decision about root to Claude Code."""
+    monkeypatch.setattr("os.getuid", lambda: 0)
+    monkeypatch.setenv("HANKWEAVE_IS_SANDBOX", "unset")
+    task = a_task()
+    await hear(ClaudeAgent(), task)
+    given = json.loads((task.work_tree / "given.json").read_text())
+    assert "IS_SANDBOX" not in given["environment"]
+
+
+async def test_claude_is_given_the_real_directory_of_the_data(
+    a_task, hear, claude, tmp_path
+) -> None:
+    """The link is resolved; data that is a single file, or missing, adds no directory."""
+    (tmp_path / "real").mkdir()
+    link = tmp_path / "read_only_data_source"
+    link.symlink_to("real")
+    added = await arguments_of(a_task(data_dir=link), hear)
+    assert added[:2] == ["--add-dir", str((tmp_path / "real").resolve())]
+    (tmp_path / "rows.json").write_text("[]")
+    assert "--add-dir" not in await arguments_of(a_task(data_dir=tmp_path / "rows.json"), hear)
+    assert "--add-dir" not in await arguments_of(a_task(data_dir=tmp_path / "missing"), hear)
 
 
 async def test_claude_resumes_with_a_system_prompt(a_task, hear, claude) -> None:
@@ -192,7 +246,7 @@ async def test_claude_waits_for_our_word_before_a_tool(a_task, claude) -> None:
     assert isinstance(heard[2], ResultReported)
     arguments, hooks, prompt, answer, rest = json.loads((task.work_tree / "given.json").read_text())
     assert arguments[4:] == [
-        *("--model", "test-model", "--permission-mode", "acceptEdits"),
+        *("--model", "test-model", "--permission-mode", "bypassPermissions"),
         *("--input-format", "stream-json", "--session-id", "new"),
     ]
     assert hooks["request"]["hooks"]["PreToolUse"][0]["hookCallbackIds"] == ["before-tool"]

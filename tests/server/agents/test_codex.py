@@ -97,7 +97,7 @@ async def test_codex_gets_its_arguments_and_prompt(a_task, hear, codex, home) ->
     arguments = given["arguments"]
     assert arguments[:7] == [
         *("exec", "--json", "--skip-git-repo-check"),
-        *("--sandbox", "workspace-write", "--model", "gpt-5.4"),
+        *("--sandbox", "danger-full-access", "--model", "gpt-5.4"),
     ]
     assert arguments[-1] == "-"
     assert given["prompt"] == "the prompt"

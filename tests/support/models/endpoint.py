@@ -24,7 +24,18 @@ from support.models.gemini import Gemini
 from support.models.offered import NoSuchTool, call_for
 from support.models.responses import Responses
 from support.models.script import Script, is_aside
-from support.models.turns import Calls, Fails, Held, Runs, Says, Trouble, Turn, Writes
+from support.models.turns import (
+    Calls,
+    Edits,
+    Fails,
+    Held,
+    Reads,
+    Runs,
+    Says,
+    Trouble,
+    Turn,
+    Writes,
+)
 
 DIALECTS: tuple[Dialect, ...] = (Anthropic(), Responses(), Chat(), Gemini())
 DEADLINE = 30.0
@@ -128,7 +139,7 @@ class Endpoint:
                 return _Sending(dialect.trouble(asked, trouble))
             case Says(text=text, usage=usage):
                 return _Sending(dialect.answer(asked, Spoken(text, usage=usage)))
-            case Writes() | Runs() | Calls():
+            case Writes() | Reads() | Edits() | Runs() | Calls():
                 try:
                     call = call_for(turn, asked.tools, asked.shown)
                 except NoSuchTool as error:

@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
-from support.models.turns import Act, Calls, Runs, Writes
+from support.models.turns import Act, Calls, Edits, Reads, Runs, Writes
 
 Schema = Mapping[str, Any]
 
 WRITERS = ("write", "write_file", "create_file", "writefile")
+READERS = ("read", "read_file")
+EDITORS = ("edit", "edit_file", "replace", "str_replace")
 PATCHERS = ("apply_patch",)
 SHELLS = (
     "bash",
@@ -28,6 +30,8 @@ SHELLS = (
 )
 
 _PATHS = ("file_path", "filepath", "path", "absolute_path", "filename", "file")
+_OLD = ("old_string", "oldstring")
+_NEW = ("new_string", "newstring")
 _CONTENTS = ("content", "contents", "text", "file_text")
 _COMMANDS = ("command", "cmd")
 _PATCHES = ("input", "patch", "patch_text", "patchtext")
@@ -73,6 +77,20 @@ def call_for(act: Act, tools: Iterable[Tool], shown: str = "") -> Call:
                 return Call(tool, _filled(tool, {_PATCHES: text}), text)
 
             return _shell(offered, f"printf %s {shlex.quote(content)} > {shlex.quote(str(path))}")
+        case Reads(path=path):
+            if tool := _named(offered, READERS):
+                return Call(tool, _filled(tool, {_PATHS: str(path)}))
+
+            return _shell(offered, f"cat {shlex.quote(str(path))}")
+        case Edits(path=path, old=old, new=new):
+            if tool := _named(offered, EDITORS):
+                return Call(tool, _filled(tool, {_PATHS: str(path), _OLD: old, _NEW: new}))
+
+            if tool := _named(offered, PATCHERS):
+                text = _update(str(path), old, new)
+                return Call(tool, _filled(tool, {_PATCHES: text}), text)
+
+            return _shell(offered, f"sed -i s/{old}/{new}/ {shlex.quote(str(path))}")
         case Runs(command=command):
             return _shell(offered, command)
         case Calls(tool=name, arguments=arguments):
@@ -138,3 +156,7 @@ def _is(schema: Schema, kind: str) -> bool:
 def _patch(path: str, content: str) -> str:
     lines = "".join(f"+{line}\n" for line in content.splitlines())
     return f"*** Begin Patch\n*** Add File: {path}\n{lines}*** End Patch\n"
+
+
+def _update(path: str, old: str, new: str) -> str:
+    return f"*** Begin Patch\n*** Update File: {path}\n@@\n-{old}\n+{new}\n*** End Patch\n"

@@ -59,6 +59,29 @@ class Writes:
 
 
 @dataclass(frozen=True)
+class Reads:
+    """A call of whatever tool of the agent reads a file; its shell, where it has no such tool."""
+
+    path: Path
+    """Absolute, for most agents want it so."""
+    saying: str = ""
+    usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True)
+class Edits:
+    """A call of whatever tool of the agent replaces a text in a file."""
+
+    path: Path
+    """Absolute, for most agents want it so."""
+    old: str
+    """A whole line, without its end."""
+    new: str
+    saying: str = ""
+    usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True)
 class Runs:
     """A call of whatever tool of the agent runs a shell command."""
 
@@ -86,7 +109,7 @@ class Fails:
     times: int | None = None
 
 
-Act: TypeAlias = Writes | Runs | Calls
+Act: TypeAlias = Writes | Reads | Edits | Runs | Calls
 Answer: TypeAlias = Says | Act
 
 
