@@ -18,6 +18,8 @@ from hankweave_server.transport.traffic_log import TrafficLog
 
 Switch = Callable[[bool], None]
 
+NOW = "2025-01-04T12:00:00.000Z"
+
 
 @pytest.fixture
 def fill(monkeypatch: pytest.MonkeyPatch) -> Switch:
@@ -38,19 +40,20 @@ def test_an_agents_log_says_how_many_lines_are_missing(tmp_path: Path, fill: Swi
     """The agent goes on; what it said meanwhile is counted where it belongs."""
     path = tmp_path / "log"
     with AgentLog(path, limit=1_000) as log:
-        log.append([b"before"])
+        log.append([b"before"], NOW)
         fill(True)
-        log.append([b"lost", b"lost as well"])
-        log.append([b"lost too"])
+        log.append([b"lost", b"lost as well"], NOW)
+        log.append([b"lost too"], NOW)
         assert path.read_bytes() == b"before\n"
         fill(False)
-        log.append([b"after"])
-        log.append([b"and after"])
+        log.append([b"after"], NOW)
+        log.append([b"and after"], NOW)
 
     before, gap, *rest = path.read_bytes().splitlines()
     assert (before, rest) == (b"before", [b"after", b"and after"])
     assert json.loads(gap) == {
         "type": "gap",
+        "timestamp": NOW,
         "message": "The disk was full: 3 lines are missing here.",
     }
 
@@ -62,7 +65,7 @@ def test_an_agents_log_on_a_broken_disk_is_a_fault(tmp_path: Path) -> None:
         os.dup2(reading, log._descriptor)
         os.close(reading)
         with pytest.raises(OSError, match="Bad file descriptor"):
-            log.append([b"never"])
+            log.append([b"never"], NOW)
 
 
 async def test_the_traffic_log_says_how_many_frames_are_missing(

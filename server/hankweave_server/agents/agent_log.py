@@ -1,14 +1,33 @@
-"""The agent's raw log: what it printed, one JSON object a line, for the owner alone (seed 001)."""
+"""The agent's log: what it printed, one JSON object a line, for the owner alone (seed 001).
+
+A line that the agent printed as JSON is kept byte for byte, and missing fields are appended to it:
+`timestamp`, and the flat `content`, `usage`, `cost` and `total_cost` that readers of seed 001
+expect beside Claude Code's nested `message` and `total_cost_usd`. A line of another format (Codex,
+for one) is followed by lines that say the same in that form, marked `"derived": true`.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
 import msgspec
 
+from hankweave_server.agents.base import (
+    AgentSignal,
+    ResultReported,
+    Said,
+    SessionStarted,
+    Thought,
+    TokenCounts,
+    ToolCalled,
+    ToolReturned,
+    UsageReported,
+)
+from hankweave_server.agents.json_lines import Object, as_object, as_text, object_in
 from hankweave_server.files import (
     PRIVATE_FILE,
     append_whole,
@@ -16,11 +35,118 @@ from hankweave_server.files import (
     make_private_directory,
 )
 
+_SEED_TYPES = frozenset({"system", "assistant", "user", "result"})
+
 
 def wrapped(stream: Literal["stdout", "stderr"], text: str, timestamp: str) -> bytes:
     """Makes a log line of plain text, in the shape Hankweave gives to stderr."""
     entry = {"type": stream, "timestamp": timestamp, "message": text}
     return msgspec.json.encode(entry)
+
+
+def entries_of(line: bytes, signals: Iterable[AgentSignal], timestamp: str) -> list[bytes]:
+    """Return the log lines of a JSON line that an agent printed, and of what it means."""
+    printed = object_in(line)
+    added = dict(_missing_fields(printed, timestamp))
+    entry = _with_fields(line, added) if printed else line
+    if printed.get("type") in _SEED_TYPES:
+        return [entry]
+
+    return [entry, *(_derived(each, timestamp) for each in map(_as_seed, signals) if each)]
+
+
+def _missing_fields(printed: Object, timestamp: str) -> Iterator[tuple[str, object]]:
+    if not isinstance(printed.get("timestamp"), str):
+        yield "timestamp", timestamp
+
+    match printed.get("type"):
+        case "assistant" | "user":
+            message = as_object(printed.get("message"))
+            if "content" not in printed and "content" in message:
+                yield "content", _listed(message["content"])
+            if "usage" not in printed and "usage" in message:
+                yield "usage", message["usage"]
+        case "system" if "content" not in printed and printed.get("subtype") == "init":
+            yield "content", _session_text(as_text(printed.get("model")))
+        case "result":
+            for name in ("cost", "total_cost"):
+                if name not in printed and "total_cost_usd" in printed:
+                    yield name, printed["total_cost_usd"]
+
+
+def _listed(content: object) -> object:
+    """Return content as blocks: readers filter it without asking whether it is a string."""
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+def _with_fields(line: bytes, fields: Object) -> bytes:
+    """Append fields to an object without rewriting what it holds."""
+    if not fields:
+        return line
+
+    # The agent's own bytes stay as they are: rewriting could change numbers and escapes.
+    return line.rstrip().removesuffix(b"}") + b"," + msgspec.json.encode(fields)[1:]
+
+
+def _session_text(model: str) -> str:
+    return f"Agent initialized with model {model}" if model else "Agent initialized"
+
+
+def _as_seed(signal: AgentSignal) -> dict[str, object] | None:
+    match signal:
+        case SessionStarted(session_id=session, model=model):
+            return {"type": "system", "session_id": session, "content": _session_text(model)}
+        case Said(text=text):
+            return _message("assistant", {"type": "text", "text": text})
+        case Thought(text=text):
+            return _message("assistant", {"type": "thinking", "thinking": text})
+        case ToolCalled(tool_use_id=call, name=name, input=given):
+            return _message(
+                "assistant", {"type": "tool_use", "id": call, "name": name, "input": given}
+            )
+        case ToolReturned(tool_use_id=call, result=text, is_error=is_error):
+            failed = {"is_error": True} if is_error else {}
+            block = {"type": "tool_result", "tool_use_id": call, "content": text, **failed}
+            return _message("user", block)
+        case UsageReported(model=model, tokens=tokens):
+            return {"type": "assistant", "model": model, "content": [], "usage": _usage(tokens)}
+        case ResultReported():
+            return _result(signal)
+        case _:
+            return None
+
+
+def _result(reported: ResultReported) -> dict[str, object]:
+    entry: dict[str, object] = {
+        "type": "result",
+        "subtype": "success" if reported.success else "error_during_execution",
+        "is_error": not reported.success,
+        "result": reported.text,
+    }
+    if reported.cost_usd is not None:
+        entry |= {"cost": reported.cost_usd, "total_cost": reported.cost_usd}
+
+    if reported.tokens is not None:
+        entry["usage"] = _usage(reported.tokens)
+
+    return entry
+
+
+def _message(kind: str, block: Object) -> dict[str, object]:
+    return {"type": kind, "content": [block]}
+
+
+def _usage(tokens: TokenCounts) -> dict[str, int]:
+    return {
+        "input_tokens": tokens.input_tokens,
+        "output_tokens": tokens.output_tokens,
+        "cache_creation_input_tokens": tokens.cache_creation_tokens,
+        "cache_read_input_tokens": tokens.cache_read_tokens,
+    }
+
+
+def _derived(entry: dict[str, object], timestamp: str) -> bytes:
+    return msgspec.json.encode(entry | {"timestamp": timestamp, "derived": True})
 
 
 class AgentLog:
@@ -54,8 +180,8 @@ class AgentLog:
     ) -> None:
         os.close(self._descriptor)
 
-    def append(self, lines: list[bytes]) -> None:
-        """Appends whole lines, given without their ends."""
+    def append(self, lines: list[bytes], timestamp: str) -> None:
+        """Append whole lines, given without their ends; the time is for what is said about them."""
         if self._is_full or not lines:
             return
 
@@ -63,10 +189,10 @@ class AgentLog:
         if self._size + len(data) > self._limit:
             self._is_full = True
             message = f"The log has reached its limit of {self._limit} bytes; the rest is left out."
-            data = msgspec.json.encode({"type": "truncated", "message": message}) + b"\n"
+            data = _note("truncated", message, timestamp)
 
         try:
-            self._write(self._gap() + data)
+            self._write(self._gap(timestamp) + data)
         except OSError as error:
             if not is_full(error):
                 raise
@@ -75,13 +201,18 @@ class AgentLog:
         else:
             self._lost = 0
 
-    def _gap(self) -> bytes:
+    def _gap(self, timestamp: str) -> bytes:
         if not self._lost:
             return b""
 
         message = f"The disk was full: {self._lost} lines are missing here."
-        return msgspec.json.encode({"type": "gap", "message": message}) + b"\n"
+        return _note("gap", message, timestamp)
 
     def _write(self, data: bytes) -> None:
         append_whole(self._descriptor, data)
         self._size += len(data)
+
+
+def _note(kind: str, message: str, timestamp: str) -> bytes:
+    entry = {"type": kind, "timestamp": timestamp, "message": message}
+    return msgspec.json.encode(entry) + b"\n"

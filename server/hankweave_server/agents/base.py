@@ -301,6 +301,16 @@ class AgentStartFailed(AgentError):
     """The program is there but the kernel refused to run it."""
 
 
+class AgentOutOfControl(AgentError):
+    """The agent disabled what keeps its processes together, and was ended for it."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The agent kept stopping the keeper of its processes (SIGSTOP), so it was ended.",
+            hint="Find out what sends SIGSTOP to processes that it did not start.",
+        )
+
+
 class AgentUnkillable(AgentError):
     """Processes of the agent outlived SIGKILL; nothing may touch the work tree until they end."""
 
@@ -326,7 +336,8 @@ class AgentSession(Protocol):
         """Tells what the agent says, until it has ended and everything was read. For one reader.
 
         A reader that is slow slows the agent down; one that stops reading stops it at last.
-        Raises OSError at the end if the log could not be written, which also ends the agent.
+        Raises OSError at the end if the log could not be written, which also ends the agent, and
+        AgentOutOfControl if it was ended because it kept stopping its keeper.
         """
 
     async def stop(self) -> None:

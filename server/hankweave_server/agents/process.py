@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +28,11 @@ from hankweave_server.agents.pipes import LineSplitter, PipeReader, PipeWriter
 
 _ORDER_DEADLINE = 5.0  # Seconds; a keeper that the agent has stopped or killed answers nothing.
 _LONGEST_REPORT = 64
+_BETWEEN_LOOKS = 1.0  # Seconds between two looks at whether the keeper still runs.
+_MOST_STOPS = 3
+"""How many times a stopped keeper is continued; an agent that stops it again is ended."""
+
+KEEPER_STOPPED = "The keeper of the agent's processes was stopped (SIGSTOP) and has been continued."
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,8 @@ class AgentProcess:
         self._following = anyio.CancelScope(shield=True)
         self._ending_once = anyio.Lock()
         self._is_tree_empty = False
+        self.has_disabled_keeper = False
+        """The agent kept stopping its keeper, and was ended for it."""
         self.ending: Exited | Killed = Killed(signal.SIGKILL)
         """How the agent ended; without the keeper's word it went down together with the keeper."""
 
@@ -106,6 +113,31 @@ class AgentProcess:
             self._started.set()
             for answer in self._answers:
                 answer.set()
+
+    async def watch_keeper(self, report: Callable[[str], Awaitable[None]] | None = None) -> None:
+        """Continue a keeper that was stopped (SIGSTOP), and end an agent that keeps stopping it.
+
+        A stopped keeper cannot report that the agent has ended, so its codon would wait for ever.
+        `report` is called with a sentence each time. Runs until it is cancelled.
+        """
+        for _ in range(_MOST_STOPS):
+            await self._keeper_stopped()
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._keeper_pidfd, signal.SIGCONT)
+
+            if report is not None:
+                await report(KEEPER_STOPPED)
+
+        await self._keeper_stopped()
+        self.has_disabled_keeper = True
+        await self.end()
+
+    async def _keeper_stopped(self) -> None:
+        while True:
+            await anyio.sleep(_BETWEEN_LOOKS)
+            facts = process_table.read(self._keeper.pid)
+            if facts is not None and facts.state == "T":
+                return
 
     async def interrupt(self) -> None:
         await self._order(keeper.INTERRUPT)

@@ -15,9 +15,10 @@ import msgspec
 
 from hankweave_protocol.instants import to_text
 from hankweave_server.agents import transcript
-from hankweave_server.agents.agent_log import AgentLog, wrapped
+from hankweave_server.agents.agent_log import AgentLog, entries_of, wrapped
 from hankweave_server.agents.base import (
     AgentOutcome,
+    AgentOutOfControl,
     AgentSignal,
     AgentTask,
     AgentUnkillable,
@@ -47,8 +48,8 @@ ANSWER_DEADLINE = 10.0
 _SHORTEST_NAP = 0.05  # Seconds; while the clock is held, a limit can stay about to be reached.
 _LONGEST_NAP = 1.0  # Seconds; so that a pause of ours is noticed before a limit that it hides.
 
-_Understood: TypeAlias = tuple[list[AgentSignal], bytes]
-"""What a line says, and how it stands in the log."""
+_Understood: TypeAlias = tuple[list[AgentSignal], list[bytes]]
+"""What a line says, and the lines of the log that hold it."""
 
 
 class Session:
@@ -113,6 +114,9 @@ class Session:
         if self._log_fault is not None:
             raise self._log_fault
 
+        if self._process.has_disabled_keeper:
+            raise AgentOutOfControl
+
     async def wait(self) -> AgentOutcome:
         await self._process.ended()
         await self._process.end()
@@ -165,6 +169,7 @@ class Session:
         failure: Exception | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._process.follow)
+            tasks.start_soon(self._process.watch_keeper, self._report)
             try:
                 await self._process.started()
                 self._process.record.remember(self._task.processes_dir)
@@ -182,6 +187,12 @@ class Session:
         self._process.record.forget(self._task.processes_dir)
         if failure is not None:
             raise failure
+
+    async def _report(self, sentence: str) -> None:
+        """Log a sentence about the agent's processes, and tell it as if the agent had."""
+        timestamp = to_text(self._clock.now())
+        await self._keep([wrapped("stderr", sentence, timestamp)], timestamp)
+        await self._deliver([Stderr(sentence)])
 
     async def _stop(self) -> tuple[int, ...]:
         """Asks twice, with patience, and then kills; returns the pids of survivors."""
@@ -275,16 +286,16 @@ class Session:
     ) -> None:
         timestamp = to_text(self._clock.now())
         understood = [understand(line, timestamp) for line in lines if not line.is_blank]
-        await self._keep([entry for _, entry in understood])
+        await self._keep([entry for _, entries in understood for entry in entries], timestamp)
         signals = [signal for said, _ in understood for signal in said]
         await self._mind_stdin(signals)
         await self._deliver(list(self._conversation.hear(signals)))
 
-    async def _keep(self, entries: list[bytes]) -> None:
+    async def _keep(self, entries: list[bytes], timestamp: str) -> None:
         """Logs what was said; if that fails it ends the agent, and `signals` says why."""
         if self._log_fault is None:
             try:
-                self._log.append(entries)
+                self._log.append(entries, timestamp)
             except OSError as error:
                 self._log_fault = error
                 await self._process.end()
@@ -304,11 +315,11 @@ class Session:
         signals = [PlainOutput(line.marked_text())] if line.dropped else self._parse(line.content)
         match signals:
             case [PlainOutput(text)]:
-                return list(signals), wrapped("stdout", text, timestamp)
+                return list(signals), [wrapped("stdout", text, timestamp)]
             case _:
-                return list(signals), line.content
+                return list(signals), entries_of(line.content, signals, timestamp)
 
 
 def _understand_stderr(line: Line, timestamp: str) -> _Understood:
     text = line.marked_text()
-    return [Stderr(text)], wrapped("stderr", text, timestamp)
+    return [Stderr(text)], [wrapped("stderr", text, timestamp)]

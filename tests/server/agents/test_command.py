@@ -51,7 +51,7 @@ async def test_a_plain_program_is_a_whole_agent(a_task, hear) -> None:
 
 
 async def test_stream_json_is_understood_and_logged_raw(a_task, hear) -> None:
-    """Messages become signals; the log keeps them byte for byte."""
+    """Messages become signals; the log keeps them byte for byte, and appends fields to them."""
     lines = [
         '{"type":"system","subtype":"init","session_id":"s1","model":"opus","x": 1}',
         '{"type":"assistant","message":{"content":"Hello"}}',
@@ -64,7 +64,11 @@ async def test_stream_json_is_understood_and_logged_raw(a_task, hear) -> None:
         Said("Hello"),
         ResultReported(True, "done", None, None, None, {}),
     ]
-    assert task.log_path.read_text().splitlines() == lines
+    logged = task.log_path.read_text().splitlines()
+    assert [entry.startswith(line[:-1]) for line, entry in zip(lines, logged, strict=True)] == [
+        True
+    ] * 3
+    assert all(json.loads(entry)["timestamp"].endswith("Z") for entry in logged)
 
 
 async def test_an_agent_may_end_without_a_result(a_task, hear) -> None:
