@@ -56,6 +56,7 @@ class Errands:
         failure: Exception | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(process.follow)
+            tasks.start_soon(process.watch_keeper)
             try:
                 await process.started()
                 process.stdin.close()

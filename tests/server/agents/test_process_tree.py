@@ -10,8 +10,16 @@ import anyio
 import psutil
 import pytest
 
-from hankweave_server.agents.base import AgentLimits, Exited, Killed, PlainOutput
+from hankweave_server.agents.base import (
+    AgentLimits,
+    AgentOutOfControl,
+    Exited,
+    Killed,
+    PlainOutput,
+    Stderr,
+)
 from hankweave_server.agents.command import CommandAgent
+from hankweave_server.agents.process import KEEPER_STOPPED
 
 # Each process prints its name and pid, and sleeps; none listens to SIGINT or SIGTERM.
 TREE = """
@@ -42,6 +50,21 @@ if between == 0:
 
 os.waitpid(between, 0)
 stay("agent")
+"""
+# A child of it, in a session of its own, stops the keeper again and again.
+STOPPER = """
+import os, signal, time
+
+keeper = os.getppid()
+if os.fork() == 0:
+    os.setsid()
+    print("child", os.getpid(), flush=True)
+    while True:
+        os.kill(keeper, signal.SIGSTOP)
+        time.sleep(0.001)
+
+print("agent", os.getpid(), flush=True)
+time.sleep(600)
 """
 NAMES = {"agent", "child", "own-session", "double-forked"}
 
@@ -240,3 +263,26 @@ async def test_no_zombies_remain(a_task, hear) -> None:
     children = psutil.Process().children(recursive=True)
     assert [child for child in children if child.status() == psutil.STATUS_ZOMBIE] == []
     assert psutil.Process().num_fds() == descriptors
+
+
+async def test_an_agent_that_stops_its_keeper_and_exits_has_ended(a_task, hear, python) -> None:
+    """A stopped keeper is continued within seconds, and then tells how the agent ended."""
+    source = "import os, signal; os.kill(os.getppid(), signal.SIGSTOP); raise SystemExit(3)"
+    heard = await hear(python(source), a_task())
+    assert heard.outcome == Exited(3)
+    assert [each.line for each in heard.of(Stderr)] == [KEEPER_STOPPED]
+
+
+async def test_an_agent_that_keeps_stopping_its_keeper_is_ended(
+    a_task, python, words, lives
+) -> None:
+    """After the third time nothing of it lives, and an error says why."""
+    with anyio.fail_after(30):
+        async with python(STOPPER).start(a_task()) as session:
+            tree = await words(session, 2)
+            with pytest.raises(AgentOutOfControl, match="SIGSTOP"):
+                async for _ in session.signals():
+                    pass
+
+            assert await session.wait() == Killed(signal.SIGKILL)
+            assert [name for name, pid in tree if lives(int(pid))] == []
