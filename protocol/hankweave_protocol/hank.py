@@ -1,8 +1,9 @@
 """The shapes of hank.json: what a hank's author writes.
 
 Field names, defaults and ranges are Hankweave's, so that its hanks load unchanged; `agent` is ours.
-These shapes are strict: an unknown key is an error. Whether the references hold (prompts, rigs,
-unique ids) is for the loader, which reports all faults at once.
+Shapes are strict or open where Hankweave's are: an unknown key of a strict one is an error, of an
+open one it is dropped and the loader warns. Whether the references hold (prompts, rigs, unique ids)
+is for the loader, which reports all faults at once.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from hankweave_protocol.shapes import Value
 
 CodonName = Annotated[str, Meta(min_length=1, pattern=r"^(?!\.{1,2}$)[^\s/\\#\x00]+$(?!\n)")]
 """Part of file names and coordinates: no `/`, no `#`, no space; and neither `.` nor `..`."""
-Dollars = Annotated[float, Meta(ge=0)]
+Dollars = Annotated[float, Meta(gt=0)]
 Seconds = Annotated[float, Meta(gt=0)]
 PositiveInt = Annotated[int, Meta(ge=1)]
 IdleSeconds = Annotated[int, Meta(ge=1, le=1800)]
@@ -32,7 +33,15 @@ class HankValue(Value, forbid_unknown_fields=True):
     """A value of hank.json; an unknown key is a mistake of its author."""
 
 
-class CopySpec(HankValue):
+class OpenHankValue(Value):
+    """A value of hank.json whose unknown keys are dropped with a warning, as Hankweave drops them.
+
+    Hankweave's schemas are strict for the root, codons, loops, budgets, `overrides`, `outputFiles`
+    and sentinels; everything else ignores what it does not know.
+    """
+
+
+class CopySpec(OpenHankValue):
     """What is copied where."""
 
     source: str = msgspec.field(name="from")
@@ -41,7 +50,7 @@ class CopySpec(HankValue):
     """POSIX path below agentRoot; an existing target is replaced."""
 
 
-class RigCopy(HankValue, tag_field="type", tag="copy"):
+class RigCopy(OpenHankValue, tag_field="type", tag="copy"):
     """Copies a file or tree of the hank into the work tree before the agent starts."""
 
     copy: CopySpec
@@ -51,7 +60,7 @@ class RigCopy(HankValue, tag_field="type", tag="copy"):
     """Moves the copied target to rigArchive after success (seed 001, rigArchive)."""
 
 
-class CommandSpec(HankValue):
+class CommandSpec(OpenHankValue):
     """A command of a shell."""
 
     run: str
@@ -62,7 +71,7 @@ class CommandSpec(HankValue):
     """The command and all it started are ended after so long."""
 
 
-class RigCommand(HankValue, tag_field="type", tag="command"):
+class RigCommand(OpenHankValue, tag_field="type", tag="command"):
     """Runs a shell command in the work tree before the agent starts."""
 
     command: CommandSpec
@@ -82,7 +91,7 @@ class OutputFiles(HankValue):
     """Commands that run in the work tree first."""
 
 
-class RetryConfig(HankValue):
+class RetryConfig(OpenHankValue):
     """How often and when a codon that failed is tried again."""
 
     max_attempts: Annotated[int, Meta(ge=1, le=10)] = 3
@@ -123,14 +132,14 @@ class ContainerBudget(HankValue):
     """Whether a codon that is stopped by this budget is completed or failed."""
 
 
-class SentinelOutputPaths(HankValue):
+class SentinelOutputPaths(OpenHankValue):
     """Where a sentinel writes; a name without `/` lies in its own folder, else in agentRoot."""
 
     log_file: str | None = None
     last_value_file: str | None = None
 
 
-class SentinelReports(HankValue):
+class SentinelReports(OpenHankValue):
     """Which of a sentinel's events clients are told; what is not said, the sentinel decides."""
 
     lifecycle: bool | None = None
@@ -139,7 +148,7 @@ class SentinelReports(HankValue):
     triggers: bool | None = None
 
 
-class SentinelSettings(HankValue):
+class SentinelSettings(OpenHankValue):
     """What a codon settles about a sentinel."""
 
     fail_codon_if_not_loaded: bool = False
@@ -148,7 +157,7 @@ class SentinelSettings(HankValue):
     report_to_websocket: SentinelReports | None = None
 
 
-class SentinelEntry(HankValue):
+class SentinelEntry(OpenHankValue):
     """What watches a codon."""
 
     sentinel_config: str | dict[str, object]
@@ -296,13 +305,13 @@ class Codon(HankValue, tag_field="type", tag="codon"):
         return self.tracked_files + self.checkpointed_files
 
 
-class IterationLimit(HankValue, tag_field="type", tag="iterationLimit"):
+class IterationLimit(OpenHankValue, tag_field="type", tag="iterationLimit"):
     """Ends the loop after so many iterations."""
 
     limit: PositiveInt
 
 
-class ContextExceededEnd(HankValue, tag_field="type", tag="contextExceeded"):
+class ContextExceededEnd(OpenHankValue, tag_field="type", tag="contextExceeded"):
     """Ends the loop when an agent's context is full."""
 
 
@@ -321,7 +330,7 @@ class Loop(HankValue, tag_field="type", tag="loop"):
     """Paths or globs below agentRoot that are moved to rigArchive when the loop has ended."""
 
 
-class HankMeta(HankValue):
+class HankMeta(OpenHankValue):
     """What the hank says of itself."""
 
     name: str
@@ -368,7 +377,7 @@ class Overrides(HankValue):
     """Ours: which tools for checkpoints agents are given."""
 
 
-class Requirements(HankValue):
+class Requirements(OpenHankValue):
     """What must be there before the hank runs."""
 
     env: tuple[str, ...] = ()

@@ -1,8 +1,9 @@
 """The shapes of a sentinel's configuration: a file that a hank names, or an object inside it.
 
 Field names, ranges and defaults are Hankweave's, so that its sentinels load unchanged; `jsonSchema`
-and `jsonSchemaFile` are ours. Strict: an unknown key is an error. What must hold beyond the shape
-(event types, paths of conditions, fields that exclude each other) is for the loader.
+and `jsonSchemaFile` are ours. The sentinel itself is strict, what it holds is open: an unknown key
+there is dropped with a warning. What must hold beyond the shape (event types, paths of conditions,
+fields that exclude each other) is for the loader.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from hankweave_protocol.hank import HankValue, PositiveInt, SentinelReports, Texts
+from hankweave_protocol.hank import HankValue, OpenHankValue, PositiveInt, SentinelReports, Texts
 
 Text = Annotated[str, Meta(min_length=1)]
 Operator = Literal[
@@ -30,7 +31,7 @@ LONGEST_DEBOUNCE_MS = 300_000
 LONGEST_WINDOW_MS = 3_600_000
 
 
-class Condition(HankValue):
+class Condition(OpenHankValue):
     """Something that must hold of an event's data."""
 
     operator: Operator
@@ -39,7 +40,7 @@ class Condition(HankValue):
     value: object
 
 
-class EventTrigger(HankValue, tag_field="type", tag="event"):
+class EventTrigger(OpenHankValue, tag_field="type", tag="event"):
     """Fires at every event of these types of which all conditions hold."""
 
     on: Annotated[tuple[str, ...], Meta(min_length=1)]
@@ -47,21 +48,21 @@ class EventTrigger(HankValue, tag_field="type", tag="event"):
     conditions: tuple[Condition, ...] = ()
 
 
-class InterestFilter(HankValue):
+class InterestFilter(OpenHankValue):
     on: Annotated[tuple[str, ...], Meta(min_length=1)]
 
 
-class PatternStep(HankValue):
+class PatternStep(OpenHankValue):
     type: str
     conditions: tuple[Condition, ...] = ()
 
 
-class SequenceOptions(HankValue):
+class SequenceOptions(OpenHankValue):
     consecutive: bool = True
     """False lets other events of the filter stand between the steps."""
 
 
-class SequenceTrigger(HankValue, tag_field="type", tag="sequence"):
+class SequenceTrigger(OpenHankValue, tag_field="type", tag="sequence"):
     """Fires when events have come in the order of the pattern."""
 
     interest_filter: InterestFilter
@@ -69,39 +70,39 @@ class SequenceTrigger(HankValue, tag_field="type", tag="sequence"):
     options: SequenceOptions | None = None
 
 
-class ImmediateExecution(HankValue, tag_field="strategy", tag="immediate"):
+class ImmediateExecution(OpenHankValue, tag_field="strategy", tag="immediate"):
     """One call for each firing."""
 
 
-class DebounceExecution(HankValue, tag_field="strategy", tag="debounce"):
+class DebounceExecution(OpenHankValue, tag_field="strategy", tag="debounce"):
     """One call when nothing has fired for so long."""
 
     milliseconds: Annotated[int, Meta(ge=1, le=LONGEST_DEBOUNCE_MS)]
 
 
-class CountExecution(HankValue, tag_field="strategy", tag="count"):
+class CountExecution(OpenHankValue, tag_field="strategy", tag="count"):
     """One call for each so many firings."""
 
     threshold: Annotated[int, Meta(ge=1, le=1000)]
 
 
-class TimeWindowExecution(HankValue, tag_field="strategy", tag="timeWindow"):
+class TimeWindowExecution(OpenHankValue, tag_field="strategy", tag="timeWindow"):
     """One call at each end of a window in which something fired."""
 
     milliseconds: Annotated[int, Meta(ge=1, le=LONGEST_WINDOW_MS)]
 
 
-class MaxTurns(HankValue, tag_field="type", tag="maxTurns"):
+class MaxTurns(OpenHankValue, tag_field="type", tag="maxTurns"):
     """Keeps the newest exchanges: a question and its answer are one turn."""
 
     max_turns: Annotated[int, Meta(ge=1, le=100)]
 
 
-class MaxTokens(HankValue, tag_field="type", tag="maxTokens"):
+class MaxTokens(OpenHankValue, tag_field="type", tag="maxTokens"):
     max_tokens: Annotated[int, Meta(ge=1, le=100_000)]
 
 
-class Conversational(HankValue):
+class Conversational(OpenHankValue):
     """The sentinel remembers what was said."""
 
     trimming_strategy: MaxTurns | MaxTokens
@@ -109,19 +110,19 @@ class Conversational(HankValue):
     """False: a call that failed ends the conversation, and the sentinel with it."""
 
 
-class ErrorHandling(HankValue):
+class ErrorHandling(OpenHankValue):
     max_consecutive_failures: PositiveInt = 3
     unload_on_fatal_error: bool = True
 
 
-class LlmParams(HankValue):
+class LlmParams(OpenHankValue):
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     """Sent only where it is given: there are models that refuse it."""
     max_output_tokens: PositiveInt = 8192
     max_retries: Annotated[int, Meta(ge=0, le=10)] = 2
 
 
-class StructuredOutput(HankValue):
+class StructuredOutput(OpenHankValue):
     """An answer that is JSON: of one of the four schemas, or one of `enumValues`."""
 
     output: Literal["object", "array", "enum"]
@@ -136,7 +137,7 @@ class StructuredOutput(HankValue):
     schema_description: str | None = None
 
 
-class SentinelOutputPlace(HankValue):
+class SentinelOutputPlace(OpenHankValue):
     format: Literal["text", "jsonl"] | None = None
     file: str | None = None
     """A name in the sentinel's own folder; with a slash, a path in the work tree."""

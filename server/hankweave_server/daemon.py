@@ -62,6 +62,7 @@ from hankweave_server.execution.checkpointer import record_of
 from hankweave_server.execution.codon_run import Halt
 from hankweave_server.execution.recovery import Recovered
 from hankweave_server.execution.runner import Outcome
+from hankweave_server.hanks.advice import advice
 from hankweave_server.hanks.load import LoadedHank
 from hankweave_server.layout import Layout
 from hankweave_server.ledger.journal import JournalCorrupt
@@ -180,6 +181,9 @@ class Daemon:
             files.make_private_directory(layout.server_log.parent)
             stack.enter_context(server_log(layout.server_log))
             log.info("Starting Hankweave %s as pid %d", __version__, os.getpid())
+            for sentence in advice(self._hank):
+                log.warning("hank.json: %s", sentence)
+
             stack.callback(self._log_the_end)
             differences = prepare(self._chosen, self._hank, self._settings, self._clock)
             agents = await self._sweep()

@@ -30,9 +30,9 @@ def file_of(path: Path) -> Path:
     return file
 
 
-def read(path: Path) -> LoadedHank:
-    """Loads a hank; raises Stop where there is none, HankInvalid with all that is wrong in it."""
-    return load(file_of(path), fault_of_pattern)
+def read(path: Path, model_override: str | None = None) -> LoadedHank:
+    """Load a hank; raise Stop where there is none, HankInvalid with all that is wrong in it."""
+    return load(file_of(path), fault_of_pattern, model_override=model_override)
 
 
 def require(hank: LoadedHank) -> None:

@@ -224,7 +224,7 @@ def _hank_for(settings: RunSettings, chosen: Chosen) -> LoadedHank:
     if hank is None:
         return no_hank(chosen.layout.work_tree)
 
-    loaded = hanks.read(hank)
+    loaded = hanks.read(hank, settings.model)
     hanks.require(loaded)
     return loaded
 

@@ -11,7 +11,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from hankweave_server.domain.conditions import ConditionError, parse
-from hankweave_server.hanks import check_budgets, check_permissions, check_prompts, references
+from hankweave_server.hanks import (
+    check_budgets,
+    check_continuation,
+    check_permissions,
+    check_prompts,
+    references,
+)
 from hankweave_server.hanks.check_sentinels import of_sentinels
 from hankweave_server.hanks.nodes import (
     Node,
@@ -39,7 +45,7 @@ def findings(raw: Any, around: Surroundings) -> Iterator[Finding]:
     steps = steps_of(root)
     yield from by_rules(root, _OF_ROOT, around)
     yield from _of_names(steps)
-    yield from _of_first(steps)
+    yield from check_continuation.findings(root, steps, around.model_override)
     yield from check_budgets.findings(root, steps)
     yield from check_permissions.findings(root, steps)
     for step in steps:
@@ -54,22 +60,28 @@ def findings(raw: Any, around: Surroundings) -> Iterator[Finding]:
 
 # --- names and order ----------------------------------------------------------------------------
 def _of_names(steps: list[Node]) -> Iterator[Finding]:
-    """Ids name files, plan entries and coordinates: no codon of a hank shares one with another."""
-    yield from _duplicates((codon for step in steps for codon in codons_of(step)), "codon")
-    yield from _duplicates(filter(is_loop, steps), "loop")
-
-
-def _duplicates(nodes: Iterator[Node], what: str) -> Iterator[Finding]:
-    first: dict[str, Node] = {}
-    for node in nodes:
+    """Ids name files, plan entries and coordinates: codons and loops share one set of them."""
+    first: dict[str, tuple[str, Node]] = {}
+    for what, node in _named(steps):
         name = node.raw.get("id")
         if not isinstance(name, str):
             continue
 
-        known = first.setdefault(name, node)
+        known_as, known = first.setdefault(name, (what, node))
         if known is not node:
-            message = f"The id {name!r} belongs to another {what} already: {path_text(known.path)}."
+            other = "another" if known_as == what else "a"
+            place = path_text(known.path)
+            message = f"The id {name!r} belongs to {other} {known_as} already: {place}."
             yield Finding((*node.path, "id"), message, "Give each its own.")
+
+
+def _named(steps: list[Node]) -> Iterator[tuple[str, Node]]:
+    for step in steps:
+        if is_loop(step):
+            yield "loop", step
+
+        for codon in codons_of(step):
+            yield "codon", codon
 
 
 def _of_id(step: Node, _: Surroundings) -> Iterator[Finding]:
@@ -90,16 +102,6 @@ def _not_blank(key: str) -> Rule:
             yield Finding((*owner.path, key), "The text must not be empty.")
 
     return rule
-
-
-def _of_first(steps: list[Node]) -> Iterator[Finding]:
-    first = next((codon for step in steps for codon in codons_of(step)), None)
-    if first is not None and first.raw.get("continuationMode") == "continue-previous":
-        yield Finding(
-            (*first.path, "continuationMode"),
-            "The first codon has no previous session to continue.",
-            "Use 'fresh'.",
-        )
 
 
 # --- failure policy, rigs, files ----------------------------------------------------------------

@@ -22,8 +22,16 @@ def findings(root: Node, steps: list[Node]) -> Iterator[Finding]:
 
 
 def _of_shares(budget: Node, members: list[Node]) -> Iterator[Finding]:
+    is_proportional = budget.raw.get("allocation") in ("proportional", "proportional-strict")
     shares = object_at(budget, "shares")
     if shares is None:
+        if is_proportional and budget.raw.get("maxDollars") is None:
+            yield Finding(
+                (*budget.path, "allocation"),
+                "A proportional allocation needs a 'maxDollars' to divide.",
+                "Set 'maxDollars', or take 'allocation' out.",
+            )
+
         return
 
     if budget.raw.get("allocation", "shared") == "shared":
@@ -50,5 +58,3 @@ def _of_members(shares: Node, members: list[Node]) -> Iterator[Finding]:
         if name not in known:
             message = f"There is no {name!r} to have a share."
             yield Finding(path, message, did_you_mean(name, known))
-        elif known.count(name) > 1:
-            yield Finding(path, f"Both a codon and a loop are called {name!r}: whose share is it?")

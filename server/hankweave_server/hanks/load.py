@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from hankweave_protocol.hank import Codon, Hank, Loop
-from hankweave_server.hanks import check, overrides, shape
+from hankweave_server.hanks import check, overrides, shape, unknown_keys
 from hankweave_server.hanks.hank_files import HankFiles
 from hankweave_server.hanks.problems import (
     Finding,
@@ -51,6 +51,8 @@ class LoadedHank:
     """
     prompts: Mapping[str, ResolvedPrompt]
     """By the codon's id in the hank, without an iteration."""
+    warnings: tuple[Problem, ...] = ()
+    """Unknown keys that were dropped, in the order of the file."""
 
 
 def no_hank(directory: Path) -> LoadedHank:
@@ -58,22 +60,28 @@ def no_hank(directory: Path) -> LoadedHank:
     return LoadedHank(Hank(hank=()), directory, hank_hash="", prompts={})
 
 
-def load(path: Path, fault_of_pattern: FaultOf = lambda _pattern: None) -> LoadedHank:
-    """Loads and checks a hank.json; raises HankInvalid with all its problems at once.
+def load(
+    path: Path,
+    fault_of_pattern: FaultOf = lambda _pattern: None,
+    *,
+    model_override: str | None = None,
+) -> LoadedHank:
+    """Load and check a hank.json; raise HankInvalid with all its problems at once.
 
     `fault_of_pattern` says why a pattern of tracked files cannot be used, None where it can.
+    `model_override` is the model that every codon will run with, whatever the hank says.
     """
     with _without_collecting():
-        return _load(path, fault_of_pattern)
+        return _load(path, fault_of_pattern, model_override)
 
 
-def _load(path: Path, fault_of_pattern: FaultOf) -> LoadedHank:
+def _load(path: Path, fault_of_pattern: FaultOf, model_override: str | None) -> LoadedHank:
     source = _parsed(path)
     files = HankFiles(path.absolute().parent.resolve())
     hank = _converted(source)
     findings = [
         *source.findings,
-        *check.findings(source.value, Surroundings(files, fault_of_pattern)),
+        *check.findings(source.value, Surroundings(files, fault_of_pattern, model_override)),
     ]
     if hank is None:
         findings += shape.findings(source.value, _HANK)
@@ -164,7 +172,9 @@ def _loaded(path: Path, source: Source, hank: Hank, files: HankFiles) -> LoadedH
     except PromptFault as error:
         raise HankInvalid(path, [Problem("$", None, None, str(error))]) from None
 
-    return LoadedHank(hank, files.directory, hash_of(source.value), prompts)
+    dropped = list(unknown_keys.dropped(source.value, files))
+    warnings = _told(dropped, Lines(source.text), Places(source.text)) if dropped else []
+    return LoadedHank(hank, files.directory, hash_of(source.value), prompts, tuple(warnings))
 
 
 def _codons(step: Codon | Loop) -> tuple[Codon, ...]:

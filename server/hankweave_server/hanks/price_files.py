@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -27,6 +28,12 @@ def load_prices(chosen: Path | None, usual: Path) -> Prices:
     own = usual if chosen is None and usual.exists() else chosen
     files = [PACKAGED] if own is None else [PACKAGED, own.expanduser()]
     return price_list(map(_read, files))
+
+
+@cache
+def packaged_prices() -> Prices:
+    """Return the packaged prices alone, read once."""
+    return price_list([_read(PACKAGED)])
 
 
 def usual_place(config_home: str | None) -> Path:

@@ -23,6 +23,8 @@ class Surroundings:
     files: HankFiles
     fault_of_pattern: FaultOf
     """Says why a pattern cannot be used; the resolver of the work tree knows."""
+    model_override: str | None = None
+    """The model that the command line gives to every codon."""
 
 
 Rule: TypeAlias = Callable[[Node, Surroundings], Iterator[Finding]]

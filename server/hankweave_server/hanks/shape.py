@@ -2,6 +2,7 @@
 
 msgspec's own decoder stops at the first fault. So the raw value is walked along msgspec's type
 information, which keeps the protocol's classes the only place that says what a hank looks like.
+Unknown keys of open shapes are no fault; `unknown_keys` finds them.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def _of_struct(raw: Any, kind: inspect.StructType, path: JsonPath) -> Iterator[F
     for name, value in raw.items():
         if name in fields:
             yield from findings(value, fields[name].type, (*path, name))
-        elif name != kind.tag_field:
+        elif kind.forbid_unknown_fields and name != kind.tag_field:
             suggestion = belonging.hint(name, kind.cls, fields)
             yield Finding((*path, name), f"There is no field {name!r} here.", suggestion)
 

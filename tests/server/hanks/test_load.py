@@ -254,7 +254,7 @@ def test_an_unknown_key_is_told_with_the_nearest_known_one(author: Author) -> No
         ({"maxExtensions": 1.5}, "maxExtensions", "Expected a whole number; found 1.5."),
         ({"maxExtensions": 0}, "maxExtensions", "Must be at least 1; found 0."),
         ({"shimIdleTimeout": 1801}, "shimIdleTimeout", "Must be at most 1800; found 1801."),
-        ({"budget": {"maxDollars": -1}}, "budget.maxDollars", "Must be at least 0; found -1."),
+        ({"budget": {"maxDollars": -1}}, "budget.maxDollars", "Must be more than 0; found -1."),
         ({"budget": {"maxTimeSeconds": 0}}, "budget.maxTimeSeconds", "Must be more than 0; fo"),
         ({"budget": {"maxDollars": 1e999}}, "budget.maxDollars", "This is not JSON"),
         ({"onFailure": "explode"}, "onFailure", "Expected one of abort, ignore, retry; found"),
@@ -438,12 +438,13 @@ def test_exclusive_fields_exclude_each_other(author: Author) -> None:
 
 
 def test_ids_are_unique_over_the_whole_hank(author: Author) -> None:
-    """A codon in a loop shares its id with no other codon; a loop may be called like its codon."""
+    """Codons and loops share one set of ids, whatever they lie in."""
     problems = author.problems(
         a_codon("a"), a_codon("a"), a_loop(a_codon("l"), a_codon("a")), a_loop(a_codon("b"))
     )
     assert [(problem.path, problem.message) for problem in problems] == [
         ("$.hank[1].id", "The id 'a' belongs to another codon already: $.hank[0]."),
+        ("$.hank[2].codons[0].id", "The id 'l' belongs to a loop already: $.hank[2]."),
         ("$.hank[2].codons[1].id", "The id 'a' belongs to another codon already: $.hank[0]."),
         ("$.hank[3].id", "The id 'l' belongs to another loop already: $.hank[2]."),
     ]
@@ -454,13 +455,6 @@ def test_retries_are_configured_only_where_there_are_any(author: Author, policy:
     """retryConfig without onFailure retry would silently do nothing."""
     [problem] = author.problems(a_codon(retryConfig={}, **policy))
     assert problem.path == "$.hank[0].retryConfig"
-
-
-def test_the_first_codon_has_nothing_to_continue(author: Author) -> None:
-    """A first codon that continues a session would fail at once; a later one may."""
-    steps = [a_codon(name, continuationMode="continue-previous") for name in ("a", "b")]
-    [problem] = author.problems(*steps)
-    assert problem.path == "$.hank[0].continuationMode"
 
 
 def test_commands_before_copying_run_in_the_project(author: Author) -> None:

@@ -1,0 +1,117 @@
+"""Claims about hanks that continue a conversation: which load, and which warnings they get.
+
+Hanks that are refused are in `tests/golden/invalid`: continues-*, full-context-loop-*.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hankweave_server.hanks.advice import advice
+from hankweave_server.hanks.load import HankInvalid, load
+
+CONTINUE = "continue-previous"
+
+
+def codon(name: str, **fields: Any) -> dict[str, Any]:
+    return {
+        "id": name,
+        "name": name.title(),
+        "model": "sonnet",
+        "continuationMode": "fresh",
+        "promptText": "Look.",
+        "checkpointedFiles": ["**"],
+    } | fields
+
+
+def loop(name: str, *codons: dict[str, Any], limit: int | None = 2) -> dict[str, Any]:
+    end = {"type": "contextExceeded"}
+    if limit is not None:
+        end = {"type": "iterationLimit", "limit": limit}  # type: ignore[dict-item]
+
+    return {"type": "loop", "id": name, "name": name, "terminateOn": end, "codons": list(codons)}
+
+
+def written(folder: Path, *steps: dict[str, Any], **root: Any) -> Path:
+    path = folder / "hank.json"
+    path.write_text(json.dumps({"hank": steps, **root}))
+    return path
+
+
+def warnings(folder: Path, *steps: dict[str, Any], **root: Any) -> list[str]:
+    return list(advice(load(written(folder, *steps, **root))))
+
+
+def test_a_first_codon_that_continues_loads_with_a_warning(tmp_path: Path) -> None:
+    """Hankweave warns of it at the top level, and so does this loader; a start would fail."""
+    found = warnings(tmp_path, codon("one", continuationMode=CONTINUE), codon("two"))
+    [sentence] = found
+    assert sentence.startswith("one: The first codon has 'continue-previous'")
+
+
+def test_a_loop_may_begin_with_a_codon_that_continues(tmp_path: Path) -> None:
+    """In a loop after a codon the first one continues that codon: nothing to warn about."""
+    body = codon("two", continuationMode=CONTINUE, onFailure="ignore")
+    assert warnings(tmp_path, codon("one"), loop("improve", body)) == []
+
+
+def test_the_failure_loop_of_hankweaves_own_tests_loads(tmp_path: Path) -> None:
+    """A loop at the very beginning whose only codon continues: accepted (its
+    test-failure-loop-ignore.hank.json); here a warning says that iteration 0 will fail."""
+    body = codon("loop-codon", continuationMode=CONTINUE, onFailure="ignore")
+    [sentence] = warnings(tmp_path, loop("test-loop", body, limit=3))
+    assert "it fails in iteration 0" in sentence
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("sonnet", "Sonnet"),
+        ("sonnet", "anthropic/claude-sonnet-5-5"),
+        ("claude-sonnet-4-5", "anthropic/claude-sonnet-4-5-20250929"),
+        ("sonnet", "claude-sonnet-4-5"),
+        ("openai/unheard-of", "unheard-of"),
+    ],
+)
+def test_two_names_of_one_model_continue_each_other(tmp_path: Path, one: str, other: str) -> None:
+    """Short names, full names and dated names are compared by the model that they stand for."""
+    steps = codon("one", model=one), codon("two", model=other, continuationMode=CONTINUE)
+    assert warnings(tmp_path, *steps) == []
+
+
+def test_a_model_for_all_codons_settles_which_conversations_fit(tmp_path: Path) -> None:
+    """With `overrides.model`, or a model from the command line, codons have one model."""
+    steps = codon("one"), codon("two", model="opus", continuationMode=CONTINUE)
+    path = written(tmp_path, *steps)
+    with pytest.raises(HankInvalid):
+        load(path)
+
+    assert load(path, model_override="haiku").hank.hank
+    assert load(written(tmp_path, *steps, overrides={"model": "haiku"})).hank.hank
+
+
+def test_a_full_context_loop_of_continuing_codons_loads(tmp_path: Path) -> None:
+    """Its context grows, so it ends; what comes after begins a new conversation."""
+    body = codon("grow", continuationMode=CONTINUE, onFailure="ignore")
+    steps = codon("one"), loop("fill", body, limit=None), codon("report")
+    assert warnings(tmp_path, *steps) == []
+
+
+def test_continuing_past_an_ignored_failure_is_warned_of(tmp_path: Path) -> None:
+    """The conversation ends with the failure, so the next codon would fail as well."""
+    steps = codon("one", onFailure="ignore"), codon("two", continuationMode=CONTINUE)
+    [sentence] = warnings(tmp_path, *steps)
+    assert sentence.startswith("one: Its failure is ignored")
+
+
+def test_a_codon_of_a_long_loop_that_aborts_is_warned_of(tmp_path: Path) -> None:
+    """One passing failure would end hours of work; so would a rig that cannot run twice."""
+    rig = [{"type": "command", "command": {"run": "mkdir out"}}]
+    found = warnings(tmp_path, loop("improve", codon("two", rigSetup=rig), limit=20))
+    assert [sentence.partition(":")[0] for sentence in found] == ["two", "two"]
+    assert "'allowFailure'" in found[0]
+    assert "onFailure 'abort'" in found[1]
