@@ -2214,6 +2214,11 @@ export interface ServerStatus {
    * hank's; absent where no codon runs.
    */
   activeAllowance?: BudgetFigures;
+  /**
+   * Where the execution's data is reached: `read_only_data_source` in the work tree, or, in a
+   * project that is served in place, in its `.hankweave`; absent where there is no data.
+   */
+  dataPath?: string;
 }
 
 export interface ServerStopping {

@@ -231,6 +231,9 @@ class ServerStatus(Value):
     active_allowance: BudgetFigures | None = None
     """What the codon that runs may use in all: the tightest of its own budget, its loop's and the
     hank's; absent where no codon runs."""
+    data_path: str | None = None
+    """Where the execution's data is reached: `read_only_data_source` in the work tree, or, in a
+    project that is served in place, in its `.hankweave`; absent where there is no data."""
 
 
 class Consolidation(Value):

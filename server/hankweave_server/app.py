@@ -203,7 +203,7 @@ class App:
             server_version=__version__,
             execution_path=str(layout.root),
             agent_root_path=str(layout.work_tree),
-            data_path=str(layout.data_source) if os.path.lexists(layout.data_source) else None,
+            data_path=self._data_path(),
             port=0 if self._listener is None else self._listener.port,
             url="" if self._listener is None else self._listener.url,
             current_run_id=state.current_run_id,
@@ -238,7 +238,12 @@ class App:
             pending_permissions=self.around.desk.pending,
             agent_tools=granted(self.around),
             active_allowance=in_force(self.around.hank.hank, state, self.around.ceilings),
+            data_path=self._data_path(),
         )
+
+    def _data_path(self) -> str | None:
+        layout = self._opened.layout
+        return str(layout.data_path) if os.path.lexists(layout.data_source) else None
 
     def _metrics(self) -> bytes:
         status = self.status()

@@ -60,6 +60,7 @@ from hankweave_server.execution.changed_hank import PlanConflict
 from hankweave_server.execution.checking import recorded_checkpoints, reported_costs
 from hankweave_server.execution.checkpointer import record_of
 from hankweave_server.execution.codon_run import Halt
+from hankweave_server.execution.data_access import whereabouts
 from hankweave_server.execution.recovery import Recovered
 from hankweave_server.execution.runner import Outcome
 from hankweave_server.hanks.advice import advice
@@ -342,6 +343,13 @@ class Daemon:
 
         if found.data is not None:
             await ledger.record(found.data)
+
+        if found.displaced is not None:
+            await ledger.record(Info(message=found.displaced.sentence))
+
+        if (sentence := whereabouts(self._chosen.layout)) is not None:
+            log.info(sentence)
+            await ledger.record(Info(message=sentence))
 
         if found.set_aside:
             names = ", ".join(found.set_aside)

@@ -44,7 +44,18 @@ class Layout:
 
     @property
     def data_source(self) -> Path:
+        """The data itself: a link to it, or a copy, beside the work tree."""
         return self._beside_the_work_tree / DATA_SOURCE
+
+    @property
+    def data_link(self) -> Path | None:
+        """The link to the data in the work tree (Hankweave 0.2+); None in a person's project."""
+        return None if self.is_in_place else self.work_tree / DATA_SOURCE
+
+    @property
+    def data_path(self) -> Path:
+        """The path of the data that prompts, agents, commands and clients are given."""
+        return self.data_link or self.data_source
 
     @property
     def rig_archive(self) -> Path:

@@ -54,7 +54,7 @@ class Execution:
             root / "agentRoot" / "tools",
             ignore=shutil.ignore_patterns("__pycache__"),
         )
-        (root / "read_only_data_source").symlink_to(data, target_is_directory=True)
+        (root / "agentRoot" / "read_only_data_source").symlink_to(data, target_is_directory=True)
         return cls(root)
 
     @property

@@ -15,7 +15,7 @@ FILE_NAME = "earthquakes.json"
 
 def data_file() -> Path:
     """Returns the path of the data, which lies beside the work tree and is never written."""
-    return Path(os.environ.get("HANKWEAVE_DATA_DIR", "../read_only_data_source")) / FILE_NAME
+    return Path(os.environ.get("HANKWEAVE_DATA_DIR", "read_only_data_source")) / FILE_NAME
 
 
 def read_rows() -> list[Row]:

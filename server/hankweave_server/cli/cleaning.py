@@ -32,7 +32,7 @@ from hankweave_server.workspace.removal import DEEP, mounted_below, remove
 
 _PARTS = re.compile(
     r"(?:agentRoot|rigArchive|read_only_data_source|\.hankweave)\.backup-\d{13}"
-    r"|agentRoot|rigArchive|read_only_data_source(?:\.partial|\.backup-\d{13})?"
+    r"|agentRoot|rigArchive|read_only_data_source(?:\.partial|\.(?:backup|replaced)-\d{13})?"
     rf"|{re.escape(DEEP)}[0-9a-f]{{16}}"
 )
 

@@ -20,7 +20,8 @@ from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hanks.load import LoadedHank
 from hankweave_server.layout import REMOVED_STATE, STATE_DIRECTORY, Layout
 from hankweave_server.settings import DEFAULT_ROOT, RunSettings
-from hankweave_server.workspace import data
+from hankweave_server.workspace import data, data_link
+from hankweave_server.workspace.data_link import Displaced
 
 META_VERSION = "1.0.0"
 
@@ -51,6 +52,8 @@ class Differences:
     """The former one, where the hank is another now."""
     data: DataChanged | None = None
     set_aside: tuple[str, ...] = ()
+    displaced: Displaced | None = None
+    """What stood in the work tree in place of the link to the data."""
 
 
 def choose(settings: RunSettings, clock: Clock) -> Chosen:
@@ -155,8 +158,12 @@ def prepare(chosen: Chosen, hank: LoadedHank, settings: RunSettings, clock: Cloc
         if chosen.source is not None:
             data.link_data(layout, chosen.source, copy=settings.copy)
 
+        displaced = _restore_link(layout, clock)
         data.write_meta(layout, _founded(chosen, hank, settings, now))
-        return Differences(set_aside=chosen.set_aside)
+        return Differences(set_aside=chosen.set_aside, displaced=displaced)
+
+    if former.link_type != "none":
+        data_link.adopt(layout)
 
     meta = _with_data(former, chosen, layout, settings, now)
     if not is_other_hank(former, hank):
@@ -167,7 +174,19 @@ def prepare(chosen: Chosen, hank: LoadedHank, settings: RunSettings, clock: Cloc
         hank_hash=former.hank_hash if is_other_hank(former, hank) else None,
         data=_changed_data(former, meta),
         set_aside=chosen.set_aside,
+        displaced=_restore_link(layout, clock),
     )
+
+
+def _restore_link(layout: Layout, clock: Clock) -> Displaced | None:
+    try:
+        return data_link.restore_link(layout, instants.epoch_ms(clock.now()))
+    except OSError as error:
+        raise Stop(
+            f"The link to the data cannot be made in {layout.work_tree}: {error.strerror}.",
+            ExitCode.IO_ERROR,
+            hint=f"Make {layout.work_tree} writable for you, and start again.",
+        ) from None
 
 
 def is_other_hank(former: ExecutionMeta, hank: LoadedHank) -> bool:
@@ -245,7 +264,7 @@ def _with_data(
         return former
 
     copy = settings.copy or former.link_type == "copy"
-    if former.link_type == "copy" and layout.data_source.exists():
+    if layout.data_source.exists() and not layout.data_source.is_symlink():
         # What it was copied from may be gone.
         stamp = instants.epoch_ms(instants.from_text(now))
         kept = layout.data_source.with_name(f"{layout.data_source.name}.backup-{stamp}")

@@ -131,6 +131,9 @@ def status(execution: Path | None, as_json: bool) -> None:
     click.echo(f"  checkpoints {answer.checkpoints}")
     click.echo(f"  store       {size_text(answer.store_bytes)} on disk: {packed}")
     click.echo(f"  cost        ${answer.total_cost:.4f}")
+    if answer.data_path is not None:
+        click.echo(f"  data        {answer.data_path}")
+
     click.echo(f"  agents      held by {answer.containment}")
     for asked in answer.pending_permissions:
         what = call_text(asked.tool_name, asked.tool_input)

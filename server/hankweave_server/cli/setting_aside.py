@@ -14,6 +14,7 @@ from hankweave_server import files
 from hankweave_server.clock import Clock
 from hankweave_server.layout import Layout
 from hankweave_server.runtime_lock import acquire
+from hankweave_server.workspace import data_link
 
 
 def set_aside(layout: Layout, clock: Clock) -> tuple[str, ...]:
@@ -43,6 +44,16 @@ def _renamed(layout: Layout, suffix: str) -> tuple[str, ...]:
             # Each is durable before the next: the state directory with the intent goes last.
             part.rename(part.with_name(part.name + suffix))
             files.sync_directory(layout.root)
+            if part == layout.data_source:
+                _point_at_renamed_data(layout, suffix)
 
     aside = (part.name + suffix for part in parts)
     return tuple(name for name in aside if os.path.lexists(layout.root / name))
+
+
+def _point_at_renamed_data(layout: Layout, suffix: str) -> None:
+    """Let the renamed work tree's link lead to its own copy of the data, not to the next one."""
+    work_tree = layout.work_tree.with_name(layout.work_tree.name + suffix)
+    link = work_tree / layout.data_source.name
+    if link.is_symlink() and os.readlink(link) == os.path.join("..", layout.data_source.name):
+        data_link.point(link, os.path.join("..", layout.data_source.name + suffix))

@@ -34,7 +34,7 @@ def assignment(around: Surroundings, run_id: RunId, entry: PlanEntry) -> AgentTa
         system_prompt=with_notice(system_prompt, around.state.notice),
         model=around.model or codon.model,
         work_tree=around.layout.work_tree,
-        data_dir=around.layout.data_source,
+        data_dir=around.layout.data_path,
         log_path=around.layout.agent_log(run_id, entry.codon_id),
         resume_session=_session_to_resume(around, entry, conversation),
         environment=codon.env,
@@ -91,7 +91,7 @@ def prompt_of(around: Surroundings, entry: PlanEntry) -> ResolvedPrompt:
 
 def _rendered(around: Surroundings, text: str) -> str:
     layout = around.layout
-    text = render(text, agent_root=layout.work_tree, data_dir=layout.data_source)
+    text = render(text, agent_root=layout.work_tree, data_dir=layout.data_path)
     return variables.render(text, known(around))
 
 

@@ -60,7 +60,7 @@ from hankweave_server.execution.surroundings import Surroundings
 from hankweave_server.layout import Layout
 from hankweave_server.ledger.batch import Entry
 from hankweave_server.ledger.founding import found_ledger
-from hankweave_server.workspace import data
+from hankweave_server.workspace import data, data_link
 
 PAGE = 1_000
 """Journal lines read together."""
@@ -216,6 +216,7 @@ class Branching:
         layout.work_tree.mkdir()
         fill_work_tree(draft.target.checkpoint.sha, layout, meter)
         data.inherit(original, layout)
+        data_link.restore_link(layout, instants.epoch_ms(self._around.clock.now()))
         origin = ExecutionOrigin(
             execution_path=str(original.root),
             coordinate=draft.intent.coordinate,

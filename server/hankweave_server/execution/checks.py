@@ -9,6 +9,7 @@ from hankweave_protocol.hank import Check
 from hankweave_protocol.state import FailureReason
 from hankweave_server.agents.errand import Errands
 from hankweave_server.execution.codon_record import CodonRecord
+from hankweave_server.execution.data_access import command_environment
 from hankweave_server.execution.rig_setup import below_a_keeper
 from hankweave_server.execution.surroundings import Surroundings
 from hankweave_server.workspace.rigs import CommandFailed, RigError, run_rig_command
@@ -47,7 +48,7 @@ class Checks:
                 check.run,
                 start=below_a_keeper(errands),
                 cwd=self._around.layout.work_tree,
-                env=self._record.entry.codon.env,
+                env=command_environment(self._around.layout, self._record.entry.codon),
                 timeout_seconds=check.timeout_seconds,
                 on_line=output.take,
             )

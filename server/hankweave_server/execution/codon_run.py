@@ -38,6 +38,7 @@ from hankweave_server.execution.budgeting import BudgetWatch
 from hankweave_server.execution.checks import Checks
 from hankweave_server.execution.codon_ends import CodonEnds
 from hankweave_server.execution.codon_record import CodonRecord
+from hankweave_server.execution.data_access import restore_data_link
 from hankweave_server.execution.file_news import PERSON, FileNews
 from hankweave_server.execution.narrator import Narrator
 from hankweave_server.execution.notices import text_of
@@ -241,9 +242,12 @@ class CodonRun:
         is_midway = taken_up(self._around, self._entry) is not None
         is_set_up = self._skip_rig or self._restored_rig is not None or is_midway
         rig_wanted = bool(codon.rig_setup) and not is_set_up
+        await self._restore_data_link()
         if rig_wanted:
             with self._commands:
                 await set_up_rig(self._around, self._record.run_id, self._entry)
+
+            await self._restore_data_link()
 
         if self._interruption is not None:
             return
@@ -260,6 +264,9 @@ class CodonRun:
 
         await self._narrator.announce_files(FileSource(kind="codon-start"))
 
+    async def _restore_data_link(self) -> None:
+        await restore_data_link(self._around, self._record.run_id, self._entry.codon_id)
+
     async def _note_restored_rig(self, sha: Sha) -> None:
         record, checkpointer = self._record, self._around.checkpointer
         await record.tell(checkpointer.reattached(sha, record.run_id, self._entry.codon_id))
@@ -267,6 +274,7 @@ class CodonRun:
     # --- the end -------------------------------------------------------------------------------
 
     async def _conclude(self, ending: Ending) -> TerminalCodon:
+        await self._restore_data_link()  # Checks and output commands read the data, too.
         await self._narrator.announce_files(FileSource(kind="codon-end"))
         if self._interruption is not None:
             return await self._end_interrupted(ending.exit_code)

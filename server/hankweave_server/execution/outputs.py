@@ -13,6 +13,7 @@ from hankweave_protocol.hank import OutputFiles, RigCommand
 from hankweave_protocol.ids import RunId
 from hankweave_protocol.state import CompletedCodon, PlanEntry
 from hankweave_server.agents.errand import Errands
+from hankweave_server.execution.data_access import command_environment
 from hankweave_server.execution.file_news import FileNews
 from hankweave_server.execution.rig_setup import below_a_keeper
 from hankweave_server.execution.surroundings import Surroundings
@@ -82,7 +83,7 @@ class Outputs:
                 item.command.run,
                 start=below_a_keeper(errands),
                 cwd=self._around.layout.work_tree,
-                env=entry.codon.env,
+                env=command_environment(self._around.layout, entry.codon),
                 timeout_seconds=item.command.timeout_seconds,
                 on_line=told,
             )

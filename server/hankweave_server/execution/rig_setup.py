@@ -16,6 +16,7 @@ from hankweave_protocol.ids import RunId
 from hankweave_protocol.state import FailureReason, PlanEntry
 from hankweave_server.agents.base import AgentError, AgentStartFailed
 from hankweave_server.agents.errand import Errands
+from hankweave_server.execution.data_access import command_environment
 from hankweave_server.execution.surroundings import Surroundings
 from hankweave_server.ledger.batch import Entry
 from hankweave_server.workspace.rigs import (
@@ -88,7 +89,7 @@ class _Rig:
                     spec.run,
                     start=below_a_keeper(self._errands),
                     cwd=copied if in_copied and copied is not None else work_tree,
-                    env=self._entry.codon.env,
+                    env=command_environment(self._around.layout, self._entry.codon),
                     timeout_seconds=spec.timeout_seconds,
                     on_line=lambda stream, line: self._line(index, stream, line),
                 )

@@ -24,9 +24,9 @@ from contextlib import AbstractContextManager, asynccontextmanager
 
 import anyio.to_thread
 
-from hankweave_protocol import codec
+from hankweave_protocol import codec, instants
 from hankweave_protocol.errors import ErrorCode, Refused
-from hankweave_protocol.events import RollbackFailed
+from hankweave_protocol.events import Info, RollbackFailed
 from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_protocol.records import (
     CheckpointRecord,
@@ -57,7 +57,9 @@ from hankweave_server.execution.rollback_story import (
 )
 from hankweave_server.execution.runner import Runner
 from hankweave_server.execution.surroundings import Surroundings
+from hankweave_server.layout import DATA_SOURCE
 from hankweave_server.logs import logger
+from hankweave_server.workspace import data_link
 from hankweave_server.workspace.names import shown
 
 log = logger(__name__)
@@ -330,7 +332,7 @@ class Rollback:
     async def _restore(self, intent: RollbackIntent, safety: Sha) -> RestoreReport:
         checkpointer = self._around.checkpointer
         with self._watching() as meter:
-            return await checkpointer.run(
+            report = await checkpointer.run(
                 checkpointer.engine.restore,
                 intent.target.sha,
                 safety,
@@ -338,6 +340,24 @@ class Rollback:
                 frozenset(intent.keep),
                 meter,
             )
+
+        await self._restore_data_link(report)
+        return report
+
+    async def _restore_data_link(self, report: RestoreReport) -> None:
+        """Remake the link to the data, which no checkpoint holds; raises RestoreIncomplete."""
+        layout, now = self._around.layout, instants.epoch_ms(self._around.clock.now())
+        try:
+            displaced = await anyio.to_thread.run_sync(data_link.restore_link, layout, now)
+        except OSError as error:
+            if is_for_want_of_room(error):
+                raise
+
+            unfinished = Skipped(os.fsencode(DATA_SOURCE), "os-error")
+            raise RestoreIncomplete(report, (unfinished,)) from error
+
+        if displaced is not None:
+            await self._around.ledger.post(Info(message=displaced.sentence))
 
     def _watching(self, causes: tuple[int | str, ...] = ()) -> AbstractContextManager[Meter]:
         """Lets everybody know how far it is; all that a rollback does is one work."""

@@ -134,20 +134,29 @@ def _line(kind: bytes, name: bytes, status: os.stat_result) -> bytes:
 
 
 def link_data(layout: Layout, source: Path, *, copy: bool) -> None:
-    """Makes the data reachable in the execution: a symbolic link, or a read-only copy.
+    """Make the data reachable in the execution: a symbolic link, or a read-only copy.
 
-    A former link, and what an interrupted copy left, is replaced; the data itself is never
-    touched. Raises Stop where data and execution lie within each other.
+    A single file is reached as `read_only_data_source/NAME`, as in Hankweave. A former link, and
+    what an interrupted copy left, is replaced; the data itself is never touched. Raises Stop where
+    data and execution lie within each other.
     """
     resolved = source.resolve(strict=True)
     _refuse_entangled(resolved, layout.root.resolve(), copy=copy)
     partial = layout.data_source.with_name(layout.data_source.name + ".partial")
     _remove(partial)
-    if copy:
-        _copy(resolved, partial)
-        _set_read_only(partial)
+    if resolved.is_dir():
+        place = partial
     else:
-        partial.symlink_to(resolved)
+        partial.mkdir()
+        place = partial / source.name
+
+    if copy:
+        _copy(resolved, place)
+    else:
+        place.symlink_to(resolved)
+
+    if not partial.is_symlink():
+        _set_read_only(partial)
 
     _remove(layout.data_source)
     partial.rename(layout.data_source)
@@ -219,7 +228,7 @@ def size_of_copy(layout: Layout) -> int:
 
 
 def inherit(original: Layout, layout: Layout) -> None:
-    """Gives a new execution the data of another, by the same link or a copy of the copy.
+    """Give a new execution the data of another, by the same link or a copy of the copy.
 
     What was archived comes along, with its manifest: it belongs to codons of the past.
     """

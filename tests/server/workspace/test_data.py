@@ -183,18 +183,30 @@ def test_a_copy_is_complete_and_read_only(layout: Layout, source: Path) -> None:
 
 
 def test_a_copy_is_made_again_after_an_interruption(layout: Layout, source: Path) -> None:
-    """What an interrupted copy left is no part of the data; a file may be copied too."""
+    """What an interrupted copy left is no part of the data."""
     partial = layout.root / "read_only_data_source.partial"
     (partial / "half").mkdir(parents=True)
     (partial / "half").chmod(0o500)
     link_data(layout, source, copy=True)
-    link_data(layout, source / "rows.csv", copy=True)
-    assert layout.data_source.read_text() == "1,2\n"
+    link_data(layout, source, copy=True)
+    assert not (layout.data_source / "half").exists()
     assert not partial.exists()
     assert sorted(path.name for path in layout.root.iterdir()) == [
         ".hankweave",
         "read_only_data_source",
     ]
+
+
+@pytest.mark.parametrize("copy", [False, True])
+def test_a_single_file_keeps_its_name(layout: Layout, source: Path, copy: bool) -> None:
+    """Data that is one file is `read_only_data_source/NAME`, as in Hankweave."""
+    link_data(layout, source / "rows.csv", copy=copy)
+    reached = layout.data_source / "rows.csv"
+    assert reached.read_text() == "1,2\n"
+    assert reached.is_symlink() is not copy
+    assert not layout.data_source.stat().st_mode & 0o222
+    link_data(layout, source, copy=False)
+    assert os.readlink(layout.data_source) == str(source)
 
 
 def test_data_and_execution_do_not_lie_within_each_other(layout: Layout) -> None:
