@@ -727,8 +727,14 @@ export interface CodonExtended {
   codonName: string;
   extensionNumber: number;
   exhaustWithPrompt: string;
+  /**
+   * Input and output tokens together. Hankweave's event has the four counts here; clients without
+   * `protocolVersion` get these (`reference`).
+   */
   cumulativeTokens: number;
   cumulativeCost: number;
+  /** The four counts; absent in journals of earlier versions. */
+  tokens?: Tokens;
 }
 
 /** Kills the active codon; it ends as `failed` and the server idles. */
@@ -1249,6 +1255,7 @@ export interface FileNode {
   path: string;
   isDirectory: boolean;
   children: FileNode[];
+  /** Of files alone. */
   lastModified?: string;
 }
 

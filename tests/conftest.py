@@ -8,15 +8,20 @@ module.
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from support.reference_client import Heard
 from support.tally import Tally
 
 TALLY = pytest.StashKey[Tally]()
+REFERENCE = pytest.StashKey[Heard]()
+"""What clients of Hankweave have received in the acceptance tests."""
+
 VIOLATIONS = "violations"
 WHOLE_NIGHT = 12 * 3600
 CAMPAIGNS = ("tests/faults/", "tests/intruders/")
@@ -45,6 +50,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[TALLY] = tally = Tally()
+    config.stash[REFERENCE] = Heard()
+    config.addinivalue_line("markers", "alone: no client of Hankweave listens at its servers")
     config.pluginmanager.register(Recorder(tally))
     if config.getoption("--all-faults"):
         # Settings of Hypothesis are made when a module is imported, before any fixture.
@@ -62,6 +69,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     violations = session.config.stash[TALLY].violations
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput[VIOLATIONS] = violations
+        session.config.workeroutput["reference"] = asdict(session.config.stash[REFERENCE])
     elif violations and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -69,6 +77,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:
     """Takes over what a worker found, where tests run in several processes."""
+    heard = getattr(node, "workeroutput", {}).get("reference")
+    if heard:
+        node.config.stash[REFERENCE].add(Heard(**heard))
+
     found = getattr(node, "workeroutput", {}).get(VIOLATIONS, [])
     if found:
         node.config.stash[TALLY].add("workers", rounds=0, violations=found)
@@ -78,6 +90,10 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """The table stands below everything else that is printed."""
     tally = config.stash.get(TALLY, Tally())
     terminal = config.pluginmanager.get_plugin("terminalreporter")
+    heard = config.stash.get(REFERENCE, Heard())
+    if terminal is not None and heard.servers:
+        terminal.write_line(str(heard))
+
     if not tally.rows or terminal is None:
         return
 
@@ -92,6 +108,11 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def tally(pytestconfig: pytest.Config) -> Tally:
     return pytestconfig.stash[TALLY]
+
+
+@pytest.fixture(scope="session")
+def reference_client_tally(pytestconfig: pytest.Config) -> Heard:
+    return pytestconfig.stash[REFERENCE]
 
 
 class Recorder:

@@ -31,6 +31,7 @@ from hankweave_protocol.state import (
     FailureReason,
     LoopContext,
     RunStatus,
+    Tokens,
 )
 
 
@@ -207,6 +208,7 @@ class FileNode(Value):
     is_directory: bool
     children: tuple[FileNode, ...]
     last_modified: str | None = None
+    """Of files alone."""
 
 
 class FileAccess(Value):
@@ -313,7 +315,11 @@ class CodonExtended(EventData):
     extension_number: int
     exhaust_with_prompt: str
     cumulative_tokens: int
+    """Input and output tokens together. Hankweave's event has the four counts here; clients without
+    `protocolVersion` get these (`reference`)."""
     cumulative_cost: float
+    tokens: Tokens | None = None
+    """The four counts; absent in journals of earlier versions."""
 
 
 class CodonRetrying(EventData):

@@ -132,6 +132,13 @@ class SmallServer:
 
             yield client
 
+    @asynccontextmanager
+    async def follower(self, **hello: Any) -> AsyncIterator[RawClient]:
+        """A client of our protocol, which sees each event as it stands in the journal."""
+        async with self.raw(protocolVersion=1, **hello) as client:
+            assert (await client.hear())["type"] == "state.snapshot"
+            yield client
+
 
 @dataclass(frozen=True)
 class RawClient:

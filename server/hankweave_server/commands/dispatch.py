@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+import msgspec
+
 from hankweave_protocol.commands import (
     CheckpointCreate,
     CheckpointDiff,
@@ -46,6 +48,7 @@ from hankweave_protocol.commands import (
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import EventData, Pong
 from hankweave_protocol.ids import ClientId, CommandId, RunId
+from hankweave_protocol.reference import LISTED_KINDS
 from hankweave_protocol.replies import CodonChosen
 from hankweave_server.checkpoints.errors import is_for_want_of_room
 from hankweave_server.commands.branching import Branches
@@ -221,12 +224,20 @@ class Dispatch:
         return Done()
 
     async def _list_checkpoints(self, command: ListCheckpoints, sender: Sender) -> Done:
-        """Hankweave's clients get the list as an event: to all, but for a viewer to it alone."""
+        """Hankweave's clients get the list as an event: to all, but for a viewer to it alone.
+
+        They know four kinds of checkpoints, and get these unless they ask for others by name.
+        """
+        if not sender.wants_replies and command.kinds is None:
+            command = msgspec.structs.replace(command, kinds=LISTED_KINDS)
+
         may_tell = sender.may_change and not self._space.is_short
         tell_all = not sender.wants_replies and may_tell
         page = await self._inspect.checkpoints(command, tell_all=tell_all)
-        is_told = sender.wants_replies or tell_all
-        return Done(page, events=() if is_told else (listed(command, page),))
+        if sender.wants_replies or tell_all:
+            return Done(page)
+
+        return Done(page, events=(listed(command, page, self._around.state),))
 
     def _pong(self, client_id: ClientId | None) -> Pong:
         return Pong(message="pong", timestamp=self._around.now_text(), client_id=client_id)

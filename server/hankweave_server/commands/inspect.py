@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
+from hankweave_protocol import reference
 from hankweave_protocol.commands import HistorySync, ListCheckpoints
 from hankweave_protocol.events import CheckpointList, HistoryBatch, ListedCheckpoint
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.replies import CheckpointPage, ServerStatus
 from hankweave_protocol.state import State
 from hankweave_server.commands.listing import page_of_checkpoints
+from hankweave_server.domain.history import newest_run, run_named
 from hankweave_server.execution.surroundings import Surroundings
 
 BATCH = 200
@@ -32,24 +34,39 @@ class Inspect:
             self._around.checkpointer.current_branch,
         )
         if tell_all:
-            await self._around.ledger.record(listed(command, page))
+            await self._around.ledger.record(listed(command, page, self._around.state))
 
         return page
 
     def history(self, command: HistorySync, wants_replies: bool) -> Iterator[HistoryBatch]:
         """Reads the journal page by page while it is sent."""
-        size = BATCH if wants_replies else 1
-        since, last = command.since_seq, self._around.ledger.last_seq
+        if not wants_replies:
+            return self._history_of_hankweave(command.since_seq)
+
+        return self._history(command.since_seq)
+
+    def _history(self, since: int) -> Iterator[HistoryBatch]:
+        last = self._around.ledger.last_seq
         if since >= last:
             yield HistoryBatch(events=(), has_more=False)
 
         while since < last:
             lines = self._around.ledger.history(since, min(BATCH, last - since))
             since += len(lines)
-            for at in range(0, len(lines), size):
-                more = since < last or at + size < len(lines)
-                events = tuple(msgspec.Raw(line) for line in lines[at : at + size])
-                yield HistoryBatch(events=events, has_more=more)
+            events = tuple(msgspec.Raw(line) for line in lines)
+            yield HistoryBatch(events=events, has_more=since < last)
+
+    def _history_of_hankweave(self, since: int) -> Iterator[HistoryBatch]:
+        """One event in each batch, and only those that Hankweave has; one empty batch for none."""
+        pending: tuple[msgspec.Raw, ...] | None = None
+        for batch in self._history(since):
+            for line in reference.project_all(map(bytes, batch.events)):
+                if pending is not None:
+                    yield HistoryBatch(events=pending, has_more=True)
+
+                pending = (msgspec.Raw(line),)
+
+        yield HistoryBatch(events=pending or (), has_more=False)
 
     def state(self) -> State:
         return self._around.ledger.durable_state
@@ -65,12 +82,17 @@ class Inspect:
         )
 
 
-def listed(command: ListCheckpoints, page: CheckpointPage) -> CheckpointList:
-    """Tells a page as Hankweave's event."""
+def listed(command: ListCheckpoints, page: CheckpointPage, state: State) -> CheckpointList:
+    """Return a page as Hankweave's event, which always names a run and its branch.
+
+    Where the command names no run these are of the current one, as in Hankweave, and the
+    checkpoints are of all.
+    """
+    run = run_named(state, command.run_id or state.current_run_id) or newest_run(state)
     return CheckpointList(
-        run_id=command.run_id,
+        run_id=None if run is None else run.run_id,
         checkpoints=tuple(_listed(record) for record in page.checkpoints),
-        current_branch=page.current_branch,
+        current_branch=None if run is None else run.git_branch,
     )
 
 

@@ -199,6 +199,7 @@ class AgentWork:
                 exhaust_with_prompt=prompt,
                 cumulative_tokens=tokens.input_tokens + tokens.output_tokens,
                 cumulative_cost=working.current_cost,
+                tokens=tokens,
             ),
         )
         return session_id

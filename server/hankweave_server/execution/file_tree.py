@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from datetime import UTC, datetime, timedelta
 
+from hankweave_protocol import instants
 from hankweave_protocol.events import FileNode, FiletreeUpdated
 from hankweave_server.execution.surroundings import Surroundings
 from hankweave_server.workspace.names import joined
@@ -16,16 +18,18 @@ MOST = 500
 async def picture(around: Surroundings) -> FiletreeUpdated:
     """Draws what the last look at the files has found."""
     drawn = await around.checkpointer.run(around.checkpointer.engine.outline, MOST)
-    return FiletreeUpdated(tree=_nodes(drawn.top), omitted=drawn.omitted)
+    tree = _nodes(drawn.top, around.now_text())
+    return FiletreeUpdated(tree=tree, omitted=drawn.omitted)
 
 
-def _nodes(branch: Branch) -> tuple[FileNode, ...]:
+def _nodes(branch: Branch, now: str) -> tuple[FileNode, ...]:
+    """Return the nodes of a folder; a file whose date is unknown has only just been written."""
     folders = (
         FileNode(
             name=os.fsdecode(folder.name),
             path=os.fsdecode(folder.path),
             is_directory=True,
-            children=_nodes(folder),
+            children=_nodes(folder, now),
         )
         for folder in branch.folders
     )
@@ -35,7 +39,13 @@ def _nodes(branch: Branch) -> tuple[FileNode, ...]:
             path=os.fsdecode(joined(branch.path, name)),
             is_directory=False,
             children=(),
+            last_modified=now if modified is None else _moment(modified),
         )
-        for name in branch.files
+        for name, modified in branch.files.items()
     )
     return (*folders, *files)
+
+
+def _moment(nanoseconds: int) -> str:
+    since = timedelta(microseconds=nanoseconds // 1000)
+    return instants.to_text(datetime(1970, 1, 1, tzinfo=UTC) + since)

@@ -15,6 +15,7 @@ import anyio
 import msgspec
 from anyio.lowlevel import checkpoint
 
+from hankweave_protocol import reference
 from hankweave_protocol.codec import (
     decode_command,
     decode_envelope,
@@ -24,7 +25,7 @@ from hankweave_protocol.codec import (
 )
 from hankweave_protocol.commands import Command
 from hankweave_protocol.errors import ErrorCode, Refused
-from hankweave_protocol.events import ServerDegraded
+from hankweave_protocol.events import EventData, ServerDegraded
 from hankweave_protocol.ids import ClientId, CommandId
 from hankweave_protocol.replies import HandshakeData, HandshakeResponse, HandshakeResponseData
 from hankweave_protocol.shapes import Value
@@ -59,6 +60,8 @@ class Outlet:
     join: Callable[[int], bool]
     """Makes the client live after a seq; False where the journal has gone on since."""
     close: Callable[[int, str], None]
+    address: Callable[[bool], None]
+    """Says whether the client gets the events of Hankweave (True), or ours."""
     show_progress: Callable[[bool], None]
     """Says whether the client is to be told how far long work is."""
 
@@ -193,6 +196,7 @@ class Connection:
             wants_replies=self._wants_replies,
         )
         self._introduce(caller, last, hello)
+        self._outlet.address(not caller.wants_replies)
         self._outlet.show_progress(hello.progress)
         self.greeted.set()
         if self._caller is None:
@@ -212,26 +216,50 @@ class Connection:
         self._outlet.close(POLICY_VIOLATION, "unauthorized")
 
     def _introduce(self, caller: Caller, last: int, hello: HandshakeData) -> None:
-        lines: list[bytes] = []
-        if hello.send_previous_events:
-            lines = self._doors.history(max(0, last - HISTORY_SHOWN), HISTORY_SHOWN)
-
+        lines, total = self._newest(last) if hello.send_previous_events else ([], last)
         response = HandshakeResponseData(
             client_id=caller.client_id,
             mode=caller.mode,
             event_history=tuple(msgspec.Raw(line) for line in reversed(lines)),
-            total_events=last,
+            total_events=total,
         )
         self._outlet.send(encode(HandshakeResponse(data=response)))
-        self._outlet.send(event_frame(self._doors.ready(), self._clock))
+        self._send_event(self._doors.ready())
         if caller.wants_replies:
-            self._outlet.send(event_frame(self._doors.snapshot(), self._clock))
+            self._send_event(self._doors.snapshot())
 
         for problem in self._doors.health().problems:
-            degraded = ServerDegraded(
-                code=problem.code, message=problem.message, since=problem.since
+            self._send_event(
+                ServerDegraded(code=problem.code, message=problem.message, since=problem.since)
             )
-            self._outlet.send(event_frame(degraded, self._clock))
+
+    def _newest(self, last: int) -> tuple[list[bytes], int]:
+        """Return the newest events for this client, oldest first, and how many there are in all.
+
+        A client of Hankweave compares the two numbers to know whether there is more. How many of
+        the journal's events are for it is known where the journal is read to its beginning; else
+        the journal's own number is at least more than what is shown.
+        """
+        if self._wants_replies:
+            return self._doors.history(max(0, last - HISTORY_SHOWN), HISTORY_SHOWN), last
+
+        found: list[bytes] = []
+        begin = last
+        while begin and len(found) < HISTORY_SHOWN:
+            end, begin = begin, max(0, begin - HISTORY_PAGE)
+            found[:0] = reference.project_all(self._doors.history(begin, end - begin))
+
+        total = last if begin or len(found) > HISTORY_SHOWN else len(found)
+        return found[-HISTORY_SHOWN:], total
+
+    def _send_event(self, data: EventData) -> None:
+        """Send an event to this client alone, in the words of its protocol, if it has any."""
+        frame = self._in_its_words(event_frame(data, self._clock))
+        if frame is not None:
+            self._outlet.send(frame)
+
+    def _in_its_words(self, frame: bytes) -> bytes | None:
+        return frame if self._wants_replies else reference.project(frame)
 
     async def _catch_up(self, since: int) -> None:
         """Sends what the client lacks from the journal, then hands it over to the live stream."""
@@ -242,9 +270,11 @@ class Connection:
                 raise RuntimeError(f"the journal gives nothing after {sent}, and there is more")
 
             for line in lines:
-                await self._outlet.room()
-                self._outlet.send(line)
                 sent += 1  # Seqs have no gap (DESIGN 5), so counting is knowing.
+                frame = self._in_its_words(line)
+                if frame is not None:
+                    await self._outlet.room()
+                    self._outlet.send(frame)
 
             await checkpoint()
 
@@ -290,7 +320,9 @@ class Connection:
         """Encodes one frame at a time: the answer to `history.sync` is the whole journal."""
         try:
             for event in answer.targeted:
-                yield event_frame(event, self._clock)
+                frame = self._in_its_words(event_frame(event, self._clock))
+                if frame is not None:
+                    yield frame
 
             if caller.wants_replies:
                 yield success_frame(command.id, answer.data, self._clock)

@@ -103,6 +103,7 @@ class Conversations:
             room=outbox.room,
             join=lambda after: self._hub.join(outbox, after),
             close=outbox.finish,
+            address=lambda as_reference: self._hub.address(outbox, as_reference=as_reference),
             show_progress=lambda wanted: self._hub.show_progress(outbox, wanted=wanted),
         )
 

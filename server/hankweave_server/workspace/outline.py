@@ -18,8 +18,9 @@ class Branch:
     name: bytes
     path: bytes
     folders: list[Branch] = field(default_factory=list)
-    files: list[bytes] = field(default_factory=list)
-    """Names of tracked files."""
+    files: dict[bytes, int | None] = field(default_factory=dict)
+    """Names of tracked files, and when each was last written in nanoseconds since 1970. None where
+    the last scan could not tell: the file changed the moment it was looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ def outline(root: Folder, most: int) -> Outline:
         folder, branch = waiting.popleft()
         for name in sorted(folder.files):
             if left:
-                branch.files.append(name)
+                branch.files[name] = folder.modified_ns(name)
                 left -= 1
             else:
                 omitted += 1

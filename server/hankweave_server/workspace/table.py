@@ -75,6 +75,11 @@ class Folder:
             if git_mode:
                 yield name, git_mode, permissions, digest
 
+    def modified_ns(self, name: bytes) -> int | None:
+        """Return when a tracked file of this folder was last written, or None if unknown."""
+        signature = self._slots.signature(self.files[name])
+        return None if signature is None else signature.mtime_ns
+
     def tracked_below(self) -> int:
         """Counts the tracked files in it and in the folders below."""
         count = 0

@@ -72,7 +72,7 @@ async def test_bad_input_is_refused_with_a_code_and_a_path(tmp_path: Path, what:
     async with (
         small_server(tmp_path) as server,
         server.raw(mode="readandwrite", protocolVersion=1) as client,
-        server.raw(mode="readonly") as other,
+        server.follower(mode="readonly") as other,
     ):
         await client.hear()
         await client.say(frame)

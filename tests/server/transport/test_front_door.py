@@ -192,7 +192,7 @@ async def test_who_connects_to_a_degraded_server_is_told_at_once(tmp_path: Path)
         server.rest.health = type(server.rest.health)(
             alive=True, ready=False, detail="Full.", problems=(FULL,)
         )
-        async with server.raw(mode="readonly") as client:
+        async with server.follower(mode="readonly") as client:
             told = await client.hear()
 
     assert (told["type"], "seq" in told) == ("server.degraded", False)

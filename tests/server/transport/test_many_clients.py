@@ -96,7 +96,7 @@ async def test_a_peer_that_never_reads_is_cut_off_and_delays_nobody(tmp_path: Pa
 
 
 async def _healthy(server: SmallServer, seqs: list[int], upto: int = EVENTS) -> None:
-    async with server.raw(mode="readonly") as client:
+    async with server.follower(mode="readonly") as client:
         await collect(client, upto, seqs)
 
 
@@ -106,7 +106,7 @@ async def test_a_slow_reader_is_told_1013_after_a_stream_without_a_gap(tmp_path:
     limits = OutboxLimits(messages=50, close_seconds=5)
     async with (
         small_server(tmp_path, rest, outbox=limits) as server,
-        server.raw(mode="readonly") as client,
+        server.follower(mode="readonly") as client,
     ):
         await wait_for_live(server, 1)
         client.socket.transport.pause_reading()
@@ -131,7 +131,7 @@ async def test_one_frame_that_is_not_taken_in_time_is_enough(tmp_path: Path) -> 
     limits = OutboxLimits(send_seconds=0.1, close_seconds=0.1, bytes=2**30)
     async with (
         small_server(tmp_path, rest, outbox=limits) as server,
-        server.raw(mode="readonly") as client,
+        server.follower(mode="readonly") as client,
     ):
         await wait_for_live(server, 1)
         client.socket.transport.pause_reading()
@@ -154,7 +154,7 @@ async def test_a_late_joiner_gets_all_events_once_while_more_happen(tmp_path: Pa
         seqs: list[list[int]] = [[] for _ in range(4)]
 
         async def join(since: int, into: list[int]) -> None:
-            async with server.raw(mode="readonly", sinceSeq=since) as client:
+            async with server.follower(mode="readonly", sinceSeq=since) as client:
                 await collect(client, 3_000, into)
 
         for index, into in enumerate(seqs):
@@ -178,7 +178,7 @@ async def test_history_longer_than_an_outbox_does_not_evict(tmp_path: Path) -> N
     limits = OutboxLimits(bytes=100_000)
     async with (
         small_server(tmp_path, rest, outbox=limits) as server,
-        server.raw(mode="readonly", sinceSeq=0) as client,
+        server.follower(mode="readonly", sinceSeq=0) as client,
     ):
         seqs: list[int] = []
         with anyio.fail_after(30):
@@ -194,7 +194,7 @@ async def test_an_event_counted_before_it_is_published_comes_once(tmp_path: Path
     async with small_server(tmp_path, rest) as server:
         rest.hub = None
         rest.publish()
-        async with server.raw(mode="readonly", sinceSeq=0) as client:
+        async with server.follower(mode="readonly", sinceSeq=0) as client:
             assert (await client.hear())["seq"] == 1
             await wait_for_live(server, 1)
             server.listener.hub.publish(rest.lines[0], 1)
@@ -207,8 +207,8 @@ async def test_a_broadcast_reaches_all_without_a_seq(tmp_path: Path) -> None:
     """An event that is not journaled goes to everybody who is live."""
     async with (
         small_server(tmp_path) as server,
-        server.raw(mode="readonly") as one,
-        server.raw(mode="readonly") as two,
+        server.follower(mode="readonly") as one,
+        server.follower(mode="readonly") as two,
     ):
         await wait_for_live(server, 2)
         server.listener.hub.broadcast(Pong(message="pong", timestamp=NOON))

@@ -27,8 +27,8 @@ async def test_only_who_asked_is_told_and_until_it_asks_no_more(tmp_path: Path) 
     """By the handshake; a second one without `progress` ends it. It has no seq."""
     async with (
         small_server(tmp_path) as server,
-        server.raw(mode="readonly", progress=True) as curious,
-        server.raw(mode="readonly") as other,
+        server.follower(mode="readonly", progress=True) as curious,
+        server.follower(mode="readonly") as other,
     ):
         hub = server.listener.hub
         await eventually(lambda: hub.live_clients == 2)
@@ -48,9 +48,11 @@ async def test_only_who_asked_is_told_and_until_it_asks_no_more(tmp_path: Path) 
         assert (await curious.hear())["seq"] == 1
         assert (await other.hear())["seq"] == 1
 
-        await curious.say({"type": "handshake", "data": {"mode": "readonly"}})
-        assert (await curious.hear())["type"] == "handshake.response"
-        assert (await curious.hear())["type"] == "server.ready"
+        hello = {"mode": "readonly", "protocolVersion": 1}
+        await curious.say({"type": "handshake", "data": hello})
+        for kind in ("handshake.response", "server.ready", "state.snapshot"):
+            assert (await curious.hear())["type"] == kind
+
         hub.tell_progress(progress(2))
         server.rest.publish()
         assert (await curious.hear())["seq"] == 2

@@ -1,0 +1,32 @@
+"""At every server of the acceptance tests a client of Hankweave 0.12 listens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.reference_client import Heard, ReferenceClients
+
+
+@pytest.fixture(autouse=True)
+def reference_clients(
+    tmp_path: Path, reference_client_tally: Heard, request: pytest.FixtureRequest
+) -> Iterator[None]:
+    """Fails the test where such a client received what it cannot parse.
+
+    A test that counts clients or connections is marked `alone`.
+    """
+    if request.node.get_closest_marker("alone") is not None:
+        yield
+        return
+
+    clients = ReferenceClients(tmp_path)
+    try:
+        with clients:
+            yield
+    finally:
+        reference_client_tally.add(clients.heard)
+
+    assert clients.heard.faults == []

@@ -1,0 +1,168 @@
+"""Claims about the two audiences of a server: clients of Hankweave, and those of our protocol."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hankweave_protocol import reference
+from hankweave_protocol.commands import Command
+from hankweave_protocol.events import (
+    EventData,
+    IncompleteCodon,
+    Info,
+    Pong,
+    ServerIdle,
+    ServerStopping,
+)
+from hankweave_protocol.ids import ClientId, CodonId, RunId
+from hankweave_server.transport.doors import Answer, Caller
+from support.reference_schema import faults_of
+from support.small_server import RawClient, SmallRest, small_server
+
+
+def info(number: int) -> Info:
+    return Info(message=f"event {number}")
+
+
+async def messages(client: RawClient, count: int) -> list[str]:
+    return [(await client.hear())["data"]["message"] for _ in range(count)]
+
+
+async def test_each_client_gets_an_event_in_the_words_of_its_protocol(tmp_path: Path) -> None:
+    """Ours as it stands in the journal, Hankweave's in its shape; what it lacks it does not get."""
+    rest = SmallRest()
+    async with (
+        small_server(tmp_path, rest) as server,
+        server.raw(mode="readonly") as theirs,
+        server.follower(mode="readonly") as ours,
+    ):
+        rest.publish(ServerStopping(reason="x"))
+        rest.publish(info(2))
+        assert [(await ours.hear())["type"] for _ in range(2)] == ["server.stopping", "info"]
+        event = await theirs.hear()
+
+    assert event.keys() == {"id", "timestamp", "type", "data"}
+    assert (event["type"], event["id"]) == ("info", "e2")
+
+
+async def test_an_event_is_projected_once_for_all_and_not_at_all_for_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many clients of Hankweave listen; without one nothing is spent on them."""
+    projected: list[bytes] = []
+    project = reference.project
+
+    def counted(line: bytes) -> bytes | None:
+        projected.append(line)
+        return project(line)
+
+    monkeypatch.setattr(reference, "project", counted)
+    rest = SmallRest()
+    async with small_server(tmp_path, rest) as server:
+        async with server.follower(mode="readonly") as ours:
+            rest.publish(info(1))
+            assert await messages(ours, 1) == ["event 1"]
+            assert projected == []
+
+        async with server.raw(mode="readonly") as one, server.raw(mode="readonly") as two:
+            await one.say({"type": "handshake", "data": {"mode": "readonly"}})
+            assert [(await one.hear())["type"] for _ in range(2)] == [
+                "handshake.response",
+                "server.ready",
+            ]
+            projected.clear()
+            rest.publish(info(2))
+            assert await messages(one, 1) == await messages(two, 1) == ["event 2"]
+
+    assert len(projected) == 1
+
+
+async def test_a_second_handshake_changes_the_audience(tmp_path: Path) -> None:
+    """Each handshake says anew whether the client knows our protocol."""
+    rest = SmallRest()
+    async with small_server(tmp_path, rest) as server, server.raw(mode="readonly") as client:
+        rest.publish(info(1))
+        assert "seq" not in await client.hear()
+        hello = {"mode": "readonly", "protocolVersion": 1}
+        await client.say({"type": "handshake", "data": hello})
+        for _ in range(3):
+            await client.hear()
+
+        rest.publish(info(2))
+        assert (await client.hear())["seq"] == 2
+
+
+@pytest.mark.parametrize("told", [0, 3, 49, 50, 51, 130])
+async def test_the_history_of_a_handshake_holds_what_the_client_can_parse(
+    tmp_path: Path, told: int
+) -> None:
+    """The newest fifty of these, newest first; the number of all says whether there are more."""
+    rest = SmallRest()
+    for number in range(told):
+        rest.publish(ServerStopping(reason="between"))
+        rest.publish(info(number))
+
+    async with small_server(tmp_path, rest) as server, server.raw() as client:
+        hello = {"mode": "readonly", "sendPreviousEvents": True}
+        await client.say({"type": "handshake", "data": hello})
+        response = (await client.hear())["data"]
+
+    shown = [event["data"]["message"] for event in response["eventHistory"]]
+    assert shown == [f"event {number}" for number in reversed(range(told))][:50]
+    assert (len(shown) < response["totalEvents"]) == (told > 50)
+
+
+async def test_who_resumes_gets_what_it_lacks_in_the_words_of_its_protocol(tmp_path: Path) -> None:
+    """Also from the journal, and only the events that it knows."""
+    rest = SmallRest()
+    rest.publish(info(1))
+    rest.publish(ServerStopping(reason="x"))
+    rest.publish(info(3))
+    async with (
+        small_server(tmp_path, rest) as server,
+        server.raw(mode="readonly", sinceSeq=0) as client,
+    ):
+        assert await messages(client, 2) == ["event 1", "event 3"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "types"),
+    [
+        (Pong(message="pong", timestamp="t", client_id=ClientId("c")), ["pong"]),
+        (ServerIdle(reason="stopped", message="x"), []),
+        (
+            IncompleteCodon(
+                codon_id=CodonId("one"),
+                codon_name="One",
+                status="running",
+                run_id=RunId("r"),
+                run_status="running",
+            ),
+            ["incomplete.codon"],
+        ),
+    ],
+)
+async def test_an_answer_to_one_client_is_in_its_words_as_well(
+    tmp_path: Path, answer: EventData, types: list[str]
+) -> None:
+    """What it cannot parse it does not get, and the conversation goes on."""
+
+    async def reply(command: Command, caller: Caller) -> Answer:
+        return Answer(data=None, targeted=(answer, Info(message="end")))
+
+    async with (
+        small_server(tmp_path, SmallRest(handler=reply)) as server,
+        server.raw(mode="readonly") as client,
+    ):
+        await client.say({"id": "1", "type": "ping"})
+        heard: list[Any] = []
+        while not heard or heard[-1]["type"] != "info":
+            frame = await client.socket.recv()
+            assert faults_of(frame) == []
+            heard.append(json.loads(frame))
+
+    assert [event["type"] for event in heard[:-1]] == types

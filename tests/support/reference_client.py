@@ -1,0 +1,170 @@
+"""A client of Hankweave 0.12 at every server of a test: it listens, and parses all that it gets.
+
+It sends no `protocolVersion` and changes nothing. Servers are found by their lock files below a
+folder, so that it does not matter how a test starts them. It asks for the whole journal, because a
+server that lives for a moment would have nothing to tell who came late, and for the replies that
+Hankweave gives to who only reads. Every frame is held against `reference_schema`; and every line of
+the journals is projected once more, to find events that should have come and had the wrong shape.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from websockets.asyncio.client import connect
+from websockets.exceptions import WebSocketException
+
+from hankweave_protocol import reference
+from support.reference_schema import faults_of
+
+BETWEEN_LOOKS = 0.05
+DEEPEST = 4
+"""Levels below a test's folder on which executions lie."""
+
+NOT_ENTERED = frozenset({".git", ".hankweave", "agentRoot", "read_only_data_source", "rigArchive"})
+HANDSHAKE = {"mode": "readonly", "sendPreviousEvents": True, "sinceSeq": 0}
+QUESTIONS = ("ping", "checkpoint.list", "history.sync")
+LAST_WORDS = 5.0
+"""Seconds that a server may still take to end when its test has."""
+
+
+@dataclass
+class Heard:
+    """What reference clients have received."""
+
+    events: int = 0
+    servers: int = 0
+    faults: list[str] = field(default_factory=list)
+
+    def add(self, other: Heard) -> None:
+        self.events += other.events
+        self.servers += other.servers
+        self.faults += other.faults
+
+    def __str__(self) -> str:
+        count = len(self.faults)
+        return (
+            f"reference client: {self.events} events from {self.servers} servers, "
+            f"{count} violation{'' if count == 1 else 's'}"
+        )
+
+
+class ReferenceClients:
+    """Follows each server that appears below a folder, in a thread of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.heard = Heard()
+        self._folder = folder
+        self._known: set[tuple[str, int, int]] = set()
+        self._executions: set[Path] = set()
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="reference clients")
+
+    def __enter__(self) -> ReferenceClients:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._is_over.set()
+        self._thread.join()
+        self.heard.faults += self._misfits()
+
+    def _run(self) -> None:
+        asyncio.run(self._follow_all())
+
+    async def _follow_all(self) -> None:
+        tasks: set[asyncio.Task[None]] = set()
+        while not self._is_over.is_set():
+            for execution, port in self._new_servers():
+                tasks.add(asyncio.create_task(self._follow(execution, port)))
+
+            await asyncio.sleep(BETWEEN_LOOKS)
+
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=LAST_WORDS)
+            for task in late:
+                task.cancel()
+
+    def _new_servers(self) -> Iterator[tuple[Path, int]]:
+        for execution in _executions(str(self._folder), DEEPEST):
+            self._executions.add(execution)
+            with contextlib.suppress(OSError, ValueError):
+                lock = json.loads((execution / ".hankweave" / "runtime.lock").read_bytes())
+                name = (str(execution), lock["pid"], lock.get("port", 0))
+                if name[2] and name not in self._known:
+                    self._known.add(name)
+                    yield execution, name[2]
+
+    async def _follow(self, execution: Path, port: int) -> None:
+        headers = {}
+        with contextlib.suppress(OSError):
+            token = (execution / ".hankweave" / "server.viewer-token").read_text().strip()
+            headers["Authorization"] = f"Bearer {token}"
+
+        url = f"ws://127.0.0.1:{port}/ws"
+        with contextlib.suppress(OSError, WebSocketException):
+            async with connect(
+                url, additional_headers=headers, proxy=None, max_size=None, compression=None
+            ) as socket:
+                self.heard.servers += 1
+                await socket.send(json.dumps({"type": "handshake", "data": HANDSHAKE}))
+                for number, question in enumerate(QUESTIONS):
+                    await socket.send(json.dumps({"id": f"q{number}", "type": question}))
+
+                async for frame in socket:
+                    self._hear(execution, frame)
+
+    def _hear(self, execution: Path, frame: str | bytes) -> None:
+        self.heard.events += _count(json.loads(frame))
+        self.heard.faults += [f"{execution.name}: {fault}" for fault in faults_of(frame)]
+
+    def _misfits(self) -> Iterator[str]:
+        """Name the events that Hankweave has and that could not be told in its shape."""
+        for execution in sorted(self._executions):
+            journal = execution / ".hankweave" / "events" / "events.jsonl"
+            with contextlib.suppress(OSError):
+                for line in journal.read_bytes().splitlines():
+                    try:
+                        reference.convert(line)
+                    except reference.Unrepresentable as misfit:
+                        yield f"{execution.name}: not told: {misfit}"
+                    except ValueError:
+                        continue  # A line that a test has torn.
+
+
+def _count(frame: dict[str, Any]) -> int:
+    """Count the events of a frame: a batch or a history has several."""
+    data = frame.get("data", {})
+    return len(data.get("events", data.get("eventHistory", [None])))
+
+
+def _executions(folder: str, depth: int) -> Iterator[Path]:
+    inner = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name == ".hankweave":
+                    yield Path(folder)
+                elif (
+                    depth and entry.name not in NOT_ENTERED and entry.is_dir(follow_symlinks=False)
+                ):
+                    inner.append(entry.path)
+    except OSError:
+        return
+
+    for path in inner:
+        yield from _executions(path, depth - 1)
