@@ -609,7 +609,10 @@ export interface Codon {
   id: string;
   /** For people. */
   name: string;
-  /** What the agent is told to use, such as `sonnet`. */
+  /**
+   * What the agent is told to use, such as `sonnet`, `gpt-5.4`, `google/gemini-3-pro-preview`; it
+   * selects the agent where none is named.
+   */
   model: string;
   /** Whether the agent begins anew or goes on in the session of the codon before. */
   continuationMode: "continue-previous" | "fresh";
@@ -648,7 +651,7 @@ export interface Codon {
   /** Seconds without a word of the agent after which it has failed. */
   shimIdleTimeout?: number;
   budget?: CodonBudget;
-  /** Who does this step; absent: the agent named on the command line, else `claude`. */
+  /** Who does this step; absent: the agent that runs its model. `--agent` wins. */
   agent?: AgentSpec;
   /** How long its agent may work on one prompt; then the codon has failed. */
   timeoutSeconds?: number;

@@ -246,7 +246,8 @@ class Codon(HankValue, tag_field="type", tag="codon"):
     name: str
     """For people."""
     model: str
-    """What the agent is told to use, such as `sonnet`."""
+    """What the agent is told to use, such as `sonnet`, `gpt-5.4`, `google/gemini-3-pro-preview`;
+    it selects the agent where none is named."""
     continuation_mode: Literal["fresh", "continue-previous"]
     """Whether the agent begins anew or goes on in the session of the codon before."""
     description: str | None = None
@@ -284,7 +285,7 @@ class Codon(HankValue, tag_field="type", tag="codon"):
     """Seconds without a word of the agent after which it has failed."""
     budget: CodonBudget | None = None
     agent: AgentSpec | None = None
-    """Who does this step; absent: the agent named on the command line, else `claude`."""
+    """Who does this step; absent: the agent that runs its model. `--agent` wins."""
     timeout_seconds: Seconds | None = None
     """How long its agent may work on one prompt; then the codon has failed."""
     condition: str | None = None

@@ -87,15 +87,16 @@ class App:
         self.bulletin = Bulletin(opened.ledger, opened.clock)
         """What is wrong, for all who ask."""
         self.checkpointer = Checkpointer(opened.engine, opened.ledger, opened.clock)
+        roster = _roster(opened)
         self.around = Surroundings(
             layout=opened.layout,
             clock=opened.clock,
             ledger=opened.ledger,
             checkpointer=self.checkpointer,
             hank=opened.hank,
-            agent_for=_roster(opened).agent_for,
+            agent_for=roster.agent_for,
+            model_for=roster.model_for,
             started_monotonic=self._started,
-            model=opened.settings.model,
             idle_timeout=timedelta(minutes=10),
             safe_points=opened.settings.safe_points,
             price=opened.prices.price_of,
@@ -285,4 +286,5 @@ def _roster(opened: Opened) -> Roster:
         sessions=opened.layout.agent_sessions,
         homes=opened.layout.agent_homes,
         asks_first="before-tool" in opened.settings.safe_points,
+        model=opened.settings.model,
     )

@@ -62,6 +62,8 @@ class RunSettings:
     """Overrides who does every codon: a name of `hanks.named_agents.BY_NAME`."""
     model: str | None = None
     """Overrides what every codon's agent is told to use."""
+    agent_check: bool = True
+    """Refuses to start where an agent is missing, too old or not logged in."""
     no_token: bool = False
     json_output: bool = False
     plain: bool = False

@@ -517,6 +517,7 @@ async def test_a_daemon_offers_the_tools_to_the_agents_that_it_starts(tmp_path: 
     )
     stand_in.chmod(0o755)
     path = f"{programs}:{os.environ['PATH']}"
+    env = {"PATH": path, "ANTHROPIC_API_KEY": "no-key"}
     claude = {"agent": {"type": "claude"}}
     for enabled in (True, False):
         folder = tmp_path / str(enabled)
@@ -526,7 +527,7 @@ async def test_a_daemon_offers_the_tools_to_the_agents_that_it_starts(tmp_path: 
             overrides={"agentTools": {"enabled": enabled}},
         )
         execution = folder / "execution"
-        async with running_server(hank, None, execution, env={"PATH": path}) as server:
+        async with running_server(hank, None, execution, env=env) as server:
             async with server.client(since_seq=0) as client:
                 await idle(client)
 

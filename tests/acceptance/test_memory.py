@@ -378,7 +378,8 @@ def claude(tmp_path: Path) -> dict[str, str]:
     program.chmod(0o755)
     home = tmp_path / "home"
     home.mkdir()
-    return {"PATH": f"{program.parent}:/usr/bin:/bin", "HOME": str(home)}
+    path = f"{program.parent}:/usr/bin:/bin"
+    return {"PATH": path, "HOME": str(home), "ANTHROPIC_API_KEY": "no-key"}
 
 
 def transcript_of(execution: Path, codon_id: str, home: Path) -> Path:

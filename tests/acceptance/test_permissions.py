@@ -525,8 +525,9 @@ async def two_at_once(tmp_path: Path, *, cancels: bool, many: int = 0) -> AsyncI
     one = codon("one", agent={"type": "claude"}, permissions={})
     hank = write_hank(tmp_path / "hank", one)
     path = f"{program.parent}:{os.environ['PATH']}"
+    env = {"PATH": path, "ANTHROPIC_API_KEY": "no-key"}
     async with (
-        running_server(hank, None, tmp_path / "execution", env={"PATH": path}) as server,
+        running_server(hank, None, tmp_path / "execution", env=env) as server,
         server.client(since_seq=0) as client,
     ):
         yield client

@@ -49,7 +49,7 @@ def test_the_errors_come_as_json_too(tmp_path: Path) -> None:
 
 def test_a_real_hank_is_shown_as_it_would_run() -> None:
     """Plan, policies, loops, rigs, sentinels, budgets and patterns are all there."""
-    done = validate(REAL)
+    done = validate(REAL, "--no-agent-check")
     assert done.returncode == 0, done.stderr
     for words in (
         "5 codons, 2 loops",
@@ -68,11 +68,12 @@ def test_a_real_hank_is_shown_as_it_would_run() -> None:
 
 def test_a_requirement_that_is_missing_is_shown_and_is_no_error() -> None:
     """A hank may be checked on another machine than the one it runs on."""
-    missing = validate(REAL, PATH="/nonexistent", ANTHROPIC_API_KEY="")
+    words = (REAL, "--no-agent-check")
+    missing = validate(*words, PATH="/nonexistent", ANTHROPIC_API_KEY="")
     assert missing.returncode == 0, missing.stderr
     assert "env ANTHROPIC_API_KEY: missing" in missing.stdout
     assert "tool node: missing" in missing.stdout
-    there = validate(REAL, HANKWEAVE_ANTHROPIC_API_KEY="secret-value")
+    there = validate(*words, HANKWEAVE_ANTHROPIC_API_KEY="secret-value")
     assert "env ANTHROPIC_API_KEY: there" in there.stdout
     assert "secret-value" not in there.stdout + there.stderr
 
@@ -84,6 +85,57 @@ def test_a_missing_requirement_stops_the_run_before_anything_is_made(tmp_path: P
     done = hankweave(*words, code=78)
     assert "There is no program 'no-such-tool' on the PATH." in done.stderr
     assert not (tmp_path / "execution").exists()
+
+
+def test_a_missing_agent_stops_the_run_before_anything_is_made(tmp_path: Path) -> None:
+    """`run` and `validate` name the codon, what is missing and how to install it, and exit 78; no
+    execution is left behind. A codon that a later step needs counts as well as the first."""
+    later = {"model": "gpt-5", "agent": None}
+    hank = write_hank(tmp_path / "hank", codon("first"), {**codon("later"), **later})
+    execution = tmp_path / "execution"
+    words = ("run", str(hank), "--execution", str(execution), "--headless")
+    done = hankweave(*words, code=78, PATH="/usr/bin:/bin")
+    assert "later: Codex is not installed: 'codex' was not found." in done.stderr
+    assert "npm install -g @openai/codex" in done.stderr
+    assert not execution.exists()
+    told = validate(hank, PATH="/usr/bin:/bin")
+    assert told.returncode == 78
+    assert "later: Codex is not installed" in told.stderr
+    assert "first" not in told.stderr
+
+
+def test_an_agent_is_checked_as_the_command_line_chooses_it(tmp_path: Path) -> None:
+    """--agent and --model mean the same as with `run`; with --no-agent-check nothing fails."""
+    hank = write_hank(tmp_path / "hank", {**codon("a"), "agent": None, "model": "llama"})
+    unknown = validate(hank, "--json")
+    assert unknown.returncode == 78
+    (check,) = json.loads(unknown.stdout)["agents"]
+    assert check["faults"][0]["message"] == "No agent is known to run the model 'llama'."
+    assert validate(hank, "--agent", "scripted").returncode == 0
+    assert validate(hank, "--no-agent-check").returncode == 0
+    bin_only = {"PATH": "/usr/bin:/bin"}
+    chosen = validate(hank, "--model", "gpt-5", **bin_only)
+    assert "Codex is not installed" in chosen.stderr
+
+
+def test_only_codons_that_are_still_to_run_need_their_agents(tmp_path: Path) -> None:
+    """An execution that has ended is served on a machine without its agent; one that has not
+    is refused, and nothing of it is changed."""
+    program = tmp_path / "bin" / "worker"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\ntrue\n")
+    program.chmod(0o755)
+    worker = {"type": "command", "command": ["worker"]}
+    hank = write_hank(tmp_path / "hank", codon("a", agent=worker), codon("b"))
+    execution = tmp_path / "execution"
+    words = ("run", str(hank), "--execution", str(execution), "--headless")
+    hankweave(*words, code=0, PATH=f"{program.parent}:/usr/bin:/bin")
+    program.unlink()
+    hankweave(*words, code=0, PATH="/usr/bin:/bin")
+    before = (execution / ".hankweave" / "state.json").read_bytes()
+    refused = hankweave(*words, "--from", "a", code=78, PATH="/usr/bin:/bin")
+    assert "a: The program 'worker' was not found." in refused.stderr
+    assert (execution / ".hankweave" / "state.json").read_bytes() == before
 
 
 def test_what_would_be_tracked_in_a_project_is_counted(tmp_path: Path) -> None:

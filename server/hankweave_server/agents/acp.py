@@ -127,6 +127,16 @@ def _is_among(name: str, wanted: Sequence[str]) -> bool:
     return any(name.startswith(each) if each.endswith("_") else name == each for each in wanted)
 
 
+def missing_library() -> AgentNotFound | None:
+    """Return why no ACP agent can be started here, if none can."""
+    try:
+        _bridge()
+    except AgentNotFound as missing:
+        return missing
+
+    return None
+
+
 def _bridge() -> tuple[str, ...]:
     try:
         return own_program_with(_LIBRARIES, _BRIDGE)

@@ -226,6 +226,9 @@ class Dialogue:
             return found
 
         current = as_text(setting.get("currentValue")) or as_text(models.get("currentModelId"))
+        if not wanted:
+            return current
+
         self._voice.note(
             f"The agent does not offer the model {wanted!r}; it works with "
             f"{repr(current) if current else 'its own choice'}."

@@ -28,8 +28,9 @@ _PROVIDERS: Mapping[str, tuple[str, ...]] = {
     "google": _GEMINI,
     "google-vertex": ("GOOGLE_",),
     "google-vertex-anthropic": ("GOOGLE_",),
+    "zai": ("ZAI_", "ZHIPU_"),
 }
-"""OpenCode's providers whose keys are not called after them."""
+"""Providers of OpenCode and Pi whose keys are not called after them."""
 
 _ANY_PROVIDER = ("ANTHROPIC_", "OPENAI_", *_GEMINI, "OPENROUTER_")
 
@@ -44,10 +45,11 @@ def keys_of(command: Sequence[str], model: str) -> tuple[str, ...]:
     match known_as(command):
         case "gemini":
             return _GEMINI
-        case "opencode":
+        case "opencode" | "pi" as agent:
             provider, named, _ = model.partition("/")
             own = (f"{provider.upper().replace('-', '_')}_",)
-            return ("OPENCODE_", *(_PROVIDERS.get(provider, own) if named else _ANY_PROVIDER))
+            its_own = f"{agent.upper()}_"
+            return (its_own, *(_PROVIDERS.get(provider, own) if named else _ANY_PROVIDER))
         case "claude":
             return _CLAUDE
         case "codex":

@@ -22,6 +22,13 @@ from hankweave_server.files import make_private_directory
 
 _OWN_PREFIXES = ("ANTHROPIC_", "CLAUDE_CODE_")
 
+_BEDROCK = "CLAUDE_CODE_USE_BEDROCK"
+_CLOUD_PREFIXES = {
+    _BEDROCK: ("AWS_",),
+    "CLAUDE_CODE_USE_VERTEX": ("GOOGLE_", "GCLOUD_", "CLOUD_ML_", "VERTEX_REGION_"),
+}
+"""What it needs besides where it asks a cloud, by the variable that tells it to."""
+
 # Without these the program talks to more hosts than the model's.
 _QUIET = {
     "DISABLE_TELEMETRY": "1",
@@ -47,6 +54,9 @@ class ClaudeAgent:
     """Where it keeps its conversations; None: where it does for the person. Its login is the
     person's in any case."""
 
+    on_bedrock: bool = False
+    """Asks Amazon Bedrock for its model instead of Anthropic."""
+
     asks_first: bool = False
     """Waits for our word before each tool that can change files; what it may do stays the same."""
 
@@ -70,7 +80,7 @@ class ClaudeAgent:
         if self.home is not None:
             make_private_directory(self.home)
 
-        keys = {name: value for name, value in os.environ.items() if name.startswith(_OWN_PREFIXES)}
+        keys = self._keys(os.environ)
         waits = self.asks_first or task.asks
         hook = ask_first(EVERY_TOOL if task.asks else FILE_TOOLS)
         return Program(
@@ -141,6 +151,13 @@ class ClaudeAgent:
         assert task.resume_session is not None
         files = self.memory_of(task.resume_session, task.work_tree, task.environment)
         return any(path.is_file() and message.encode() in path.read_bytes() for path in files)
+
+    def _keys(self, host: Mapping[str, str]) -> dict[str, str]:
+        """Return what of the server's environment is for Claude Code, keys of a cloud among it."""
+        told = {_BEDROCK: "1"} if self.on_bedrock else {}
+        clouds = [cloud for cloud in _CLOUD_PREFIXES if cloud in told or host.get(cloud)]
+        prefixes = (*_OWN_PREFIXES, *(each for cloud in clouds for each in _CLOUD_PREFIXES[cloud]))
+        return {name: value for name, value in host.items() if name.startswith(prefixes)} | told
 
     def _home_of(self, host: Mapping[str, str]) -> dict[str, str]:
         """The variables that part its conversations from the person's, but not its login."""

@@ -106,7 +106,10 @@ class CodexAgent:
 
     def _arguments(self, task: AgentTask, keys: Mapping[str, str]) -> Iterator[str]:
         yield from ("exec", "--json", "--skip-git-repo-check")
-        yield from ("--sandbox", self.sandbox, "--model", task.model)
+        yield from ("--sandbox", self.sandbox)
+        if task.model:
+            yield from ("--model", task.model)
+
         for setting in self._settings(task, keys):
             yield from ("-c", setting)
 

@@ -49,8 +49,14 @@ class Acquaintance:
     logins: tuple[tuple[str, str, str], ...] = ()
     """Files that it writes when somebody logs in: below which variable, else where, and which."""
 
+    log_in: str = ""
+    """How a person logs in."""
+
     model: str = ""
     """One that costs little, for a self-test; empty: its own choice."""
+
+    oldest: str = ""
+    """The first version that has every option it is started with."""
 
 
 _BY_NAME: Mapping[str, Acquaintance] = {
@@ -58,27 +64,45 @@ _BY_NAME: Mapping[str, Acquaintance] = {
         install="npm install -g @anthropic-ai/claude-code",
         keys=(
             *("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"),
-            *("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX"),
+            *("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY"),
         ),
         logins=(("CLAUDE_CONFIG_DIR", "~/.claude", ".credentials.json"),),
+        log_in="run 'claude' and enter /login",
         model="haiku",
+        oldest="2.0.28",
     ),
     "codex": Acquaintance(
         install="npm install -g @openai/codex",
         keys=("CODEX_API_KEY", "OPENAI_API_KEY", "CODEX_ACCESS_TOKEN"),
         logins=(("CODEX_HOME", "~/.codex", "auth.json"),),
+        log_in="run 'codex login'",
         model="gpt-6-luna",
+        oldest="0.50.0",
     ),
     "gemini": Acquaintance(
         install="npm install -g @google/gemini-cli",
         keys=("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_APPLICATION_CREDENTIALS"),
-        logins=(("GEMINI_CLI_HOME", "~", ".gemini/oauth_creds.json"),),
+        logins=(
+            ("GEMINI_CLI_HOME", "~", ".gemini/oauth_creds.json"),
+            ("GEMINI_CLI_HOME", "~", ".gemini/gemini-credentials.json"),
+            ("GEMINI_CLI_HOME", "~", ".gemini/.env"),
+        ),
+        log_in="run 'gemini' and choose how",
         model="gemini-3.5-flash-lite",
+        oldest="0.33.0",
     ),
     "opencode": Acquaintance(
         install="npm install -g opencode-ai",
         keys=("OPENCODE_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"),
         logins=(("XDG_DATA_HOME", "~/.local/share", "opencode/auth.json"),),
+        log_in="run 'opencode auth login'",
+        oldest="1.0.0",
+    ),
+    "pi": Acquaintance(
+        install="npm install -g @earendil-works/pi-coding-agent pi-acp",
+        keys=("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY"),
+        logins=(("PI_CODING_AGENT_DIR", "~/.pi/agent", "auth.json"),),
+        log_in="run 'pi' and enter /login",
     ),
     "scripted": Acquaintance(install="It is built in and needs no model."),
 }
@@ -123,17 +147,20 @@ def look(name: str, spec: AgentSpec) -> Found:
     known, environment = known_of(name), common(os.environ, _QUIET)
     command = command_of(spec)
     path = BUILT_IN if not command else shutil.which(command[0], path=environment.get("PATH"))
-    version, complaint = (__version__, None) if not command else _version(path, environment)
-    seen, looked_for = _logins(known)
+    told = Version(__version__) if not command else Version()
+    if command and path is not None:
+        told = version_of(path, environment)
+
+    everything = common(os.environ, os.environ)
     return Found(
         name=name,
         kind=kind_of(spec),
         command=command,
         path=path,
-        version=version,
-        complaint=complaint,
-        logged_in_by=seen,
-        looked_for=looked_for,
+        version=told.number,
+        complaint=told.cannot_run or told.complaint,
+        logged_in_by=logins_in(known, everything),
+        looked_for=(*known.keys, *dict(_files(known, everything))),
         install=known.install,
     )
 
@@ -160,22 +187,33 @@ def command_of(spec: AgentSpec) -> tuple[str, ...]:
 # --- versions ----------------------------------------------------------------------------------
 
 
-def _version(path: str | None, environment: Mapping[str, str]) -> tuple[str | None, str | None]:
-    if path is None:
-        return None, None
+@dataclass(frozen=True, slots=True)
+class Version:
+    """What came of asking a program for its version."""
 
+    number: str | None = None
+    complaint: str | None = None
+    """Why there is none, where the program may work all the same."""
+
+    cannot_run: str | None = None
+    """Why the program cannot work."""
+
+
+def version_of(path: str, environment: Mapping[str, str]) -> Version:
+    """Run `--version`; takes up to some seconds."""
     try:
         code, printed = _printed(path, environment)
     except subprocess.TimeoutExpired:
-        return None, f"did not tell its version within {VERSION_DEADLINE:.0f} seconds"
+        seconds = f"{VERSION_DEADLINE:.0f} seconds"
+        return Version(complaint=f"did not tell its version within {seconds}")
     except OSError as error:
-        return None, f"cannot be run: {error.strerror}"
+        return Version(cannot_run=f"cannot be run: {error.strerror}")
 
     found = _VERSION.search(printed)
     if code != 0 or found is None:
-        return None, f"--version ended with {code} and told none"
+        return Version(complaint=f"--version ended with {code} and told none")
 
-    return found[0].decode(), None
+    return Version(found[0].decode())
 
 
 def _printed(path: str, environment: Mapping[str, str]) -> tuple[int, bytes]:
@@ -203,13 +241,11 @@ def _printed(path: str, environment: Mapping[str, str]) -> tuple[int, bytes]:
 # --- logins ------------------------------------------------------------------------------------
 
 
-def _logins(known: Acquaintance) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Which of the keys and logins are there, and all that would do."""
-    environment = common(os.environ, os.environ)
-    files = dict(_files(known, environment))
-    seen = [name for name in known.keys if environment.get(name)]
-    seen += [name for name, path in files.items() if os.path.isfile(path)]
-    return tuple(seen), (*known.keys, *files)
+def logins_in(known: Acquaintance, environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return which of an agent's keys are set and which files of a login are there."""
+    keys = (name for name in known.keys if environment.get(name))
+    files = (name for name, path in _files(known, environment) if os.path.isfile(path))
+    return (*keys, *files)
 
 
 def _files(known: Acquaintance, environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:

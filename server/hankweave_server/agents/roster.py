@@ -1,8 +1,10 @@
-"""Who does a codon: the agents there are, by what the hank or the command line says of them."""
+"""Who does a codon: the command line's choice, else the hank's, else its model's agent."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+import shutil
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import assert_never
 
@@ -20,8 +22,9 @@ from hankweave_server.agents.base import Agent
 from hankweave_server.agents.claude import ClaudeAgent
 from hankweave_server.agents.codex import CodexAgent
 from hankweave_server.agents.command import CommandAgent
+from hankweave_server.agents.environment import common
 from hankweave_server.agents.scripted import ScriptedAgent
-from hankweave_server.hanks.named_agents import BY_NAME
+from hankweave_server.hanks.named_agents import Selection, select
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +40,25 @@ class Roster:
     """Below this each kind of agent keeps its conversations, inside the execution directory."""
     asks_first: bool
     """Agents that can are to wait for our word before a tool that changes files."""
+    model: str | None = None
+    """The command line's; every codon has it, whatever the hank says."""
+
+    def select(self, codon: Codon) -> Selection:
+        """Choose who does a codon, and the model as that agent calls it."""
+        return select(codon, chosen=self.chosen, model=self.model, is_installed=_is_installed)
 
     def agent_for(self, codon: Codon) -> Agent:
-        """The command line's choice, else the hank's, else Claude."""
-        if self.chosen is not None:
-            return self.agent_of(BY_NAME[self.chosen])
+        """Return the agent that does a codon."""
+        selection = self.select(codon)
+        agent = self.agent_of(selection.spec)
+        if isinstance(agent, ClaudeAgent) and selection.on_bedrock:
+            return replace(agent, on_bedrock=True)
 
-        return self.agent_of(codon.agent or ClaudeAgentSpec())
+        return agent
+
+    def model_for(self, codon: Codon) -> str:
+        """Return the model of a codon as its agent calls it; empty leaves it to the agent."""
+        return self.select(codon).model
 
     def agent_of(self, spec: AgentSpec) -> Agent:
         match spec:
@@ -64,3 +79,7 @@ class Roster:
                 )
             case _:
                 assert_never(spec)
+
+
+def _is_installed(program: str) -> bool:
+    return shutil.which(program, path=common(os.environ, {}).get("PATH")) is not None

@@ -8,20 +8,18 @@ from pathlib import Path
 from typing import Literal
 
 from hankweave_protocol.hank import (
-    AcpAgentSpec,
-    ClaudeAgentSpec,
-    CodexAgentSpec,
     Codon,
-    CommandAgentSpec,
     Hank,
     IterationLimit,
     Loop,
     RetryConfig,
     RigCopy,
-    ScriptedAgentSpec,
     SentinelEntry,
 )
 from hankweave_protocol.state import PlanEntry
+from hankweave_server.agents.preflight import agent_named
+from hankweave_server.agents.roster import Roster
+from hankweave_server.cli import agent_checks
 from hankweave_server.cli.outlook import (
     BudgetOutlook,
     CodonOutlook,
@@ -72,9 +70,15 @@ def of_hank(
     prices: Prices,
     workspace: Path | None,
     data: Path | None,
+    *,
+    agent: str | None = None,
+    model: str | None = None,
 ) -> Outlook:
-    """Works out what a hank would do; looks at the folders, which must be there."""
-    hank = loaded.hank
+    """Works out what a hank would do; looks at the folders, which must be there.
+
+    `agent` and `model` are those of the command line, which win over the hank's.
+    """
+    hank, roster = loaded.hank, agent_checks.roster_of(loaded, agent, model)
     plan = initial_plan(hank)
     patterns = tracked_patterns(plan, plan[-1].codon_id)
     folders = [
@@ -86,20 +90,21 @@ def of_hank(
         valid=True,
         name=None if hank.meta is None else hank.meta.name,
         hank_hash=loaded.hank_hash,
-        plan=tuple(_codon(entry, loaded) for entry in plan),
+        plan=tuple(_codon(entry, loaded, roster) for entry in plan),
         loops=tuple(_loops(hank)),
         budgets=tuple(_budgets(hank)),
         requirements=tuple(
             RequirementOutlook(kind=each.kind, name=each.name, is_met=each.is_met)
             for each in requirements_of(hank, environment)
         ),
+        agents=agent_checks.agents_of(loaded, agent, model),
         patterns=patterns,
         folders=tuple(folders),
         warnings=(*advice(loaded), *_of_sentinels(loaded), *_of_budgets(hank, prices)),
     )
 
 
-def _codon(entry: PlanEntry, loaded: LoadedHank) -> CodonOutlook:
+def _codon(entry: PlanEntry, loaded: LoadedHank, roster: Roster) -> CodonOutlook:
     codon = entry.codon
     words = loaded.prompts[codon.id].text.split()
     more = " …" if len(words) > FIRST_WORDS else ""
@@ -107,8 +112,8 @@ def _codon(entry: PlanEntry, loaded: LoadedHank) -> CodonOutlook:
         codon_id=entry.codon_id,
         name=codon.name,
         loop_id=None if entry.loop_context is None else entry.loop_context.loop_id,
-        agent=_agent(codon),
-        model=codon.model,
+        agent=agent_named(roster.select(codon)),
+        model=roster.model or codon.model,
         continuation_mode=codon.continuation_mode,
         prompt=" ".join(words[:FIRST_WORDS]) + more,
         prompt_words=len(words),
@@ -117,20 +122,6 @@ def _codon(entry: PlanEntry, loaded: LoadedHank) -> CodonOutlook:
         tracks=codon.patterns,
         sentinels=tuple(map(_sentinel, codon.sentinels)),
     )
-
-
-def _agent(codon: Codon) -> str:
-    match codon.agent:
-        case ScriptedAgentSpec():
-            return "scripted"
-        case CommandAgentSpec(command=command):
-            return f"command {command[0]}"
-        case AcpAgentSpec(command=command):
-            return f"acp {command[0]}"
-        case CodexAgentSpec():
-            return "codex"
-        case ClaudeAgentSpec() | None:
-            return "claude"
 
 
 def _rig(codon: Codon) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from hankweave_protocol.shapes import Value
+from hankweave_server.agents.preflight import AgentCheck
 
 
 class ProblemTold(Value, kw_only=True):
@@ -80,6 +81,8 @@ class Outlook(Value, kw_only=True, omit_defaults=False):
     loops: tuple[LoopOutlook, ...] = ()
     budgets: tuple[BudgetOutlook, ...] = ()
     requirements: tuple[RequirementOutlook, ...] = ()
+    agents: tuple[AgentCheck, ...] = ()
+    """The agents that its codons need, as they are on this machine."""
     patterns: tuple[str, ...] = ()
     """What is tracked when the plan has ended."""
     folders: tuple[TrackedFiles, ...] = ()

@@ -46,6 +46,12 @@ from hankweave_server.workspace.data import read_meta
 )
 @click.option("--agent", metavar="NAME", help="Who does the steps that name nobody.")
 @click.option(
+    "--no-agent-check",
+    is_flag=True,
+    envvar="HANKWEAVE_RUNTIME_NO_AGENT_CHECK",
+    help="Start even if an agent is missing or not logged in.",
+)
+@click.option(
     "--repository",
     type=click.Choice(["shadow", "workspace"]),
     help="Where checkpoints are kept: `workspace` makes commits on your branch, too.",
@@ -68,6 +74,7 @@ def pipeline(
     config: Path | None,
     workspace: Path | None,
     agent: str | None,
+    no_agent_check: bool,
     repository: str | None,
     report: Format | None,
     as_json: bool,
@@ -115,6 +122,7 @@ def pipeline(
         headless=True,
         begin_at=begin_at,
         port=port,
+        agent_check=not no_agent_check,
     )
     sys.exit(run_pipeline(meant, layout, settings, telling))
 

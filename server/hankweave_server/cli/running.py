@@ -14,6 +14,7 @@ import click
 
 from hankweave_protocol.ids import CodonId
 from hankweave_server.cli import (
+    agent_checks,
     completions,
     executions,
     hanks,
@@ -61,6 +62,12 @@ from hankweave_server.workspace.data import read_meta
 )
 @click.option("--agent", type=click.Choice(sorted(BY_NAME)), help="Who does every codon.")
 @click.option("--model", "-m", help="The model of every codon, whatever the hank says.")
+@click.option(
+    "--no-agent-check",
+    is_flag=True,
+    envvar="HANKWEAVE_RUNTIME_NO_AGENT_CHECK",
+    help="Start even if an agent is missing or not logged in.",
+)
 @click.option("--no-token", is_flag=True, help="Let every local program in, as a controller.")
 @click.option(
     "--safe-points",
@@ -106,6 +113,7 @@ def run(
     force: bool,
     agent: str | None,
     model: str | None,
+    no_agent_check: bool,
     no_token: bool,
     safe_points: frozenset[SafePoint],
     max_cost: float | None,
@@ -150,6 +158,7 @@ def run(
         force=force,
         agent=agent,
         model=model,
+        agent_check=not no_agent_check,
         no_token=no_token,
         safe_points=safe_points,
         max_cost=max_cost,
@@ -226,6 +235,7 @@ def _hank_for(settings: RunSettings, chosen: Chosen) -> LoadedHank:
 
     loaded = hanks.read(hank, settings.model)
     hanks.require(loaded)
+    agent_checks.require_agents(loaded, chosen.layout, settings)
     return loaded
 
 

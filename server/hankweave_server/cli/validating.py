@@ -11,7 +11,8 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from hankweave_server.cli import foresight, hanks
+from hankweave_server.agents.preflight import AgentCheck
+from hankweave_server.cli import agent_checks, foresight, hanks
 from hankweave_server.cli.amounts import size_text
 from hankweave_server.cli.outlook import CodonOutlook, Outlook
 from hankweave_server.cli.plain_text import printable
@@ -19,6 +20,7 @@ from hankweave_server.cli.remote import json_option, print_json
 from hankweave_server.cli.terminals import console
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hanks.load import HankInvalid
+from hankweave_server.hanks.named_agents import BY_NAME
 from hankweave_server.hanks.price_files import load_prices, usual_place
 
 
@@ -28,12 +30,20 @@ from hankweave_server.hanks.price_files import load_prices, usual_place
 @click.option(
     "--workspace", "-w", type=click.Path(path_type=Path), help="Count what is tracked in it."
 )
+@click.option("--agent", type=click.Choice(sorted(BY_NAME)), help="Who does every codon.")
+@click.option("--model", "-m", help="The model of every codon, whatever the hank says.")
+@click.option(
+    "--no-agent-check", is_flag=True, help="Show missing agents and logins, but do not fail."
+)
 @click.option("--prices", type=click.Path(path_type=Path), help="A price list of your own.")
 @json_option
 def validate(
     hank: Path,
     data: Path | None,
     workspace: Path | None,
+    agent: str | None,
+    model: str | None,
+    no_agent_check: bool,
     prices: Path | None,
     as_json: bool,
 ) -> None:
@@ -41,11 +51,14 @@ def validate(
 
     All errors come at once, each with its line, its JSON path and what to do; the exit code is 2
     then. A valid hank is shown as it would run: plan, budgets, what is tracked, requirements; and
-    warnings, which do not make it invalid.
+    warnings, which do not make it invalid. Where an agent that it needs is missing, too old or not
+    logged in, or does not run its model, the exit code is 78: with --no-agent-check such a hank
+    can be checked on another machine than the one it runs on. No network is used.
 
     \b
     hankweave validate hank.json
     hankweave validate hank.json data/ --json
+    hankweave validate hank.json --agent codex --model gpt-5.4
     """
     file = hanks.file_of(hank)
     _must_exist(data, "data")
@@ -60,11 +73,19 @@ def validate(
         sys.exit(ExitCode.USAGE)
 
     known = load_prices(prices, usual_place(os.environ.get("XDG_CONFIG_HOME")))
-    found = foresight.of_hank(file, loaded, os.environ, known, workspace, data)
+    found = foresight.of_hank(
+        file, loaded, os.environ, known, workspace, data, agent=agent, model=model
+    )
     if as_json:
         print_json(found)
-    else:
-        _show(found)
+        if not no_agent_check and any(each.faults for each in found.agents):
+            sys.exit(ExitCode.CONFIGURATION)
+
+        return
+
+    _show(found)
+    if not no_agent_check:
+        agent_checks.refuse(found.agents)
 
 
 def _must_exist(path: Path | None, what: str) -> None:
@@ -79,6 +100,8 @@ def _show(found: Outlook) -> None:
     click.echo(f"{found.file}{called} is valid: {size}.")
     _section("Plan")
     _table(("codon", "agent", "model", "prompt", "on failure"), map(_row, found.plan))
+    _section("Agents")
+    _table(("agent", "model", "version", "key or login", "codons"), map(_agent_row, found.agents))
     _lines("Loops", (f"{each.loop_id}: ends {each.ends}" for each in found.loops))
     _lines("Rigs", (f"{each.codon_id}: {line}" for each in found.plan for line in each.rig))
     watched = (each for each in found.plan if each.sentinels)
@@ -87,12 +110,21 @@ def _show(found: Outlook) -> None:
     _show_tracked(found)
     states = (f"{each.kind} {each.name}: {_met(each.is_met)}" for each in found.requirements)
     _lines("Requirements", states)
+    _lines("Not checked", (note for each in found.agents for note in each.notes))
     _lines("Warnings", found.warnings)
 
 
 def _row(codon: CodonOutlook) -> Sequence[str]:
     prompt = f"{codon.prompt} ({codon.prompt_words} words)"
     return codon.codon_id, codon.agent, codon.model, prompt, codon.on_failure
+
+
+def _agent_row(agent: AgentCheck) -> Sequence[str]:
+    is_plain = agent.agent.startswith(("command ", "scripted"))
+    login = "-" if is_plain else ", ".join(agent.logged_in_by) or "none seen"
+    model = "-" if is_plain else agent.model or "its own"
+    version = agent.version or ("missing" if agent.path is None and agent.faults else "-")
+    return agent.agent, model, version, login, ", ".join(agent.codons)
 
 
 def _show_budgets(found: Outlook) -> None:

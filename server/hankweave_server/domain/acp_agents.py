@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
-KnownAgent: TypeAlias = Literal["gemini", "opencode", "claude", "codex"]
+KnownAgent: TypeAlias = Literal["gemini", "opencode", "claude", "codex", "pi"]
 
 _ALIASES: Mapping[str, KnownAgent] = {
     "gemini": "gemini",
@@ -19,6 +19,7 @@ _ALIASES: Mapping[str, KnownAgent] = {
     "claude-agent-acp": "claude",
     "claude-code-acp": "claude",
     "codex-acp": "codex",
+    "pi-acp": "pi",
 }
 
 _BOLD = frozenset({"autoEdit", "yolo"})

@@ -32,7 +32,7 @@ def assignment(around: Surroundings, run_id: RunId, entry: PlanEntry) -> AgentTa
     return AgentTask(
         prompt=_rendered(around, prompt.text),
         system_prompt=with_notice(system_prompt, around.state.notice),
-        model=around.model or codon.model,
+        model=around.model_for(codon),
         work_tree=around.layout.work_tree,
         data_dir=around.layout.data_path,
         log_path=around.layout.agent_log(run_id, entry.codon_id),

@@ -46,8 +46,8 @@ class Surroundings:
     price: Callable[[str, Tokens], float | None] = lambda _model, _tokens: None
     """USD for tokens of a model; None where its price is not known."""
     ceilings: Ceilings = NO_CEILINGS
-    model: str | None = None
-    """What every agent is to use, whatever the hank says."""
+    model_for: Callable[[Codon], str] = lambda codon: codon.model
+    """The model of a codon as its agent calls it."""
     tool_result_limit: int = 2500
     """Characters of a tool's result that an event carries (Hankweave's default)."""
     idle_timeout: timedelta | None = timedelta(minutes=10)

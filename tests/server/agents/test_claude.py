@@ -112,6 +112,18 @@ async def test_claude_is_given_the_real_directory_of_the_data(
     assert "--add-dir" not in await arguments_of(a_task(data_dir=tmp_path / "missing"), hear)
 
 
+async def test_claude_on_bedrock_is_told_so_and_gets_the_credentials(
+    a_task, hear, claude, monkeypatch
+) -> None:
+    """What of Amazon's is in the server's environment reaches it then, and only then."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "an-id")
+    task = a_task()
+    for on_bedrock, expected in ((True, ("1", "an-id")), (False, (None, None))):
+        await hear(ClaudeAgent(on_bedrock=on_bedrock), task)
+        seen = json.loads((task.work_tree / "given.json").read_text())["environment"]
+        assert (seen.get("CLAUDE_CODE_USE_BEDROCK"), seen.get("AWS_ACCESS_KEY_ID")) == expected
+
+
 async def test_claude_resumes_with_a_system_prompt(a_task, hear, claude) -> None:
     """Session, system prompt and permission mode are handed on when they are given."""
     task = a_task(resume_session="s1", system_prompt="be brief")

@@ -1,4 +1,4 @@
-"""Who does a codon: the command line's choice, else the hank's, else Claude."""
+"""Who does a codon: the command line's choice, else the hank's, else its model's agent."""
 
 from __future__ import annotations
 
@@ -21,21 +21,109 @@ from hankweave_server.hanks.named_agents import BY_NAME
 HOMES = Path("/execution/.hankweave/homes")
 
 
-def agent(chosen: str | None = None, **spec: Any) -> Agent:
-    """The agent of a codon whose `agent` is this."""
-    fields = {"id": "one", "name": "One", "model": "m", "continuationMode": "fresh"}
-    codon = msgspec.convert(
+def a_codon(model: str = "m", **spec: Any) -> Codon:
+    """A codon whose `agent` is this; none if nothing is given."""
+    fields = {"id": "one", "name": "One", "model": model, "continuationMode": "fresh"}
+    return msgspec.convert(
         {**fields, "promptText": "p", "trackedFiles": [], **({"agent": spec} if spec else {})},
         Codon,
     )
-    roster = Roster(
+
+
+def a_roster(chosen: str | None = None, model: str | None = None) -> Roster:
+    return Roster(
         chosen=chosen,
         hank_directory=Path("/hank"),
         sessions=HOMES.parent / "sessions",
         homes=HOMES,
         asks_first=False,
+        model=model,
     )
-    return roster.agent_for(codon)
+
+
+def agent(chosen: str | None = None, **spec: Any) -> Agent:
+    return a_roster(chosen).agent_for(a_codon(**spec))
+
+
+@pytest.mark.parametrize(
+    ("model", "kind", "called"),
+    [
+        ("anthropic/claude-sonnet-4-5", ClaudeAgent, "claude-sonnet-4-5"),
+        ("gpt-5.2", CodexAgent, "gpt-5.2"),
+        ("google/gemini-3-pro-preview", AcpAgent, "gemini-3-pro-preview"),
+        ("opencode/anthropic/claude-x", AcpAgent, "anthropic/claude-x"),
+    ],
+)
+def test_the_model_selects_the_agent_where_nothing_else_does(
+    model: str, kind: type[Agent], called: str
+) -> None:
+    """The agent is given the model by the name that it knows."""
+    codon = a_codon(model)
+    assert isinstance(a_roster().agent_for(codon), kind)
+    assert a_roster().model_for(codon) == called
+
+
+def test_a_named_agent_wins_over_the_model() -> None:
+    """The hank's as well as the command line's; the model is spelt for that agent."""
+    codex = a_codon("sonnet", type="codex")
+    assert isinstance(a_roster().agent_for(codex), CodexAgent)
+    assert isinstance(a_roster("claude").agent_for(a_codon("gpt-5")), ClaudeAgent)
+    assert a_roster("opencode").model_for(a_codon("anthropic/claude-x")) == "anthropic/claude-x"
+    assert a_roster("claude").model_for(a_codon("anthropic/claude-x")) == "claude-x"
+
+
+def test_the_model_of_the_command_line_selects_the_agent_too() -> None:
+    codon, roster = a_codon("sonnet"), a_roster(model="openai/gpt-5.2")
+    assert isinstance(roster.agent_for(codon), CodexAgent)
+    assert roster.model_for(codon) == "gpt-5.2"
+
+
+def test_effort_behind_a_models_name_becomes_a_setting_of_codex() -> None:
+    """One that the hank sets itself stays."""
+    selected = a_roster().agent_for(a_codon("gpt-5.2-high"))
+    assert isinstance(selected, CodexAgent)
+    assert selected.config == {"model_reasoning_effort": '"high"'}
+    own = a_codon("gpt-5.2-high", type="codex", config={"model_reasoning_effort": '"low"'})
+    named = a_roster().agent_for(own)
+    assert isinstance(named, CodexAgent)
+    assert named.config == {"model_reasoning_effort": '"low"'}
+    assert a_roster().model_for(own) == "gpt-5.2"
+
+
+def test_of_several_agents_the_first_that_is_installed_runs_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where none is, the preferred one is named, for somebody to install."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    codon = a_codon("pi/openai/gpt-5.4")
+    assert command_for(codon) == ("pi-acp",)
+    install(tmp_path / "opencode")
+    assert command_for(codon) == ("opencode", "acp")
+    install(tmp_path / "pi-acp")
+    assert command_for(codon) == ("pi-acp",)
+    assert a_roster().model_for(codon) == "openai/gpt-5.4"
+
+
+def command_for(codon: Codon) -> tuple[str, ...]:
+    agent = a_roster().agent_for(codon)
+    assert isinstance(agent, AcpAgent)
+    return agent.command
+
+
+def install(program: Path) -> None:
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+
+
+def test_claude_on_bedrock_gets_the_keys_of_amazon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other agent and no other model of Claude's does."""
+    codon = a_codon("amazon-bedrock/anthropic.claude-3-haiku-20240307-v1:0")
+    claude = a_roster().agent_for(codon)
+    assert isinstance(claude, ClaudeAgent)
+    assert claude.on_bedrock
+    other = a_roster().agent_for(a_codon("sonnet"))
+    assert isinstance(other, ClaudeAgent)
+    assert not other.on_bedrock
 
 
 @pytest.mark.parametrize("mode", ["default", "acceptEdits", "bypassPermissions", "plan"])

@@ -1,0 +1,375 @@
+"""Checks, before anything runs, that each codon's agent can do its work on this machine.
+
+A missing program or login would otherwise be found at the step that needs it, perhaps hours later.
+Nothing is asked over a network and no model is asked: a key in the environment, or the file that a
+login leaves behind, counts as a login; whether the provider accepts it, only the provider knows.
+
+Some things cannot be seen from here, and are not held against an agent: a login in the keychain of
+macOS, the credentials of a cloud, the keys of OpenCode's and Pi's providers (some need none), and a
+program that is named by a path in the work tree, where a rig may still put it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from hankweave_protocol.hank import (
+    AcpAgentSpec,
+    AgentSpec,
+    CodexAgentSpec,
+    Codon,
+    CommandAgentSpec,
+    Overrides,
+    Permissions,
+    ScriptedAgentSpec,
+)
+from hankweave_protocol.shapes import Value
+from hankweave_server.agents import inventory
+from hankweave_server.agents.acp import missing_library
+from hankweave_server.agents.environment import common
+from hankweave_server.agents.inventory import BUILT_IN, Acquaintance
+from hankweave_server.agents.roster import Roster
+from hankweave_server.domain.model_routes import AgentName, is_of_another_maker, suggestion_for
+from hankweave_server.domain.permissions import can_refuse, permissions_of
+from hankweave_server.hanks.named_agents import BY_NAME, Selection, name_of
+
+_ENDPOINTS: Mapping[str, str] = {
+    "claude": "ANTHROPIC_BASE_URL",
+    "codex": "OPENAI_BASE_URL",
+    "gemini": "GOOGLE_GEMINI_BASE_URL",
+}
+"""Variables that send an agent to another endpoint, which may know any model."""
+
+_MUST_LOG_IN = frozenset({"claude", "codex", "gemini"})
+"""Agents of which it is known everywhere they could have a key or a login."""
+
+_TITLES: Mapping[str, str] = {
+    "claude": "Claude Code",
+    "codex": "Codex",
+    "gemini": "Gemini CLI",
+    "opencode": "OpenCode",
+    "pi": "Pi",
+}
+_WITHOUT_MODEL = (CommandAgentSpec, ScriptedAgentSpec)
+_NUMBER = re.compile(r"\d+")
+
+
+class AgentFault(Value, kw_only=True):
+    """Why an agent cannot do its codons here, and what helps."""
+
+    message: str
+    hint: str
+
+
+class AgentCheck(Value, kw_only=True, omit_defaults=False):
+    """One agent that a hank needs, as it is on this machine."""
+
+    codons: tuple[str, ...]
+    """The ids of the codons that it does."""
+
+    agent: str
+    """Its name, or its type and program where it has none."""
+
+    model: str
+    """As the agent calls it; empty: its own choice."""
+
+    path: str | None
+    """Where its program lies; null if it is not there, or cannot be known before it starts."""
+
+    version: str | None
+    logged_in_by: tuple[str, ...]
+    """Names of variables that are set and of files that are there; never what is in them."""
+
+    faults: tuple[AgentFault, ...]
+    """Why it cannot do its work; empty if nothing is wrong."""
+
+    notes: tuple[str, ...]
+    """What could not be checked."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Need:
+    """Codons that need the same agent in the same way."""
+
+    selection: Selection
+    written_model: str
+    """As the hank or the command line has it."""
+    environment: Mapping[str, str]
+    """The codons' `env`."""
+    permissions: Permissions | None
+    can_ask: bool
+    codons: list[str] = field(default_factory=list)
+
+
+def check_agents(
+    codons: Iterable[Codon], roster: Roster, overrides: Overrides | None
+) -> tuple[AgentCheck, ...]:
+    """Check the agents of codons, all at once; takes as long as the slowest tells its version."""
+    needs: dict[object, _Need] = {}
+    for codon in codons:
+        need = _need_of(codon, roster, overrides)
+        needs.setdefault(_key_of(need), need).codons.append(codon.id)
+
+    if not needs:
+        return ()
+
+    with ThreadPoolExecutor(max_workers=min(8, len(needs))) as pool:
+        return tuple(pool.map(_checked, needs.values()))
+
+
+def _need_of(codon: Codon, roster: Roster, overrides: Overrides | None) -> _Need:
+    return _Need(
+        selection=roster.select(codon),
+        written_model=roster.model or codon.model,
+        environment=codon.env,
+        permissions=permissions_of(codon, overrides),
+        can_ask=roster.agent_for(codon).can_ask,
+    )
+
+
+def _key_of(need: _Need) -> str:
+    """Return what tells needs apart: programs that are no agents of a model know none."""
+    spec = need.selection.spec
+    if isinstance(spec, _WITHOUT_MODEL):
+        what: object = agent_named(need.selection)
+    else:
+        what = (need.selection, need.written_model)
+
+    return repr((what, sorted(need.environment.items()), need.permissions))
+
+
+def _checked(need: _Need) -> AgentCheck:
+    selection, host = need.selection, {**common(os.environ, os.environ), **need.environment}
+    empty = AgentCheck(
+        codons=tuple(dict.fromkeys(need.codons)),
+        agent=agent_named(selection),
+        model="" if isinstance(selection.spec, _WITHOUT_MODEL) else selection.model,
+        path=None,
+        version=None,
+        logged_in_by=(),
+        faults=(),
+        notes=(),
+    )
+    check = _Check(need, host, _known_of(selection))
+    if not selection.is_known:
+        return _with(empty, faults=(check.unknown_model(),))
+
+    faults = [*check.of_permissions(), *check.of_model()]
+    found = check.program()
+    if found.fault is not None:
+        return _with(empty, faults=(found.fault, *faults), notes=found.notes)
+
+    seen = check.logins()
+    return _with(
+        empty,
+        path=found.path,
+        version=found.version,
+        logged_in_by=seen,
+        faults=(*faults, *check.of_login(seen)),
+        notes=(*found.notes, *check.notes(seen)),
+    )
+
+
+def _known_of(selection: Selection) -> Acquaintance:
+    """Return what is known of the program, which may only be an adapter of a known agent."""
+    return inventory.known_of(selection.name if _is_own(selection.spec) else "")
+
+
+def _is_own(spec: AgentSpec) -> bool:
+    """Tell whether the program is the agent itself, not npx or an adapter of another maker."""
+    usual, command = BY_NAME.get(name_of(spec) or ""), inventory.command_of(spec)
+    if usual is None or not command:
+        return False
+
+    return os.path.basename(command[0]) == inventory.command_of(usual)[0]
+
+
+def _with(check: AgentCheck, **changes: object) -> AgentCheck:
+    return AgentCheck(**{name: getattr(check, name) for name in check.__struct_fields__} | changes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Program:
+    path: str | None = None
+    version: str | None = None
+    fault: AgentFault | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Check:
+    """The questions about one agent."""
+
+    need: _Need
+    host: Mapping[str, str]
+    """What the agent could see of the server's environment, with the codons' `env`."""
+    known: Acquaintance
+
+    @property
+    def _name(self) -> str:
+        return self.need.selection.name
+
+    @property
+    def _title(self) -> str:
+        return _TITLES.get(self._name, repr(self._name))
+
+    # --- the program -----------------------------------------------------------------------------
+
+    def program(self) -> _Program:
+        """Find the program, and ask one that is known for its version."""
+        spec = self.need.selection.spec
+        command = inventory.command_of(spec)
+        if not command:
+            return _Program(path=BUILT_IN)
+
+        if isinstance(spec, AcpAgentSpec) and (missing := missing_library()) is not None:
+            return _Program(fault=AgentFault(message=missing.message, hint=missing.hint or ""))
+
+        program = command[0]
+        if "/" in program and not os.path.isabs(program):
+            note = f"{program} is looked for in the work tree when its codon starts."
+            return _Program(notes=(note,))
+
+        path = shutil.which(program, path=self.host.get("PATH"))
+        if path is None:
+            return _Program(fault=self._not_installed(program))
+
+        return self._with_version(path) if _is_own(spec) else _Program(path=path)
+
+    def _not_installed(self, program: str) -> AgentFault:
+        install = self.known.install
+        if not _is_own(self.need.selection.spec):
+            return AgentFault(message=f"The program {program!r} was not found.", hint=install)
+
+        return AgentFault(
+            message=f"{self._title} is not installed: {program!r} was not found.",
+            hint=f"Install it with '{install}', or choose another agent with --agent.",
+        )
+
+    def _with_version(self, path: str) -> _Program:
+        found = inventory.version_of(path, self.host)
+        if found.cannot_run is not None:
+            message = f"{self._title} {found.cannot_run}: {path}."
+            return _Program(path, fault=AgentFault(message=message, hint=self._install_anew()))
+
+        number, oldest = found.number, self.known.oldest
+        if number is None:
+            return _Program(path, notes=(f"{self._title} {found.complaint}.",))
+
+        if _numbers(number) < _numbers(oldest):
+            message = f"{self._title} {number} is too old: {oldest} or newer is needed."
+            return _Program(path, number, AgentFault(message=message, hint=self._install_anew()))
+
+        return _Program(path, number)
+
+    def _install_anew(self) -> str:
+        return f"Install it anew with '{self.known.install}'."
+
+    # --- the login -------------------------------------------------------------------------------
+
+    def logins(self) -> tuple[str, ...]:
+        """Return what a login can be seen by."""
+        return inventory.logins_in(self.known, self.host)
+
+    def of_login(self, seen: tuple[str, ...]) -> Iterator[AgentFault]:
+        """Find an agent without a key or a login, where one could be seen."""
+        must = self._name in _MUST_LOG_IN and _is_own(self.need.selection.spec)
+        if seen or not must or self._is_elsewhere() is not None:
+            return
+
+        variable = self.known.keys[0]
+        yield AgentFault(
+            message=f"{self._title} has no key and no login here.",
+            hint=f"Set {variable}, or log in: {self.known.log_in}.",
+        )
+
+    def notes(self, seen: tuple[str, ...]) -> Iterator[str]:
+        """Say what about the login could not be checked."""
+        if not seen and (why := self._is_elsewhere()) is not None:
+            yield f"{self._title}: no key or login is seen; {why}."
+
+    def _is_elsewhere(self) -> str | None:
+        """Say why a login that is not seen may be there all the same."""
+        spec = self.need.selection.spec
+        if self.need.selection.on_bedrock:
+            return "the credentials of AWS are not looked for"
+
+        if isinstance(spec, CodexAgentSpec) and "model_provider" in spec.config:
+            return "the provider that 'config' names may need none"
+
+        if self._name == "claude" and sys.platform == "darwin":
+            return "it may be in the keychain"
+
+        if self._name in ("opencode", "pi"):
+            return "its provider may need none"
+
+        return None
+
+    # --- model and permissions -------------------------------------------------------------------
+
+    def unknown_model(self) -> AgentFault:
+        model = self.need.written_model
+        meant = suggestion_for(model)
+        hint = (
+            "Write a model of Claude (sonnet, claude-...), OpenAI (gpt-..., codex-...) or Google "
+            "(gemini-...), 'opencode/PROVIDER/MODEL' or 'pi/PROVIDER/MODEL'; "
+            "or name an 'agent' in the codon."
+        )
+        if meant is not None:
+            hint = f"Did you mean {meant!r}?"
+
+        return AgentFault(message=f"No agent is known to run the model {model!r}.", hint=hint)
+
+    def of_model(self) -> Iterator[AgentFault]:
+        """Find a model that the chosen agent cannot know."""
+        name, model = self._name, self.need.written_model
+        if name not in _TITLES or self.host.get(_ENDPOINTS.get(name, "")):
+            return
+
+        spec = self.need.selection.spec
+        if isinstance(spec, CodexAgentSpec) and "model_provider" in spec.config:
+            return
+
+        if is_of_another_maker(model, _agent_name(name)):
+            yield AgentFault(
+                message=f"{self._title} does not run the model {model!r}.",
+                hint="Choose another with --model, or leave the agent out: the model selects it.",
+            )
+
+    def of_permissions(self) -> Iterator[AgentFault]:
+        """Find permissions that the agent would never ask about."""
+        permissions = self.need.permissions
+        if permissions is not None and can_refuse(permissions) and not self.need.can_ask:
+            yield AgentFault(
+                message=f"The hank has permissions, and {self._title} asks for none.",
+                hint="Choose another agent, or take the permissions out.",
+            )
+
+
+def _agent_name(name: str) -> AgentName:
+    assert name in _TITLES
+    return name  # type: ignore[return-value]
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Return the numbers of a version, without what follows a `-` or `+`."""
+    return tuple(map(int, _NUMBER.findall(re.split(r"[-+]", version)[0])))
+
+
+def agent_named(selection: Selection) -> str:
+    """Return an agent's name, or its type and program where it has none."""
+    match selection.spec:
+        case ScriptedAgentSpec():
+            return "scripted"
+        case CommandAgentSpec(command=command):
+            return f"command {command[0]}"
+        case AcpAgentSpec(command=command) if name_of(selection.spec) is None:
+            return f"acp {command[0]}"
+        case _:
+            return selection.name

@@ -1,0 +1,154 @@
+"""Which agent runs a model: Hankweave's `selectHarness`, for the agents that are known here.
+
+Hankweave has two harnesses: the Claude Agent SDK for Anthropic's models, also on Amazon Bedrock,
+and Pi for all others. Here are more agents: OpenAI's and Google's models go to their makers'
+programs, and the rest to an agent that can reach many providers (OpenCode, Pi).
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+AgentName: TypeAlias = Literal["claude", "codex", "gemini", "opencode", "pi"]
+
+_CLAUDE_ALIASES = frozenset({"opus", "sonnet", "haiku", "opusplan", "default", "best"})
+"""What Claude Code itself calls its models; each may have `[1m]` behind it."""
+
+_CLAUDE_FAMILY = re.compile(
+    r"(?:claude[- ])?(?P<family>opus|sonnet|haiku)(?:[- ]?(?P<major>\d)(?:[.-](?P<minor>\d))?)?"
+    r"(?P<context>\[1m\])?"
+)
+_CLAUDE_ON_BEDROCK = re.compile(r"(?:[a-z-]+\.)?anthropic\.claude-|arn:aws[a-z-]*:bedrock:")
+_OPENAI = re.compile(r"(?:gpt-|chatgpt-|o\d|codex(?:-|$))")
+_GEMINI = re.compile(r"gemini(?:-|$)")
+_GLM = re.compile(r"glm(?:[\d./-]|$)")
+_EFFORT = re.compile(r"(?P<model>.+)-(?P<effort>high|xhigh)")
+"""Hankweave writes the effort of OpenAI's models behind their names."""
+
+_BEDROCK = ("amazon-bedrock", "bedrock")
+_ZAI = ("zai", "z-ai", "zhipuai")
+_MAKERS = ("anthropic", "openai", "google", "amazon-bedrock", "opencode", "codex", "gemini")
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """An agent that runs a model."""
+
+    agent: AgentName
+    model: str
+    """As this agent calls it; empty: its own choice."""
+
+    on_bedrock: bool = False
+    """Claude Code is to ask Amazon Bedrock instead of Anthropic."""
+
+    effort: str | None = None
+    """Codex's `model_reasoning_effort`."""
+
+
+def routes_of(model: str) -> tuple[Route, ...]:
+    """Return the agents that can run a model, preferred first; none if the name says nothing."""
+    name = model.strip()
+    provider, slash, rest = name.partition("/")
+    if slash and not name.lower().startswith("arn:"):
+        return _of_provider(provider.lower(), rest, name)
+
+    return _of_bare(name)
+
+
+def suggestion_for(model: str) -> str | None:
+    """Return the provider that a misspelt one probably stands for."""
+    provider, slash, rest = model.strip().partition("/")
+    if not slash or provider.lower() in _MAKERS:
+        return None
+
+    close = difflib.get_close_matches(provider.lower(), _MAKERS, n=1, cutoff=0.8)
+    return f"{close[0]}/{rest}" if close else None
+
+
+def is_of_another_maker(model: str, agent: AgentName) -> bool:
+    """Tell whether a model is one of another maker's that this agent cannot know.
+
+    OpenCode and Pi reach every provider. A name that says nothing is not held against an agent.
+    """
+    if agent in ("opencode", "pi"):
+        return False
+
+    known = {route.agent for route in routes_of(model)}
+    return bool(known) and agent not in known
+
+
+def _of_provider(provider: str, rest: str, name: str) -> tuple[Route, ...]:
+    if suggestion_for(name) is not None or not rest:
+        return ()
+
+    match provider:
+        case "anthropic":
+            return (Route("claude", _claude_name(rest)),)
+        case "openai" | "codex":
+            return (_codex(rest),)
+        case "google" | "gemini" if _GEMINI.match(rest.lower()):
+            return (Route("gemini", rest),)
+        case "opencode":
+            # Alone it is a model of OpenCode's own provider, else the prefix of a shim.
+            return (Route("opencode", rest if "/" in rest else name),)
+        case "pi":
+            return (Route("pi", rest), Route("opencode", rest))
+        case _ if provider in _BEDROCK and "claude" in rest.lower():
+            return (Route("claude", rest, on_bedrock=True),)
+        case _ if provider in _ZAI and _GLM.match(rest.lower()):
+            return _glm(rest)
+        case _:
+            return (Route("opencode", name), Route("pi", name))
+
+
+def _of_bare(name: str) -> tuple[Route, ...]:
+    lower = name.lower()
+    if _CLAUDE_ON_BEDROCK.match(lower):
+        return (Route("claude", name, on_bedrock=True),)
+
+    is_alias = lower.removesuffix("[1m]") in _CLAUDE_ALIASES
+    if is_alias or "claude" in lower or _CLAUDE_FAMILY.fullmatch(lower):
+        return (Route("claude", _claude_name(name)),)
+
+    if _OPENAI.match(lower):
+        return (_codex(name),)
+
+    if _GEMINI.match(lower):
+        return (Route("gemini", "" if lower == "gemini" else name),)
+
+    return _glm(name) if _GLM.match(lower) else ()
+
+
+def _claude_name(name: str) -> str:
+    """Return an alias of Claude Code for a family, and an id of Anthropic's for its version."""
+    lower = name.lower()
+    if lower == "claude":
+        return "default"
+
+    found = _CLAUDE_FAMILY.fullmatch(lower)
+    if found is None:
+        return lower if lower.removesuffix("[1m]") in _CLAUDE_ALIASES else name
+
+    context = found["context"] or ""
+    if found["major"] is None:
+        return found["family"] + context
+
+    version = "-".join(filter(None, (found["major"], found["minor"])))
+    return f"claude-{found['family']}-{version}{context}"
+
+
+def _codex(name: str) -> Route:
+    if name.lower() == "codex":
+        return Route("codex", "")
+
+    found = _EFFORT.fullmatch(name)
+    return Route("codex", name) if found is None else Route("codex", found[1], effort=found[2])
+
+
+def _glm(name: str) -> tuple[Route, ...]:
+    """Z.AI's models, whose catalogue is in lower case (Hankweave, `rewriteGlmModel`)."""
+    model = f"zai/{name.lower()}"
+    return Route("pi", model), Route("opencode", model)

@@ -1,0 +1,232 @@
+"""What keeps an agent from its work is found before anything runs, with stand-ins on the PATH."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from hankweave_protocol.hank import Codon
+from hankweave_server.agents.preflight import AgentCheck, check_agents
+from hankweave_server.agents.roster import Roster
+
+VARIABLES = (
+    *("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "CLAUDE_CODE_OAUTH_TOKEN"),
+    *("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY"),
+    *("CLAUDE_CONFIG_DIR", "CODEX_API_KEY", "OPENAI_API_KEY", "CODEX_ACCESS_TOKEN", "CODEX_HOME"),
+    *("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_APPLICATION_CREDENTIALS", "GEMINI_CLI_HOME"),
+)
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder is the whole PATH, HOME is empty, and there is no key."""
+    folder, home = tmp_path / "bin", tmp_path / "home"
+    folder.mkdir()
+    home.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setattr("sys.platform", "linux")
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(f"HANKWEAVE_{name}", raising=False)
+
+    return folder
+
+
+def install(programs: Path, name: str, version: str = "99.1.2") -> None:
+    program = programs / name
+    program.write_text(f"#!/bin/sh\necho '{version}'\n")
+    program.chmod(0o755)
+
+
+def codon(name: str = "one", **fields: Any) -> Codon:
+    given = {"id": name, "name": name, "model": "sonnet", "continuationMode": "fresh"}
+    return msgspec.convert({**given, "promptText": "p", **fields}, Codon)
+
+
+def checked(*codons: Codon, agent: str | None = None, model: str | None = None) -> list[AgentCheck]:
+    roster = Roster(
+        chosen=agent,
+        hank_directory=Path("/hank"),
+        sessions=Path("/x"),
+        homes=Path("/x"),
+        asks_first=False,
+        model=model,
+    )
+    return list(check_agents(codons, roster, None))
+
+
+def faults(*codons: Codon, **choice: str) -> list[str]:
+    return [fault.message for check in checked(*codons, **choice) for fault in check.faults]
+
+
+def test_an_agent_with_its_program_and_a_key_is_ready(
+    programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its version and the name of what it logs in by are told, never the key itself."""
+    install(programs, "claude", "2.1.329 (Claude Code)")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
+    (check,) = checked(codon("one"), codon("two"))
+    assert (check.agent, check.model, check.codons) == ("claude", "sonnet", ("one", "two"))
+    assert (check.version, check.path) == ("2.1.329", str(programs / "claude"))
+    assert check.logged_in_by == ("ANTHROPIC_API_KEY",)
+    assert (check.faults, check.notes) == ((), ())
+    assert b"sk-secret" not in msgspec.json.encode(check)
+
+
+@pytest.mark.parametrize(
+    ("model", "program", "install_hint"),
+    [
+        ("sonnet", "claude", "npm install -g @anthropic-ai/claude-code"),
+        ("gpt-5", "codex", "npm install -g @openai/codex"),
+        ("gemini-3-pro", "gemini", "npm install -g @google/gemini-cli"),
+        ("opencode/anthropic/x", "opencode", "npm install -g opencode-ai"),
+    ],
+)
+def test_a_program_that_is_missing_is_named_with_how_to_install_it(
+    programs: Path, model: str, program: str, install_hint: str
+) -> None:
+    """It is the one fault that is told: without the program there is no login to look for."""
+    (check,) = checked(codon(model=model))
+    (fault,) = check.faults
+    assert f"is not installed: {program!r} was not found." in fault.message
+    assert install_hint in fault.hint
+
+
+@pytest.mark.parametrize(
+    ("model", "program", "key", "login"),
+    [
+        ("sonnet", "claude", "CLAUDE_CODE_OAUTH_TOKEN", ".claude/.credentials.json"),
+        ("gpt-5", "codex", "OPENAI_API_KEY", ".codex/auth.json"),
+        ("gemini-3-pro", "gemini", "GEMINI_API_KEY", ".gemini/oauth_creds.json"),
+    ],
+)
+def test_a_key_a_login_or_a_codons_env_is_a_login(
+    programs: Path, monkeypatch: pytest.MonkeyPatch, model: str, program: str, key: str, login: str
+) -> None:
+    """In the server's environment, also as HANKWEAVE_X, in the codon's `env`, or as a file."""
+    install(programs, program)
+    one = codon(model=model)
+    (fault,) = faults(one)
+    assert fault.endswith("has no key and no login here.")
+    assert faults(codon(model=model, env={key: "k"})) == []
+    with monkeypatch.context() as patch:
+        patch.setenv(key, "k")
+        assert faults(one) == []
+
+    with monkeypatch.context() as patch:
+        patch.setenv(f"HANKWEAVE_{key}", "k")
+        assert faults(one) == []
+
+    file = programs.parent / "home" / login
+    file.parent.mkdir(parents=True)
+    file.write_text("{}")
+    assert faults(one) == []
+
+
+def test_what_cannot_be_seen_of_a_login_is_noted_and_not_held_against_it(
+    programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The keychain of macOS, the credentials of AWS, OpenCode's providers, a provider of Codex."""
+    for name in ("claude", "codex", "opencode"):
+        install(programs, name)
+
+    provider = {"type": "codex", "config": {"model_provider": '"local"'}}
+    unseen = (
+        codon("a", model="amazon-bedrock/anthropic.claude-3-haiku-20240307-v1:0"),
+        codon("b", model="opencode/big-pickle"),
+        codon("c", model="llama", agent=provider),
+    )
+    checks = checked(*unseen)
+    assert [check.faults for check in checks] == [(), (), ()]
+    assert [len(check.notes) for check in checks] == [1, 1, 1]
+    monkeypatch.setattr("sys.platform", "darwin")
+    assert faults(codon()) == []
+
+
+def test_an_old_version_is_refused(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first version that has the options is accepted, and so is a later pre-release."""
+    monkeypatch.setenv("GEMINI_API_KEY", "k")
+    one = codon(model="gemini-3-pro")
+    for version, expected in [
+        ("0.32.9", ["Gemini CLI 0.32.9 is too old: 0.33.0 or newer is needed."]),
+        ("0.33.0", []),
+        ("0.61.0-nightly.20260101", []),
+        ("1.0", []),
+    ]:
+        install(programs, "gemini", version)
+        assert faults(one) == expected
+
+
+def test_a_program_that_the_kernel_refuses_is_a_fault(
+    programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that runs and tells no version may work all the same: that is a note."""
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
+    install(programs, "claude", "no number")
+    (check,) = checked(codon())
+    assert (check.faults, len(check.notes)) == ((), 1)
+    (programs / "claude").write_bytes(b"\x7fELF is what it says")
+    (fault,) = faults(codon())
+    assert fault == f"Claude Code cannot be run: Exec format error: {programs / 'claude'}."
+
+
+def test_a_model_that_nothing_here_runs_is_refused_with_what_to_write(programs: Path) -> None:
+    (check,) = checked(codon(model="llama"))
+    (fault,) = check.faults
+    assert fault.message == "No agent is known to run the model 'llama'."
+    assert "opencode/PROVIDER/MODEL" in fault.hint
+    (check,) = checked(codon(model="antropic/claude-sonnet-4-5"))
+    assert check.faults[0].hint == "Did you mean 'anthropic/claude-sonnet-4-5'?"
+
+
+def test_a_model_of_another_maker_is_refused_where_the_agent_is_named(
+    programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not one that says nothing, and none behind an endpoint of one's own."""
+    install(programs, "claude")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
+    claude = {"type": "claude"}
+    assert faults(codon(model="gpt-5", agent=claude)) == [
+        "Claude Code does not run the model 'gpt-5'."
+    ]
+    assert faults(codon(model="gpt-5"), agent="claude") == [
+        "Claude Code does not run the model 'gpt-5'."
+    ]
+    assert faults(codon(model="my-model", agent=claude)) == []
+    assert faults(codon(model="gpt-5"), agent="claude", model="haiku") == []
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://127.0.0.1:4000")
+    assert faults(codon(model="gpt-5", agent=claude)) == []
+
+
+def test_plain_programs_are_looked_for(programs: Path) -> None:
+    """By name or absolute path; one in the work tree may be put there by a rig."""
+    install(programs, "there")
+    commands = (["there"], [str(programs / "there")], ["./tools/agent"], ["/nowhere/x"], ["gone"])
+    checks = [checked(codon(agent={"type": "command", "command": each}))[0] for each in commands]
+    assert [[fault.message for fault in check.faults] for check in checks] == [
+        [],
+        [],
+        [],
+        ["The program '/nowhere/x' was not found."],
+        ["The program 'gone' was not found."],
+    ]
+    assert checks[2].notes == (
+        "./tools/agent is looked for in the work tree when its codon starts.",
+    )
+    assert checked(codon(agent={"type": "scripted"}))[0].faults == ()
+
+
+def test_permissions_that_an_agent_would_not_ask_about_are_a_fault(
+    programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Codex is such an agent, also where the model or the command line selects it."""
+    install(programs, "codex")
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    denying = {"permissions": {"deny": ["Bash"]}}
+    told = "The hank has permissions, and Codex asks for none."
+    assert faults(codon(model="gpt-5", **denying)) == [told]
+    assert faults(codon(model="gpt-5", permissions={"otherwise": "allow"})) == []
