@@ -127,8 +127,9 @@ class StructuredOutput(OpenHankValue):
 
     output: Literal["object", "array", "enum"]
     schema_str: str | None = None
-    """Zod's text; it is read, never executed."""
+    """A JavaScript expression that is a zod schema; evaluated in QuickJS, which reaches nothing."""
     schema_file: str | None = None
+    """The path of such a text, or of a module that exports a schema."""
     json_schema: dict[str, object] | None = None
     """Ours: of the object, or of one element of the array."""
     json_schema_file: str | None = None
@@ -158,6 +159,9 @@ class SentinelConfig(HankValue):
     system_prompt_text: str | None = None
     user_prompt_file: Texts | None = None
     user_prompt_text: str | None = None
+    template_engine: Literal["eta", "jinja"] | None = None
+    """Ours: the language of the prompts. Absent: jinja for files that end in `.j2`, `.jinja` or
+    `.jinja2`, else Eta as in Hankweave."""
     conversational: Conversational | None = None
     error_handling: ErrorHandling = ErrorHandling()
     llm_params: LlmParams = LlmParams()

@@ -167,6 +167,7 @@ def a_sentinel(**fields: Any) -> dict[str, Any]:
         "model": "play/actor",
         "trigger": {"type": "event", "on": ["info"]},
         "execution": {"strategy": "immediate"},
+        "templateEngine": "jinja",
         "userPromptText": "{% for e in events %}{{ e.data.message }};{% endfor %}",
     }
     sentinel.update(fields)

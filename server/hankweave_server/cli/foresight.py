@@ -38,6 +38,7 @@ from hankweave_server.hanks.hank_files import HankFiles
 from hankweave_server.hanks.load import LoadedHank, Problem
 from hankweave_server.hanks.requirements import requirements_of
 from hankweave_server.sentinels.config import SentinelInvalid, load_config, reference_of
+from hankweave_server.sentinels.quickjs_process import QuickJs
 from hankweave_server.workspace.above import rules_above
 from hankweave_server.workspace.descent import Descent
 from hankweave_server.workspace.names import AT_THE_TOP
@@ -155,19 +156,29 @@ def _loops(hank: Hank) -> Iterator[LoopOutlook]:
 
 
 def _of_sentinels(loaded: LoadedHank) -> Iterator[str]:
-    """What those who run sentinels find in them: a codon runs without such a one."""
+    """Load every sentinel as a run does: a codon runs without one that cannot be loaded."""
     files = HankFiles(loaded.directory)
-    for step in loaded.hank.hank:
-        for codon in step.codons if isinstance(step, Loop) else (step,):
-            for index, entry in enumerate(codon.sentinels):
-                try:
-                    load_config(entry, files)
-                except SentinelInvalid as invalid:
-                    name = reference_of(entry, index)
-                    needed = entry.settings is not None and entry.settings.fail_codon_if_not_loaded
-                    end = "the codon will fail" if needed else "the codon will run without it"
-                    for problem in invalid.problems:
-                        yield f"{codon.id}: sentinel {name}, {end}: {problem}"
+    with closing(QuickJs()) as quickjs:
+        for step in loaded.hank.hank:
+            for codon in step.codons if isinstance(step, Loop) else (step,):
+                for index, entry in enumerate(codon.sentinels):
+                    yield from _of_sentinel(
+                        codon, entry, reference_of(entry, index), files, quickjs
+                    )
+
+
+def _of_sentinel(
+    codon: Codon, entry: SentinelEntry, name: str, files: HankFiles, quickjs: QuickJs
+) -> Iterator[str]:
+    try:
+        found = load_config(entry, files, quickjs)
+    except SentinelInvalid as invalid:
+        needed = entry.settings is not None and entry.settings.fail_codon_if_not_loaded
+        end = "the codon will fail" if needed else "the codon will run without it"
+        for problem in invalid.problems:
+            yield f"{codon.id}: sentinel {name}, {end}: {problem}"
+    else:
+        yield from (f"{codon.id}: sentinel {name}: {warning}" for warning in found.warnings)
 
 
 def _of_budgets(hank: Hank, prices: Prices) -> Iterator[str]:

@@ -127,6 +127,11 @@ class SentinelWatch:
             # Else the next codon would take their last words for a person's edits.
             await announce(FileSource(kind="codon-end"))
 
+    def close(self) -> None:
+        """Release what the sentinels hold, however the codon ended."""
+        if self._watch is not None:
+            self._watch.close()
+
     def hurry(self) -> None:
         """Ends what waiting there is, and what is to come: the codon is cut short."""
         self._is_short = True
@@ -182,6 +187,7 @@ async def sentinels_of(
         except Exception as error:
             failure = error  # Raised below: the group would wrap it for our caller.
         finally:
+            watch.close()
             tasks.cancel_scope.cancel()
 
     if failure is not None:

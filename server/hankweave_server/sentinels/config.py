@@ -6,6 +6,7 @@ file, and below the hank's directory like everything else. Reading blocks.
 
 from __future__ import annotations
 
+import functools
 import json
 import posixpath
 from collections.abc import Iterator, Sequence
@@ -22,10 +23,19 @@ from hankweave_server.hanks.problems import Finding, JsonPath, path_text
 from hankweave_server.hanks.prompts import PromptFault
 from hankweave_server.hanks.source import parse
 from hankweave_server.hanks.syntax import NotJson
-from hankweave_server.sentinels import rules, zod
-from hankweave_server.sentinels.javascript import NotUnderstood
+from hankweave_server.sentinels import rules
+from hankweave_server.sentinels.eta_template import EtaTemplate
+from hankweave_server.sentinels.jinja_template import JinjaTemplate
+from hankweave_server.sentinels.quickjs_process import QuickJs
 from hankweave_server.sentinels.structured import BadSchema, Form, Schema, form_of
-from hankweave_server.sentinels.templates import BadTemplate, Template
+from hankweave_server.sentinels.templates import (
+    LARGEST_TEMPLATE,
+    BadTemplate,
+    Template,
+    engine_of,
+    looks_like_jinja,
+)
+from hankweave_server.sentinels.zod_schema import ZodSchema
 
 _SHAPE = msgspec.inspect.type_info(SentinelConfig)
 
@@ -49,6 +59,8 @@ class LoadedConfig:
     user_prompt: Template
     system_prompt: Template | None
     form: Form | None
+    warnings: tuple[str, ...] = ()
+    """What is valid and probably not meant."""
 
 
 def reference_of(entry: SentinelEntry, index: int) -> str:
@@ -60,14 +72,20 @@ def reference_of(entry: SentinelEntry, index: int) -> str:
     return name if isinstance(name, str) and name else f"sentinels[{index}]"
 
 
-def load_config(entry: SentinelEntry, files: HankFiles) -> LoadedConfig:
-    """Loads one entry; raises SentinelInvalid with all its problems at once."""
-    return _Loading(entry, files).loaded()
+def load_config(entry: SentinelEntry, files: HankFiles, quickjs: QuickJs) -> LoadedConfig:
+    """Load one entry; raise SentinelInvalid with all its problems at once.
+
+    Its templates and schemas run in `quickjs`, which the caller closes when it has no more use for
+    them.
+    """
+    return _Loading(entry, files, quickjs).loaded()
 
 
 class _Loading:
-    def __init__(self, entry: SentinelEntry, files: HankFiles) -> None:
+    def __init__(self, entry: SentinelEntry, files: HankFiles, quickjs: QuickJs) -> None:
         self._files = files
+        self._quickjs = quickjs
+        self._warnings: list[str] = []
         self._settings = entry.settings or SentinelSettings()
         self._reference = entry.sentinel_config if isinstance(entry.sentinel_config, str) else None
         self._folder = posixpath.dirname(self._reference or "")
@@ -95,6 +113,7 @@ class _Loading:
             user_prompt=user,
             system_prompt=system,
             form=form,
+            warnings=tuple(self._warnings),
         )
 
     def _refuse_faulty(self) -> None:
@@ -157,7 +176,7 @@ class _Loading:
     # --- prompts ------------------------------------------------------------------------------
 
     def _template(self, file_key: str, text_key: str) -> Template | None:
-        """Joins the files and then the text by blank lines, and reads it as one template."""
+        """Join the files and then the text by blank lines, and read it as one template."""
         parts = list(self._prompt_files(file_key))
         text = self._raw.get(text_key) if isinstance(self._raw, dict) else None
         if isinstance(text, str) and text:
@@ -166,16 +185,38 @@ class _Loading:
         if not parts:
             return None
 
+        key = text_key if text else file_key
         try:
-            return Template("\n\n".join(parts))
+            return self._engine("\n\n".join(parts), key, tuple(self._names(file_key)))
         except BadTemplate as error:
-            self._fault((text_key if text else file_key,), str(error))
+            self._fault((key,), str(error))
             return None
 
-    def _prompt_files(self, key: str) -> Iterator[str]:
+    def _engine(self, source: str, key: str, files: tuple[str, ...]) -> Template:
+        if len(source) > LARGEST_TEMPLATE:
+            raise BadTemplate(f"The template has more than {LARGEST_TEMPLATE} characters.")
+
+        chosen = self._raw.get("templateEngine")
+        if engine_of(chosen if chosen in ("eta", "jinja") else None, files) == "jinja":
+            return JinjaTemplate(source)
+
+        if chosen is None and looks_like_jinja(source):
+            self._warnings.append(
+                f"{key}: '{{{{' and '{{%' mean nothing in an Eta template and stay as they are. "
+                "For jinja, set 'templateEngine': 'jinja', or name the file '….j2'."
+            )
+
+        return EtaTemplate(source, self._quickjs)
+
+    def _names(self, key: str) -> Iterator[str]:
         names = self._raw.get(key) if isinstance(self._raw, dict) else None
         for name in [names] if isinstance(names, str) else names or ():
-            place = self._place(name, (key,)) if isinstance(name, str) else None
+            if isinstance(name, str):
+                yield name
+
+    def _prompt_files(self, key: str) -> Iterator[str]:
+        for name in self._names(key):
+            place = self._place(name, (key,))
             if place is None:
                 continue
 
@@ -193,28 +234,33 @@ class _Loading:
 
         try:
             structured = msgspec.convert(raw, StructuredOutput)
-            schema = self._schema(structured)
+            zod = self._zod(structured)
+            if zod is not None:
+                parse = functools.partial(zod.parse, is_array=structured.output == "array")
+                return None if self._found else form_of(structured, zod.json_schema, parse)
+
+            schema = self._json_schema(structured)
             return None if self._found else form_of(structured, schema)
         except msgspec.ValidationError:
             return None  # Of the wrong shape, which is told already.
-        except (NotUnderstood, BadSchema) as error:
+        except BadSchema as error:
             self._fault(("structuredOutput",), str(error))
             return None
 
-    def _schema(self, structured: StructuredOutput) -> Schema | None:
-        path = ("structuredOutput",)
+    def _zod(self, structured: StructuredOutput) -> ZodSchema | None:
+        text = structured.schema_str
+        if text is None and structured.schema_file is not None:
+            text = self._text_of(structured.schema_file, ("structuredOutput", "schemaFile"))
+
+        return None if text is None else ZodSchema(text, self._quickjs)
+
+    def _json_schema(self, structured: StructuredOutput) -> Schema | None:
         if structured.json_schema is not None:
             return structured.json_schema
 
-        if structured.schema_str is not None:
-            return zod.to_json_schema(structured.schema_str)
-
-        if structured.schema_file is not None:
-            text = self._text_of(structured.schema_file, (*path, "schemaFile"))
-            return None if text is None else zod.to_json_schema(text)
-
         if structured.json_schema_file is not None:
-            text = self._text_of(structured.json_schema_file, (*path, "jsonSchemaFile"))
+            path = ("structuredOutput", "jsonSchemaFile")
+            text = self._text_of(structured.json_schema_file, path)
             return None if text is None else _schema_in(text)
 
         return None

@@ -6,7 +6,7 @@ Models fill objects. An array is asked for as `elements` of an object, one word 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -45,10 +45,14 @@ class Form:
     """Of the object that the model fills."""
     wrapper: str | None
     """The object's one field that is meant; None where it is the object itself."""
+    parse: Callable[[Any], Any] | None = None
+    """Checks what is meant in place of the schema, and may change it; raises BadAnswer."""
 
     def content_of(self, text: str) -> Any:
         """Reads and checks an answer; raises BadAnswer."""
         value = _plain(text)
+        if self.parse is not None:
+            return self.parse(self._unwrapped(value))
 
         try:
             found = next(_validator(self.schema).iter_errors(value), None)
@@ -60,7 +64,16 @@ class Form:
         if found is not None:
             raise BadAnswer(f"At {found.json_path} of the answer: {found.message[:300]}.")
 
-        return value if self.wrapper is None else value[self.wrapper]
+        return self._unwrapped(value)
+
+    def _unwrapped(self, value: Any) -> Any:
+        if self.wrapper is None:
+            return value
+
+        if not isinstance(value, dict) or self.wrapper not in value:
+            raise BadAnswer(f"The answer has no {self.wrapper!r}.")
+
+        return value[self.wrapper]
 
 
 def _plain(text: str) -> Any:
@@ -81,9 +94,16 @@ def _depth(value: Any) -> int:
     return 1 + max(map(_depth, inner), default=0)
 
 
-def form_of(config: StructuredOutput, schema: Schema | None) -> Form:
-    """Makes the form of a sound configuration and the schema it names; raises BadSchema."""
-    if schema is not None:
+def form_of(
+    config: StructuredOutput,
+    schema: Schema | None,
+    parse: Callable[[Any], Any] | None = None,
+) -> Form:
+    """Make the form of a sound configuration and the schema it names; raise BadSchema.
+
+    With `parse` the schema only tells the model what to fill, and `parse` checks the answer.
+    """
+    if schema is not None and parse is None:
         _refuse_unsound(schema)
 
     wrapper = _WRAPPERS.get(config.output)
@@ -91,7 +111,8 @@ def form_of(config: StructuredOutput, schema: Schema | None) -> Form:
         case "object":
             whole = schema or {}
         case "array":
-            whole = _wrapped("elements", {"type": "array", "items": schema or {}})
+            items = _moved(schema or {}, "#/properties/elements/items")
+            whole = _wrapped("elements", {"type": "array", "items": items})
         case "enum":
             whole = _wrapped("result", {"enum": list(config.enum_values or ())})
 
@@ -103,6 +124,7 @@ def form_of(config: StructuredOutput, schema: Schema | None) -> Form:
         description=config.schema_description or "The answer.",
         schema={"type": "object", **whole},
         wrapper=wrapper,
+        parse=parse,
     )
 
 
@@ -111,6 +133,22 @@ _NOT_IN_NAMES = regex.compile(r"[^A-Za-z0-9_-]")
 
 def _wrapped(name: str, schema: Schema) -> Schema:
     return {"properties": {name: schema}, "required": [name], "additionalProperties": False}
+
+
+def _moved(schema: Any, to: str) -> Any:
+    """Rewrite the references of a schema that becomes part of another one, at `to`."""
+    if isinstance(schema, list):
+        return [_moved(each, to) for each in schema]
+
+    if not isinstance(schema, dict):
+        return schema
+
+    return {
+        key: to + value[1:]
+        if key == "$ref" and isinstance(value, str) and (value == "#" or value.startswith("#/"))
+        else _moved(value, to)
+        for key, value in schema.items()
+    }
 
 
 def _refuse_unsound(schema: Schema) -> None:

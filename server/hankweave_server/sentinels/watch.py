@@ -38,6 +38,7 @@ from hankweave_server.sentinels.history import History, HistoryDamaged
 from hankweave_server.sentinels.model import Model, ModelMissing, OpensModels
 from hankweave_server.sentinels.outputs import Outputs, outputs_of
 from hankweave_server.sentinels.questions import CodonFacts
+from hankweave_server.sentinels.quickjs_process import QuickJs
 from hankweave_server.sentinels.routing import Seen, is_routed
 from hankweave_server.sentinels.sentinel import Sentinel
 from hankweave_server.sentinels.surroundings import Around, Price, TellAll, Wait, wait_for
@@ -103,6 +104,7 @@ class Watch:
 
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
+        self._quickjs = QuickJs()
         self._sentinels: list[Sentinel] = []
         self._told_states = self.states()
         self._draining: anyio.CancelScope | None = None
@@ -147,6 +149,8 @@ class Watch:
                 continue
 
             await self._start(prepared, around, tasks)
+            for warning in prepared.loaded.warnings:
+                await self._tell(_doubtful(prepared.loaded.config.id, warning, around.codon_id))
 
         return LoadReport(tuple(each.config.id for each in self._sentinels), tuple(failed))
 
@@ -178,9 +182,15 @@ class Watch:
             self._draining.cancel()
 
     async def unload(self, reason: UnloadReason) -> None:
-        """Ends all that still watch."""
+        """End all that still watch."""
         for sentinel in self._sentinels:
             await sentinel.unload(reason)
+
+        self.close()
+
+    def close(self) -> None:
+        """End the process that runs their templates and schemas."""
+        self._quickjs.close()
 
     async def _settle(self) -> None:
         for sentinel in self._sentinels:
@@ -206,7 +216,7 @@ class Watch:
 
     def _prepare(self, entry: SentinelEntry, files: HankFiles, codon_id: CodonId) -> _Prepared:
         setting = self._setting
-        loaded = load_config(entry, files)
+        loaded = load_config(entry, files, self._quickjs)
         config = loaded.config
         if any(sentinel.config.id == config.id for sentinel in self._sentinels):
             raise SentinelInvalid([f"The id {config.id!r} belongs to another sentinel already."])
@@ -253,6 +263,15 @@ class Watch:
             run_id=setting.run_id, codon_id=setting.entry.codon_id, sentinels=states
         )
         await setting.tell(*events, transition)
+
+
+def _doubtful(sentinel_id: str, warning: str, codon_id: CodonId) -> ErrorEvent:
+    return ErrorEvent(
+        message=f"Sentinel {sentinel_id}: {warning}",
+        fatal=False,
+        codon=codon_id,
+        severity="warning",
+    )
 
 
 def _not_loaded(failure: FailedLoad, codon_id: CodonId) -> ErrorEvent:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from hankweave_server.cli import hanks
 from hankweave_server.domain.plan import initial_plan, tracked_patterns
 from hankweave_server.hanks.hank_files import HankFiles
 from hankweave_server.sentinels.config import load_config
+from hankweave_server.sentinels.quickjs_process import QuickJs
 from support.golden import GOLDEN, INVALID, VALID, hank_directory, problems_of
 
 EXPECTED = json.loads((GOLDEN / "expected.json").read_text())
@@ -83,12 +85,14 @@ def test_nothing_of_a_real_hank_is_lost() -> None:
 def test_the_sentinels_of_a_real_hank_can_be_started() -> None:
     """Event and sequence triggers, conversation, Zod and enums: each loads without a fault."""
     files = HankFiles(REAL)
-    configs: list[SentinelConfig] = [
-        load_config(entry, files).config
-        for step in hanks.read(REAL).hank.hank
-        for codon in (step.codons if isinstance(step, Loop) else (step,))
-        for entry in codon.sentinels
-    ]
+    with closing(QuickJs()) as quickjs:
+        configs: list[SentinelConfig] = [
+            load_config(entry, files, quickjs).config
+            for step in hanks.read(REAL).hank.hank
+            for codon in (step.codons if isinstance(step, Loop) else (step,))
+            for entry in codon.sentinels
+        ]
+
     assert [config.id for config in configs] == ["narrator", "error-grader", "counter"]
     assert configs[0].conversational is not None
     assert isinstance(configs[1].trigger, SequenceTrigger)

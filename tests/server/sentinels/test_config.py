@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,20 @@ import pytest
 
 from hankweave_server.hanks.hank_files import HankFiles
 from hankweave_server.sentinels.config import LoadedConfig, SentinelInvalid, load_config
+from hankweave_server.sentinels.quickjs_process import QuickJs
 from support.sentinels import a_sentinel, entry_of, write
+
+QUICKJS = QuickJs()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quickjs() -> Iterator[None]:
+    yield
+    QUICKJS.close()
 
 
 def load(folder: Path, config: dict[str, Any] | str, **settings: Any) -> LoadedConfig:
-    return load_config(entry_of(config, **settings), HankFiles(folder))
+    return load_config(entry_of(config, **settings), HankFiles(folder), QUICKJS)
 
 
 def problems(folder: Path, config: dict[str, Any] | str, **settings: Any) -> tuple[str, ...]:
@@ -53,7 +63,7 @@ HANKWEAVES = {
 
 
 def test_a_sentinel_of_hankweaves_loads_unchanged(tmp_path: Path) -> None:
-    """What its file refers to lies relative to that file; zod's schema is read."""
+    """What its file refers to lies relative to that file; zod's schema is evaluated."""
     write(tmp_path, "prompts/one.md", "---\nname: x\n---\nEvents: <%= JSON.stringify(it.events) %>")
     write(tmp_path, "prompts/two.md", "Codon <%= it.codon.id %>")
     schema = "z.object({ filesChanged: z.number(), complexity: z.number().min(0).max(10) })"
@@ -61,7 +71,7 @@ def test_a_sentinel_of_hankweaves_loads_unchanged(tmp_path: Path) -> None:
     loaded = load(tmp_path, write(tmp_path, "sentinels/metrics.json", HANKWEAVES))
     assert (loaded.source, loaded.source_path) == ("file", "sentinels/metrics.json")
     context = {"events": [], "codon": {"id": "c"}}
-    assert loaded.user_prompt.render(context) == "Events: []\n\nCodon c"
+    assert loaded.user_prompt.render(context) == "Events: []\nCodon c"
     assert loaded.form is not None
     assert set(loaded.form.schema["properties"]) == {"filesChanged", "complexity"}
 
@@ -102,7 +112,7 @@ def event(on: str, path: str, value: object = "x", operator: str = "equals") -> 
         ({"conversational": {"trimmingStrategy": {"type": "maxTurns", "maxTurns": 3}}}, "system"),
         ({"structuredOutput": {"output": "enum"}}, "enumValues"),
         ({"structuredOutput": {"output": "object"}}, "exactly one"),
-        ({"structuredOutput": {"output": "object", "schemaStr": "z.date()"}}, "z.date"),
+        ({"structuredOutput": {"output": "object", "schemaStr": "z.dat()"}}, "TypeError"),
         ({"structuredOutput": {"output": "object", "jsonSchema": {"type": 3}}}, "JSON Schema"),
         (
             {"joinString": "x", "structuredOutput": {"output": "enum", "enumValues": ["a"]}},
@@ -145,7 +155,8 @@ def event(on: str, path: str, value: object = "x", operator: str = "equals") -> 
         ({"userPromptFile": "../outside.md"}, "leads out"),
         ({"userPromptFile": "/etc/passwd"}, "absolute"),
         ({"execution": {"strategy": "debounce", "milliseconds": 300_001}}, "at most 300000"),
-        ({"userPromptText": "<%= process.env.KEY %>"}, "process"),
+        ({"templateEngine": "eta", "userPromptText": "<% if %>"}, "not valid Eta"),
+        ({"templateEngine": "ejs"}, "eta, jinja"),
     ],
 )
 def test_a_fault_is_told_with_its_reason(tmp_path: Path, fields: dict[str, Any], part: str) -> None:
@@ -176,3 +187,22 @@ def test_the_codons_paths_are_checked_as_the_sentinels_are(tmp_path: Path) -> No
     """What a codon says about files goes before, and through the same rules."""
     paths = {"logFile": "../x.md"}
     assert "leads out" in problems(tmp_path, a_sentinel(), outputPaths=paths)[0]
+
+
+def test_a_prompt_is_eta_unless_a_sentinel_says_jinja(tmp_path: Path) -> None:
+    """Braces are text in a sentinel of Hankweave; a key, or a file's name, makes them jinja's."""
+    context = {"events": [], "codon": {"id": "c"}}
+    plain = a_sentinel(userPromptText="{{ codon.id }} <%= it.codon.id %>", templateEngine=None)
+    assert load(tmp_path, plain).user_prompt.render(context) == "{{ codon.id }} c"
+    by_key = plain | {"templateEngine": "jinja"}
+    assert load(tmp_path, by_key).user_prompt.render(context) == "c <%= it.codon.id %>"
+    write(tmp_path, "ask.md.j2", "{{ codon.id }}!")
+    by_name = a_sentinel(userPromptText=None, userPromptFile="ask.md.j2", templateEngine=None)
+    assert load(tmp_path, by_name).user_prompt.render(context) == "c!"
+
+
+def test_braces_in_an_eta_prompt_are_warned_of(tmp_path: Path) -> None:
+    """Who wrote jinja without saying so is told what to write."""
+    [warning] = load(tmp_path, a_sentinel(templateEngine=None)).warnings
+    assert "'templateEngine': 'jinja'" in warning
+    assert load(tmp_path, a_sentinel(templateEngine="eta")).warnings == ()

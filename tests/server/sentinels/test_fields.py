@@ -11,6 +11,7 @@ from hankweave_protocol.events import SentinelUnloaded
 from hankweave_server.hanks.hank_files import HankFiles
 from hankweave_server.sentinels.config import load_config
 from hankweave_server.sentinels.model import CallFailed
+from hankweave_server.sentinels.quickjs_process import QuickJs
 from support.sentinels import Actor, a_sentinel, entry_of, info, on_stage, write
 
 RISK = {"type": "object", "properties": {"risk": {"enum": ["high", "low"]}}, "required": ["risk"]}
@@ -26,7 +27,8 @@ def test_a_schema_may_be_json_and_has_a_name(tmp_path: Path, field: str) -> None
         "schemaName": "risk",
         "schemaDescription": "How bad it is.",
     }
-    loaded = load_config(entry_of(a_sentinel(structuredOutput=structured)), HankFiles(tmp_path))
+    config = a_sentinel(structuredOutput=structured)
+    loaded = load_config(entry_of(config), HankFiles(tmp_path), QuickJs())
     assert loaded.form is not None
     assert (loaded.form.name, loaded.form.description) == ("risk", "How bad it is.")
     assert loaded.form.content_of('{"risk": "low"}') == {"risk": "low"}

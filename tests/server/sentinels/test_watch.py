@@ -190,6 +190,7 @@ async def test_a_codons_completion_can_be_watched(tmp_path: Path) -> None:
             "on": ["codon.completed"],
             "conditions": [{"operator": "equals", "path": "exitStatus.type", "value": "success"}],
         },
+        templateEngine="eta",
         userPromptText="<%= it.events[0].data.codonId %>",
     )
     async with on_stage(tmp_path, entry_of(watcher)) as stage:

@@ -1,0 +1,198 @@
+"""A process that runs a sentinel's JavaScript, and its bounds as the server sees them.
+
+Templates and schemas are code of whoever wrote the hank. It runs in QuickJS, in a process of its
+own (`quickjs_worker`), for three reasons: the time limit of QuickJS counts the CPU time of the
+whole process and would fire early beside other threads; a bug in the engine must not take the
+server along; and a process can be killed by the wall clock, which is the limit that always holds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import selectors
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Literal
+
+Library = Literal["eta", "zod3", "zod4"]
+
+WORKER: Final = Path(__file__).with_name("quickjs_worker.py")
+
+CPU_SECONDS: Final = 2.0
+"""Of CPU time that one call may take."""
+
+WALL_SECONDS: Final = 30.0
+"""After which the process is killed, however busy the machine is."""
+
+LARGEST_RESULT: Final = 4 * 1024 * 1024
+"""Characters of JSON."""
+
+_KEPT_VARIABLES = ("LD_LIBRARY_PATH", "PATH", "PYTHONHOME", "PYTHONPATH", "TZ")
+"""What the worker's environment has: an interpreter's needs, and no keys."""
+
+_LENGTH = struct.Struct(">I")
+
+MISSING: Final = (
+    "QuickJS is not installed, which runs Eta templates and zod schemas: "
+    "pip install 'hankweave[sentinels-js]'."
+)
+
+
+class JavaScriptError(Exception):
+    """The text failed: a syntax error, or what it threw."""
+
+
+class JavaScriptLimit(JavaScriptError):
+    """The text took too long, or grew too large."""
+
+
+class JavaScriptMissing(JavaScriptError):
+    """There is no QuickJS on this machine."""
+
+
+def summary(error: JavaScriptError) -> str:
+    """Return what went wrong in one line: the message without the engine's stack."""
+    lines: list[str] = []
+    for line in str(error).splitlines():
+        if line.startswith(("    at ", "====")):
+            break
+
+        if line.strip():
+            lines.append(line.strip())
+
+    return " ".join(lines)[:500]
+
+
+class QuickJs:
+    """A worker process, started by the first call; safe to share between threads.
+
+    A call blocks. After a kill or a crash the next call starts a new process.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def call(
+        self,
+        library: Library,
+        entry: str,
+        arguments: Mapping[str, Any],
+        *,
+        cpu_seconds: float = CPU_SECONDS,
+        wall_seconds: float = WALL_SECONDS,
+    ) -> Any:
+        """Call an entry point of `host.js`, with values that are JSON; return what it returns.
+
+        Raises JavaScriptError, and JavaScriptLimit where it was stopped.
+        """
+        request = {
+            "library": library,
+            "entry": entry,
+            "arguments": arguments,
+            "seconds": cpu_seconds,
+            "most": LARGEST_RESULT,
+        }
+        with self._lock:
+            answer = self._exchange(json.dumps(request).encode(), wall_seconds)
+
+        if "limit" in answer:
+            raise JavaScriptLimit(f"{answer['limit']}.")
+
+        if "error" in answer:
+            raise JavaScriptError(answer["error"])
+
+        return json.loads(answer["result"])
+
+    @property
+    def is_idle(self) -> bool:
+        """True where no process runs."""
+        return self._process is None
+
+    def close(self) -> None:
+        """End the process, also in the middle of a call; a later call starts another one."""
+        process = self._process
+        if process is not None:
+            process.kill()  # A call that waits for it ends, and gives the lock back.
+
+        with self._lock:
+            self._end()
+
+    def _exchange(self, request: bytes, wall_seconds: float) -> dict[str, Any]:
+        deadline = time.monotonic() + wall_seconds
+        process = self._running()
+        assert process.stdin is not None
+        try:
+            process.stdin.write(_LENGTH.pack(len(request)) + request)
+            process.stdin.flush()
+            header = self._read(process, _LENGTH.size, deadline)
+            answer: dict[str, Any] = json.loads(
+                self._read(process, _LENGTH.unpack(header)[0], deadline)
+            )
+        except BaseException as error:
+            self._end()
+            if isinstance(error, TimeoutError):
+                raise JavaScriptLimit(f"it took longer than {wall_seconds:g} s.") from None
+
+            if isinstance(error, OSError | EOFError):
+                raise JavaScriptLimit("the process that ran it ended.") from None
+
+            raise
+
+        return answer
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is not None and self._process.poll() is None:
+            return self._process
+
+        self._end()
+        if importlib.util.find_spec("quickjs") is None:
+            raise JavaScriptMissing(MISSING)
+
+        environment = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", str(WORKER)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env=environment,
+            start_new_session=True,
+        )
+        return self._process
+
+    @staticmethod
+    def _read(process: subprocess.Popen[bytes], size: int, deadline: float) -> bytes:
+        assert process.stdout is not None
+        pieces, missing = [], size
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            while missing:
+                if not selector.select(max(0.0, deadline - time.monotonic())):
+                    raise TimeoutError
+
+                piece = os.read(process.stdout.fileno(), missing)
+                if not piece:
+                    raise EOFError
+
+                pieces.append(piece)
+                missing -= len(piece)
+
+        return b"".join(pieces)
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+
+        process.kill()
+        with contextlib.suppress(OSError), process:
+            pass
