@@ -208,6 +208,7 @@ export interface Transitions {
   "InitialCheckpointSet": InitialCheckpointSet;
   "PlanSet": PlanSet;
   "TimeTravelled": TimeTravelled;
+  "TravelsForgotten": TravelsForgotten;
   "EditsNoticed": EditsNoticed;
   "EditsOvertaken": EditsOvertaken;
   "AgentTold": AgentTold;
@@ -564,15 +565,20 @@ export interface CheckpointRecord {
   conversation?: Conversation;
 }
 
-/** Files went back to a checkpoint and nothing else moved. */
+/**
+ * Files went back to a checkpoint.
+ *
+ * A rollback of the whole execution sends it before `rollback.completed`, which has the report.
+ */
 export interface CheckpointRollback {
   operationId: string;
   checkpoint: string;
   source: Coordinate | null;
   target: Coordinate;
-  /** What it was confined to; null for the whole work tree under a paused agent. */
+  /** The paths it was limited to; null for the whole work tree. */
   paths: string[] | null;
-  report: RollbackReport;
+  /** Null where `rollback.completed` follows with the same operation id: it has the report. */
+  report: RollbackReport | null;
   direction?: Movement;
   reason?: string;
 }
@@ -1337,6 +1343,9 @@ export interface GcReport {
   bytesAfter: number;
   /** Null in a dry run. */
   consolidated: Consolidation | null;
+  /** Rollbacks that can be undone now and not after it, because their safety checkpoints go. */
+  undosLost?: number;
+  redosLost?: number;
 }
 
 export type GetServerStatus = Record<string, never>;
@@ -1806,6 +1815,8 @@ export interface RollbackIntent {
   rewindMemory?: boolean;
   /** The operation that this one takes back. */
   undone?: string;
+  /** Passed on to the report. */
+  note?: string;
 }
 
 /** Says what a rollback would do; exactly one target, or none for the last success. */
@@ -1855,6 +1866,8 @@ export interface RollbackReport {
   externalEffects?: string[];
   /** Only in a preview that asked for them. */
   diffs?: ForeseenDiff[];
+  /** What the caller should know about the target, such as the run it was found in. */
+  note?: string;
 }
 
 export interface RollbackRigCleanup {
@@ -2474,6 +2487,11 @@ export interface Travel {
   edits?: Record<string, string>;
   /** Agents and sentinels forgot what they knew; the epoch of the safety checkpoint has it. */
   rewoundMemory?: boolean;
+}
+
+/** Rollbacks that cannot be undone, or redone, any more: their safety checkpoints are gone. */
+export interface TravelsForgotten {
+  operationIds: string[];
 }
 
 /** One file of many thousands; gc=False keeps the collector from visiting each of them. */

@@ -103,11 +103,15 @@ class ListCheckpoints(CommandData):
     cursor: str | None = None
 
 
+Label = Annotated[str, Meta(max_length=500)]
+"""A person's words about a checkpoint; they become part of its commit message."""
+
+
 class CheckpointCreate(CommandData):
     """Takes a `manual` checkpoint now."""
 
     TYPE: ClassVar[str] = "checkpoint.create"
-    label: str | None = None
+    label: Label | None = None
     expected_run_id: RunId | None = None
 
 

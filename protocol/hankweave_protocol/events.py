@@ -775,7 +775,10 @@ class RollbackCompleted(EventData):
 
 
 class CheckpointRollback(EventData):
-    """Files went back to a checkpoint and nothing else moved (seed 004, "Partial rollback")."""
+    """Files went back to a checkpoint (seed 004, steps 3.7 and 5).
+
+    A rollback of the whole execution sends it before `rollback.completed`, which has the report.
+    """
 
     TYPE: ClassVar[str] = "checkpoint.rollback"
     operation_id: str
@@ -783,8 +786,9 @@ class CheckpointRollback(EventData):
     source: Coordinate | None
     target: Coordinate
     paths: tuple[str, ...] | None
-    """What it was confined to; null for the whole work tree under a paused agent."""
-    report: RollbackReport
+    """The paths it was limited to; null for the whole work tree."""
+    report: RollbackReport | None
+    """Null where `rollback.completed` follows with the same operation id: it has the report."""
     direction: Movement = "back"
     reason: str | None = None
 

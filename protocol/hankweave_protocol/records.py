@@ -198,6 +198,8 @@ class RollbackReport(Value):
     """Tool calls between target and now whose effects lie outside the work tree, and stay."""
     diffs: tuple[ForeseenDiff, ...] = ()
     """Only in a preview that asked for them."""
+    note: str | None = None
+    """What the caller should know about the target, such as the run it was found in."""
 
 
 Direction = Literal["back", "undo", "redo"]
@@ -265,6 +267,8 @@ class RollbackIntent(Value):
     rewind_memory: bool = False
     undone: str | None = None
     """The operation that this one takes back."""
+    note: str | None = None
+    """Passed on to the report."""
 
 
 class BranchIntent(Value):

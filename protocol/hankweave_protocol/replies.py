@@ -272,6 +272,9 @@ class GcReport(Value):
     """In a dry run an estimate, from what the pruned ones alone need."""
     consolidated: Consolidation | None
     """Null in a dry run."""
+    undos_lost: int = 0
+    """Rollbacks that can be undone now and not after it, because their safety checkpoints go."""
+    redos_lost: int = 0
 
 
 class DamagedObject(Value):

@@ -146,6 +146,13 @@ class TimeTravelled(Transition):
     notice: Notice | None = None
 
 
+class TravelsForgotten(Transition):
+    """Rollbacks that cannot be undone, or redone, any more: their safety checkpoints are gone."""
+
+    TYPE: ClassVar[str] = "TravelsForgotten"
+    operation_ids: tuple[str, ...]
+
+
 class EditsNoticed(Transition):
     """People changed these files since an agent or rig last wrote them (SHA-256; empty: gone)."""
 
@@ -182,6 +189,7 @@ AnyTransition = (
     | InitialCheckpointSet
     | PlanSet
     | TimeTravelled
+    | TravelsForgotten
     | EditsNoticed
     | EditsOvertaken
     | AgentTold
@@ -202,6 +210,7 @@ TRANSITIONS: Registry[Transition] = Registry(
     InitialCheckpointSet,
     PlanSet,
     TimeTravelled,
+    TravelsForgotten,
     EditsNoticed,
     EditsOvertaken,
     AgentTold,

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
@@ -54,6 +55,7 @@ from hankweave_server.sentinels.models import Models
 from hankweave_server.settings import RunSettings
 from hankweave_server.transport.doors import Answer, Caller, Doors, Health
 from hankweave_server.transport.listener import Listener
+from hankweave_server.transport.redaction import redact_text, secrets_in
 from hankweave_server.workspace import data
 
 
@@ -86,7 +88,12 @@ class App:
         self._listener: Listener | None = None
         self.bulletin = Bulletin(opened.ledger, opened.clock)
         """What is wrong, for all who ask."""
-        self.checkpointer = Checkpointer(opened.engine, opened.ledger, opened.clock)
+        self.checkpointer = Checkpointer(
+            opened.engine,
+            opened.ledger,
+            opened.clock,
+            clean=partial(redact_text, known=secrets_in(os.environ)),
+        )
         roster = _roster(opened)
         self.around = Surroundings(
             layout=opened.layout,

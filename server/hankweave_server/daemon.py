@@ -252,6 +252,7 @@ class Daemon:
             log.warning("Told of %d checkpoints that the former server had pruned", pruned)
             recorded = recorded_checkpoints(opened.ledger)
 
+        await app.housekeeper.forget_lost_journeys()
         await self._validate(app, opened, recorded.pruned)
         recovery = app.recovery(recorded.standing)
         try:

@@ -39,6 +39,7 @@ from hankweave_server.layout import Layout
 from support.git_facts import GitWitness
 from support.running_server import RunningServer, journal, running_server, state, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes
+from support.struck import ends_rollback
 from support.watching import DEADLINE, idle, started
 
 LOOP = {
@@ -262,12 +263,12 @@ def _told_of(found: State) -> object:
 
 
 def endings(execution: Path, operation_id: str) -> list[Event]:
-    events = journal(execution)
-    kinds = (RollbackCompleted, CheckpointRollback)
     return [
         event
-        for event in events
-        if isinstance(event.data, kinds) and event.data.operation_id == operation_id
+        for event in journal(execution)
+        if isinstance(event.data, RollbackCompleted | CheckpointRollback)
+        and ends_rollback(event.data)
+        and event.data.operation_id == operation_id
     ]
 
 

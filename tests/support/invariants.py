@@ -151,6 +151,9 @@ class _Record:
         return record
 
     def _went_to(self, data: RollbackCompleted | CheckpointRollback) -> None:
+        if isinstance(data, CheckpointRollback) and data.report is None:
+            return  # `rollback.completed` follows.
+
         self.targets[data.checkpoint] += 1
         if data.report is not None and data.report.safety is not None:
             self.safeties.add(data.report.safety.checkpoint_sha)

@@ -408,6 +408,14 @@ async def _acted(client: Client, told: Told, act: Act) -> None:
         return
 
 
+def ends_rollback(data: object) -> bool:
+    """Return whether it is the last event of a rollback: the one that has the report."""
+    if isinstance(data, CheckpointRollback):
+        return data.report is not None
+
+    return isinstance(data, RollbackCompleted)
+
+
 def _journeys(execution: Path) -> list[Event]:
     """The journeys that the journal tells the end of; its last line may be torn."""
     kinds = (RollbackCompleted, CheckpointRollback)
@@ -420,4 +428,4 @@ def _journeys(execution: Path) -> list[Event]:
     if torn:
         return []  # A batch is one write: what is torn was the journey itself.
 
-    return [event for event in journal(execution) if isinstance(event.data, kinds)]
+    return [event for event in journal(execution) if ends_rollback(event.data)]

@@ -65,7 +65,7 @@ class ShadowHistory:
 
     def beginning_with(self, prefix: str) -> list[Sha]:
         """Every checkpoint, labelled or not, whose sha begins so."""
-        return [sha for sha in self._commits if sha.startswith(prefix)]
+        return [sha for sha in self._commits if sha.startswith(prefix.lower())]
 
     def described(self, each: Labelled) -> Checkpoint:
         """Writes the documented record; its files are those that differ from the one before."""

@@ -19,6 +19,9 @@ def draw_report(report: RollbackReport, *, foreseen: bool) -> None:
     at = report.target
     of = f" of {printable(at.codon_id)}" if at.codon_id else ""
     say(f"to checkpoint {at.checkpoint_sha[:12]}{of}", "bold")
+    if report.note is not None:
+        click.echo(printable(report.note))
+
     _print_touched(f"files {verb} added", report.added, "green")
     _print_touched(f"files {verb} updated", report.updated, "yellow")
     _print_touched(f"files {verb} removed", report.removed, "red")

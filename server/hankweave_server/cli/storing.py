@@ -133,6 +133,11 @@ def _print_gc(report: GcReport) -> None:
         for reason, count in Counter(kept.reason for kept in report.kept_because).items():
             click.echo(f"  {count}  {_REASONS[reason]}")
 
+    for count, what in ((report.undos_lost, "undo"), (report.redos_lost, "redo")):
+        if count:
+            rollbacks = "rollback" if count == 1 else "rollbacks"
+            click.echo(f"{count} {rollbacks} could no longer be taken back by `hankweave {what}`")
+
     before, after = size_text(report.bytes_before), size_text(report.bytes_after)
     click.echo(f"{before} on disk{' now, about' if report.dry_run else ' before,'} {after} after")
     if report.consolidated is not None and not report.consolidated.finished:

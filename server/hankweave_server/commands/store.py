@@ -50,8 +50,9 @@ class Store:
 
         known = self._checkpointer.known
         target = targets.of_prefix(self._ledger.state, known, command.checkpoint_sha)
+        name = None if command.name is None else self._checkpointer.clean(command.name)
         return await self._housekeeper.pin(
-            target.checkpoint, command.name, pinned=command.pinned, causes=causes
+            target.checkpoint, name, pinned=command.pinned, causes=causes
         )
 
     async def gc(self, command: StoreGc, causes: Causes) -> GcReport:

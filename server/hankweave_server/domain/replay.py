@@ -53,6 +53,7 @@ from hankweave_protocol.transitions import (
     SentinelStatesUpdated,
     TimeTravelled,
     Transition,
+    TravelsForgotten,
 )
 from hankweave_server.domain import travels
 from hankweave_server.domain.costs import run_cost, total_cost
@@ -167,6 +168,8 @@ def _changed(state: State, transition: AnyTransition) -> State:
             return replace(state, execution_plan=plan)
         case TimeTravelled():
             return travels.after(state, transition)
+        case TravelsForgotten():
+            return travels.forgotten(state, transition)
         case EditsNoticed():
             return travels.with_edits(state, transition)
         case EditsOvertaken():

@@ -7,18 +7,26 @@ there (seed 000, "Using Checkpoints"); more than one match is refused and all ar
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hankweave_protocol.errors import ErrorCode, Refused
-from hankweave_protocol.ids import CodonId, Sha, is_sha_prefix
+from hankweave_protocol.ids import CodonId, RunId, Sha, is_sha_prefix
 from hankweave_protocol.records import (
     CheckpointRecord,
     CodonCheckpointType,
     Coordinate,
     Travel,
 )
-from hankweave_protocol.state import CompletedCodon, FailedCodon, Run, SkippedCodon, State
+from hankweave_protocol.state import (
+    CodonExecution,
+    CompletedCodon,
+    FailedCodon,
+    Run,
+    SkippedCodon,
+    State,
+)
 from hankweave_server.domain.history import (
     ThreadEntry,
     beginnings,
@@ -44,6 +52,8 @@ class RollbackTarget:
     """Executions of the thread that lie after the target, newest first."""
     undone: Travel | None = None
     """The journey that this one takes back: then the checkpoint is that one's safety checkpoint."""
+    note: str | None = None
+    """What the caller should know about the choice, such as the run it was found in."""
 
     @property
     def is_in_place(self) -> bool:
@@ -92,40 +102,84 @@ def last_success(state: State, known: Checkpoints) -> RollbackTarget:
 def of_codon(
     state: State, known: Checkpoints, codon_id: CodonId, kind: CodonCheckpointType
 ) -> RollbackTarget:
-    """A checkpoint of the newest execution of a codon in the thread."""
+    """Return the newest checkpoint of a codon: on the current thread, else on any other run.
+
+    The target's note says which run it was found in, where that is not the current thread.
+    """
     entries = thread(state)
+    sha = _newest_on(state, entries, codon_id, kind, known)
+    if sha is not None:
+        return target_of(state, known, sha)
+
+    for run in state.runs:
+        if any(codon.codon_id == codon_id for codon in run.codons):
+            own = thread(_as_seen_by(state, run))
+            sha = _newest_on(state, own, codon_id, kind, known, run_id=run.run_id)
+            if sha is not None:
+                note = f"The {kind} checkpoint of codon {codon_id} was taken from run {run.run_id}"
+                note += ", which is not part of the current thread."
+                return dataclasses.replace(target_of(state, known, sha), note=note)
+
+    raise _no_codon_checkpoint(state, known, codon_id, kind)
+
+
+def _newest_on(
+    state: State,
+    entries: tuple[ThreadEntry, ...],
+    codon_id: CodonId,
+    kind: CodonCheckpointType,
+    known: Checkpoints,
+    run_id: RunId | None = None,
+) -> Sha | None:
+    """Return the checkpoint of the codon's newest execution on a thread, if there is one."""
     position = next(
-        (i for i in reversed(range(len(entries))) if entries[i].codon.codon_id == codon_id), None
+        (
+            index
+            for index in reversed(range(len(entries)))
+            if entries[index].codon.codon_id == codon_id and run_id in (None, entries[index].run_id)
+        ),
+        None,
     )
     if position is None:
-        ran = dict.fromkeys(entry.codon.codon_id for entry in entries)
-        raise Refused(
-            ErrorCode.UNKNOWN_CODON,
-            f"Codon {codon_id} is not in the execution thread.",
-            path="$.data.codonId",
-            hint=f"Codons that ran: {', '.join(ran) or 'none'}.",
-        )
+        return None
 
     sha = _codon_checkpoint(state, entries, position, kind)
-    if sha is None or sha not in known:
-        raise Refused(
-            ErrorCode.CHECKPOINT_NOT_FOUND,
-            f"Codon {codon_id} has no {kind} checkpoint.",
-            path="$.data.checkpointType",
-            hint=_what_there_is(entries[position]),
+    return sha if sha in known else None
+
+
+def _no_codon_checkpoint(
+    state: State, known: Checkpoints, codon_id: CodonId, kind: CodonCheckpointType
+) -> Refused:
+    """Build the refusal for a codon that never ran, or that has no such checkpoint on any run."""
+    executions = [codon for run in reversed(state.runs) for codon in run.codons]
+    own = [codon for codon in executions if codon.codon_id == codon_id]
+    if not own:
+        ran = dict.fromkeys(c.codon_id for c in executions if _types_of(c, known))
+        return Refused(
+            ErrorCode.UNKNOWN_CODON,
+            f"Codon {codon_id} has not run in this execution.",
+            path="$.data.codonId",
+            hint=f"Codons with checkpoints: {', '.join(ran) or 'none'}.",
         )
 
-    return target_of(state, known, sha)
+    types = dict.fromkeys(name for codon in own for name in _types_of(codon, known))
+    return Refused(
+        ErrorCode.CHECKPOINT_NOT_FOUND,
+        f"Codon {codon_id} has no {kind} checkpoint.",
+        path="$.data.checkpointType",
+        hint=f"It has: {', '.join(types) or 'none'}.",
+    )
 
 
 def of_prefix(state: State, known: Checkpoints, prefix: str) -> RollbackTarget:
     """The one checkpoint whose sha begins so."""
+    prefix, given = prefix.lower(), prefix
     if not is_sha_prefix(prefix):
         raise Refused(
             ErrorCode.CHECKPOINT_NOT_FOUND,
-            f"{prefix!r} is not the beginning of a commit id.",
+            f"{given!r} is not the beginning of a commit id.",
             path="$.data.checkpointSha",
-            hint="Give 4 to 40 lower-case hexadecimal digits.",
+            hint="Give 4 to 40 hexadecimal digits.",
         )
 
     on_thread = _thread_checkpoints(state)
@@ -356,22 +410,24 @@ def _thread_checkpoints(state: State) -> frozenset[Sha]:
     return frozenset(sha for sha in (*shas, state.initial_checkpoint) if sha is not None)
 
 
-def _what_there_is(entry: ThreadEntry) -> str:
+def _types_of(codon: CodonExecution, known: Checkpoints) -> list[str]:
+    """Return the types of the checkpoints that an execution of a codon still has."""
     found = []
-    if rig_checkpoint(entry.codon) is not None:
+    if rig_checkpoint(codon) in known:
         found.append("rig-setup")
 
-    match entry.codon:
-        case CompletedCodon():
-            found.append("completed")
-        case FailedCodon(error_checkpoint=sha) if sha is not None:
-            found.append("error")
-        case SkippedCodon(skip_checkpoint=sha) if sha is not None:
-            found.append("skipped")
-        case _:
-            pass
+    if end_checkpoint(codon) in known:
+        match codon:
+            case CompletedCodon():
+                found.append("completed")
+            case FailedCodon():
+                found.append("error")
+            case SkippedCodon():
+                found.append("skipped")
+            case _:
+                pass
 
-    return f"It has: {', '.join(found) or 'none'}."
+    return found
 
 
 def _described(record: CheckpointRecord) -> str:

@@ -7,14 +7,22 @@ stay, and can be gone to by their sha.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import assert_never
 
 import msgspec
 
 from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.ids import Sha
 from hankweave_protocol.records import Direction, Travel
 from hankweave_protocol.state import State
-from hankweave_protocol.transitions import EditsNoticed, EditsOvertaken, TimeTravelled, Transition
+from hankweave_protocol.transitions import (
+    EditsNoticed,
+    EditsOvertaken,
+    TimeTravelled,
+    Transition,
+    TravelsForgotten,
+)
 from hankweave_server.domain.lifecycle import Impossible
 
 KEPT = 100
@@ -45,6 +53,25 @@ def after(state: State, made: TimeTravelled) -> State:
         edits={**edits, **made.restored_edits},
         notice=made.notice if made.notice is not None else state.notice,
     )
+
+
+def forgotten(state: State, gone: TravelsForgotten) -> State:
+    """Return the state without the journeys that nothing can take back any more."""
+    names = frozenset(gone.operation_ids)
+    return msgspec.structs.replace(
+        state,
+        undo=tuple(travel for travel in state.undo if travel.operation_id not in names),
+        redo=tuple(travel for travel in state.redo if travel.operation_id not in names),
+    )
+
+
+def without_safety(state: State, known: Container[Sha]) -> TravelsForgotten | None:
+    """Return the journeys whose safety checkpoints are gone; None where there are none."""
+    lost = [travel for travel in (*state.undo, *state.redo) if travel.safety not in known]
+    if not lost:
+        return None
+
+    return TravelsForgotten(operation_ids=tuple(travel.operation_id for travel in lost))
 
 
 def with_edits(state: State, noticed: EditsNoticed) -> State:

@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_server.files import make_private_directory
 from hankweave_server.layout import Layout
 
 _PATH = "$.data.path"
 
 
-def place_of(wanted: str | None, otherwise: Path, original: Layout) -> Path:
-    """Gives the directory a branch is to be made as; raises Refused, and touches nothing.
+LONGEST_CHAIN = 40
+"""Symbolic links followed on the way to a place, as in the kernel."""
 
-    `otherwise` is where it goes if no place was asked for.
+
+def place_of(wanted: str | None, otherwise: Path, original: Layout) -> Path:
+    """Return the directory a branch is to be made as; raise Refused, and create nothing.
+
+    `otherwise` is where it goes if no place was asked for; only the folder that one is to lie in
+    is created where it does not exist.
     """
     place = otherwise if wanted is None else _absolute(wanted)
     try:
+        if wanted is None:
+            make_private_directory(place.parent)
+
         parent = place.parent.resolve(strict=True)
         final = parent / place.name
         if not parent.is_dir():
             raise _refused(f"{parent} is no directory.")
 
         _require_vacant(final)
-        _require_outside(final, original)
+        for passed in _ways_through(place):
+            _require_outside(passed, original)
     except FileNotFoundError:
         raise _refused(
             f"There is no directory {place.parent}.", "Make it first, or name another place."
@@ -32,6 +43,35 @@ def place_of(wanted: str | None, otherwise: Path, original: Layout) -> Path:
         raise _refused(f"{wanted!r} cannot be used: {error}.") from None
 
     return final
+
+
+def _ways_through(place: Path) -> Iterator[Path]:
+    """Return the place itself and every symbolic link on the way to it, as their real paths.
+
+    A link inside an execution was perhaps made by an agent: where it leads is not for it to say.
+    """
+    waiting = list(reversed(place.parts[1:]))
+    at, links = Path("/"), 0
+    while waiting:
+        name = waiting.pop()
+        if name == "..":
+            at = at.parent
+            continue
+
+        at = at / name
+        if not at.is_symlink():
+            continue
+
+        yield at
+        links += 1
+        if links > LONGEST_CHAIN:
+            raise RuntimeError("too many symbolic links")
+
+        target = at.readlink()
+        waiting += reversed(target.parts[1:] if target.is_absolute() else target.parts)
+        at = Path("/") if target.is_absolute() else at.parent
+
+    yield at
 
 
 def _absolute(wanted: str) -> Path:
@@ -56,7 +96,7 @@ def _require_vacant(final: Path) -> None:
 
 
 def _require_outside(final: Path, original: Layout) -> None:
-    """Refuses a place in an execution: its checkpoints and rollbacks would hold the branch."""
+    """Refuse what lies in an execution: its checkpoints and rollbacks would hold the branch."""
     for folder in (final, *final.parents):
         if folder == original.root.resolve() or Layout.of_execution(folder).meta.exists():
             raise _refused(

@@ -57,8 +57,17 @@ T = TypeVar("T")
 class Checkpointer:
     """Every checkpoint of this execution: those that exist, and the making of new ones."""
 
-    def __init__(self, engine: CheckpointEngine, ledger: Ledger, clock: Clock) -> None:
+    def __init__(
+        self,
+        engine: CheckpointEngine,
+        ledger: Ledger,
+        clock: Clock,
+        *,
+        clean: Callable[[str], str] = str,
+    ) -> None:
         self.engine = engine
+        self.clean = clean
+        """Removes secrets from a text that goes into a commit, a tag or the journal."""
         self.progress = ProgressWatch()
         """Looks how far what takes long is; tells nobody until it is run and given somebody."""
         self._ledger = ledger
@@ -129,7 +138,7 @@ class Checkpointer:
         request = CheckpointRequest(
             kind=kind,
             codon_id=None if codon is None else codon.codon_id,
-            codon_name=codon_name,
+            codon_name=self.clean(codon_name),
             run_id=run_id,
             timestamp=self._clock.now(),
             duration_ms=duration_ms,
@@ -138,7 +147,7 @@ class Checkpointer:
             session_id=None if codon is None else session_of(codon),
             message_id=message_id,
             memory_epoch=0,
-            label=label,
+            label=None if label is None else self.clean(label),
             patterns=tuple(patterns),
             before=before,
             codon_state=_STATE_OF_KIND.get(kind, _status_of(codon)),

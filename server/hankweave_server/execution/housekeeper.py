@@ -38,6 +38,7 @@ from hankweave_server.checkpoints.meter import Meter
 from hankweave_server.checkpoints.pruning import Pruned
 from hankweave_server.checkpoints.retention import Pruning, RetentionPolicy
 from hankweave_server.clock import Clock
+from hankweave_server.domain import travels
 from hankweave_server.domain.keeping import journeys_need, kept_because, reasons, thread_needs
 from hankweave_server.domain.on_record import OnRecord
 from hankweave_server.execution.checkpointer import Checkpointer
@@ -176,8 +177,11 @@ class Housekeeper:
         kept = tuple(record for record in newest_first if record.sha not in going)
         reason = reasons(needed=needed, journeys=journeys, kinds=policy.kinds)
         parents = {facts.sha: facts.parents for facts in self._engine.commits()}
+        state = self._ledger.state
         report = GcReport(
             dry_run=True,
+            undos_lost=sum(travel.safety in going for travel in state.undo),
+            redos_lost=sum(travel.safety in going for travel in state.redo),
             pruned=tuple(record for record in newest_first if record.sha in going),
             kept=len(kept),
             kept_because=kept_because(kept, reason, parents),
@@ -236,8 +240,15 @@ class Housekeeper:
             told = CheckpointPruned(checkpoints=shas, recovered=recorded is not None)
             await self._ledger.record(told, causes=causes)
 
+        await self.forget_lost_journeys(causes)
         await anyio.to_thread.run_sync(files.remove_durably, path)
         return len(untold)
+
+    async def forget_lost_journeys(self, causes: Causes = ()) -> None:
+        """Take the rollbacks whose safety checkpoints are gone off the undo and redo stacks."""
+        lost = travels.without_safety(self._ledger.state, self._checkpointer.known)
+        if lost is not None:
+            await self._ledger.record(lost, causes=causes)
 
 
 def _stopping() -> Refused:

@@ -26,7 +26,7 @@ import anyio.to_thread
 
 from hankweave_protocol import codec, instants
 from hankweave_protocol.errors import ErrorCode, Refused
-from hankweave_protocol.events import Info, RollbackFailed
+from hankweave_protocol.events import CheckpointRollback, Info, RollbackFailed
 from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_protocol.records import (
     CheckpointRecord,
@@ -238,6 +238,7 @@ class Rollback:
             reason=journey.reason,
             rewind_memory=journey.rewinds,
             undone=None if undone is None else undone.operation_id,
+            note=target.note,
         )
         await anyio.to_thread.run_sync(
             files.replace_durably, around.layout.rollback_intent, codec.encode(intent)
@@ -392,7 +393,14 @@ class Rollback:
         nothing = RestoreReport(added=(), updated=(), removed=(), kept=(), skipped=())
         report = report_of(intent, nothing, recovered=True)
         await self._around.ledger.record(
-            *self._story.rest(intent, report), run_id=intent.to_run or intent.from_run
+            *self._story.rest(
+                intent,
+                report,
+                has_checkpoint_event=intents.has_event(
+                    self._around, intent, CheckpointRollback.TYPE
+                ),
+            ),
+            run_id=intent.to_run or intent.from_run,
         )
 
     def _sha_again(self, intent: RollbackIntent) -> Sha:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hankweave_protocol import codec
+from hankweave_protocol.events import CheckpointRollback, RollbackCompleted
 from hankweave_protocol.records import RollbackIntent
 from hankweave_server.domain import travels
 from hankweave_server.domain.history import run_named
@@ -34,11 +35,17 @@ def has_happened(around: Surroundings, intent: RollbackIntent) -> bool:
 
 
 def is_in_journal(around: Surroundings, intent: RollbackIntent) -> bool:
-    """Tells whether all of it was told: its last word stands among the newest lines."""
-    ending = f'"operationId":"{intent.operation_id}"'.encode()
-    done = (b'"rollback.completed"', b'"checkpoint.rollback"')
+    """Return whether all of it was told: its last event is among the newest lines."""
+    last = CheckpointRollback.TYPE if intent.to_run is None else RollbackCompleted.TYPE
+    return has_event(around, intent, last)
+
+
+def has_event(around: Surroundings, intent: RollbackIntent, event_type: str) -> bool:
+    """Return whether an event of this type about the rollback is among the newest lines."""
+    operation = f'"operationId":"{intent.operation_id}"'.encode()
+    name = f'"type":"{event_type}"'.encode()
     lines = around.ledger.tail(TOLD_WITHIN)
-    return any(ending in line and any(name in line for name in done) for line in lines)
+    return any(operation in line and name in line for line in lines)
 
 
 def moments_of(intent: RollbackIntent) -> tuple[int, ...]:

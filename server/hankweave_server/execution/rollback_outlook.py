@@ -95,6 +95,7 @@ class Outlook:
             recovered=False,
             external_effects=await self.effects_since(journey.target.place),
             diffs=await self._foreseen(plan, kept) if patch else (),
+            note=journey.target.note,
         )
 
     def refuse_if_running(self, journey: Journey) -> None:

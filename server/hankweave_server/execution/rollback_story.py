@@ -25,7 +25,7 @@ from hankweave_protocol.events import (
     WorkspaceInvalidated,
 )
 from hankweave_protocol.hank import RigCopy
-from hankweave_protocol.ids import CodonId
+from hankweave_protocol.ids import CodonId, RunId
 from hankweave_protocol.records import (
     ArchiveTravel,
     CheckpointRecord,
@@ -99,25 +99,41 @@ class RollbackStory:
             yield _codon_checkpoint(intent)
             yield from self._new_run(intent)
 
-        yield from self.ending(intent, report)
+        yield from self._ending(intent, report)
 
-    def rest(self, intent: RollbackIntent, report: RollbackReport) -> Iterator[Entry]:
-        """What is missing of a batch of which a power cut kept the new run, and maybe more."""
+    def rest(
+        self, intent: RollbackIntent, report: RollbackReport, *, has_checkpoint_event: bool
+    ) -> Iterator[Entry]:
+        """Return what is missing of a batch of which a power cut kept the new run, or more.
+
+        `has_checkpoint_event` says that its `checkpoint.rollback` was kept.
+        """
         state = self._around.state
         run = run_named(state, intent.to_run)
         if run is not None and not travels.is_told(state, intent.operation_id):
             others = tuple(other for other in state.runs if other is not run)
             yield from self._replanned(run, msgspec.structs.replace(state, runs=others))
 
-        yield from self.ending(intent, report)
+        yield from self._ending(intent, report, has_checkpoint_event=has_checkpoint_event)
 
-    def ending(self, intent: RollbackIntent, report: RollbackReport) -> Iterator[Entry]:
-        """What a client waits for: after these the rollback has happened."""
+    def _ending(
+        self,
+        intent: RollbackIntent,
+        report: RollbackReport,
+        *,
+        has_checkpoint_event: bool = False,
+    ) -> Iterator[Entry]:
+        """Return what clients wait for: after these events the rollback has happened."""
         direction = intent.direction
         if direction != "retry" and not travels.is_told(self._around.state, intent.operation_id):
             yield self._journey(intent, direction)
 
-        yield _completed(intent, report)
+        if not has_checkpoint_event:
+            yield _checkpoint_rollback(intent, report)
+
+        if intent.to_run is not None:
+            yield _completed(intent, intent.to_run, report)
+
         paths = (*report.added, *report.updated, *report.removed)
         yield WorkspaceInvalidated(paths=tuple(file.path for file in paths), reason="rollback")
 
@@ -278,6 +294,7 @@ def report_of(
         skipped=left_alone(passed_over[path] for path in sorted(passed_over)),
         recovered=recovered,
         external_effects=effects,
+        note=intent.note,
     )
 
 
@@ -300,24 +317,23 @@ def left_alone(skipped: Iterable[Skipped]) -> tuple[KeptFile, ...]:
     return tuple(KeptFile(path=os.fsdecode(s.path), reason=s.reason) for s in skipped)
 
 
-def _completed(
-    intent: RollbackIntent, report: RollbackReport
-) -> RollbackCompleted | CheckpointRollback:
-    if intent.to_run is None:
-        return CheckpointRollback(
-            operation_id=intent.operation_id,
-            checkpoint=intent.target.sha,
-            source=intent.source,
-            target=intent.target.coordinate,
-            paths=intent.paths,
-            report=report,
-            direction=intent.direction,
-            reason=intent.reason,
-        )
+def _checkpoint_rollback(intent: RollbackIntent, report: RollbackReport) -> CheckpointRollback:
+    return CheckpointRollback(
+        operation_id=intent.operation_id,
+        checkpoint=intent.target.sha,
+        source=intent.source,
+        target=intent.target.coordinate,
+        paths=intent.paths,
+        report=report if intent.to_run is None else None,
+        direction=intent.direction,
+        reason=intent.reason,
+    )
 
+
+def _completed(intent: RollbackIntent, to_run: RunId, report: RollbackReport) -> RollbackCompleted:
     return RollbackCompleted(
         from_run=intent.from_run,
-        to_run=intent.to_run,
+        to_run=to_run,
         checkpoint=intent.target.sha,
         codon_id=place_of(intent).codon_id,
         codon_name=intent.target.codon_name,

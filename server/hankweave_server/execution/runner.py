@@ -89,6 +89,8 @@ class Runner:
     def __init__(self, around: Surroundings, *, autostart: bool) -> None:
         self._around = around
         self._autostart = autostart
+        self._goes_on = autostart
+        """Whether the plan goes on after the codon that was wished for last."""
         self._wish: Wish | None = None
         self._pause: Pause | None = None
         self._aftermath = Aftermath(around)
@@ -141,12 +143,16 @@ class Runner:
     # --- wishes --------------------------------------------------------------------------------
 
     def start(self, codon_id: CodonId, *, skip_rig: bool = False) -> None:
-        """Wishes for one entry of the plan; refused while a codon is running."""
+        """Request one entry of the plan; refused while a codon is running.
+
+        The plan goes on after it only with `autostart`.
+        """
         self.refuse_while_running()
         if self._closing:
             raise Refused(ErrorCode.SHUTTING_DOWN, "The server is stopping.")
 
         self.refuse_where_nothing_may_run(codon_id, self._around.state.execution_plan)
+        self._goes_on = self._autostart
         self._want(Wish(codon_id, skip_rig))
 
     def refuse_where_nothing_may_run(self, codon_id: CodonId, plan: tuple[PlanEntry, ...]) -> None:
@@ -190,12 +196,13 @@ class Runner:
         return codon_id
 
     async def start_next_if_any(self) -> None:
-        """Goes on with the plan, or says that it is at its end."""
+        """Run the rest of the plan, whatever `autostart` says, or report that it has ended."""
         if self._closing:
             return
 
         if next_codon(self._around.state) is not None:
             self.start_next()
+            self._goes_on = True
         else:
             await self.idle("all-codons-completed", "All codons completed.")
 
@@ -465,7 +472,7 @@ class Runner:
             await self.idle("all-codons-completed", "All codons completed.")
         elif self._wish is not None:
             return  # A client was quicker than the plan.
-        elif self._autostart and not self._closing and not self._rolling_back:
+        elif self._goes_on and not self._closing and not self._rolling_back:
             self._wish = Wish(following)
         else:
             await self.idle("codon-completed", f"Codon {entry.codon_id} completed.")

@@ -28,6 +28,7 @@ from hankweave_protocol.transitions import (
     SentinelStatesUpdated,
     TimeTravelled,
     Transition,
+    TravelsForgotten,
 )
 from hankweave_server.clock import Clock
 from hankweave_server.domain.replay import apply, as_known, resulting_state
@@ -135,7 +136,7 @@ def _subject(transition: Transition) -> About:
             return About(checkpoint.coordinate.run_id, checkpoint.coordinate.codon_id)
         case InitialCheckpointSet() | PlanSet():
             return About()
-        case TimeTravelled() | EditsNoticed() | EditsOvertaken() | AgentTold():
+        case TimeTravelled() | TravelsForgotten() | EditsNoticed() | EditsOvertaken() | AgentTold():
             return About()
         case (
             CostsIncremented() | CostsUpdated() | SentinelStatesUpdated() | ExtensionCountUpdated()

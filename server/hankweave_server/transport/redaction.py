@@ -8,6 +8,7 @@ frame, because most frames hold no secret and a search for a few bytes costs nex
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 REDACTED = b"[redacted]"
@@ -98,3 +99,24 @@ def redact(frame: bytes, known: tuple[bytes, ...] = ()) -> bytes:
             frame = rule.pattern.sub(rule.replacement, frame)
 
     return frame
+
+
+_SECRET_NAME = re.compile(r"(?i)(?:key|token|secret|password|passwd|credential)s?$")
+SHORTEST_SECRET = 8
+"""Characters a variable's value must have: a shorter one would be found in ordinary words."""
+
+
+def secrets_in(environment: Mapping[str, str]) -> tuple[bytes, ...]:
+    """Return the values of variables whose names say that they hold a secret, longest first."""
+    values = {
+        value.encode("utf-8", "surrogateescape")
+        for name, value in environment.items()
+        if _SECRET_NAME.search(name) and len(value) >= SHORTEST_SECRET
+    }
+    return tuple(sorted(values, key=len, reverse=True))
+
+
+def redact_text(text: str, known: tuple[bytes, ...] = ()) -> str:
+    """Return a plain text without secrets; `known` as for `redact`."""
+    frame = text.encode("utf-8", "surrogateescape")
+    return redact(frame, known).decode("utf-8", "surrogateescape")

@@ -153,7 +153,7 @@ def test_a_type_the_codon_does_not_have_is_refused_with_those_it_has(
 
 
 def test_a_codon_that_did_not_run_is_refused_with_those_that_did() -> None:
-    """Planned is not run, and an abandoned timeline is not searched."""
+    """A codon of the plan that never ran has no checkpoint; those that have one are named."""
     refused = refusal(lambda: of_codon(STATE, KNOWN, CodonId("four"), "end"))
     assert (refused.code, refused.path) == (ErrorCode.UNKNOWN_CODON, "$.data.codonId")
     assert "one, two, three" in (refused.hint or "")
@@ -165,6 +165,31 @@ def test_the_newest_execution_of_a_codon_is_meant() -> None:
     state = a_state(FIRST, second, plan=PLAN)
     target = of_codon(state, checkpoints_of(state), CodonId("two"), "completed")
     assert target.checkpoint.sha == sha(0x32)
+
+
+def test_a_codon_of_another_run_is_found_and_the_run_is_named() -> None:
+    """After a rollback past it, the newest run that has it counts; the note says which one."""
+    second = continued("second", completed("two", 0x32), of="first", after="one", at=sha(0x11))
+    third = continued("third", of="second", after=None, at=INITIAL)
+    state = a_state(FIRST, second, third, plan=PLAN)
+    known = checkpoints_of(state)
+    two = of_codon(state, known, CodonId("two"), "completed")
+    assert where(two) == (sha(0x32), "two", [])
+    assert "run second" in (two.note or "")
+    error = of_codon(state, known, CodonId("three"), "error")
+    assert where(error) == (sha(0x13), "two", [])
+    assert "run first" in (error.note or "")
+    start = of_codon(state, known, CodonId("two"), "start")
+    assert where(start)[0] == sha(0x11)
+
+
+def test_the_current_thread_comes_before_other_runs() -> None:
+    """A newer checkpoint of the codon on an abandoned run does not count, and nothing is noted."""
+    second = continued("second", completed("one", 0x31), of="first", after=None, at=INITIAL)
+    third = continued("third", of="first", after="two", at=sha(0x12))
+    state = a_state(FIRST, second, third, plan=PLAN)
+    target = of_codon(state, checkpoints_of(state), CodonId("one"), "completed")
+    assert (target.checkpoint.sha, target.note) == (sha(0x11), None)
 
 
 def test_a_codon_whose_checkpoint_is_lost_is_refused() -> None:
@@ -198,6 +223,13 @@ def test_a_prefix_that_is_unique_on_the_thread_is_enough() -> None:
     assert of_prefix(state, known, "abcd").checkpoint.sha == named("abcd1")
 
 
+def test_a_sha_may_be_written_in_upper_case() -> None:
+    """A whole sha and a prefix, as Windows tools print them."""
+    state, known = of_two_timelines()
+    assert of_prefix(state, known, "ABCD").checkpoint.sha == named("abcd1")
+    assert of_prefix(state, known, named("beef2").upper()).checkpoint.sha == named("beef2")
+
+
 def test_a_prefix_of_an_old_timeline_is_found_where_the_thread_has_none() -> None:
     """What was rolled back stays reachable; nothing of the present thread is passed."""
     state, known = of_two_timelines()
@@ -217,7 +249,7 @@ def test_an_ambiguous_prefix_is_refused_with_all_matches() -> None:
     assert "beef20000000 completed:four" in (refused.hint or "")
 
 
-@pytest.mark.parametrize("text", ["", "abc", "ABCD", "abcd ", "../../x", "g" * 8, "a" * 41, "HEAD"])
+@pytest.mark.parametrize("text", ["", "abc", "ABCG", "abcd ", "../../x", "g" * 8, "a" * 41, "HEAD"])
 def test_what_cannot_begin_a_sha_is_refused(text: str) -> None:
     """Too short, too long, not hexadecimal: no such checkpoint, and what is expected."""
     refused = refusal(lambda: of_prefix(STATE, KNOWN, text))
@@ -395,5 +427,7 @@ def test_a_codon_without_any_checkpoint_is_refused_with_none() -> None:
 
 def test_a_refusal_names_what_a_skipped_codon_has() -> None:
     """Its end is a checkpoint of its own kind."""
-    refused = refusal(lambda: of_codon(SKIPPING, {}, CodonId("two"), "completed"))
+    refused = refusal(
+        lambda: of_codon(SKIPPING, checkpoints_of(SKIPPING), CodonId("two"), "completed")
+    )
     assert refused.hint == "It has: rig-setup, skipped."

@@ -19,6 +19,7 @@ from hankweave_protocol.transitions import (
     EditsOvertaken,
     TimeTravelled,
     Transition,
+    TravelsForgotten,
 )
 from hankweave_server.domain import travels
 from hankweave_server.domain.lifecycle import Impossible
@@ -233,3 +234,25 @@ def test_journeys_outlive_encoding(history: list[Transition]) -> None:
     """state.json holds all of it, and reads back the same."""
     state = after(*history)
     assert codec.decode_value(State, codec.encode(state)) == state
+
+
+# --- journeys whose safety checkpoints are gone ---------------------------------------------------
+
+
+def test_a_journey_whose_safety_checkpoint_is_gone_leaves_the_stacks() -> None:
+    """The others stay in their order, and the next undo and redo are of those."""
+    went = [TimeTravelled(direction="back", travel=a_travel(n, n)) for n in (1, 2, 3, 4)]
+    undone = TimeTravelled(direction="undo", travel=a_travel(5, 5))
+    state = after(*went, undone)
+    lost = travels.without_safety(state, {sha(1), sha(3)})
+    assert lost == TravelsForgotten(operation_ids=("op-2", "op-5"))
+    left = after(lost, start=state)
+    assert [travel.operation_id for travel in left.undo] == ["op-1", "op-3"]
+    assert left.redo == ()
+    assert travels.to_undo(left).operation_id == "op-3"
+
+
+def test_where_every_safety_checkpoint_stands_nothing_is_forgotten() -> None:
+    """No transition is recorded for nothing."""
+    state = after(TimeTravelled(direction="back", travel=a_travel(1, 1)))
+    assert travels.without_safety(state, {sha(1)}) is None

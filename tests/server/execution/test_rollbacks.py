@@ -116,6 +116,7 @@ async def test_a_rollback_tells_its_story_in_hankweaves_order(tmp_path: Path) ->
         *("rollback.progress", "rollback.codonCheckpoint"),
         "RunStarted",
         "TimeTravelled",
+        "checkpoint.rollback",
         "rollback.completed",
         "workspace.invalidated",
         "state.snapshot",

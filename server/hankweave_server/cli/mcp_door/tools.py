@@ -28,7 +28,7 @@ READ_BYTES = 16_000
 Sha = Annotated[
     str,
     Field(
-        pattern="^[0-9a-f]{4,40}$",
+        pattern="^[0-9a-fA-F]{4,40}$",
         description="A checkpoint: its sha, or a beginning of it that is unique.",
     ),
 ]

@@ -175,7 +175,8 @@ function entryOf(event) {
     case "rollback.completed":
       return base(event, "travel", travelled(data, data.report));
     case "checkpoint.rollback":
-      return base(event, "travel", travelled(data, data.report));
+      // Without a report, `rollback.completed` follows and says it all.
+      return data.report === null ? null : base(event, "travel", travelled(data, data.report));
     case "rollback.told":
       return base(event, "note", `The agent was told: ${data.text}`);
     case "permission.resolved":

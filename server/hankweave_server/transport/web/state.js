@@ -72,6 +72,12 @@ export function fold(state, { type, data }) {
       break;
     case "TimeTravelled":
       return travel(state, data);
+    case "TravelsForgotten": {
+      const gone = new Set(data.operationIds);
+      state.undo = state.undo.filter((made) => !gone.has(made.operationId));
+      state.redo = state.redo.filter((made) => !gone.has(made.operationId));
+      break;
+    }
     case "EditsNoticed":
       Object.assign(state.edits, data.edits);
       break;

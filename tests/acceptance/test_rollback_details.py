@@ -1,0 +1,253 @@
+"""Claims about rollbacks, labels and branches over a real socket that have no other home."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from hankweave_client.errors import CommandRefused
+from hankweave_protocol.commands import (
+    CheckpointCreate,
+    CheckpointPin,
+    RollbackPreview,
+    RollbackToCheckpoint,
+    RollbackToCodon,
+    RollbackUndo,
+    StoreGc,
+)
+from hankweave_protocol.errors import ErrorCode
+from hankweave_protocol.events import CheckpointRollback, RollbackCompleted, WorkspaceInvalidated
+from hankweave_protocol.ids import CodonId
+from hankweave_protocol.records import CheckpointRecord, RollbackReport
+from hankweave_protocol.replies import GcReport
+from support.git_facts import GitWitness
+from support.running_server import journal, running_server, state, tree
+from support.scripted_hank import codon, write_hank, writes
+from support.watching import idle, listed, told
+
+THREE = (
+    codon("one", writes("a.txt", "one")),
+    codon("two", writes("a.txt", "two")),
+    codon("three", writes("c.txt", "three")),
+)
+
+
+async def test_a_codon_is_found_on_the_run_that_was_left(tmp_path: Path) -> None:
+    """After a rollback past it, `toCodon` goes to its checkpoint, and preview, report and the
+    command line's text say which run that is of."""
+    execution = tmp_path / "execution"
+    async with (
+        running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
+        server.client() as client,
+    ):
+        await idle(client)
+        first = state(execution).runs[0].run_id
+        await client.ask(_to_end_of("one"), RollbackReport)
+        preview = await client.ask(
+            RollbackPreview(codon_id=CodonId("two"), checkpoint_type="end"), RollbackReport
+        )
+        report = await client.ask(_to_end_of("two"), RollbackReport)
+        assert tree(execution / "agentRoot") == {"a.txt": b"two"}
+        assert (report.target.run_id, report.target.codon_id) == (first, "two")
+        assert report.note is not None
+        assert f"run {first}" in report.note
+        assert preview.note == report.note
+        with pytest.raises(CommandRefused) as refused:
+            await client.send(_to_end_of("four"))
+
+        assert refused.value.code == ErrorCode.UNKNOWN_CODON
+        assert "one, two, three" in (refused.value.hint or "")
+
+
+async def test_a_sha_in_upper_case_is_the_same_sha(tmp_path: Path) -> None:
+    """Rollback and pin take it; what they answer is in lower case."""
+    execution = tmp_path / "execution"
+    async with (
+        running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
+        server.client() as client,
+    ):
+        await idle(client)
+        (one,) = (
+            record
+            for record in await listed(client)
+            if (record.kind, record.coordinate.codon_id) == ("completed", "one")
+        )
+        report = await client.ask(
+            RollbackToCheckpoint(checkpoint_sha=one.sha.upper()), RollbackReport
+        )
+        assert report.target.checkpoint_sha == one.sha
+        pin = CheckpointPin(checkpoint_sha=one.sha[:8].upper(), pinned=True)
+        assert (await client.ask(pin, CheckpointRecord)).sha == one.sha
+
+
+async def test_auto_restart_runs_the_rest_of_the_plan_without_autostart(tmp_path: Path) -> None:
+    """The rollback asked for it, so that one codon is not the end of it."""
+    execution = tmp_path / "execution"
+    hank = write_hank(tmp_path / "hank", *THREE)
+    async with running_server(hank, None, execution) as server, server.client() as client:
+        await idle(client)
+
+    async with (
+        running_server(hank, None, execution, "--no-autostart") as server,
+        server.client() as client,
+    ):
+        await client.send(
+            RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end", auto_restart=True)
+        )
+        await idle(client, "all-codons-completed")
+
+    assert [each.codon_id for each in state(execution).runs[0].codons] == ["two", "three"]
+
+
+async def test_a_full_rollback_tells_checkpoint_rollback_as_well(tmp_path: Path) -> None:
+    """Source and target are its causes; `rollback.completed` follows and has the report."""
+    execution = tmp_path / "execution"
+    async with (
+        running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
+        server.client() as client,
+    ):
+        await idle(client)
+        await client.send(_to_end_of("one"))
+        await client.send(RollbackUndo())
+
+    events = [e for e in journal(execution) if isinstance(e.data, CheckpointRollback)]
+    completed = told(execution, RollbackCompleted)
+    assert [e.data.operation_id for e in events] == [each.operation_id for each in completed]
+    assert [e.data.direction for e in events] == ["back", "undo"]
+    for event, done in zip(events, completed, strict=True):
+        assert isinstance(event.data, CheckpointRollback)
+        assert (event.data.report, event.data.paths) == (None, None)
+        assert event.data.checkpoint == done.checkpoint
+        assert event.data.source is not None
+        assert {event.data.source.event_seq, event.data.target.event_seq} - {0} <= set(event.causes)
+
+    kinds = (CheckpointRollback, RollbackCompleted, WorkspaceInvalidated)
+    order = [type(e.data) for e in journal(execution) if isinstance(e.data, kinds)]
+    assert order == list(kinds) * 2
+
+
+async def test_a_label_has_a_limit(tmp_path: Path) -> None:
+    """500 characters are taken; one more is refused with a code and its place."""
+    execution = tmp_path / "execution"
+    async with (
+        running_server(write_hank(tmp_path / "hank", THREE[0]), None, execution) as server,
+        server.client() as client,
+    ):
+        await idle(client)
+        before = len(await listed(client))
+        made = await client.ask(CheckpointCreate(label="x" * 500), CheckpointRecord)
+        assert made.label == "x" * 500
+        with pytest.raises(CommandRefused) as refused:
+            await client.send(CheckpointCreate(label="x" * 501))
+
+        assert refused.value.code == ErrorCode.INVALID_COMMAND
+        assert refused.value.path == "$.data.label"
+        assert len(await listed(client)) == before + 1
+
+
+async def test_secrets_in_labels_reach_no_commit_and_no_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Known formats, and the values of the server's secret variables, in labels and pin names."""
+    known, format_ = "correct-horse-battery", "sk-" + "a1B2c3D4" * 4
+    monkeypatch.setenv("DEPLOY_TOKEN", known)
+    execution = tmp_path / "execution"
+    async with (
+        running_server(write_hank(tmp_path / "hank", THREE[0]), None, execution) as server,
+        server.client() as client,
+    ):
+        await idle(client)
+        label = f"with {known} and {format_} in it"
+        made = await client.ask(CheckpointCreate(label=label), CheckpointRecord)
+        assert made.label == "with [redacted] and [redacted] in it"
+        await client.ask(
+            CheckpointPin(checkpoint_sha=made.sha, name=f"pin {known}", pinned=True),
+            CheckpointRecord,
+        )
+
+    git = GitWitness(execution)
+    messages = git.run("log", "--all", "--format=%B") + git.run(
+        "cat-file", "tag", f"refs/pins/{made.sha}"
+    )
+    raw = (execution / ".hankweave" / "events" / "events.jsonl").read_text()
+    for secret in (known, format_):
+        assert secret not in messages
+        assert secret not in raw
+
+
+async def test_a_branch_is_never_made_through_a_link_in_the_work_tree(tmp_path: Path) -> None:
+    """Where an agent's link leads is refused, directly or behind another link, and stays empty."""
+    execution, outside = tmp_path / "execution", tmp_path / "outside"
+    outside.mkdir()
+    async with (
+        running_server(write_hank(tmp_path / "hank", THREE[0]), None, execution) as server,
+        server.client() as client,
+    ):
+        await idle(client)
+        link = execution / "agentRoot" / "link"
+        link.symlink_to(outside)
+        (tmp_path / "chain").symlink_to(link)
+        sha = (await listed(client))[0].sha
+        for place in (link / "new", tmp_path / "chain" / "new"):
+            with pytest.raises(CommandRefused) as refused:
+                await client.branch(sha, path=str(place))
+
+            assert refused.value.code == ErrorCode.INVALID_PATH
+            assert refused.value.path == "$.data.path"
+
+        assert os.listdir(outside) == []
+        (tmp_path / "mine").symlink_to(outside)
+        made = await client.branch(sha, path=str(tmp_path / "mine" / "new"))
+        assert made.execution_path == str(outside / "new")
+
+
+async def test_a_branch_without_a_place_needs_no_folder_of_executions(tmp_path: Path) -> None:
+    """In a person's own project it goes to the executions root, which is made if need be."""
+    project, home = tmp_path / "project", tmp_path / "home"
+    project.mkdir()
+    home.mkdir()
+    hank = write_hank(tmp_path / "hank", THREE[0])
+    async with (
+        running_server(hank, None, project, place="--workspace", env={"HOME": str(home)}) as server,
+        server.client() as client,
+    ):
+        await idle(client)
+        made = await client.branch((await listed(client))[0].sha)
+
+    root = home / ".hankweave-executions"
+    assert Path(made.execution_path).parent == root
+    assert tree(Path(made.execution_path) / "agentRoot") == {"a.txt": b"one"}
+
+
+async def test_undo_goes_as_deep_as_gc_leaves_it(tmp_path: Path) -> None:
+    """A dry run says how many undos go; afterwards the others work, and then there is none."""
+    execution = tmp_path / "execution"
+    async with (
+        running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
+        server.client() as client,
+    ):
+        await idle(client)
+        for index in range(3):
+            (execution / "agentRoot" / "a.txt").write_text(f"edit {index}")
+            await client.ask(_to_end_of("one"), RollbackReport)
+
+        before = state(execution).undo
+        assert len(before) == 3
+        dry = await client.ask(StoreGc(dry_run=True, max_count=0), GcReport)
+        done = await client.ask(StoreGc(max_count=0), GcReport)
+        assert dry.undos_lost == done.undos_lost > 0
+        left = 3 - done.undos_lost
+        assert len(state(execution).undo) == left > 0
+        for _ in range(left):
+            await client.ask(RollbackUndo(), RollbackReport)
+
+        with pytest.raises(CommandRefused) as nothing:
+            await client.send(RollbackUndo())
+
+        assert nothing.value.code == ErrorCode.NOTHING_TO_UNDO
+
+
+def _to_end_of(name: str) -> RollbackToCodon:
+    return RollbackToCodon(codon_id=CodonId(name), checkpoint_type="end")
