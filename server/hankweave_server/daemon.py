@@ -74,6 +74,7 @@ from hankweave_server.logs import logger, server_log
 from hankweave_server.runtime_lock import HeldLock, LockLost, acquire
 from hankweave_server.settings import RunSettings
 from hankweave_server.transport.listener import ListenerSettings, serve
+from hankweave_server.transport.port import Port
 
 log = logger(__name__)
 
@@ -139,8 +140,11 @@ class Daemon:
         prices: Prices,
         tell_ready: Callable[[ServerReady, Callable[[], State]], None],
         tell_event: Callable[[Published], None],
+        port: Port | None = None,
     ) -> None:
+        """`port` was reserved for this server before anything on the disk was changed."""
         self._settings = settings
+        self._port = port
         self._chosen = chosen
         self._hank = hank
         self._clock = clock
@@ -367,7 +371,7 @@ class Daemon:
             port=self._settings.port,
             no_token=self._settings.no_token,
         )
-        async with serve(app.doors(), settings, self._clock) as listener:
+        async with serve(app.doors(), settings, self._clock, self._port) as listener:
             app.attach(listener)
             opened.lock.update(port=listener.port, run_id=opened.ledger.state.current_run_id)
             publish = listener.hub.publish

@@ -11,6 +11,8 @@ from hankweave_protocol.ids import CodonId
 DEFAULT_ROOT = Path("~/.hankweave-executions")
 """Where executions lie unless `--execution` or HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR says else."""
 
+LOOPBACK = "127.0.0.1"
+
 SafePoint: TypeAlias = Literal["rig-setup", "before-tool", "tool", "turn"]
 """A rig is set up; a tool asks leave to change files; a tool changed files; a message ended after
 files had changed (seed 004, "How checkpoints get written")."""

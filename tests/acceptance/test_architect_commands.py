@@ -65,13 +65,13 @@ def test_without_a_server_it_is_rolled_back_undone_and_redone(left: Path) -> Non
     assert "2 files would be removed" in foreseen.stdout
     assert root_of(left) == WHOLE
 
-    hankweave("rollback", "--codon", "one", *at)
+    hankweave("rollback", "--yes", "--codon", "one", *at)
     assert root_of(left) == BACK
-    hankweave("undo", *at)
+    hankweave("undo", "--yes", *at)
     assert root_of(left) == WHOLE
-    assert json.loads(hankweave("redo", "--json", *at).stdout)["recovered"] is False
+    assert json.loads(hankweave("redo", "--yes", "--json", *at).stdout)["recovered"] is False
     assert root_of(left) == BACK
-    assert hankweave("undo", *at).stderr == ""
+    assert "found a dead server" not in hankweave("undo", "--yes", *at).stderr
     assert not (left / ".hankweave" / "runtime.lock").exists()
     assert "hank.changed" not in {event.type for event in journal(left)}
     made = hankweave("branch", state(left).initial_checkpoint or "", *at)
@@ -92,7 +92,7 @@ def test_a_rollback_without_the_hank_leaves_the_plan_to_go_on_with(tmp_path: Pat
 
     broken = hank.read_text()
     hank.write_text("{")
-    hankweave("rollback", "--codon", whole[0], "-e", str(execution))
+    hankweave("rollback", "--yes", "--codon", whole[0], "-e", str(execution))
     assert [entry.codon_id for entry in state(execution).execution_plan] == [*whole[:2], "end"]
     hank.write_text(broken)
     hankweave("run", "-e", str(execution), "--headless")
@@ -116,7 +116,7 @@ def test_why_it_could_not_start_is_said(left: Path) -> None:
     path = left / ".hankweave" / "events" / "events.jsonl"
     lines = path.read_bytes().splitlines()
     path.write_bytes(b"\n".join([*lines[:5], b"\x00garbage", *lines[5:], b""]))
-    done = hankweave("rollback", "-e", str(left), code=65)
+    done = hankweave("rollback", "--yes", "-e", str(left), code=65)
     assert done.stderr.startswith("hankweave: ")
     assert "hint: " in done.stderr
     assert root_of(left) == WHOLE
@@ -167,12 +167,12 @@ def test_history_tells_of_a_project_one_is_in(tmp_path: Path) -> None:
 def test_a_step_is_gone_to_by_its_name(left: Path) -> None:
     """A label or a codon, backwards and forwards; what was really done is said."""
     at = ("-e", str(left))
-    done = hankweave("rollback", "--to-step", "implement", *at)
+    done = hankweave("rollback", "--yes", "--to-step", "implement", *at)
     assert done.stdout.startswith("Step implement is checkpoint ")
     assert root_of(left) == BACK
-    hankweave("rollback", "--to-step", "test", *at)
+    hankweave("rollback", "--yes", "--to-step", "test", *at)
     assert root_of(left) == AFTER_TWO
-    done = hankweave("rollback", "--to-step", "one", *at)
+    done = hankweave("rollback", "--yes", "--to-step", "one", *at)
     assert "one is a codon" in done.stdout
     assert root_of(left) == BACK
     foreseen = hankweave("rollback", "--to-step", "test", "--preview", *at)
@@ -183,7 +183,7 @@ def test_a_step_is_gone_to_by_its_name(left: Path) -> None:
 def test_an_unknown_step_fails_with_what_may_have_been_meant(left: Path) -> None:
     """Exit code 1, a suggestion, and nothing touched."""
     for wanted, hint in (("implment", "Did you mean 'implement'?"), ("7", "There are: test, ")):
-        done = hankweave("rollback", "--to-step", wanted, "-e", str(left), code=1)
+        done = hankweave("rollback", "--yes", "--to-step", wanted, "-e", str(left), code=1)
         assert hint in done.stderr
 
     assert root_of(left) == WHOLE
@@ -247,14 +247,17 @@ def test_a_git_workspace_goes_back_in_its_own_git(tmp_path: Path) -> None:
 
     listed = hankweave("history", cwd=project).stdout.splitlines()[1:]
     assert [line.split()[0] for line in listed] == ["2", "1"]
-    done = hankweave("rollback", "--to-step", "1", cwd=project)
+    done = hankweave("rollback", "--yes", "--to-step", "1", cwd=project)
     assert done.stdout.startswith(f"Rolled back to step 1 ({shas[0][:7]}): number 1.\n")
     assert (project / "a.txt").read_text() == "step 1"
-    done = hankweave("rollback", "--to-step", "1", "--to-commit", shas[1], cwd=project)
+    done = hankweave("rollback", "--yes", "--to-step", "1", "--to-commit", shas[1], cwd=project)
     assert done.stdout.startswith(f"Rolled back to step 2 ({shas[1][:7]}): number 2.\n")
     assert (project / "a.txt").read_text() == "step 2"
-    assert "There are: 2, 1" in hankweave("rollback", "--to-step", "9", cwd=project, code=1).stderr
-    hankweave("rollback", "--to-commit", "f" * 40, cwd=project, code=1)
+    assert (
+        "There are: 2, 1"
+        in hankweave("rollback", "--yes", "--to-step", "9", cwd=project, code=1).stderr
+    )
+    hankweave("rollback", "--yes", "--to-commit", "f" * 40, cwd=project, code=1)
     hankweave("rollback", "--to-step", "1", "--keep-edits", cwd=project, code=2)
     assert (project / "a.txt").read_text() == "step 2"
     assert not (project / ".hankweave").exists()
@@ -272,13 +275,13 @@ def test_undo_takes_a_git_workspace_back(tmp_path: Path) -> None:
 
     (project / "a.txt").write_text("not committed")
     tip = git(project, "rev-parse", "HEAD")
-    assert "hankweave undo" in hankweave("rollback", "--to-step", "1", cwd=project).stdout
+    assert "hankweave undo" in hankweave("rollback", "--yes", "--to-step", "1", cwd=project).stdout
     assert (project / "a.txt").read_text() == "step 1"
-    hankweave("undo", cwd=project)
+    hankweave("undo", "--yes", cwd=project)
     assert (project / "a.txt").read_text() == "not committed"
     assert git(project, "rev-parse", "HEAD") == tip
     home = {"HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR": str(tmp_path / "none")}
-    hankweave("undo", cwd=project, code=66, **home)
+    hankweave("undo", "--yes", cwd=project, code=66, **home)
 
 
 # --- sessions and resume --------------------------------------------------------------------------
@@ -286,7 +289,7 @@ def test_undo_takes_a_git_workspace_back(tmp_path: Path) -> None:
 
 def test_sessions_lists_the_runs_newest_first(left: Path) -> None:
     """Each with its status, its part of the plan, its cost and its task."""
-    hankweave("rollback", "--to-step", "implement", "-e", str(left))
+    hankweave("rollback", "--yes", "--to-step", "implement", "-e", str(left))
     runs = state(left).runs
     listed = hankweave("sessions", "-e", str(left)).stdout.splitlines()
     assert listed[0].split() == ["ID", "Status", "Steps", "Cost", "Task"]
@@ -325,7 +328,7 @@ async def test_resume_goes_on_where_the_run_stopped(tmp_path: Path) -> None:
 
 def test_resume_takes_no_run_that_another_one_came_after(left: Path) -> None:
     """1 with the rollback that leads there; 3, Architect's code, for one that is not there."""
-    hankweave("rollback", "--to-step", "implement", "-e", str(left))
+    hankweave("rollback", "--yes", "--to-step", "implement", "-e", str(left))
     runs = state(left).runs
     done = hankweave("resume", runs[1].run_id, "-e", str(left), code=1)
     assert "hankweave rollback --to " in done.stderr

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
+import socket
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,12 +18,13 @@ import msgspec
 import pytest
 
 from hankweave_client.client import Client
+from hankweave_protocol.events import CodonStartedEvent
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.records import RollbackReport
 from hankweave_protocol.replies import CheckpointPage, ServerStatus
-from support.command_line import Done, hankweave
+from support.command_line import Done, agreed, hankweave
 from support.running_server import RunningServer, command, environment, journal, running_server
-from support.scripted_hank import codon, write_hank, writes
+from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.watching import idle
 
 HANK = (codon("one", writes("a.txt", "one")), codon("two", writes("b.txt", "two")))
@@ -35,7 +39,7 @@ class Shell:
         self.client = client
 
     async def __call__(self, verb: str, *options: str) -> Done:
-        words = (verb, "--execution", str(self.execution), *options)
+        words = (verb, "--execution", str(self.execution), *options, *agreed(verb, options))
         return await anyio.to_thread.run_sync(partial(hankweave, *words))
 
     async def json(self, verb: str, *options: str) -> bytes:
@@ -139,7 +143,7 @@ async def test_what_the_server_refuses_is_a_sentence_with_its_code_and_hint(
         ):
             refused = await shell("rollback", *options)
             assert refused.returncode == 1
-            assert refused.stderr.startswith("hankweave: ")
+            assert f"execution {shell.execution}\nhankweave: " in refused.stderr
             assert f"({code})" in refused.stderr
             assert "hint: " in refused.stderr
 
@@ -227,6 +231,102 @@ def test_a_damaged_journal_is_named_with_its_line(left: Path, verb: str) -> None
     done = hankweave(verb, "-e", str(left))
     assert done.returncode == 65
     assert "line 6" in done.stderr
+
+
+# --- what a person sees ---------------------------------------------------------------------------
+
+
+async def test_status_names_the_page_and_what_comes_after_the_codon_that_runs(
+    tmp_path: Path,
+) -> None:
+    """The address has the token; `next` is the codon after the one that runs now."""
+    go = tmp_path / "go"
+    hank = write_hank(tmp_path / "hank", codon("one", waits_for(go)), codon("two"))
+    async with (
+        running_server(hank, None, tmp_path / "execution") as server,
+        server.client(since_seq=0) as client,
+    ):
+        await client.until(CodonStartedEvent)
+        said = (await Shell(server, client)("status")).stdout
+        assert "now         one; next: two\n" in said
+        token = (server.execution / ".hankweave" / "server.token").read_text().strip()
+        assert f"page        http://127.0.0.1:{client.ready.port}/#token={token}\n" in said
+        go.touch()
+
+
+def test_a_reader_that_leaves_ends_a_command_with_141(left: Path) -> None:
+    """As documented, and without a word on stderr."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as pipe:
+        done = subprocess.run(
+            command("log", "-e", str(left)),
+            env=environment(),
+            stdout=pipe,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_a_taken_port_leaves_nothing_behind(tmp_path: Path) -> None:
+    """The start ends before it makes an execution, or sets a former one aside."""
+    hank, root = write_hank(tmp_path / "hank", *HANK), tmp_path / "executions"
+    former = tmp_path / "former"
+    hankweave("run", str(hank), "-e", str(former), "--headless", code=0)
+    before = sorted(tmp_path.iterdir())
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        base = {"HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR": str(root)}
+        for words in ((), ("-e", str(former), "--new", "--force")):
+            done = hankweave("run", str(hank), *words, "-p", port, code=69, **base)
+            assert f"Cannot listen on 127.0.0.1:{port}" in done.stderr
+            assert "hint: Choose another port" in done.stderr
+
+    assert sorted(tmp_path.iterdir()) == before
+    assert not root.exists()
+
+
+def test_ls_counts_what_is_behind_on_the_current_line(tmp_path: Path) -> None:
+    """After a rollback, codons of the abandoned line count no more; never more than are planned."""
+    hank, root = write_hank(tmp_path / "hank", *HANK), tmp_path / "executions"
+    base = {"HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR": str(root)}
+    at = ("-e", str(root / "one"))
+    hankweave("run", str(hank), *at, "--headless", code=0)
+    for words, done in (((), 2), (("rollback", "--codon", "one", "--yes", *at), 1)):
+        if words:
+            hankweave(*words, code=0)
+
+        (listed,) = json.loads(hankweave("ls", "--json", **base).stdout)
+        assert (listed["codonsDone"], listed["codonsPlanned"]) == (done, 2)
+
+
+def test_history_says_where_the_other_checkpoints_are(left: Path) -> None:
+    """It lists labelled ones alone, and does not claim that there are no others."""
+    said = hankweave("history", "-e", str(left), code=0).stdout
+    assert "No checkpoint of a step is recorded" in said
+    assert "`hankweave checkpoints` lists all" in said
+
+
+def test_a_folder_that_is_no_execution_is_called_so(tmp_path: Path) -> None:
+    """Instead of saying that no server holds it."""
+    done = hankweave("status", "-e", str(tmp_path), code=66)
+    assert f"There is no execution in {tmp_path}." in done.stderr
+
+
+def test_without_a_server_the_hints_can_be_pasted(left: Path) -> None:
+    """They name the execution; one starts the server, the other works as it stands."""
+    hint = hankweave("status", "-e", str(left), code=69).stderr.partition("hint: ")[2]
+    assert f"`hankweave run -e {left}`" in hint
+    reading = re.findall(r"`hankweave (log [^`]+)`", hint)[0]
+    assert "All codons completed." in hankweave(*shlex.split(reading), code=0).stdout
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("rolback", "rollback"), ("chekpoint", "checkpoint")])
+def test_a_mistyped_command_is_suggested(typed: str, meant: str) -> None:
+    done = hankweave(typed, code=2)
+    assert f"There is no command '{typed}'. Did you mean '{meant}'?" in done.stderr
 
 
 # --- usage ----------------------------------------------------------------------------------------

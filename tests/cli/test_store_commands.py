@@ -61,7 +61,7 @@ async def test_a_dry_run_prints_what_would_go_and_why_the_rest_stays(tmp_path: P
         assert kept[past.new_safety[:12]] == "the next undo or redo needs it"
         assert await past.known() == past.standing | past.may_go
 
-        done = await aside("gc", *here, "--max-age", "0s")
+        done = await aside("gc", "--yes", *here, "--max-age", "0s")
         assert done.returncode == 0
         assert done.stdout.startswith("3 checkpoints were pruned\n")
         assert await past.known() == past.standing
@@ -76,10 +76,10 @@ async def test_a_pin_is_set_shown_and_removed(tmp_path: Path) -> None:
         listed = (await aside("checkpoints", *here)).stdout
         (line,) = [line for line in listed.splitlines() if line.startswith(sha[:12])]
         assert line.endswith("[pinned: the good one]")
-        await aside("gc", *here, "--max-count", "0")
+        await aside("gc", "--yes", *here, "--max-count", "0")
         assert sha in await past.known()
         assert (await aside("pin", sha, *here, "--remove")).stdout == f"{sha[:12]} is not pinned\n"
-        await aside("gc", *here, "--max-count", "0")
+        await aside("gc", "--yes", *here, "--max-count", "0")
         assert sha not in await past.known()
 
 
@@ -92,7 +92,7 @@ async def test_with_json_the_replies_are_printed(tmp_path: Path) -> None:
         )
         assert (record.sha, record.pinned) == (past.manual[0], True)
         report = msgspec.json.decode(
-            (await aside("gc", *here, "--max-bytes", "0")).stdout, type=GcReport
+            (await aside("gc", "--yes", *here, "--max-bytes", "0")).stdout, type=GcReport
         )
         assert {each.sha for each in report.pruned} == past.may_go - {past.manual[0]}
         checked = msgspec.json.decode((await aside("fsck", *here)).stdout, type=FsckReport)
@@ -118,7 +118,7 @@ async def test_what_the_server_refuses_is_said_with_its_code(tmp_path: Path) -> 
         for words, code in (
             (("pin", "ffffffff"), "CHECKPOINT_NOT_FOUND"),
             (("gc", "--kinds", "safety"), "INVALID_COMMAND"),
-            (("gc", "--kinds", "completed", "--max-count", "1"), "INVALID_COMMAND"),
+            (("gc", "--yes", "--kinds", "completed", "--max-count", "1"), "INVALID_COMMAND"),
         ):
             refused = await aside(*words, *here)
             assert (refused.returncode, refused.stdout) == (1, "")
@@ -170,7 +170,7 @@ async def test_without_a_server_gc_and_pin_own_the_directory_and_are_on_record(
     dry = await aside("gc", *here, "--dry-run", "--max-count", "0")
     assert dry.stdout.startswith("3 checkpoints would be pruned\n")
     assert (await aside("pin", past.manual[0], *here, "--name", "kept")).returncode == 0
-    done = await aside("gc", *here, "--max-count", "0")
+    done = await aside("gc", "--yes", *here, "--max-count", "0")
     assert done.stdout.startswith("2 checkpoints were pruned\n")
     assert [event.checkpoint_sha for event in told(execution, CheckpointPinned)] == [past.manual[0]]
     (pruned,) = told(execution, CheckpointPruned)
@@ -195,7 +195,7 @@ async def test_after_a_kill_gc_says_who_died_and_does_its_work(tmp_path: Path) -
         past.server.kill()
         await past.server.ended()
 
-    done = await aside("gc", "-e", str(past.server.execution), "--max-count", "0")
+    done = await aside("gc", "--yes", "-e", str(past.server.execution), "--max-count", "0")
     assert done.returncode == 0
     assert f"found a dead server: pid {past.server.pid}" in done.stderr
     assert done.stdout.startswith("3 checkpoints were pruned\n")
@@ -207,7 +207,7 @@ async def test_who_owns_the_directory_is_not_disturbed(tmp_path: Path) -> None:
     held = acquire(Layout.of_execution(past.server.execution), SystemClock())
     try:
         before = files_of(past.server.execution)
-        done = await aside("gc", "-e", str(past.server.execution), "--max-count", "0")
+        done = await aside("gc", "--yes", "-e", str(past.server.execution), "--max-count", "0")
         assert done.returncode == 75
         assert str(os.getpid()) in done.stderr
         assert files_of(past.server.execution) == before

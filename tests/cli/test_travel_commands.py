@@ -19,7 +19,7 @@ from hankweave_client.client import Client
 from hankweave_protocol.commands import CheckpointCreate
 from hankweave_protocol.events import CheckpointRollback, RollbackCompleted
 from hankweave_protocol.records import RollbackReport
-from support.command_line import Done, hankweave
+from support.command_line import Done, agreed, hankweave
 from support.running_server import (
     RunningServer,
     command,
@@ -79,7 +79,7 @@ class Shell:
         self.client = client
 
     async def __call__(self, verb: str, *options: str) -> Done:
-        words = (verb, "--execution", str(self.execution), *options)
+        words = (verb, "--execution", str(self.execution), *options, *agreed(verb, options))
         return await anyio.to_thread.run_sync(partial(hankweave, *words))
 
     async def answering(self, answer: str, verb: str, *options: str) -> Done:
@@ -311,7 +311,7 @@ def test_wrong_usage_exits_2_and_says_what_is_right(words: list[str]) -> None:
 @pytest.mark.parametrize("verb", ["rollback", "undo", "redo", "preview"])
 def test_where_there_is_no_execution_none_is_made(tmp_path: Path, verb: str) -> None:
     """Exit 66 and how to start one; a server for a moment is for executions that are there."""
-    done = hankweave(verb, "-e", str(tmp_path))
+    done = hankweave(verb, "-e", str(tmp_path), *agreed(verb))
     assert (done.returncode, done.stdout) == (66, "")
     assert "hankweave run" in done.stderr
     assert list(tmp_path.iterdir()) == []

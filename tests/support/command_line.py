@@ -31,3 +31,9 @@ def hankweave(
         assert done.returncode == code, done.stdout + done.stderr
 
     return done
+
+
+def agreed(verb: str, options: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Return the --yes that a command wants where there is no terminal to ask on."""
+    asks = verb in ("rollback", "undo", "redo") and "--preview" not in options
+    return ("--yes",) if asks else ()

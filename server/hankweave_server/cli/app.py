@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -32,6 +35,7 @@ PLACES = {
     **dict.fromkeys(("permissions", "allow", "deny"), "permitting"),
     "branch": "branching",
     "checkpoint": "capturing",
+    **dict.fromkeys(("next", "skip", "stop", "retry"), "control"),
     "completion": "completing",
     "pipeline": "pipelining",
     "events": "events",
@@ -44,6 +48,29 @@ PLACES = {
 
 class OnDemand(click.Group):
     """Imports a command when it is asked for: a server has no use for the others in its memory."""
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        with _noticing_a_closed_pipe():
+            return super().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _noticing_a_closed_pipe():
+            return super().invoke(ctx)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in PLACES and not name.startswith("-"):
+            raise click.UsageError(_unknown_command(name), ctx)
+
+        return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(PLACES)
@@ -61,6 +88,26 @@ class OnDemand(click.Group):
         module = import_module(f"hankweave_server.cli.{PLACES[cmd_name]}")
         commands: Sequence[click.Command] = module.COMMANDS
         return next(command for command in commands if command.name == cmd_name)
+
+
+class ReaderGone(Exception):
+    """The program that read our output has ended.
+
+    click would turn the BrokenPipeError into exit code 1 by itself.
+    """
+
+
+@contextmanager
+def _noticing_a_closed_pipe() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise ReaderGone from None
+
+
+def _unknown_command(name: str) -> str:
+    near = difflib.get_close_matches(name, PLACES, n=1)
+    return f"There is no command {name!r}." + (f" Did you mean {near[0]!r}?" if near else "")
 
 
 def _item(name: str) -> CompletionItem:
@@ -97,9 +144,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(ExitCode.USAGE)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
-    except BrokenPipeError:
-        # The reader of our output went away: that is its right (SIGPIPE's exit code).
-        sys.stderr.close()
+    except (ReaderGone, BrokenPipeError):
+        # A reader may leave at any time. What is left to flush goes nowhere (SIGPIPE's exit code).
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except OSError as error:
         complain(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "))

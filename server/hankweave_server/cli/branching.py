@@ -11,6 +11,7 @@ from hankweave_protocol.commands import ExecutionBranch
 from hankweave_protocol.replies import BranchMade
 from hankweave_server.cli import completions
 from hankweave_server.cli.remote import ask, execution_option, json_option, print_json
+from hankweave_server.cli.targeting import root_to_change
 
 
 @click.command()
@@ -27,10 +28,11 @@ def branch(sha: str, path: Path | None, execution: Path | None, as_json: bool) -
     hankweave branch 6dc2daae
     hankweave branch 6dc2daae --path ~/another-try
     """
+    root = root_to_change(execution)
     place = None if path is None else str(path.expanduser().absolute())
     command = ExecutionBranch(checkpoint_sha=sha, path=place)
     what = None if as_json else "Making the branch"
-    found = ask(execution, lambda client: client.send(command), what)
+    found = ask(root, lambda client: client.send(command), what)
     if as_json:
         print_json(found)
         return

@@ -16,6 +16,7 @@ from hankweave_server.cli.remote import (
     json_option,
     print_json,
 )
+from hankweave_server.cli.targeting import root_to_change
 
 
 @click.command()
@@ -31,9 +32,10 @@ def checkpoint(label: str | None, execution: Path | None, as_json: bool) -> None
     hankweave checkpoint
     hankweave checkpoint "before I edit the notes"
     """
+    root = root_to_change(execution)
     command = CheckpointCreate(label=label)
     what = None if as_json else "Taking the checkpoint"
-    record = ask(execution, lambda client: client.ask(command, CheckpointRecord), what)
+    record = ask(root, lambda client: client.ask(command, CheckpointRecord), what)
     if as_json:
         print_json(record)
         return

@@ -19,11 +19,13 @@ from hankweave_protocol import instants
 from hankweave_protocol.errors import Refused
 from hankweave_protocol.records import ExecutionMeta, RuntimeLock
 from hankweave_protocol.shapes import Value
+from hankweave_server.domain.history import is_done, next_codon, thread
 from hankweave_server.domain.inheritance import NO_SERVER
 from hankweave_server.domain.liveness import GuardOwner, heartbeat_age
 from hankweave_server.domain.on_record import on_record
 from hankweave_server.errors import Stop
 from hankweave_server.layout import REMOVED_STATE, STATE_DIRECTORY, Layout
+from hankweave_server.ledger.foreign_state import decode_state
 from hankweave_server.runtime_lock import HEARTBEAT_INTERVAL, processes
 from hankweave_server.runtime_lock.record import decoded, read_record
 from hankweave_server.workspace import data
@@ -35,6 +37,7 @@ Standing = Literal[
     "new", "running", "completed", "failed", "crashed", "waiting", "removing", "unreadable"
 ]
 
+_BEHIND = ("completed", "skipped")
 _FRESH = 3 * HEARTBEAT_INTERVAL
 _FILE_LIMIT = 64 * 1024
 
@@ -49,7 +52,7 @@ class Listed(Value, kw_only=True, omit_defaults=False):
     data: str | None = None
     last_codon: str | None = None
     codons_done: int = 0
-    """That have succeeded or were skipped, in any run."""
+    """Entries of the plan that have succeeded or were skipped on the way to now."""
     codons_planned: int = 0
     last_used: str | None = None
     server_pid: int | None = None
@@ -74,11 +77,15 @@ class _Run(msgspec.Struct, rename="camel"):
     server_pid: int | None = None
 
 
+class _Planned(msgspec.Struct, rename="camel"):
+    codon_id: str | None = None
+
+
 class _State(msgspec.Struct, rename="camel"):
     """As little of state.json as is asked for: the rest is passed over, not read."""
 
     runs: tuple[_Run, ...] = ()
-    execution_plan: tuple[msgspec.Raw, ...] = ()
+    execution_plan: tuple[_Planned, ...] = ()
 
 
 def executions_in(root: Path) -> list[Path]:
@@ -124,22 +131,38 @@ def listed(execution: Path) -> Listed:
 
 
 def _told(layout: Layout, meta: ExecutionMeta | None, state: _State, server: int | None) -> Listed:
-    codons = [codon for run in reversed(state.runs) for codon in reversed(run.codons)]
     newest = next((run.codons[-1] for run in state.runs if run.codons), None)
-    done = {each.codon_id for each in codons if each.status in ("completed", "skipped")}
     return Listed(
         path=str(layout.root),
         state=_standing(state, server),
         hank=None if meta is None else meta.hank_path,
         data=None if meta is None else meta.read_only_source_data_path,
         last_codon=None if newest is None else newest.codon_id,
-        codons_done=len(done),
+        codons_done=_codons_done(layout, state),
         codons_planned=len(state.execution_plan),
         last_used=_last_used(layout, meta),
         server_pid=server,
         is_branch=meta is not None and meta.origin is not None,
         in_place=meta is not None and meta.in_place,
     )
+
+
+def _codons_done(layout: Layout, state: _State) -> int:
+    """Count the entries of the plan that are behind; what a rollback left behind does not count."""
+    try:
+        whole = decode_state(layout.state.read_bytes())
+    except FileNotFoundError:
+        return 0
+    except (OSError, Refused, ValueError):
+        planned = {entry.codon_id for entry in state.execution_plan}
+        codons = (codon for run in state.runs for codon in run.codons)
+        return len(planned & {each.codon_id for each in codons if each.status in _BEHIND})
+
+    plan = whole.execution_plan
+    ahead = next_codon(whole)
+    planned = {entry.codon_id for entry in plan if entry.codon_id != ahead}
+    done = {entry.codon.codon_id for entry in thread(whole) if is_done(entry.codon, plan)}
+    return len(planned & done)
 
 
 def _standing(state: _State, server: int | None) -> Standing:

@@ -13,6 +13,7 @@ import click
 import msgspec
 
 from hankweave_protocol.ids import Sha
+from hankweave_server.cli.local_time import moment
 from hankweave_server.errors import Stop
 from hankweave_server.layout import Layout
 
@@ -99,11 +100,11 @@ def _items(found: Iterable[tuple[str, str]], typed: str) -> list[CompletionItem]
 
 
 def _layout_of(context: click.Context) -> Layout | None:
-    from hankweave_server.cli.executions import newest_execution
+    from hankweave_server.cli.targeting import root_of
 
     named: Path | None = context.params.get("execution")
     try:
-        root = newest_execution() if named is None else named.expanduser().absolute()
+        root = root_of(named)
     except (Stop, OSError):
         return None
 
@@ -147,7 +148,7 @@ def _newest(lines: list[bytes]) -> Iterator[tuple[str, str]]:
 
         if made is not None:
             codon = made.coordinate.codon_id or "-"
-            yield made.sha[:SHOWN], f"{made.kind} {codon} {made.timestamp[:19]}"
+            yield made.sha[:SHOWN], f"{made.kind} {codon} {moment(made.timestamp)}"
 
 
 def _created(line: bytes) -> _Checkpoint | None:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from hankweave_server.cli.local_time import precise_moment
 from hankweave_server.domain.query import Query
 
 EVENT_COLUMNS = ("seq", "timestamp", "type", "runId", "codonId", "causes", "data", "id")
@@ -78,7 +79,7 @@ class EventTable:
 
     def lines(self, items: Iterable[bytes]) -> Iterator[str]:
         for event in map(_head_of, items):
-            yield f"{event.seq:>6}  {event.timestamp}  {event.type}"
+            yield f"{event.seq:>6}  {precise_moment(event.timestamp)}  {event.type}"
 
 
 class _Head(msgspec.Struct):

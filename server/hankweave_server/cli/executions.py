@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -312,39 +311,3 @@ def hide(layout: Layout) -> None:
     """
     if layout.is_in_place and not layout.ignore_file.exists():
         files.replace_durably(layout.ignore_file, b"*\n")
-
-
-def newest_execution() -> Path:
-    """What commands mean that name no execution: the project they are called in, if it is served
-    in place, else the execution that was used last."""
-    here = workspaces.around(Path.cwd())
-    if here is not None:
-        return here
-
-    root = executions_root()
-    names = (
-        [path for path in root.iterdir() if (path / STATE_DIRECTORY).is_dir()]
-        if root.is_dir()
-        else []
-    )
-    if not names:
-        raise Stop(
-            f"There is no execution in {root}.",
-            ExitCode.NO_INPUT,
-            hint="Start one with `hankweave run`, or name one with --execution.",
-        )
-
-    return max(names, key=_last_used)
-
-
-def _last_used(path: Path) -> tuple[str, bool]:
-    """When an execution was last served; a branch that never was comes after its original."""
-    try:
-        meta = data.read_meta(Layout.of_execution(path))
-    except (OSError, Stop):
-        meta = None
-
-    if meta is None:
-        return instants.to_text(datetime.fromtimestamp(path.stat().st_mtime, UTC)), False
-
-    return meta.last_used, meta.origin is None

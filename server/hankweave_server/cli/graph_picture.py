@@ -12,6 +12,7 @@ from rich.text import Text
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.records import CheckpointKind
 from hankweave_server.cli.graph_model import Lane, Node, Row, nodes_of, rows_of
+from hankweave_server.cli.local_time import clock, moment
 from hankweave_server.cli.looking import Lines, lines_of
 from hankweave_server.cli.plain_text import one_line
 from hankweave_server.cli.terminals import PIPE_WIDTH
@@ -138,8 +139,8 @@ def _told(node: Node, branches: Mapping[Sha, list[str]], width: int, *, fancy: b
 
     text.append(f"  {one_line(record.coordinate.codon_id or '-')}")
     if width >= _TIME_FROM:
-        stamp = record.timestamp
-        text.append(f"  {stamp[:19] if width >= _DATE_FROM else stamp[11:19]}", "dim")
+        when = moment if width >= _DATE_FROM else clock
+        text.append(f"  {when(record.timestamp)}", "dim")
 
     text.append(f"  {one_line(record.label or record.codon_name)}", "" if node.on_thread else "dim")
     if record.pinned:

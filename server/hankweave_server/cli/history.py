@@ -15,6 +15,11 @@ from hankweave_server.cli.remote import execution_option, json_option, print_jso
 from hankweave_server.cli.steps import Repository, Step, place_of, steps_in
 from hankweave_server.cli.terminals import console
 
+_NO_STEPS = (
+    "No checkpoint of a step is recorded here: `hankweave history` lists labelled ones alone.\n"
+    "`hankweave checkpoints` lists all checkpoints."
+)
+
 
 class HistoryEntry(Value, kw_only=True, omit_defaults=False):
     """One checkpoint, as `hankweave history --json` prints it."""
@@ -48,11 +53,12 @@ def history(execution: Path | None, repository: Repository, as_json: bool) -> No
     hankweave history
     hankweave history --repository workspace
     """
-    found = steps_in(place_of(execution, repository))
+    place = place_of(execution, repository)
+    found = steps_in(place)
     if as_json:
         print_json([_entry(step) for step in found])
     elif not found:
-        click.echo("No checkpoints recorded.")
+        click.echo("No checkpoints recorded." if place.repository == "workspace" else _NO_STEPS)
     else:
         console().print(_table(found))
 
@@ -80,7 +86,7 @@ def _table(found: list[Step]) -> Table:
         table.add_row(
             Text(one_line(step.title)),
             Text(step.checkpoint.short_hash()),
-            Text(f"{when:%Y-%m-%d %H:%M:%S}"),
+            Text(f"{when:%Y-%m-%d %H:%M:%S %Z}"),
             Text(one_line(step.text or "-")),
         )
 

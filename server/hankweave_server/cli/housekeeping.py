@@ -17,6 +17,7 @@ from hankweave_server.cli.amounts import AGE_IN_DAYS, size_text
 from hankweave_server.cli.catalogue import Listed, executions_in, listed, measured
 from hankweave_server.cli.cleaning import remove_execution, require_execution
 from hankweave_server.cli.executions import executions_root
+from hankweave_server.cli.local_time import date, moment
 from hankweave_server.cli.plain_text import one_line
 from hankweave_server.cli.remote import json_option, print_json
 from hankweave_server.cli.terminals import console
@@ -100,7 +101,7 @@ def _table(found: list[Listed]) -> Table:
             Text(one_line(each.last_codon or "-")),
             Text("-" if each.checkpoints is None else str(each.checkpoints)),
             Text("-" if each.bytes is None else size_text(each.bytes)),
-            Text((each.last_used or "-")[:19].replace("T", " ")),
+            Text("-" if each.last_used is None else moment(each.last_used)),
             Text(one_line(each.problem or each.hank or "-")),
             Text(one_line(each.data or "-")),
         )
@@ -227,7 +228,7 @@ def _print_doomed(doomed: list[Listed], *, dry_run: bool) -> None:
     click.echo(f"{len(doomed)} executions {verb} removed")
     for each in doomed:
         size = size_text(each.bytes or 0)
-        used = (each.last_used or "-")[:10]
+        used = "-" if each.last_used is None else date(each.last_used)
         aside = "  only .hankweave: the project's own files stay" if each.in_place else ""
         click.echo(f"  {one_line(each.path)}  {_state_text(each)}  {used}  {size}{aside}")
 

@@ -14,6 +14,7 @@ from hankweave_protocol.records import CheckpointKind, CheckpointRecord
 from hankweave_protocol.replies import CheckpointPage
 from hankweave_server.cli import completions
 from hankweave_server.cli.asking import look
+from hankweave_server.cli.local_time import precise_moment
 from hankweave_server.cli.plain_text import one_line
 from hankweave_server.cli.remote import execution_option, json_option, print_json, root_of
 
@@ -85,9 +86,10 @@ async def pages_of_checkpoints(
 
 def line_of_checkpoint(record: CheckpointRecord) -> str:
     codon = record.coordinate.codon_id or "-"
-    when = f"{record.sha[:12]}  {record.kind:<10} {codon:<16} {record.timestamp}"
+    when = precise_moment(record.timestamp)
+    what = f"{record.sha[:12]}  {record.kind:<10} {codon:<16} {when}"
     pin = f"  [pinned{f': {record.name}' if record.name else ''}]" if record.pinned else ""
-    return one_line(f"{when}  {record.codon_name}{pin}")
+    return one_line(f"{what}  {record.codon_name}{pin}")
 
 
 COMMANDS = (checkpoints,)

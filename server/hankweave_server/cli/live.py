@@ -24,7 +24,7 @@ from hankweave_protocol.state import EMPTY_STATE, State
 from hankweave_server.cli.live_frame import Said, frame, line
 from hankweave_server.cli.live_model import NOTHING, AllowanceOf, Heard, View, hear, view
 from hankweave_server.cli.plain_text import one_line
-from hankweave_server.cli.progress import line_of
+from hankweave_server.cli.progress import Story
 from hankweave_server.cli.voice import LAST_WORDS_SECONDS, WAITING
 from hankweave_server.cli.waiting import waiting
 from hankweave_server.clock import Clock
@@ -64,6 +64,7 @@ class LiveVoice:
         self._foot = foot
         self._console = console or Terminal(highlight=False)
         self._waiting: deque[str | Event] = deque()
+        self._story = Story()
         self._heard = NOTHING
         self._state: Callable[[], State] = lambda: EMPTY_STATE
         self._drawn: tuple[State, Heard, tuple[Said, ...]] | None = None
@@ -169,16 +170,16 @@ class LiveVoice:
 
     def _news(self) -> list[str]:
         """Takes what was said since, and gives the lines of it."""
-        lines = []
+        lines: list[str] = []
         for _ in range(len(self._waiting)):
             each = self._waiting.popleft()
             if isinstance(each, Event):
                 self._heard = hear(self._heard, each)
-                lines.append(line_of(each))
+                lines += self._story.lines(each)
             else:
                 lines.append(one_line(each))
 
-        return [line for line in lines if line is not None]
+        return lines
 
     def _say(self, lines: list[str]) -> None:
         if lines:

@@ -26,6 +26,7 @@ from hankweave_protocol.state import State
 from hankweave_server.cli import completions, pictures
 from hankweave_server.cli.asking import look
 from hankweave_server.cli.listing import pages_of_checkpoints
+from hankweave_server.cli.local_time import precise_moment
 from hankweave_server.cli.past_files import reading_journal
 from hankweave_server.cli.plain_text import harmless
 from hankweave_server.cli.remote import (
@@ -270,7 +271,7 @@ def _print_events(layout: Layout, view: PastView, as_json: bool) -> None:
 
 
 def _event_line(event: Event) -> str:
-    return f"{event.seq:>6}  {event.timestamp}  {event.type}"
+    return f"{event.seq:>6}  {precise_moment(event.timestamp)}  {event.type}"
 
 
 # --- runs -----------------------------------------------------------------------------------------

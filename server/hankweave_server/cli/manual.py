@@ -21,13 +21,21 @@ HEAD = """\
 Each of these is what `hankweave COMMAND --help` says. [README.md](README.md#the-command-line) has
 them in one table.
 
-**Which execution.** `-e`, `--execution`, `-w` and `--workspace` name a directory; without one a
-command takes the project one stands in, else the execution that was used last.
+**Which execution.** `-e`, `--execution`, `-w` and `--workspace` name a directory. Without one a
+command takes the execution or project that the shell stands in, else the only one with a server,
+else the one used last. A command that changes something names its execution on stderr. Where there
+is no terminal it refuses to choose among several, and what moves or removes files, ends a codon or
+prunes checkpoints needs `--yes`: `rollback`, `undo`, `redo`, `gc` with a limit, `skip`, `stop`,
+`cleanup`.
+
+**Times** are local, with their zone; `--json` has UTC.
 
 **With and without a server.** Commands go through the server that lives there. Where none does,
 what looks at the past reads the files, `gc` and `pin` own the directory for as long as they work,
-and what changes more starts a server for just as long. `status`, `permissions`, `allow`, `deny`
-and `attach` are for a server that runs, and end with 69 where none does.
+and what changes more starts a server for just as long. `status`, `permissions`, `allow`, `deny`,
+`next`, `skip`, `stop`, `retry` and `attach` are for a server that runs, and end with 69 where none
+does. A connection that is cut off is opened anew, and the command is sent again under its id: the
+server carries it out once.
 
 **On a terminal and elsewhere.** Colours, tables and progress are for terminals; a pipe gets plain
 text, and with `--json` what the protocol says. `NO_COLOR` is honoured. What agents wrote is

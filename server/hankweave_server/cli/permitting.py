@@ -9,9 +9,11 @@ import click
 
 from hankweave_client.client import Client
 from hankweave_protocol.records import PendingPermission
+from hankweave_server.cli.local_time import clock_with_zone
 from hankweave_server.cli.plain_text import one_line
 from hankweave_server.cli.progress import call_text
 from hankweave_server.cli.remote import ask_running, execution_option, json_option, print_json
+from hankweave_server.cli.targeting import root_to_change
 from hankweave_server.errors import ExitCode, Stop
 
 
@@ -79,7 +81,7 @@ def _answer(
         await client.answer_permission(name, decision, message)
         return name
 
-    answered = ask_running(execution, work)
+    answered = ask_running(root_to_change(execution), work)
     if as_json:
         print_json({"requestId": answered, "decision": decision})
     else:
@@ -104,8 +106,8 @@ def _only(pending: tuple[PendingPermission, ...]) -> PendingPermission:
 
 def _line(asked: PendingPermission) -> str:
     what = call_text(asked.tool_name, asked.tool_input)
-    until = asked.expires_at[11:19]
-    return one_line(f"{asked.request_id}  {asked.codon_id}  {what}  until {until} UTC")
+    until = clock_with_zone(asked.expires_at)
+    return one_line(f"{asked.request_id}  {asked.codon_id}  {what}  until {until}")
 
 
 COMMANDS = (permissions, allow, deny)

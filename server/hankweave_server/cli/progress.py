@@ -30,6 +30,7 @@ from hankweave_protocol.events import (
     ServerStarted,
     StateRecovered,
 )
+from hankweave_server.cli.local_time import clock, date, zone
 from hankweave_server.cli.plain_text import one_line
 from hankweave_server.domain.permission_patterns import arguments_of
 
@@ -37,10 +38,33 @@ LONGEST = 100
 """Characters of what a sentinel says that go into a line."""
 
 
+class Story:
+    """The lines of an execution's story, with a heading wherever another day begins.
+
+    A line has the time of day alone; the heading names the day and the time zone.
+    """
+
+    def __init__(self) -> None:
+        self._day = ""
+
+    def lines(self, event: Event) -> list[str]:
+        """Return the lines that an event is worth: none for most."""
+        line = line_of(event)
+        if line is None:
+            return []
+
+        day = date(event.timestamp)
+        if day == self._day:
+            return [line]
+
+        self._day = day
+        return [f"{day} ({zone(event.timestamp)})", line]
+
+
 def line_of(event: Event) -> str | None:
-    """Returns the line an event is worth, or None for the many that are not."""
+    """Return the line an event is worth, or None for the many that are not worth one."""
     text = _text_of(event)
-    return None if text is None else f"{event.timestamp[11:19]}  {one_line(text)}"
+    return None if text is None else f"{clock(event.timestamp)}  {one_line(text)}"
 
 
 def _text_of(event: Event) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -10,29 +11,40 @@ import anyio
 import click
 import msgspec
 
-from hankweave_client.client import Client, connect
+from hankweave_client.client import Client, connect, connect_to
 from hankweave_client.discovery import discover
 from hankweave_client.errors import CommandRefused, NotRunning
+from hankweave_client.reconnect import Backoff
 from hankweave_protocol import codec
 from hankweave_protocol.commands import GetServerStatus
 from hankweave_protocol.errors import Refused
 from hankweave_protocol.events import Event
+from hankweave_protocol.ids import CodonId
 from hankweave_protocol.replies import ServerStatus
+from hankweave_protocol.state import State
+from hankweave_server.cli import hints
 from hankweave_server.cli.amounts import size_text
-from hankweave_server.cli.executions import newest_execution
+from hankweave_server.cli.local_time import moment
+from hankweave_server.cli.page_address import page_of
 from hankweave_server.cli.passing import through_server
 from hankweave_server.cli.plain_text import one_line
-from hankweave_server.cli.progress import call_text, line_of
+from hankweave_server.cli.progress import Story, call_text
+from hankweave_server.cli.targeting import require_execution, root_of
 from hankweave_server.cli.waiting import Tell, tell_nobody, waiting, watched
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.layout import Layout
 
+__all__ = ["root_of"]
+
 T = TypeVar("T")
+
+_PATIENCE = Backoff(longest=2.0, attempts=8)
+"""Some seven seconds: a connection that was cut off is opened again at the first or second try."""
 
 execution_option = click.option(
     *("--execution", "-e", "--workspace", "-w", "execution"),
     type=click.Path(path_type=Path),
-    help="Default: the workspace one is in, else the newest execution.",
+    help="Default: the one you are in, else the only one with a server, else the one used last.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -54,53 +66,72 @@ def ask(
 
 def ask_running(execution: Path | None, work: Callable[[Client], Awaitable[T]]) -> T:
     """The same with a server that runs already, for what only such a one can tell."""
+    root = root_of(execution)
     try:
-        return at_server(root_of(execution), work)
-    except NotRunning as error:
+        return at_server(root, work)
+    except NotRunning:
+        require_execution(root)
         raise Stop(
-            str(error),
+            f"No server runs on {root}.",
             ExitCode.UNAVAILABLE,
-            hint="Start it with `hankweave run`; `hankweave log` reads the files without a server.",
+            hint=f"Start one with `hankweave run -e {shlex.quote(str(root))}`; "
+            f"{hints.command('log', root)} tells the story so far without one.",
         ) from None
     except ConnectionRefusedError as error:
         raise unavailable(error) from None
 
 
-def root_of(execution: Path | None) -> Path:
-    return newest_execution() if execution is None else execution.expanduser().absolute()
-
-
 def at_server(root: Path, work: Callable[[Client], Awaitable[T]], tell: Tell | None = None) -> T:
-    """Does the work with a server; every end but one is a Stop. `tell` hears what it says of it.
+    """Do the work with a server; every end but one is a Stop. `tell` hears what it says of it.
 
-    Where there is none it raises NotRunning, or ConnectionRefusedError for a lock that is a lie.
+    A connection that is cut off is opened anew, and commands without an answer are sent again under
+    their ids: the server does each of them once. Raises NotRunning if there is no server, and
+    ConnectionRefusedError if the lock file names one that does not listen.
     """
 
     is_watched = tell not in (None, tell_nobody)
+    has_connected = False
 
     async def session() -> T:
-        address = discover(root)
-        async with connect(
-            address.url, token=address.token, reconnect=False, progress=is_watched
-        ) as client:
+        nonlocal has_connected
+        async with connect_to(root, reconnect=_PATIENCE, progress=is_watched) as client:
+            has_connected = True
             return await (work(client) if tell is None else watched(client, work, tell))
 
     try:
         return anyio.run(session)
-    except (NotRunning, ConnectionRefusedError):
-        raise
     except (ConnectionError, TimeoutError) as error:
+        if has_connected:
+            raise _unanswered(error, root) from None
+
+        if isinstance(error, NotRunning | ConnectionRefusedError):
+            raise
+
         raise unavailable(error) from None
     except CommandRefused as refused:
-        raise refusal(refused) from None
+        raise refusal(refused, root) from None
 
 
-def refusal(refused: CommandRefused) -> Stop:
-    return Stop(f"{refused.message} ({refused.code})", ExitCode.FAILED, hint=refused.hint)
+def refusal(refused: CommandRefused, root: Path | None = None) -> Stop:
+    hint = hints.for_a_person(refused.hint, root)
+    return Stop(f"{refused.message} ({refused.code})", ExitCode.FAILED, hint=hint)
+
+
+def _unanswered(error: Exception, root: Path) -> Stop:
+    """The end of a command whose fate is not known: it was sent, and its server is gone."""
+    return Stop(
+        f"The server was lost before it answered: {error}",
+        ExitCode.UNAVAILABLE,
+        hint=f"The command may have been carried out; {hints.command('log', root)} tells.",
+    )
 
 
 def unavailable(error: Exception) -> Stop:
     return Stop(f"The server does not answer: {error}", ExitCode.UNAVAILABLE)
+
+
+async def _status_and_state(client: Client) -> tuple[object, State]:
+    return await client.send(GetServerStatus()), await client.state()
 
 
 @click.command()
@@ -113,20 +144,27 @@ def status(execution: Path | None, as_json: bool) -> None:
     hankweave status
     hankweave status -e ~/runs/quakes --json
     """
-    found = ask_running(execution, lambda client: client.send(GetServerStatus()))
+    found, state = ask_running(execution, _status_and_state)
     if as_json:
         print_json(found)
         return
 
-    answer = msgspec.convert(found, ServerStatus)
-    doing = answer.active_codon_id or ("rolling back" if answer.is_rolling_back else "idle")
-    click.echo(f"{answer.execution_path}")
+    _print_status(msgspec.convert(found, ServerStatus), state)
+
+
+def _print_status(answer: ServerStatus, state: State) -> None:
+    click.echo(one_line(answer.execution_path))
+    if answer.lock.port is not None:
+        click.echo(f"  page        {page_of(Path(answer.execution_path), answer.lock.port)}")
+
     click.echo(f"  server      pid {answer.pid}, up {answer.uptime_ms / 1000:.0f} s")
     for problem in answer.problems:
-        click.echo(f"  degraded    {problem.message} ({problem.code}, since {problem.since})")
+        since = moment(problem.since)
+        click.echo(f"  degraded    {problem.message} ({problem.code}, since {since})")
 
     click.echo(f"  run         {answer.current_run_id or 'none'}")
-    click.echo(f"  now         {doing}; next: {answer.next_codon_id or 'nothing'}")
+    doing = answer.active_codon_id or ("rolling back" if answer.is_rolling_back else "idle")
+    click.echo(f"  now         {doing}; next: {_following(answer, state) or 'nothing'}")
     packed = f"{answer.store_packs} packs, {answer.store_loose_objects} loose objects"
     click.echo(f"  checkpoints {answer.checkpoints}")
     click.echo(f"  store       {size_text(answer.store_bytes)} on disk: {packed}")
@@ -139,7 +177,18 @@ def status(execution: Path | None, as_json: bool) -> None:
         what = call_text(asked.tool_name, asked.tool_input)
         click.echo(one_line(f"  asks        {asked.request_id}  {asked.codon_id}  {what}"))
 
-    click.echo(f"  heartbeat   {answer.lock.last_heartbeat}, event {answer.last_event_seq}")
+    heartbeat = moment(answer.lock.last_heartbeat)
+    click.echo(f"  heartbeat   {heartbeat}, event {answer.last_event_seq}")
+
+
+def _following(answer: ServerStatus, state: State) -> CodonId | None:
+    """Return what comes after the codon that runs now, as far as the plan is known."""
+    if answer.next_codon_id != answer.active_codon_id:
+        return answer.next_codon_id
+
+    plan = [entry.codon_id for entry in state.execution_plan]
+    later = plan[plan.index(answer.next_codon_id) + 1 :] if answer.next_codon_id in plan else []
+    return later[0] if later else None
 
 
 @click.command()
@@ -166,12 +215,11 @@ def log(execution: Path | None, follow: bool, graph: bool) -> None:
         graph_picture.draw(root)
         return
 
-    seq = 0
+    seq, story = 0, Story()
 
     def tell(event: Event) -> None:
-        text = line_of(event)
-        if text is not None:
-            click.echo(text)
+        for line in story.lines(event):
+            click.echo(line)
 
     for event in _journal(root):
         seq = event.seq
@@ -187,7 +235,8 @@ def _journal(root: Path) -> Iterator[Event]:
     try:
         lines = path.read_bytes().split(b"\n")[:-1]
     except FileNotFoundError:
-        raise Stop(f"There is no execution in {root}.", ExitCode.NO_INPUT) from None
+        require_execution(root)
+        return
 
     for number, line in enumerate(lines, start=1):
         try:
@@ -212,7 +261,7 @@ def follow_from(root: Path, seq: int, tell: Callable[[Event], None]) -> None:
     try:
         anyio.run(session)
     except CommandRefused as refused:
-        raise refusal(refused) from None
+        raise refusal(refused, root) from None
     except (ConnectionError, TimeoutError) as error:
         raise unavailable(error) from None
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,12 +29,15 @@ from hankweave_server.cli.executions import Chosen
 from hankweave_server.cli.tellers import Teller, teller_for
 from hankweave_server.clock import Clock, SystemClock
 from hankweave_server.daemon import Daemon
+from hankweave_server.domain.prices import Prices
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hanks.load import LoadedHank, no_hank
 from hankweave_server.hanks.named_agents import BY_NAME
 from hankweave_server.hanks.price_files import load_prices, usual_place
 from hankweave_server.layout import Layout
-from hankweave_server.settings import RunSettings, SafePoint, safe_points_named
+from hankweave_server.settings import LOOPBACK, RunSettings, SafePoint, safe_points_named
+from hankweave_server.transport.listener import reserve
+from hankweave_server.transport.port import Port
 from hankweave_server.workspace.data import read_meta
 
 
@@ -204,6 +210,30 @@ def serve(settings: RunSettings, teller: Teller | None = None) -> ExitCode:
     chosen = executions.choose(settings, clock)
     loaded = _hank_for(settings, chosen)
     prices = load_prices(settings.prices, usual_place(os.environ.get("XDG_CONFIG_HOME")))
+    with _reserved_port(settings.port) as port:
+        return _serve_on(port, settings, chosen, loaded, prices, teller)
+
+
+@contextmanager
+def _reserved_port(number: int) -> Iterator[Port | None]:
+    """Hold the port that was asked for: a taken one must end the start before it changes a file."""
+    if number == 0:
+        yield None
+        return
+
+    with contextlib.closing(reserve(LOOPBACK, number)) as port:
+        yield port
+
+
+def _serve_on(
+    port: Port | None,
+    settings: RunSettings,
+    chosen: Chosen,
+    loaded: LoadedHank,
+    prices: Prices,
+    teller: Teller | None,
+) -> ExitCode:
+    clock = SystemClock()
     chosen = _made_room(chosen, settings, clock)
     _confirm_hank(chosen.layout, loaded, settings)
     if teller is None:
@@ -217,6 +247,7 @@ def serve(settings: RunSettings, teller: Teller | None = None) -> ExitCode:
         prices=prices,
         tell_ready=partial(teller.greet, chosen.layout),
         tell_event=teller.tell,
+        port=port,
     )
     try:
         with teller.speaking():

@@ -31,8 +31,9 @@ from hankweave_server.cli.remote import (
     print_json,
     root_of,
 )
+from hankweave_server.cli.targeting import require_consent, root_to_change
 from hankweave_server.cli.waiting import waiting
-from hankweave_server.errors import ExitCode
+from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.workspace import data
 
 T = TypeVar("T")
@@ -83,6 +84,7 @@ def _answer(execution: Path | None, command: CommandData, shape: type[T], what: 
 @click.option("--max-count", type=click.IntRange(min=0), help="Keep so many of the newest.")
 @click.option("--max-bytes", type=SIZE, metavar="SIZE", help="Prune the oldest until it fits.")
 @click.option("--kinds", type=_Kinds(), help="Only these kinds may go, as in safety,manual.")
+@click.option("--yes", "-y", is_flag=True, help="Prune without asking.")
 @json_option
 def gc(
     execution: Path | None,
@@ -91,19 +93,25 @@ def gc(
     max_count: int | None,
     max_bytes: int | None,
     kinds: tuple[CheckpointKind, ...] | None,
+    yes: bool,
     as_json: bool,
 ) -> None:
     """Prune checkpoints beyond the limits, and pack the store.
 
     Without a limit nothing is pruned. What is completed or pinned, what the execution thread needs
-    and what the next undo or redo goes to are never pruned.
+    and what the next undo or redo goes to are never pruned. With a limit it asks first, and needs
+    --yes where there is no terminal.
 
     \b
     hankweave gc --dry-run --max-age 30d
-    hankweave gc --max-bytes 500MB --kinds tool,turn,safety
+    hankweave gc --max-bytes 500MB --kinds tool,turn,safety --yes
     """
     if max_age is not None and max_age > LONGEST_AGE_SECONDS:
         raise click.UsageError("--max-age reaches back a thousand years at most.")
+
+    execution = root_of(execution) if dry_run else root_to_change(execution)
+    if not dry_run and (max_age, max_count, max_bytes) != (None, None, None):
+        _require_agreement(yes=yes, as_json=as_json)
 
     command = StoreGc(
         dry_run=dry_run,
@@ -117,6 +125,13 @@ def gc(
         print_json(report)
     else:
         _print_gc(report)
+
+
+def _require_agreement(*, yes: bool, as_json: bool) -> None:
+    foresee = "--dry-run says what would go."
+    require_consent(yes=yes, otherwise=foresee)
+    if not (yes or as_json) and not click.confirm("Prune checkpoints beyond these limits?"):
+        raise Stop("Nothing was pruned.", ExitCode.FAILED, hint=foresee)
 
 
 def _print_gc(report: GcReport) -> None:
@@ -198,6 +213,7 @@ def pin(sha: str, execution: Path | None, name: str | None, remove: bool, as_jso
     if name is not None and not 1 <= len(name) <= 200:
         raise click.UsageError("A name has 1 to 200 characters.")
 
+    execution = root_to_change(execution)
     command = CheckpointPin(checkpoint_sha=sha, name=name, pinned=not remove)
     record = _answer(execution, command, CheckpointRecord, None if as_json else "Pinning")
     if as_json:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from hankweave_protocol import codec
 from hankweave_protocol.events import ServerReady
 from hankweave_protocol.state import State
+from hankweave_server.cli.page_address import page_of, token_in
 from hankweave_server.cli.plain_text import one_line
-from hankweave_server.cli.progress import line_of
+from hankweave_server.cli.progress import Story
 from hankweave_server.cli.terminals import can_be_drawn_on
 from hankweave_server.cli.voice import Voice
 from hankweave_server.clock import Clock
@@ -20,7 +20,7 @@ from hankweave_server.domain.budget_report import figures_of
 from hankweave_server.hanks.load import LoadedHank
 from hankweave_server.layout import Layout
 from hankweave_server.ledger.ledger import Published
-from hankweave_server.settings import RunSettings
+from hankweave_server.settings import LOOPBACK, RunSettings
 
 if TYPE_CHECKING:
     from hankweave_server.cli.live import LiveVoice
@@ -61,12 +61,13 @@ class LineTeller:
 
     def __init__(self) -> None:
         self._voice = Voice()
+        self._story = Story()
 
     def greet(self, layout: Layout, ready: ServerReady, _state: Callable[[], State]) -> None:
         self._voice.open(greeting(layout, ready))
 
     def tell(self, published: Published) -> None:
-        if (line := line_of(published.event)) is not None:
+        for line in self._story.lines(published.event):
             self._voice.say(line)
 
     def speaking(self) -> AbstractContextManager[None]:
@@ -107,19 +108,11 @@ class LiveTeller:
 
 def greeting(layout: Layout, ready: ServerReady) -> str:
     """The first thing said: where everything is; the last line is the one to keep in sight."""
-    page = f"http://127.0.0.1:{ready.port}/"
-    # A token stands behind `#`: a browser sends it to nobody.
-    mine, others = _token_in(layout.controller_token), _token_in(layout.viewer_token)
+    page = f"http://{LOOPBACK}:{ready.port}/"
+    others = token_in(layout.viewer_token)
     lines = (
         f"Hankweave serves {one_line(ready.execution_path)}",
         *([f"  for others, to look only: {page}{others}"] * bool(others)),
-        f"  watch it: {page}{mine}   WebSocket: {ready.url}",
+        f"  watch it: {page_of(layout.root, ready.port)}   WebSocket: {ready.url}",
     )
     return "\n".join(lines)
-
-
-def _token_in(path: Path) -> str:
-    try:
-        return f"#token={path.read_text().strip()}"
-    except FileNotFoundError:
-        return ""

@@ -21,6 +21,11 @@ def can_be_drawn_on(stream: TextIO | None = None) -> bool:
     return is_terminal and os.environ.get("TERM", "dumb") not in ("", "dumb", "unknown")
 
 
+def can_ask() -> bool:
+    """Say whether a person sees our questions and can answer them."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
 def console() -> Console:
     """Makes what draws on stdout: in colour on a terminal, if NO_COLOR does not say otherwise."""
     from rich.console import Console

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -27,12 +27,14 @@ from hankweave_server.cli.catalogue import living_server
 from hankweave_server.cli.looking import as_text
 from hankweave_server.cli.remote import ask, execution_option, json_option, print_json, root_of
 from hankweave_server.cli.reports import draw_report
+from hankweave_server.cli.targeting import announce, require_consent, root_to_change
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.layout import Layout
 
 F = TypeVar("F", bound=Callable[..., None])
 Travelling = RollbackCommand | RollbackUndo | RollbackRedo
 
+_FORESEE = "`hankweave preview` shows what it would do."
 FORESEEING = "Looking at what it would do"
 
 
@@ -139,12 +141,14 @@ def rollback(
         # Architect's door brings git along: who rolls back otherwise need not load it.
         from hankweave_server.cli import step_targets
 
-        root = step_targets.git_workspace(execution)
-        if root is not None:
+        git_root = step_targets.git_workspace(execution)
+        if git_root is not None:
             others = (kind, paths, restart, stop, pause, keep_edits, reason, rewind_memory)
             _require_plain(only_preview, *others)
+            announce(git_root)
+            require_consent(yes=yes)
             step_targets.go_in_git(
-                root, to_step, to_commit, asks=not (yes or as_json), as_json=as_json
+                git_root, to_step, to_commit, asks=not (yes or as_json), as_json=as_json
             )
             return
 
@@ -171,6 +175,8 @@ def rollback(
         "rewind_memory": rewind_memory,
         "reason": reason,
     }
+    execution = root_to_change(execution)
+    require_consent(yes=yes, otherwise=_FORESEE)
 
     def command(run_id: RunId | None) -> RollbackCommand:
         return _command_to(sha, codon, kind, **fields, expected_run_id=run_id)
@@ -195,7 +201,7 @@ def _require_server(root: Path) -> None:
         raise Stop(
             "--restart goes on with the plan, and no server runs that could.",
             ExitCode.UNAVAILABLE,
-            hint=f"Roll back without it; `hankweave run --execution {root}` goes on then.",
+            hint=f"Roll back without it; `hankweave run -e {shlex.quote(str(root))}` goes on then.",
         )
 
 
@@ -260,12 +266,14 @@ def undo(
     if not (stop or pause or keep_edits or reason):
         from hankweave_server.cli import step_targets
 
-        root = step_targets.git_workspace(execution)
-        if root is not None and step_targets.undo_in_git(root, as_json=as_json):
-            return
+        git_root = step_targets.git_workspace(execution)
+        if git_root is not None:
+            require_consent(yes=yes, otherwise=_FORESEE)
+            if step_targets.undo_in_git(git_root, as_json=as_json):
+                return
 
     fields = {"on_running": _on_running(stop, pause), "keep_edits": keep_edits, "reason": reason}
-    _go_or_return(execution, "undo", fields, asks=not (yes or as_json), as_json=as_json)
+    _go_or_return(execution, "undo", fields, yes=yes, as_json=as_json)
 
 
 @click.command()
@@ -287,7 +295,7 @@ def redo(
     hankweave redo
     """
     fields = {"on_running": _on_running(stop, pause), "keep_edits": keep_edits, "reason": reason}
-    _go_or_return(execution, "redo", fields, asks=not (yes or as_json), as_json=as_json)
+    _go_or_return(execution, "redo", fields, yes=yes, as_json=as_json)
 
 
 def _go_or_return(
@@ -295,9 +303,11 @@ def _go_or_return(
     direction: Literal["undo", "redo"],
     fields: dict[str, Any],
     *,
-    asks: bool,
+    yes: bool,
     as_json: bool,
 ) -> None:
+    root = root_to_change(execution)
+    require_consent(yes=yes, otherwise=_FORESEE)
     kind = RollbackUndo if direction == "undo" else RollbackRedo
 
     def command(run_id: RunId | None) -> RollbackUndo | RollbackRedo:
@@ -305,7 +315,7 @@ def _go_or_return(
 
     foreseen = RollbackPreview(direction=direction, keep_edits=fields["keep_edits"])
     question = "Undo the rollback?" if direction == "undo" else "Redo the rollback?"
-    _go(execution, command, foreseen, question, asks=asks, as_json=as_json)
+    _go(root, command, foreseen, question, asks=not (yes or as_json), as_json=as_json)
 
 
 # --- asking, and going ----------------------------------------------------------------------------
@@ -322,7 +332,7 @@ def _go(
 ) -> None:
     """Shows the preview and asks, where somebody sees it; then does what was shown."""
     run_id = None
-    if asks and sys.stdout.isatty():
+    if asks:
         report, run_id = ask(execution, lambda client: _foreseen(client, foreseen), FORESEEING)
         draw_report(report, foreseen=True)
         if not click.confirm(question):

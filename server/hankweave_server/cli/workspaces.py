@@ -45,14 +45,14 @@ def _refuse_too_much(root: Path) -> None:
 
 
 def around(folder: Path) -> Path | None:
-    """Finds the project served in place that a folder lies in, if any."""
+    """Return the execution that a folder lies in, or the project that is served in place."""
     for root in (folder, *folder.parents):
         try:
             meta = data.read_meta(Layout.in_place(root))
         except (OSError, Stop):
             continue
 
-        if meta is not None and meta.in_place:
+        if meta is not None:
             return root
 
     return None

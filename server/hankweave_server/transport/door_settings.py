@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.settings import LOOPBACK
 from hankweave_server.transport.auth import is_loopback
 from hankweave_server.transport.outbox import OutboxLimits
 
@@ -18,7 +19,7 @@ class ListenerSettings:
     controller_token: Path
     viewer_token: Path
     traffic_log: Path
-    host: str = "127.0.0.1"
+    host: str = LOOPBACK
     port: int = 0
     """0: any free port."""
     no_token: bool = False

@@ -41,7 +41,7 @@ from hankweave_server.transport.port import Port
 from hankweave_server.transport.sockets import Socket
 from hankweave_server.transport.traffic_log import TrafficLog
 
-__all__ = ["Listener", "ListenerSettings", "serve"]
+__all__ = ["Listener", "ListenerSettings", "reserve", "serve"]
 
 GOING_AWAY = 1001
 # A frame that is too large is refused and the socket stays open; one that is larger than this is
@@ -62,14 +62,28 @@ _websockets_log = logging.getLogger("hankweave.transport.websockets")
 _websockets_log.setLevel(logging.ERROR)
 
 
+def reserve(host: str, number: int) -> Port:
+    """Bind a port before anything else is done; raise Stop if it is taken.
+
+    Nobody can connect before `serve` is given the port. Whoever reserves one closes it.
+    """
+    try:
+        return Port.bound(host, number)
+    except OSError as error:
+        raise _cannot_listen(host, number, error) from None
+
+
 @asynccontextmanager
 async def serve(
-    doors: Doors, settings: ListenerSettings, clock: Clock | None = None
+    doors: Doors,
+    settings: ListenerSettings,
+    clock: Clock | None = None,
+    port: Port | None = None,
 ) -> AsyncIterator[Listener]:
-    """Listens until the block is left; then clients are told 1001, and tokens are gone.
+    """Listen until the block is left; then clients are told 1001, and tokens are gone.
 
-    Raises Stop where the address cannot be had, or must not be: off loopback only with TLS and
-    with tokens.
+    `port` has been reserved; without one the port of the settings is bound. Raises Stop where the
+    address cannot be had, or must not be: off loopback only with TLS and with tokens.
     """
     refuse_open_doors(settings)
     clock = clock or SystemClock()
@@ -81,7 +95,7 @@ async def serve(
             group.start_soon(traffic.run)
             listener = Listener(doors, settings, Gate(keyring), clock, traffic, group)
             try:
-                await listener.open()
+                await listener.open(port)
                 yield listener
             except Exception as error:
                 # Raised again outside: a task group would wrap the caller's own exception.
@@ -153,14 +167,14 @@ class Listener:
         """How much waits in all outboxes together."""
         return self._conversations.waiting_bytes
 
-    async def open(self) -> None:
-        """Binds the port; raises Stop where that is not possible."""
+    async def open(self, port: Port | None = None) -> None:
+        """Serve on a port that was reserved, or bind one; raise Stop if that is not possible."""
         settings = self._settings
-        try:
-            self._port = port = Port.bound(settings.host, settings.port)
-        except OSError as error:
-            raise _cannot_listen(settings, error) from error
+        if port is None:
+            port = reserve(settings.host, settings.port)
 
+        self._port = port
+        port.measure()
         port.on_crowded = self._crowded
         try:
             server = await serve_websockets(
@@ -182,7 +196,7 @@ class Listener:
             )
         except OSError as error:
             port.close()
-            raise _cannot_listen(settings, error) from error
+            raise _cannot_listen(settings.host, settings.port, error) from error
 
         self._server = server
         self.port = server.sockets[0].getsockname()[1]
@@ -279,10 +293,10 @@ def _tokens(settings: ListenerSettings) -> AbstractContextManager[Keyring | None
     return nullcontext()
 
 
-def _cannot_listen(settings: ListenerSettings, error: OSError) -> Stop:
+def _cannot_listen(host: str, number: int, error: OSError) -> Stop:
     in_use = error.errno == errno.EADDRINUSE
     return Stop(
-        f"Cannot listen on {settings.host}:{settings.port}: {error.strerror or error}.",
+        f"Cannot listen on {host}:{number}: {error.strerror or error}.",
         ExitCode.UNAVAILABLE,
         hint="Choose another port, or 0 for any free one." if in_use else None,
     )

@@ -55,6 +55,12 @@ class Port(socket.socket):
 
         return made
 
+    def measure(self) -> None:
+        """Count again which descriptors are in use, for a port that was bound long ago."""
+        probe = os.dup(self.fileno())
+        os.close(probe)
+        self._highest = _highest(probe)
+
     @property
     def has_room(self) -> bool:
         """Tells whether the next connection would be taken."""

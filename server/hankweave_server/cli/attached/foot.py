@@ -18,6 +18,7 @@ from hankweave_server.cli.attached.modes import (
     Watching,
 )
 from hankweave_server.cli.live_frame import Said
+from hankweave_server.cli.local_time import clock
 from hankweave_server.cli.plain_text import one_line
 
 _CHOICES = 7
@@ -75,7 +76,7 @@ def _choices(mode: Choosing) -> Iterator[Said]:
 def _line_of(record: CheckpointRecord) -> str:
     codon = record.coordinate.codon_id or "-"
     pin = f"  [{record.name or 'pinned'}]" if record.pinned else ""
-    told = f"{record.sha[:12]}  {record.timestamp[11:19]}  {record.kind:<10} {codon}{pin}"
+    told = f"{record.sha[:12]}  {clock(record.timestamp)}  {record.kind:<10} {codon}{pin}"
     return one_line(f"{told}  {record.label or record.codon_name}")
 
 

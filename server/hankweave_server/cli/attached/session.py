@@ -31,7 +31,7 @@ from hankweave_server.cli.attached.wishes import Wish
 from hankweave_server.cli.live_frame import Said
 from hankweave_server.cli.live_model import NOTHING, Heard, asking_line, hear
 from hankweave_server.cli.plain_text import one_line
-from hankweave_server.cli.progress import line_of
+from hankweave_server.cli.progress import Story
 from hankweave_server.cli.waiting import line_of_progress
 from hankweave_server.domain.history import active_codon, next_codon
 from hankweave_server.domain.replay import apply
@@ -54,6 +54,7 @@ class Session:
 
     def __init__(self, client: Client) -> None:
         self.state = EMPTY_STATE
+        self.story = Story()
         self._client = client
         self._known = 0
         """The seq of the state that was asked for: older events are in it already."""
@@ -75,8 +76,8 @@ class Session:
         self._note_budget(status)
         asking = dict(map(asking_line, status.pending_permissions))
         self._heard = replace(reduce(hear, recent, NOTHING), asking=asking)
-        lines = map(line_of, recent)
-        return Past(self._heard, tuple(line for line in lines if line is not None))
+        lines = (line for event in recent for line in self.story.lines(event))
+        return Past(self._heard, tuple(lines))
 
     async def news(self) -> AsyncIterator[Event]:
         """Yields what happens after `begin`, and keeps the state up to it."""

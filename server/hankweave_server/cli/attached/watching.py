@@ -21,7 +21,6 @@ from hankweave_server.cli.attached.terminal import Keyboard
 from hankweave_server.cli.attached.wishes import Quit
 from hankweave_server.cli.live import LiveVoice, Terminal
 from hankweave_server.cli.plain_text import one_line
-from hankweave_server.cli.progress import line_of
 from hankweave_server.clock import SystemClock
 
 NAME = "attach"
@@ -51,8 +50,8 @@ async def tell(root: Path, say: Callable[[str], None]) -> None:
 
         try:
             async for event in session.news():
-                if (text := line_of(event)) is not None:
-                    say(text)
+                for line in session.story.lines(event):
+                    say(line)
         except (ConnectionError, TimeoutError):
             return  # The server is gone: there is nothing more to tell.
 

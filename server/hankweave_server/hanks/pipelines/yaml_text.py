@@ -15,6 +15,7 @@ from typing import Any, Final
 import yaml
 
 from hankweave_server.hanks.pipelines.model import PipelineInvalid
+from hankweave_server.hanks.pipelines.yaml_errors import in_plain_words
 from hankweave_server.hanks.problems import (
     Finding,
     JsonPath,
@@ -87,8 +88,13 @@ def read(path: Path) -> YamlFile:
         file.unsound = frozenset(file.findings)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
+        if "end of stream" in (error.problem or ""):
+            mark = error.context_mark or mark  # Where the quote was opened.
+
         place = (None, None) if mark is None else (mark.line + 1, mark.column + 1)
-        raise _invalid(path, f"This is not YAML: {_sentence(error)}.", *place) from None
+        sentence, suggestion = in_plain_words(error)
+        message = f"This is not YAML: {sentence}."
+        raise _invalid(path, message, *place, suggestion=suggestion) from None
     except yaml.reader.ReaderError as error:
         before = text[: error.position]
         column = len(before) - before.rfind("\n")
@@ -121,17 +127,14 @@ def _text_of(path: Path) -> str:
 
 
 def _invalid(
-    path: Path, message: str, line: int | None = None, column: int | None = None
+    path: Path,
+    message: str,
+    line: int | None = None,
+    column: int | None = None,
+    *,
+    suggestion: str | None = None,
 ) -> PipelineInvalid:
-    return PipelineInvalid(path, [Problem("$", line, column, message)])
-
-
-def _sentence(error: yaml.MarkedYAMLError) -> str:
-    if isinstance(error, yaml.composer.ComposerError) and "single document" in str(error.context):
-        return "a second document begins here, and one file holds one pipeline"
-
-    parts = (error.context, error.problem)
-    return ", ".join(part.rstrip(".") for part in parts if part) or "it cannot be read"
+    return PipelineInvalid(path, [Problem("$", line, column, message, suggestion)])
 
 
 def _code(error: yaml.reader.ReaderError) -> int:

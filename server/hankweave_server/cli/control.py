@@ -1,0 +1,129 @@
+"""`hankweave next`, `skip`, `stop` and `retry`: steering the plan of a server that runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from hankweave_client.client import Client
+from hankweave_protocol.commands import (
+    CodonForceStop,
+    CodonNext,
+    CodonRedo,
+    CodonSkip,
+    CodonStart,
+    CommandData,
+    ServerShutdown,
+)
+from hankweave_protocol.ids import CodonId
+from hankweave_server.cli import completions
+from hankweave_server.cli.remote import ask_running, execution_option, json_option, print_json
+from hankweave_server.cli.targeting import require_consent, root_to_change
+
+_yes_option = click.option(
+    "--yes", "-y", is_flag=True, help="Needed where there is no terminal to ask on."
+)
+
+
+@click.command(name="next")
+@click.argument("codon", required=False, shell_complete=completions.codons)
+@execution_option
+@json_option
+def start_next(codon: str | None, execution: Path | None, as_json: bool) -> None:
+    """Start the next codon of the plan, or the one that is named.
+
+    \b
+    hankweave next
+    hankweave next review#1
+    """
+    command = CodonNext() if codon is None else CodonStart(codon_id=CodonId(codon))
+    _send(execution, command, "Started.", as_json=as_json)
+
+
+@click.command()
+@execution_option
+@_yes_option
+@json_option
+def skip(execution: Path | None, yes: bool, as_json: bool) -> None:
+    """End the codon that runs, and go on with the next one.
+
+    \b
+    hankweave skip
+    """
+    _end(execution, CodonSkip(), "Skip the codon that runs?", "Skipped.", yes=yes, as_json=as_json)
+
+
+@click.command()
+@execution_option
+@click.option("--reason", help="Why, in a sentence, for the record.")
+@click.option("--server", is_flag=True, help="Stop the server itself, in order.")
+@_yes_option
+@json_option
+def stop(
+    execution: Path | None, reason: str | None, server: bool, yes: bool, as_json: bool
+) -> None:
+    """Stop the codon that runs; the server waits for commands then.
+
+    With --server the server ends, too: an `exit` checkpoint keeps what the codon has done so far,
+    and `hankweave run -e DIR` goes on from there.
+
+    \b
+    hankweave stop --reason "It runs in circles."
+    hankweave stop --server --yes
+    """
+    if server:
+        command: CommandData = ServerShutdown(reason=reason or "client request")
+        question, done = "Stop the server?", "The server is stopping."
+    else:
+        command = CodonForceStop(reason=reason)
+        question, done = "Stop the codon that runs?", "Stopped."
+
+    _end(execution, command, question, done, yes=yes, as_json=as_json)
+
+
+@click.command()
+@execution_option
+@json_option
+def retry(execution: Path | None, as_json: bool) -> None:
+    """Run the codon that ran last once more, on the files as they are.
+
+    \b
+    hankweave retry
+    """
+    _send(execution, CodonRedo(), "Started.", as_json=as_json)
+
+
+def _end(
+    execution: Path | None,
+    command: CommandData,
+    question: str,
+    done: str,
+    *,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    root = root_to_change(execution)
+    require_consent(yes=yes)
+    if not (yes or as_json):
+        click.confirm(question, abort=True)
+
+    _finish(root, command, done, as_json=as_json)
+
+
+def _send(execution: Path | None, command: CommandData, done: str, *, as_json: bool) -> None:
+    _finish(root_to_change(execution), command, done, as_json=as_json)
+
+
+def _finish(root: Path, command: CommandData, done: str, *, as_json: bool) -> None:
+    async def work(client: Client) -> object:
+        return await client.send(command)
+
+    answer = ask_running(root, work)
+    if as_json:
+        print_json(answer)
+    else:
+        click.echo(done)
+
+
+COMMANDS = (start_next, skip, stop, retry)

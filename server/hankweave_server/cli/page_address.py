@@ -1,0 +1,26 @@
+"""Where a server's page is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hankweave_server.layout import Layout
+from hankweave_server.settings import LOOPBACK
+
+
+def page_of(root: Path, port: int) -> str:
+    """Return the address of a server's page, with the best token that this user may read."""
+    layout = Layout.of_execution(root)
+    token = token_in(layout.controller_token) or token_in(layout.viewer_token)
+    return f"http://{LOOPBACK}:{port}/{token}"
+
+
+def token_in(path: Path) -> str:
+    """Return the part of an address that holds a token; empty if there is none to be read.
+
+    It stands behind `#`: a browser sends that to nobody.
+    """
+    try:
+        return f"#token={path.read_text().strip()}"
+    except (FileNotFoundError, PermissionError):
+        return ""

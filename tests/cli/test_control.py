@@ -1,0 +1,65 @@
+"""Claims about steering a plan from the command line."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import anyio.to_thread
+
+from hankweave_protocol.events import CodonCompletedEvent, CodonStartedEvent
+from support.command_line import Done, hankweave
+from support.running_server import running_server
+from support.scripted_hank import codon, waits_for, write_hank
+
+
+async def steer(execution: Path, *words: str, code: int = 0) -> Done:
+    given = (*words, "-e", str(execution))
+    return await anyio.to_thread.run_sync(partial(hankweave, *given, code=code))
+
+
+async def test_a_plan_is_stepped_stopped_retried_and_skipped(tmp_path: Path) -> None:
+    """Each command does what its name says, and names the execution; ending a codon wants a yes."""
+    never = tmp_path / "never"
+    hank = write_hank(
+        tmp_path / "hank", codon("one", waits_for(never)), codon("two", waits_for(never))
+    )
+    async with (
+        running_server(hank, None, tmp_path / "execution", "--no-autostart") as server,
+        server.client(since_seq=0) as client,
+    ):
+        at = server.execution
+        assert f"execution {at}\n" in (await steer(at, "next")).stderr
+        assert (await client.until(CodonStartedEvent)).codon_id == "one"
+        assert "--yes" in (await steer(at, "stop", code=2)).stderr
+
+        await steer(at, "stop", "--yes", "--reason", "It runs in circles.")
+        stopped = (await client.until(CodonCompletedEvent)).data
+        assert isinstance(stopped, CodonCompletedEvent)
+        assert stopped.failure_reason is not None
+        assert stopped.failure_reason.message == "It runs in circles."
+
+        await steer(at, "retry")
+        await client.until(CodonStartedEvent)
+        await steer(at, "skip", "--yes")
+        skipped = (await client.until(CodonCompletedEvent)).data
+        assert isinstance(skipped, CodonCompletedEvent)
+        assert skipped.skipped
+
+        await steer(at, "next", "two")
+        assert (await client.until(CodonStartedEvent)).codon_id == "two"
+        refused = await steer(at, "next", code=1)
+        assert "run `hankweave skip" in refused.stderr
+        assert f"`hankweave stop -e {at}`" in refused.stderr
+
+        await steer(at, "stop", "--server", "--yes")
+        assert await server.ended() == 0
+
+
+def test_steering_wants_a_server(tmp_path: Path) -> None:
+    """Exit 69, and how to start one."""
+    hank, execution = write_hank(tmp_path / "hank", codon("one")), tmp_path / "execution"
+    hankweave("run", str(hank), "-e", str(execution), "--headless", code=0)
+    for verb in ("next", "retry", "skip", "stop"):
+        words = (verb, "-e", str(execution), *(["--yes"] if verb in ("skip", "stop") else []))
+        assert f"hankweave run -e {execution}" in hankweave(*words, code=69).stderr

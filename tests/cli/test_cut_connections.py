@@ -1,0 +1,86 @@
+"""Claims about commands whose connection is cut off before the answer comes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import anyio.to_thread
+import msgspec
+import pytest
+
+from hankweave_client.client import Client
+from hankweave_client.reconnect import Backoff
+from hankweave_protocol.commands import CheckpointCreate, Command
+from hankweave_server.cli import remote
+from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.transport.doors import Answer, Caller
+from support.small_server import SmallRest, SmallServer, small_server
+
+
+class Cutting:
+    """Carries a command out, then cuts all connections before the answer can be sent."""
+
+    def __init__(self) -> None:
+        self.server: SmallServer | None = None
+        self.carried_out = 0
+        self.stays_away = False
+
+    async def __call__(self, command: Command, caller: Caller) -> Answer:
+        assert self.server is not None
+        self.carried_out += 1
+        for socket in list(self.server.listener._sockets):
+            socket.transport.abort()
+
+        if self.stays_away:
+            (self.server.settings.controller_token.parent / "runtime.lock").unlink()
+
+        return Answer(data={"done": self.carried_out})
+
+
+def write_lock(folder: Path, port: int) -> None:
+    """Say where the server is, as a real one does."""
+    lock = {
+        "pid": os.getpid(),
+        "runId": None,
+        "startTime": "2026-01-01T00:00:00.000Z",
+        "lastHeartbeat": "2026-01-01T00:00:00.000Z",
+        "port": port,
+    }
+    (folder / ".hankweave" / "runtime.lock").write_bytes(msgspec.json.encode(lock))
+
+
+async def checkpoint(client: Client) -> object:
+    return await client.send(CheckpointCreate())
+
+
+async def test_a_command_is_sent_again_under_its_id_and_done_once(tmp_path: Path) -> None:
+    """The connection is cut after the work and before the answer; no failure is reported."""
+    cutting = Cutting()
+    async with small_server(tmp_path, SmallRest(cutting)) as server:
+        cutting.server = server
+        write_lock(tmp_path, server.listener.port)
+        done = await anyio.to_thread.run_sync(remote.at_server, tmp_path, checkpoint)
+
+    assert done == {"done": 1}
+    assert cutting.carried_out == 1
+
+
+async def test_where_the_server_stays_away_the_outcome_is_called_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit 69; nothing claims that the command failed, and the hint says where to look."""
+    monkeypatch.setattr(remote, "_PATIENCE", Backoff(first=0.001, attempts=3))
+    cutting = Cutting()
+    cutting.stays_away = True
+    async with small_server(tmp_path, SmallRest(cutting)) as server:
+        cutting.server = server
+        write_lock(tmp_path, server.listener.port)
+        with pytest.raises(Stop) as stop:
+            await anyio.to_thread.run_sync(remote.at_server, tmp_path, checkpoint)
+
+    assert stop.value.exit_code is ExitCode.UNAVAILABLE
+    assert "lost before it answered" in stop.value.message
+    assert f"may have been carried out; `hankweave log -e {tmp_path}` tells" in (
+        stop.value.hint or ""
+    )

@@ -1,0 +1,134 @@
+"""Claims about which execution a command takes, and what it does not do unasked."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import anyio.to_thread
+import pytest
+
+from hankweave_server.cli import catalogue, hints, targeting
+from hankweave_server.errors import ExitCode, Stop
+from support.command_line import hankweave
+from support.running_server import running_server, tree
+from support.scripted_hank import codon, write_hank, writes
+
+ROOT = "HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR"
+
+
+def execution(root: Path, name: str, last_used: str) -> Path:
+    """Make an execution as `ls` sees it."""
+    path = root / name
+    (path / ".hankweave").mkdir(parents=True)
+    (path / "agentRoot").mkdir()
+    meta = {
+        "version": "1.0.0",
+        "readOnlySourceDataPath": None,
+        "readOnlySourceResolvedDataPath": None,
+        "dataHash": None,
+        "hankHash": None,
+        "hankPath": None,
+        "linkType": "none",
+        "createdAt": last_used,
+        "lastUsed": last_used,
+    }
+    (path / ".hankweave" / "execution-meta.json").write_text(json.dumps(meta))
+    return path
+
+
+@pytest.fixture
+def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """The older and the newer of two executions; the shell stands elsewhere."""
+    root, elsewhere = tmp_path / "executions", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    monkeypatch.setenv(ROOT, str(root))
+    old = execution(root, "old", "2026-01-01T00:00:00.000Z")
+    return old, execution(root, "new", "2026-02-01T00:00:00.000Z")
+
+
+def serve(monkeypatch: pytest.MonkeyPatch, *living: Path) -> None:
+    monkeypatch.setattr(
+        catalogue, "living_server", lambda layout: 1 if layout.root in living else None
+    )
+
+
+def test_without_a_server_the_execution_used_last_is_meant(two: tuple[Path, Path]) -> None:
+    """And the choice is known to be ambiguous."""
+    chosen = targeting.choose(None)
+    assert (chosen.root, chosen.is_ambiguous) == (two[1], True)
+
+
+def test_the_only_living_server_is_meant(
+    two: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long ago its execution was made."""
+    serve(monkeypatch, two[0])
+    chosen = targeting.choose(None)
+    assert (chosen.root, chosen.is_ambiguous) == (two[0], False)
+    serve(monkeypatch, *two)
+    assert targeting.choose(None).is_ambiguous
+
+
+def test_the_execution_that_the_shell_stands_in_is_meant(
+    two: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before any server."""
+    serve(monkeypatch, two[1])
+    monkeypatch.chdir(two[0] / "agentRoot")
+    assert targeting.choose(None).root == two[0]
+
+
+def test_among_several_none_is_changed_without_a_terminal(two: tuple[Path, Path]) -> None:
+    """Exit 2, and the hint names an option that works; one that is named is announced."""
+    with pytest.raises(Stop) as stop:
+        targeting.root_to_change(None)
+
+    assert stop.value.exit_code is ExitCode.USAGE
+    assert f"-e {two[1]}" in (stop.value.hint or "")
+    assert targeting.root_to_change(two[0]) == two[0]
+
+
+def test_a_folder_inside_an_execution_is_told_where_that_begins(two: tuple[Path, Path]) -> None:
+    with pytest.raises(Stop) as stop:
+        targeting.root_to_change(two[0] / "agentRoot")
+
+    assert f"-e {two[0]}" in (stop.value.hint or "")
+
+
+def test_a_hint_names_its_execution_unless_it_is_the_default(two: tuple[Path, Path]) -> None:
+    """So that it works when it is pasted."""
+    assert hints.command("checkpoints", two[1]) == "`hankweave checkpoints`"
+    assert hints.command("checkpoints", two[0]) == f"`hankweave checkpoints -e {two[0]}`"
+
+
+async def test_a_rollback_in_a_pipe_needs_a_yes_and_says_where(tmp_path: Path) -> None:
+    """Nothing moves without it; with it the only living server is taken, and named."""
+    root, shell = tmp_path / "executions", tmp_path / "shell"
+    shell.mkdir()
+    hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "a")))
+    other = root / "other"
+    assert hankweave("run", str(hank), "-e", str(other), "--headless").returncode == 0
+    served = root / "served"
+    async with running_server(hank, None, served, "--no-autostart"):
+        os.utime(other / ".hankweave" / "state.json")
+        (served / "agentRoot" / "mine.txt").write_text("mine")
+        before = tree(served / "agentRoot")
+
+        async def bare(*words: str, code: int) -> str:
+            done = await anyio.to_thread.run_sync(
+                lambda: hankweave(*words, cwd=shell, code=code, **{ROOT: str(root)})
+            )
+            return done.stdout + done.stderr
+
+        assert str(served) in await bare("status", code=0)
+        for verb in ("rollback", "undo", "redo"):
+            said = await bare(verb, code=2)
+            assert f"execution {served}\n" in said
+            assert "--yes" in said
+
+        assert "--yes" in await bare("gc", "--max-count", "0", code=2)
+        assert tree(served / "agentRoot") == before
+        assert f"execution {served}\n" in await bare("checkpoint", "now", code=0)
