@@ -29,4 +29,4 @@ HEALTHCHECK --interval=30s --timeout=5s --start-period=20s \
     CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:7777/readyz', timeout=4)"]
 
 ENTRYPOINT ["tini", "--", "hankweave"]
-CMD ["run", "examples/earthquakes/hank.json", "examples/earthquakes/data", "--port", "7777"]
+CMD ["run", "examples/earthquakes/hank.json", "examples/earthquakes/data", "--port", "7777", "--no-exit-on-complete"]

@@ -198,6 +198,7 @@ export interface Transitions {
   "RunCompleted": RunCompleted;
   "RunFailed": RunFailed;
   "RunCrashed": RunCrashed;
+  "CurrentRunCleared": CurrentRunCleared;
   "CodonStarted": CodonStarted;
   "CodonTransitioned": CodonTransitioned;
   "CostsIncremented": CostsIncremented;
@@ -997,6 +998,12 @@ export interface CostsUpdated {
   codonId: string;
   cost: number;
   tokens: Tokens;
+}
+
+/** No run is current any more: the server that drove it stops, or is found to have stopped. */
+export interface CurrentRunCleared {
+  /** The one that was current. */
+  runId: string;
 }
 
 export interface DamagedCheckpoint {
@@ -1970,18 +1977,24 @@ export interface Run {
   endTime?: string;
 }
 
+/** A run came to its end; it stays the current one until its server stops or another begins. */
 export interface RunCompleted {
   runId: string;
   endTime: string;
 }
 
-/** The server that drove the run died; its active codons are failed by events of their own. */
+/**
+ * The server that drove the run died, so the run is no longer the current one.
+ *
+ * Its active codons are failed by events of their own.
+ */
 export interface RunCrashed {
   runId: string;
   endTime: string;
   serverPid: number;
 }
 
+/** The same of a run whose newest codon failed for good. */
 export interface RunFailed {
   runId: string;
   endTime: string;
@@ -2301,6 +2314,7 @@ export type StartingConditions = FreshStart | Continuation;
 export interface State {
   /** Newest first. */
   runs: Run[];
+  /** The run of the server that lives, which may have ended; None where no server runs. */
   currentRunId: string | null;
   executionPlan: PlanEntry[];
   initialCheckpoint?: string;

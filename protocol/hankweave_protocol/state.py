@@ -311,6 +311,7 @@ class State(Value):
     runs: tuple[Run, ...]
     """Newest first."""
     current_run_id: RunId | None
+    """The run of the server that lives, which may have ended; None where no server runs."""
     execution_plan: tuple[PlanEntry, ...]
     initial_checkpoint: Sha | None = None
     schema_version: int = msgspec.field(default=0)

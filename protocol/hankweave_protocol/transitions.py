@@ -35,24 +35,39 @@ class RunStarted(Transition):
 
 
 class RunCompleted(Transition):
+    """A run came to its end; it stays the current one until its server stops or another begins."""
+
     TYPE: ClassVar[str] = "RunCompleted"
     run_id: RunId
     end_time: str
 
 
 class RunFailed(Transition):
+    """The same of a run whose newest codon failed for good."""
+
     TYPE: ClassVar[str] = "RunFailed"
     run_id: RunId
     end_time: str
 
 
 class RunCrashed(Transition):
-    """The server that drove the run died; its active codons are failed by events of their own."""
+    """The server that drove the run died, so the run is no longer the current one.
+
+    Its active codons are failed by events of their own.
+    """
 
     TYPE: ClassVar[str] = "RunCrashed"
     run_id: RunId
     end_time: str
     server_pid: int
+
+
+class CurrentRunCleared(Transition):
+    """No run is current any more: the server that drove it stops, or is found to have stopped."""
+
+    TYPE: ClassVar[str] = "CurrentRunCleared"
+    run_id: RunId
+    """The one that was current."""
 
 
 class CodonStarted(Transition):
@@ -179,6 +194,7 @@ AnyTransition = (
     | RunCompleted
     | RunFailed
     | RunCrashed
+    | CurrentRunCleared
     | CodonStarted
     | CodonTransitioned
     | CostsIncremented
@@ -200,6 +216,7 @@ TRANSITIONS: Registry[Transition] = Registry(
     RunCompleted,
     RunFailed,
     RunCrashed,
+    CurrentRunCleared,
     CodonStarted,
     CodonTransitioned,
     CostsIncremented,

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
+import anyio
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from hankweave_protocol import instants
 from hankweave_protocol.commands import Command
-from hankweave_protocol.events import EventData, ServerReady
+from hankweave_protocol.events import EventData, ServerIdle, ServerReady
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.replies import ServerStatus
 from hankweave_server import __version__
@@ -39,6 +40,7 @@ from hankweave_server.execution.agent_tools import granted
 from hankweave_server.execution.branching import Branching
 from hankweave_server.execution.bulletin import Bulletin
 from hankweave_server.execution.checkpointer import Checkpointer
+from hankweave_server.execution.exit_policy import ExitPolicy
 from hankweave_server.execution.housekeeper import Housekeeper
 from hankweave_server.execution.memories import Memories
 from hankweave_server.execution.packing import Packing
@@ -111,7 +113,14 @@ class App:
             ceilings=Ceilings(opened.settings.max_cost, opened.settings.max_time),
             output_directory=opened.settings.output,
         )
-        self.runner = Runner(self.around, autostart=opened.settings.autostart)
+        self.first_client = anyio.Event()
+        """Set when a client has shaken hands."""
+        self.exit_policy = ExitPolicy(opened.settings, lambda: self._live_clients)
+        self.runner = Runner(
+            self.around,
+            autostart=opened.settings.autostart,
+            ends_server=self.exit_policy.applies,
+        )
         self.checkpointer.memory = Memories(self.around).of_checkpoint
         self.rollback = Rollback(self.around, self.runner)
         self.runner.take_back = self.rollback.take_back
@@ -187,12 +196,26 @@ class App:
             last_seq=lambda: self._opened.ledger.last_seq,
             ready=self.ready,
             snapshot=self.runner.snapshot,
-            greeted=_nothing_more,
+            greeted=self._greeted,
             health=self._health,
             metrics=self._metrics,
             report=self.bulletin.report,
             withdraw=self.bulletin.withdraw,
         )
+
+    def _greeted(self, caller: Caller) -> Iterable[EventData]:
+        """Lets the plan begin; tells a client of Hankweave that nothing does so by itself."""
+        self.first_client.set()
+        begins = self._opened.settings.autostart and self.around.has_hank
+        if begins or caller.wants_replies or self.runner.is_busy:
+            return ()
+
+        message = "Server ready. Waiting for commands (autostart disabled)."
+        return (ServerIdle(reason="startup", message=message),)
+
+    @property
+    def _live_clients(self) -> int:
+        return 0 if self._listener is None else self._listener.hub.live_clients
 
     def _health(self) -> Health:
         health = self.bulletin.health
@@ -236,7 +259,7 @@ class App:
             last_event_seq=state.last_event_seq,
             total_cost=total_cost(state),
             checkpoints=len(self.checkpointer.known),
-            clients=0 if self._listener is None else self._listener.hub.live_clients,
+            clients=self._live_clients,
             lock=self._opened.lock.record,
             store_bytes=0,
             store_packs=0,
@@ -280,10 +303,6 @@ class App:
         )
         done = await self._dispatch.handle(command.data, command.id, sender)
         return Answer(data=done.data, targeted=done.events)
-
-
-async def _nothing_more(caller: Caller) -> None:
-    """The plan starts with the server, not with its first client."""
 
 
 def _roster(opened: Opened) -> Roster:

@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -33,7 +33,7 @@ from hankweave_protocol.events import (
     StateRecovered,
     StateTransition,
 )
-from hankweave_protocol.ids import CodonId, Sha
+from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_protocol.state import State
 from hankweave_protocol.transitions import RunStarted
 from hankweave_server import __version__, files
@@ -83,6 +83,9 @@ DRAIN_SECONDS = 6.0
 
 DRAIN_SECONDS_WITHOUT_ROOM = 4.0
 """The same on a full disk: enough for the agent, and there is little hope for the rest."""
+
+FIRST_CLIENT_SECONDS = 2.0
+"""How long the plan waits for a client, so that it hears how the first codon starts."""
 
 CLOSING_SECONDS = 7.2
 """How long after the word to stop the clients have had their time to say goodbye."""
@@ -153,6 +156,7 @@ class Daemon:
         self._tell_event = tell_event
         self._switch = StopSwitch(on_flipped=self._bound_the_end)
         self._lock: HeldLock | None = None
+        self._exits_at_once = False
 
     async def live(self) -> ExitCode:
         """Serves until somebody stops it; raises Stop where it cannot serve at all."""
@@ -196,7 +200,7 @@ class Daemon:
             stack.callback(engine.close)
             ledger = await self._open_ledger(engine)
             stack.enter_context(ledger.subscribe(self._tell_event))
-            stack.enter_context(ledger.subscribe(partial(_note_run, lock)))
+            stack.enter_context(ledger.subscribe(partial(_note_run, lock, layout)))
             past = Past(differences, agents, engine.leftovers)
             opened = Opened(
                 layout,
@@ -277,6 +281,9 @@ class Daemon:
                 keep_plan=self._settings.force,
                 begin_at=self._settings.begin_at,
             )
+
+        if (current := opened.ledger.state.current_run_id) is not None:
+            _make_folder(opened.layout, current)
 
         # The hank counts as known only once the plan that follows it is on record.
         await opened.ledger.flush()
@@ -381,6 +388,7 @@ class Daemon:
                 # would hold the loop for as long as that takes.
                 gc.freeze()
                 self._tell_ready(app.ready(), lambda: opened.ledger.durable_state)
+                self._exits_at_once = app.exit_policy.is_immediate
                 app.runner.on_rest = self._on_rest
                 tasks.start_soon(app.runner.run)
                 tasks.start_soon(app.packing.run)
@@ -389,7 +397,8 @@ class Daemon:
                 tasks.start_soon(app.rollback.finish_when_there_is_room)
                 opened.ledger.space.be_patient()
                 # Who is told to end does not wait until there is room to say how it began.
-                async with alongside(partial(self._begin, app, opened)):
+                begin, end = partial(self._begin, app, opened), partial(self._end_with_plan, app)
+                async with alongside(begin, end):
                     reason = await self._switch.wait()
 
                 await self._drain(app, opened, reason)
@@ -404,22 +413,39 @@ class Daemon:
         elif app.runner.outcome is Outcome.FAILED:
             self._on_rest(Outcome.FAILED)
         elif self._settings.begin_at is not None:
+            await self._await_first_client(app)
             await self._begin_at(self._settings.begin_at, app)
         elif next_codon(app.around.state) is None:
-            app.runner.outcome = Outcome.COMPLETED
-            await opened.ledger.record(
-                ServerIdle(
-                    reason="all-codons-completed",
-                    message="Resumed completed execution: nothing to do.",
-                )
-            )
-            self._on_rest(Outcome.COMPLETED)
+            await self._tell_nothing_to_do(app, opened)
         elif self._settings.autostart:
-            app.runner.start_next()
+            await self._await_first_client(app)
+            if not app.runner.is_busy and not app.runner.is_rolling_back:
+                await app.runner.start_next_if_any()
         else:
             await opened.ledger.record(
                 ServerIdle(reason="startup", message="Waiting for a command.")
             )
+
+    async def _await_first_client(self, app: App) -> None:
+        """Let whoever started the server connect before there is something to miss."""
+        if not self._settings.headless:
+            with anyio.move_on_after(FIRST_CLIENT_SECONDS):
+                await app.first_client.wait()
+
+    async def _tell_nothing_to_do(self, app: App, opened: Opened) -> None:
+        app.runner.outcome = Outcome.COMPLETED
+        name = opened.layout.root.name
+        await opened.ledger.record(
+            Info(
+                message=f"Resumed completed execution {name} — nothing to do. "
+                "All codons already completed. Use --new to run fresh."
+            ),
+            ServerIdle(
+                reason="all-codons-completed",
+                message="Resumed completed execution: nothing to do.",
+            ),
+        )
+        self._on_rest(Outcome.COMPLETED)
 
     async def _begin_at(self, codon_id: CodonId, app: App) -> None:
         """Starts the codon that the plan begins again with; ends the server where it cannot."""
@@ -431,9 +457,13 @@ class Daemon:
             self._switch.flip(refused.message, ExitCode.UNAVAILABLE)
 
     def _on_rest(self, outcome: Outcome) -> None:
-        if not self._settings.headless:
-            return
+        if self._exits_at_once:
+            self._end_after(outcome)
 
+    async def _end_with_plan(self, app: App) -> None:
+        self._end_after(await app.exit_policy.wait(app.around, app.runner))
+
+    def _end_after(self, outcome: Outcome) -> None:
         match outcome:
             case Outcome.COMPLETED:
                 self._switch.flip("all codons completed")
@@ -564,11 +594,19 @@ async def open_ledger(layout: Layout, clock: Clock, engine: CheckpointEngine) ->
         ) from None
 
 
-def _note_run(lock: HeldLock, published: Published) -> None:
-    """Keeps runtime.lock's runId true (seed 001)."""
+def _note_run(lock: HeldLock, layout: Layout, published: Published) -> None:
+    """Keep runtime.lock's runId true, and make the folder of a run that begins (seed 001)."""
     data = published.event.data
     if isinstance(data, StateTransition) and data.transition_type == RunStarted.TYPE:
+        assert data.run_id is not None
         lock.update(run_id=data.run_id)
+        _make_folder(layout, data.run_id)
+
+
+def _make_folder(layout: Layout, run_id: RunId) -> None:
+    # The first codon makes it where this fails, and says why if it cannot.
+    with suppress(OSError):
+        files.make_private_directory(layout.run_folder(run_id))
 
 
 def _milliseconds(previous: PreviousOwner | None) -> int | None:

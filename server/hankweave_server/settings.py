@@ -51,6 +51,10 @@ class RunSettings:
     """0 lets the system choose."""
     headless: bool = False
     """Ends when the plan ends, with the run's exit code."""
+    exit_on_complete: bool | None = None
+    """Whether the server ends with its plan; None: where nobody watches, see `unattended`."""
+    unattended: bool = False
+    """Stdout is no terminal, so that without a client nobody watches the server."""
     autostart: bool = True
     begin_at: CodonId | None = None
     """The plan begins again with this codon, on the files as they are."""

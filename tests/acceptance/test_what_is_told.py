@@ -84,6 +84,7 @@ async def test_a_server_tells_of_its_work_its_rest_and_its_end(tmp_path: Path) -
         "Rig setup started",
         "Rig operation 1/1",
         "Rig setup completed",
+        "All codons completed successfully. Server remains active.",
     ]
     last = told(execution, StateSnapshot)[-1]
     assert [each.codon_id for each in last.completed_codons] == ["two", "one"]

@@ -42,7 +42,8 @@ def serving(
 ) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     """A server in the background; its execution."""
     hank, execution = write_hank(tmp_path / "hank", *codons), tmp_path / "execution"
-    words = ("run", str(hank), "-e", str(execution), "--json", *options)
+    options = ("--json", "--no-exit-on-complete", *options)
+    words = ("run", str(hank), "-e", str(execution), *options)
     with subprocess.Popen(command(*words), env=environment(), stdout=subprocess.PIPE) as server:
         try:
             assert server.stdout is not None

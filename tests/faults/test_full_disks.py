@@ -149,7 +149,8 @@ class Ward:
 async def ward(disk: Path, hank: Path, word: str, *options: str) -> AsyncIterator[Ward]:
     """A server that has said a word; killed at the end."""
     execution = disk / "execution"
-    words = command("run", str(hank), "--execution", str(execution), "--json", *options)
+    options = ("--json", "--no-exit-on-complete", *options)
+    words = command("run", str(hank), "--execution", str(execution), *options)
     async with process_of(words) as server, anyio.create_task_group() as group:
         assert await server.until(word), server.lines
         group.start_soon(server.to_its_end)

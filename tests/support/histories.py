@@ -50,6 +50,7 @@ from hankweave_protocol.transitions import (
     CodonTransitioned,
     CostsIncremented,
     CostsUpdated,
+    CurrentRunCleared,
     EditsNoticed,
     EditsOvertaken,
     ExtensionCountUpdated,
@@ -291,6 +292,8 @@ def _moves_of_run(run: Run, step: int) -> Iterable[Transition]:
         yield RunCompleted(run_id=run_id, end_time=LATER)
         yield RunFailed(run_id=run_id, end_time=LATER)
         yield RunCrashed(run_id=run_id, end_time=LATER, server_pid=run.server_pid)
+    else:
+        yield CurrentRunCleared(run_id=run_id)
 
     newest = run.codons[-1] if run.codons else None
     if newest is None or lifecycle.is_terminal(newest):

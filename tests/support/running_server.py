@@ -97,8 +97,17 @@ async def running_server(
     *options: str,
     env: dict[str, str] | None = None,
     place: str = "--execution",
+    may_end: bool = False,
 ) -> AsyncIterator[RunningServer]:
-    """Starts `hankweave run` and waits until it serves; kills it at the end if it still lives."""
+    """Starts `hankweave run` and waits until it serves; kills it at the end if it still lives.
+
+    Its stdout is a pipe, so that it would end with its plan; it serves on unless it `may_end`.
+    """
+    if not may_end and not {"--headless", "--exit-on-complete", "--no-exit-on-complete"} & set(
+        options
+    ):
+        options = ("--no-exit-on-complete", *options)
+
     words = [*(str(path) for path in (hank, data) if path), place, str(execution)]
     async with await anyio.open_process(
         command("run", *words, "--json", *options),

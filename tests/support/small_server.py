@@ -40,6 +40,7 @@ class SmallRest:
     lines: list[bytes] = field(default_factory=list)
     handled: list[Command] = field(default_factory=list)
     greeted: list[Caller] = field(default_factory=list)
+    welcome: tuple[EventData, ...] = ()
     health: Health = field(default_factory=lambda: Health(alive=True, ready=True))
     hub: Hub | None = None
 
@@ -73,8 +74,9 @@ class SmallRest:
     def _history(self, since: int, limit: int | None) -> list[bytes]:
         return self.lines[since : None if limit is None else since + limit]
 
-    async def _greet(self, caller: Caller) -> None:
+    def _greet(self, caller: Caller) -> tuple[EventData, ...]:
         self.greeted.append(caller)
+        return self.welcome
 
     def _ready(self) -> ServerReady:
         return ServerReady(

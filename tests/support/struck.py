@@ -256,6 +256,9 @@ class Grounds:
         self._armed.touch()
         words = command("run", str(self.hank), "--execution", str(self.execution), "--json")
         words += self.scenario.flags
+        if "--headless" not in self.scenario.flags:
+            words.append("--no-exit-on-complete")
+
         told = Told()
         if self.scenario.act is None:
             await self._whole_life(strike, [*strike.words(), "--", *words], told)

@@ -50,6 +50,13 @@ from hankweave_server.workspace.data import read_meta
 )
 @click.option("--port", "-p", type=click.IntRange(0, 65535), default=0, help="0 takes a free one.")
 @click.option("--headless", is_flag=True, help="End with the plan, with the run's exit code.")
+@click.option(
+    "--exit-on-complete/--no-exit-on-complete",
+    default=None,
+    envvar="HANKWEAVE_RUNTIME_EXIT_ON_COMPLETE",
+    help="End with the plan, or serve on. [default: end if stdout is no terminal and no client "
+    "is connected]",
+)
 @click.option("--no-autostart", is_flag=True, help="Wait for codon.next instead of starting.")
 @click.option(
     "--from",
@@ -112,6 +119,7 @@ def run(
     workspace: Path | None,
     port: int,
     headless: bool,
+    exit_on_complete: bool | None,
     no_autostart: bool,
     begin_at: str | None,
     copy: bool,
@@ -132,7 +140,8 @@ def run(
 ) -> None:
     """Serve HANK (a hank.json or its directory) on DATA.
 
-    The same data is resumed where it was; the server keeps serving until it is stopped. Without
+    The same data is resumed where it was. At a terminal the server keeps serving until it is
+    stopped; elsewhere it ends with its plan, unless a client is connected. Without
     HANK an execution or workspace goes on with the one it had; a workspace that had none is served
     without a plan, for checkpoints and rollbacks alone.
 
@@ -156,6 +165,8 @@ def run(
         executions_root=executions.executions_root(),
         port=port,
         headless=headless,
+        exit_on_complete=False if for_a_moment else exit_on_complete,
+        unattended=not sys.stdout.isatty(),
         autostart=not (no_autostart or for_a_moment),
         plan_on_record=for_a_moment,
         begin_at=None if begin_at is None else CodonId(begin_at),

@@ -9,7 +9,7 @@ a codon's work (its rig, a tool call, an error) leaves that codon out, because i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Literal
@@ -42,6 +42,12 @@ class ThreadEntry:
 
 def run_named(state: State, run_id: RunId | None) -> Run | None:
     return next((run for run in state.runs if run.run_id == run_id), None)
+
+
+def open_run(state: State) -> Run | None:
+    """Return the current run while work may be added to it: not once it has ended."""
+    run = run_named(state, state.current_run_id)
+    return run if run is not None and run.status == "running" else None
 
 
 def newest_run(state: State) -> Run | None:
@@ -206,23 +212,26 @@ def end_state(codon: CodonExecution) -> bool:
 
 
 def attempts_made(state: State, codon_id: CodonId) -> int:
-    """How often the thread's newest codon was tried without success, if it is the one named.
+    """How often the thread's newest codon was tried without success, if it is the one named."""
+    return sum(1 for _ in failed_attempts(state, codon_id))
 
-    Counted over runs that went on from each other for a retry, so that no restart forgets it.
+
+def failed_attempts(state: State, codon_id: CodonId) -> Iterator[CodonExecution]:
+    """Yield the tries of the thread's newest codon, newest first, if it is the one named.
+
+    They end where one of them was a success, and may begin with one that still runs. Runs that
+    went on from each other for a retry count as one, so that no restart forgets a try.
     """
-    made = 0
     for run in line_of(state):
         for codon in reversed(run.codons):
             if codon.codon_id != codon_id or isinstance(codon, CompletedCodon | SkippedCodon):
-                return made
+                return
 
-            made += 1
+            yield codon
 
         conditions = run.starting_conditions
         if not isinstance(conditions, Continuation) or conditions.reason != "retry":
-            return made
-
-    return made
+            return
 
 
 def session_of(codon: CodonExecution) -> str | None:

@@ -41,6 +41,7 @@ from hankweave_protocol.transitions import (
     CodonTransitioned,
     CostsIncremented,
     CostsUpdated,
+    CurrentRunCleared,
     EditsNoticed,
     EditsOvertaken,
     ExtensionCountUpdated,
@@ -145,7 +146,10 @@ def _changed(state: State, transition: AnyTransition) -> State:
         case RunFailed(run_id=run_id, end_time=end_time):
             return _with_run_ended(state, run_id, "failed", end_time)
         case RunCrashed(run_id=run_id, end_time=end_time):
-            return _with_run_ended(state, run_id, "crashed", end_time)
+            crashed = _with_run_ended(state, run_id, "crashed", end_time)
+            return _without_current_run(crashed, run_id)
+        case CurrentRunCleared(run_id=run_id):
+            return _without_current_run(state, run_id)
         case CodonStarted(run_id=run_id, codon=codon):
             return _with_run(state, run_id, lambda run: _with_new_codon(run, codon))
         case CodonTransitioned():
@@ -194,11 +198,13 @@ def _with_new_run(state: State, run: Run) -> State:
 
 
 def _with_run_ended(state: State, run_id: RunId, status: RunStatus, end_time: str) -> State:
-    """Ends a run; only the end of the current run leaves none current (Hankweave clears it always,
-    so the late end of a crashed run loses the run that works)."""
-    ended = _with_run(state, run_id, lambda run: replace(run, status=status, end_time=end_time))
-    current = None if state.current_run_id == run_id else state.current_run_id
-    return replace(ended, current_run_id=current)
+    """End a run, which stays current: why it failed and what it cost is asked after its end."""
+    return _with_run(state, run_id, lambda run: replace(run, status=status, end_time=end_time))
+
+
+def _without_current_run(state: State, run_id: RunId) -> State:
+    """Leave no run current, unless it is another one that works by now."""
+    return replace(state, current_run_id=None) if state.current_run_id == run_id else state
 
 
 def _with_run(state: State, run_id: RunId, change: Callable[[Run], Run]) -> State:

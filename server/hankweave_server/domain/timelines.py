@@ -72,7 +72,7 @@ def timelines(state: State, checkpoints: Iterable[CheckpointRecord]) -> tuple[Ru
             status=run.status,
             start_time=run.start_time,
             end_time=run.end_time,
-            is_current=run.run_id == state.current_run_id,
+            is_current=run.run_id == state.current_run_id and run.status == "running",
             on_thread=run.run_id in line,
             reason=_reason_of(run),
             source=_source_of(run),

@@ -21,7 +21,7 @@ from hankweave_protocol.state import (
 )
 from hankweave_protocol.transitions import CodonStarted, CodonTransitioned
 from hankweave_server.domain import lifecycle
-from hankweave_server.domain.history import attempts_made, run_named
+from hankweave_server.domain.history import attempts_made, failed_attempts, run_named
 from hankweave_server.execution.surroundings import Surroundings
 from hankweave_server.ledger.batch import Entry
 
@@ -108,7 +108,7 @@ class CodonRecord:
         event = CodonCompletedEvent(
             codon_id=terminal.codon_id,
             success=isinstance(terminal, CompletedCodon),
-            cost=lifecycle.cost_of(terminal),
+            cost=lifecycle.cost_of(terminal) + self._cost_of_failed_attempts(),
             duration=self.elapsed_ms,
             exit_status=status,
             failure_reason=terminal.failure_reason if isinstance(terminal, FailedCodon) else None,
@@ -120,6 +120,11 @@ class CodonRecord:
         )
         await self.tell(self._transition(terminal), event)
         return terminal
+
+    def _cost_of_failed_attempts(self) -> float:
+        """Return what earlier tries of this codon have cost: no event tells it again (USD)."""
+        tries = failed_attempts(self._around.state, self.entry.codon_id)
+        return sum(lifecycle.cost_of(each) for each in tries if isinstance(each, FailedCodon))
 
     def refuse_to_freeze(self, why: str, instead: str) -> NoReturn:
         """Says that nothing works that could be held where it is."""

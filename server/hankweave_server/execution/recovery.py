@@ -69,6 +69,7 @@ class Recovery:
         """Brings state, journal, repository and files into agreement."""
         adopted = await self._around.checkpointer.adopt(self._recorded)
         crashed_run, crashed_codon = await self._mark_crashed()
+        await Runs(self._around).clear_current()
         finished = await self._rollback.finish_interrupted()
         await Archives(self._around).finish_interrupted()
         rolled_back = await self._undo_broken_work()  # A finished one may have moved files alone.

@@ -46,6 +46,7 @@ from hankweave_server.checkpoints.model import FileDiff, PathEntry, RestoreRepor
 from hankweave_server.domain import travels
 from hankweave_server.domain.history import (
     end_checkpoint,
+    open_run,
     plan_entry,
     rig_checkpoint,
     run_named,
@@ -162,7 +163,7 @@ class RollbackStory:
 
     def _new_run(self, intent: RollbackIntent) -> Iterator[Entry]:
         around, state = self._around, self._around.state
-        old = run_named(state, state.current_run_id)
+        old = open_run(state)
         if old is not None:
             yield closing(old, around.now_text(), state.execution_plan)
 

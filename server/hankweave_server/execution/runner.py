@@ -21,6 +21,7 @@ from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import (
     CodonRetrying,
     ErrorEvent,
+    Info,
     ServerIdle,
     StateSnapshot,
 )
@@ -29,6 +30,7 @@ from hankweave_protocol.state import (
     CompletedCodon,
     FailedCodon,
     PlanEntry,
+    SkippedCodon,
     TerminalCodon,
 )
 from hankweave_server.checkpoints.errors import RestoreIncomplete, is_for_want_of_room
@@ -86,11 +88,19 @@ class Pause:
 class Runner:
     """Runs codons on request, and with `autostart` one after the other."""
 
-    def __init__(self, around: Surroundings, *, autostart: bool) -> None:
+    def __init__(
+        self,
+        around: Surroundings,
+        *,
+        autostart: bool,
+        ends_server: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`ends_server` tells whether the server ends with its plan, for what clients are told."""
         self._around = around
         self._autostart = autostart
         self._goes_on = autostart
         """Whether the plan goes on after the codon that was wished for last."""
+        self._ends_server = ends_server
         self._wish: Wish | None = None
         self._pause: Pause | None = None
         self._aftermath = Aftermath(around)
@@ -133,6 +143,7 @@ class Runner:
             )
 
         self._rolling_back = True
+        self.outcome = Outcome.WAITING
         self._rolled_back = anyio.Event()
         try:
             yield
@@ -251,6 +262,7 @@ class Runner:
 
         await self.quiesce(halt)
         await self.close_run()
+        await self._runs.clear_current()
 
     def refuse_while_running(self) -> None:
         if self.is_busy:
@@ -406,9 +418,15 @@ class Runner:
         if halted:
             # Without clients nobody is left who could start it again.
             self.outcome = Outcome.WAITING if self._rolling_back else Outcome.FAILED
+            if not self._rolling_back and not self._closing:
+                await self._inform(f"Codon {entry.codon_id} force stopped")
+
             await self.idle("stopped", f"Codon {entry.codon_id} was stopped.")
         elif is_done(terminal, self._around.state.execution_plan):
-            await self._go_on(entry)
+            if isinstance(terminal, FailedCodon):
+                await self._inform(_ignored_sentence(terminal))
+
+            await self._go_on(entry, terminal)
         elif isinstance(terminal, FailedCodon):
             await self._fail_or_retry(entry, terminal)
 
@@ -437,6 +455,10 @@ class Runner:
                 delay_ms=retry.after_ms,
                 failure_reason=failed.failure_reason,
             ),
+            Info(
+                message=f"Retrying codon {entry.codon_id} "
+                f"(attempt {retry.attempt}/{retry.max_attempts})"
+            ),
             codon_id=entry.codon_id,
         )
 
@@ -464,18 +486,37 @@ class Runner:
             and isinstance(entries[-1].codon, FailedCodon)
         )
 
-    async def _go_on(self, entry: PlanEntry) -> None:
+    async def _go_on(self, entry: PlanEntry, terminal: TerminalCodon) -> None:
         following = next_codon(self._around.state)
         if following is None:
             await self.close_run()
             self.outcome = Outcome.COMPLETED
-            await self.idle("all-codons-completed", "All codons completed.")
+            await self._tell_the_end(terminal)
         elif self._wish is not None:
             return  # A client was quicker than the plan.
         elif self._goes_on and not self._closing and not self._rolling_back:
             self._wish = Wish(following)
         else:
             await self.idle("codon-completed", f"Codon {entry.codon_id} completed.")
+
+    async def _tell_the_end(self, terminal: TerminalCodon) -> None:
+        """Tell that the plan is at its end, in words that Hankweave's clients look for."""
+        if isinstance(terminal, FailedCodon):
+            message = f"Run completed. Last codon {terminal.codon_id} failed (ignored)."
+            await self.idle("all-codons-completed", message)
+            return
+
+        if self._autostart:
+            then = "Server shutting down." if self._ends_server() else "Server remains active."
+            await self._inform(f"All codons completed successfully. {then}")
+
+        if isinstance(terminal, SkippedCodon):
+            await self.idle("codon-completed", f"Codon {terminal.codon_id} skipped.")
+        else:
+            await self.idle("all-codons-completed", "All codons completed.")
+
+    async def _inform(self, message: str) -> None:
+        await self._around.ledger.record(Info(message=message))
 
     async def close_run(self, *, failed: bool = False) -> None:
         await self._runs.close(failed=failed)
@@ -494,6 +535,11 @@ class Runner:
 
 async def _nothing_to_take_back(codon_id: CodonId) -> Sha | None:
     return None
+
+
+def _ignored_sentence(failed: FailedCodon) -> str:
+    where = " rig setup" if failed.failed_during == "preparing" else ""
+    return f"Codon {failed.codon_id}{where} failed, continuing (onFailure=ignore)"
 
 
 def _failure_sentence(terminal: TerminalCodon) -> str:

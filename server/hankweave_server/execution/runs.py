@@ -8,11 +8,18 @@ import msgspec
 
 from hankweave_protocol.ids import CodonId, RunId, Sha, branch_of
 from hankweave_protocol.state import Continuation, FreshStart, PlanEntry, Run, StartingConditions
-from hankweave_protocol.transitions import PlanSet, RunCompleted, RunFailed, RunStarted
+from hankweave_protocol.transitions import (
+    CurrentRunCleared,
+    PlanSet,
+    RunCompleted,
+    RunFailed,
+    RunStarted,
+)
 from hankweave_server.domain.budget_report import is_budgeted, summary
 from hankweave_server.domain.history import (
     end_state,
     is_done,
+    open_run,
     plan_entry,
     rig_checkpoint,
     run_named,
@@ -35,7 +42,7 @@ class Runs:
     async def open_for(self, codon_id: CodonId, *, is_retry: bool) -> RunId:
         """The current run, or a new one; a codon that a person has done again gets its own."""
         state = self._around.state
-        current = run_named(state, state.current_run_id)
+        current = open_run(state)
         entries = thread(state)
         again = bool(entries) and entries[-1].codon.codon_id == codon_id
         if current is not None and (is_retry or not (again and current.codons)):
@@ -80,7 +87,7 @@ class Runs:
     async def close(self, *, failed: bool = False) -> None:
         """Closes the current run: failed if its newest codon failed for good, else completed."""
         state = self._around.state
-        run = run_named(state, state.current_run_id)
+        run = open_run(state)
         if run is None:
             return
 
@@ -94,6 +101,12 @@ class Runs:
             entries.insert(0, summary(around.hank.hank, state, around.ceilings))
 
         await around.ledger.record(*entries, run_id=run.run_id)
+
+    async def clear_current(self) -> None:
+        """Leave no ended run current: its server stops, or has not come to do this itself."""
+        current = self._around.state.current_run_id
+        if current is not None and open_run(self._around.state) is None:
+            await self._around.ledger.record(CurrentRunCleared(run_id=current), run_id=current)
 
     def restored_rig(self, run_id: RunId, codon_id: CodonId) -> Sha | None:
         """The rig checkpoint that the work tree was restored to for this very codon, if any."""

@@ -203,7 +203,8 @@ class Connection:
             await self._catch_up(since)
 
         self._caller = caller
-        await self._doors.greeted(caller)
+        for event in self._doors.greeted(caller):
+            self._send_event(event)
 
     def _turn_away(self) -> None:
         refusal = Refused(

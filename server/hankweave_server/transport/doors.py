@@ -49,7 +49,7 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class Doors:
-    """The rest of the server, seen from a socket. Only `handle` and `greeted` may wait."""
+    """The rest of the server, seen from a socket. Only `handle` may wait."""
 
     handle: Callable[[Command, Caller], Awaitable[Answer]]
     """Does one command; raises Refused where the caller asked for what cannot be done."""
@@ -58,8 +58,8 @@ class Doors:
     last_seq: Callable[[], int]
     ready: Callable[[], ServerReady]
     snapshot: Callable[[], StateSnapshot]
-    greeted: Callable[[Caller], Awaitable[None]]
-    """Told after each handshake: autostart and the idle event are decided behind it."""
+    greeted: Callable[[Caller], Iterable[EventData]]
+    """Told after each handshake; returns what this client alone is told first."""
     health: Callable[[], Health]
     metrics: Callable[[], bytes]
     """Prometheus text format."""

@@ -26,6 +26,7 @@ from hankweave_protocol.transitions import (
     CodonTransitioned,
     CostsIncremented,
     CostsUpdated,
+    CurrentRunCleared,
     ExtensionCountUpdated,
     InitialCheckpointSet,
     PlanSet,
@@ -106,13 +107,20 @@ def test_a_started_run_is_the_newest_and_the_current_one():
     [
         (RunCompleted(run_id=RUN, end_time=LATER), "completed"),
         (RunFailed(run_id=RUN, end_time=LATER), "failed"),
-        (RunCrashed(run_id=RUN, end_time=LATER, server_pid=1), "crashed"),
     ],
 )
-def test_an_ended_run_is_no_longer_current(ending: Transition, status: str):
-    """Each way to end sets status and end time, and leaves no current run."""
+def test_a_run_that_ends_stays_current(ending: Transition, status: str):
+    """Why it failed and what it cost is asked when it has ended; its server's end clears it."""
     state = after(ending, start=state_with())
     assert (state.runs[0].status, state.runs[0].end_time) == (status, LATER)
+    assert state.current_run_id == RUN
+    assert after(CurrentRunCleared(run_id=RUN), start=state).current_run_id is None
+
+
+def test_a_crashed_run_is_no_longer_current():
+    """Its server is gone (seed 002: null if the server is not running)."""
+    state = after(RunCrashed(run_id=RUN, end_time=LATER, server_pid=1), start=state_with())
+    assert (state.runs[0].status, state.runs[0].end_time) == ("crashed", LATER)
     assert state.current_run_id is None
 
 
@@ -122,6 +130,7 @@ def test_the_late_end_of_another_run_leaves_the_current_one_current():
         RunStarted(run=a_run("one")),
         RunStarted(run=a_run("two")),
         RunCrashed(run_id=RunId("one"), end_time=LATER, server_pid=1),
+        CurrentRunCleared(run_id=RunId("one")),
     )
     assert state.current_run_id == "two"
     assert state.runs[1].status == "crashed"

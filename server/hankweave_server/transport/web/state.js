@@ -45,7 +45,10 @@ export function fold(state, { type, data }) {
     case "RunFailed":
       return endRun(state, data, "failed");
     case "RunCrashed":
-      return endRun(state, data, "crashed");
+      endRun(state, data, "crashed");
+      return clearRun(state, data);
+    case "CurrentRunCleared":
+      return clearRun(state, data);
     case "CodonStarted":
       runNamed(state, data.runId)?.codons.push(data.codon);
       break;
@@ -160,6 +163,9 @@ function upTo(entries, source) {
 
 function endRun(state, { runId, endTime }, status) {
   Object.assign(runNamed(state, runId) ?? {}, { status, endTime });
+}
+
+function clearRun(state, { runId }) {
   if (state.currentRunId === runId) state.currentRunId = null;
 }
 

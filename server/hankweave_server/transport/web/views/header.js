@@ -66,7 +66,8 @@ function doing(store) {
   if (codon !== null)
     return `${codon.codonId}: ${codon.status}${codon.attempt > 1 ? `, attempt ${codon.attempt}` : ""}`;
   if (state.runs.length === 0) return "Nothing has run yet.";
-  if (state.currentRunId === null) return ENDS[state.runs[0].status] ?? "No run is current.";
+  const current = state.runs.find((run) => run.runId === state.currentRunId);
+  if (current?.status !== "running") return ENDS[state.runs[0].status] ?? "No run is current.";
   return store.isIdle ? "Idle" : "Between two codons";
 }
 

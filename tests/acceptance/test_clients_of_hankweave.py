@@ -1,0 +1,348 @@
+"""Claims about a server's life as clients and scripts of Hankweave know it: how it begins and ends.
+
+Where no client of Hankweave may listen of itself, because clients are what the test is about, it is
+marked `alone`.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from websockets.asyncio.client import ClientConnection
+from websockets.asyncio.client import connect as connect_socket
+
+from hankweave_client.discovery import discover
+from hankweave_protocol.commands import CodonForceStop, CodonNext, CodonSkip
+from hankweave_protocol.events import CodonCompletedEvent, Info, ServerIdle
+from hankweave_server.domain.replay import fold
+from support.command_line import hankweave
+from support.reference_schema import faults_of
+from support.running_server import RunningServer, journal, running_server, state
+from support.screens import Screen
+from support.scripted_hank import codon, waits_for, write_hank, writes
+from support.watching import DEADLINE, idle, started, told
+
+
+@asynccontextmanager
+async def theirs(server: RunningServer, **hello: Any) -> AsyncIterator[ClientConnection]:
+    """A client of Hankweave that has just sent its handshake."""
+    address = discover(server.execution)
+    url = f"{address.url}?token={address.token}"
+    async with connect_socket(url, proxy=None, max_size=None) as socket:
+        await greet(socket, **hello)
+        yield socket
+
+
+async def greet(socket: ClientConnection, **hello: Any) -> None:
+    data = {"mode": "readandwrite", **hello}
+    await socket.send(json.dumps({"type": "handshake", "data": data}))
+
+
+async def hear(socket: ClientConnection) -> dict[str, Any]:
+    with anyio.fail_after(DEADLINE):
+        frame = await socket.recv()
+
+    assert faults_of(frame) == []
+    event: dict[str, Any] = json.loads(frame)
+    return event
+
+
+@asynccontextmanager
+async def served_by_default(hank: Path, execution: Path) -> AsyncIterator[RunningServer]:
+    """A server whose end is decided by what it finds: a pipe, and whoever is connected."""
+    async with running_server(hank, None, execution, may_end=True) as server:
+        yield server
+
+
+def infos(execution: Path) -> list[str]:
+    return [info.message for info in told(execution, Info)]
+
+
+def reasons(execution: Path) -> list[str]:
+    return [each.reason for each in told(execution, ServerIdle)]
+
+
+def loses(count: int, counter: Path) -> dict[str, Any]:
+    """An agent that costs something and fails, so often; then it succeeds."""
+    line = (
+        f"n=$(( $(cat {counter} 2>/dev/null || echo 0) + 1 )); echo $n > {counter}; "
+        '[ "$n" -gt ' + str(count) + " ]"
+    )
+    return {"steps": [{"say": "x"}, {"cost": 0.5}, {"run": line}]}
+
+
+# --- how it begins --------------------------------------------------------------------------------
+
+
+@pytest.mark.alone
+async def test_without_autostart_each_handshake_is_told_that_nothing_begins(
+    tmp_path: Path,
+) -> None:
+    """`server.idle` with reason `startup` comes after `server.ready`, at a second handshake too."""
+    hank = write_hank(tmp_path / "hank", codon("one"))
+    async with running_server(hank, None, tmp_path / "execution", "--no-autostart") as server:
+        async with server.client(since_seq=0) as client:
+            await idle(client, "startup")  # The one for all, which stands in the journal.
+
+        async with theirs(server) as socket:
+            for _ in range(2):
+                events = [await hear(socket) for _ in range(3)]
+                assert [each["type"] for each in events] == [
+                    "handshake.response",
+                    "server.ready",
+                    "server.idle",
+                ]
+                assert events[-1]["data"]["reason"] == "startup"
+                await greet(socket)
+
+
+@pytest.mark.alone
+async def test_with_autostart_the_first_client_misses_nothing(tmp_path: Path) -> None:
+    """The plan waits for it: it hears how the first codon starts without asking for the past."""
+    hank = write_hank(tmp_path / "hank", codon("one"))
+    async with (
+        running_server(hank, None, tmp_path / "execution") as server,
+        theirs(server) as socket,
+    ):
+        types = []
+        while "codon.completed" not in types:
+            types.append((await hear(socket))["type"])
+
+    assert types[:2] == ["handshake.response", "server.ready"]
+    assert "server.idle" not in types
+    transition = types.index("state.transition")
+    assert transition < types.index("codon.started") < types.index("codon.completed")
+
+
+@pytest.mark.alone
+async def test_without_a_client_the_plan_begins_all_the_same(tmp_path: Path) -> None:
+    """It waits for two seconds, and then for nobody."""
+    hank = write_hank(tmp_path / "hank", codon("one"))
+    execution = tmp_path / "execution"
+    with anyio.fail_after(DEADLINE):
+        async with running_server(hank, None, execution, "--exit-on-complete") as server:
+            assert await server.ended() == 0
+
+    assert reasons(execution) == ["all-codons-completed"]
+
+
+async def test_the_folder_of_a_run_is_there_from_its_start(tmp_path: Path) -> None:
+    """Before any codon has begun, of the first run and of the one after a rollback."""
+    hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "a")))
+    execution = tmp_path / "execution"
+    async with (
+        running_server(hank, None, execution, "--no-autostart") as server,
+        server.client() as client,
+    ):
+        assert all(Path(run.run_folder).is_dir() for run in state(execution).runs)
+        await client.send(CodonNext())
+        await idle(client)
+        initial = state(execution).initial_checkpoint
+        assert initial is not None
+        await client.roll_back_to_checkpoint(initial)
+        runs = state(execution).runs
+        assert len(runs) == 2
+        assert all(Path(run.run_folder).is_dir() for run in runs)
+
+
+# --- how it ends ----------------------------------------------------------------------------------
+
+
+@pytest.mark.alone
+def test_a_script_that_runs_a_plan_gets_to_its_end(tmp_path: Path) -> None:
+    """Stdout is no terminal and no client is connected: the server says so, and ends with 0."""
+    hank = write_hank(tmp_path / "hank", codon("one"))
+    execution = tmp_path / "execution"
+    hankweave("run", str(hank), "-e", str(execution), code=0)
+    assert infos(execution) == ["All codons completed successfully. Server shutting down."]
+    again = hankweave("run", str(hank), "-e", str(execution), code=0)
+    assert "nothing to do" in again.stdout
+    assert "nothing to do" in infos(execution)[-1]
+
+
+@pytest.mark.alone
+def test_a_script_whose_plan_fails_gets_to_its_end(tmp_path: Path) -> None:
+    """The exit code says that it failed."""
+    hank = write_hank(tmp_path / "hank", codon("one", {"fail": {"message": "no"}}))
+    hankweave("run", str(hank), "-e", str(tmp_path / "execution"), code=1)
+
+
+@pytest.mark.alone
+async def test_a_client_keeps_the_server_until_it_leaves(tmp_path: Path) -> None:
+    """What has come out can be looked at and taken back; then the server ends."""
+    hank = write_hank(tmp_path / "hank", codon("one"))
+    execution = tmp_path / "execution"
+    async with served_by_default(hank, execution) as server:
+        async with server.client(since_seq=0) as client:
+            await idle(client)
+            assert infos(execution) == ["All codons completed successfully. Server remains active."]
+            await client.create_checkpoint()
+
+        assert await server.ended() == 0
+
+
+@pytest.mark.alone
+async def test_a_server_can_be_told_to_serve_on(tmp_path: Path) -> None:
+    """`--no-exit-on-complete`, also headless; a signal ends it."""
+    hank = write_hank(tmp_path / "hank", codon("one"))
+    execution = tmp_path / "execution"
+    options = ("--headless", "--no-exit-on-complete")
+    async with running_server(hank, None, execution, *options) as server:
+        async with server.client(since_seq=0) as client:
+            await idle(client)
+
+        assert infos(execution) == ["All codons completed successfully. Server remains active."]
+        async with server.client() as client:
+            await client.create_checkpoint()
+
+        await server.stop()
+
+
+def test_at_a_terminal_the_server_serves_on(tmp_path: Path) -> None:
+    """A person looks at what came out; SIGTERM ends it."""
+    hank = write_hank(tmp_path / "hank", codon("one"))
+    execution = tmp_path / "execution"
+    screen = Screen("run", str(hank), "--execution", str(execution), "--plain")
+    screen.until(lambda text: "remains active" in text or "All codons completed." in text)
+    assert infos(execution) == ["All codons completed successfully. Server remains active."]
+    screen.process.send_signal(signal.SIGTERM)
+    assert screen.ended() == 0
+
+
+async def test_a_skipped_codon_at_the_end_completes_no_plan(tmp_path: Path) -> None:
+    """The server idles because of the codon, not because all were completed."""
+    hank = write_hank(tmp_path / "hank", codon("one", waits_for(tmp_path / "never")))
+    execution = tmp_path / "execution"
+    async with (
+        running_server(hank, None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await started(client, "one")
+        await client.send(CodonSkip())
+        await idle(client, "codon-completed")
+
+    assert reasons(execution) == ["codon-completed"]
+
+
+# --- what is told of failures ---------------------------------------------------------------------
+
+
+async def test_a_retry_is_announced_and_its_cost_counts_what_failed(tmp_path: Path) -> None:
+    """`codon.completed` of the last try has the cost of all; the state keeps each try's own."""
+    script = loses(2, tmp_path / "count")
+    hank = write_hank(
+        tmp_path / "hank",
+        codon(
+            "one",
+            *script["steps"],
+            checks=[{"run": f"[ $(cat {tmp_path / 'count'}) -gt 2 ]"}],
+            onFailure="retry",
+            retryConfig={"maxAttempts": 3, "delayMs": 0},
+        ),
+    )
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 0
+
+    assert [text for text in infos(execution) if "Retrying" in text] == [
+        "Retrying codon one (attempt 2/3)",
+        "Retrying codon one (attempt 3/3)",
+    ]
+    costs = [done.cost for done in told(execution, CodonCompletedEvent)]
+    assert costs == [0.5, 1.0, 1.5]
+    final = state(execution)
+    assert [getattr(each, "partial_cost", None) for each in final.runs[0].codons[:2]] == [0.5, 0.5]
+    assert getattr(final.runs[0].codons[2], "final_cost", None) == 0.5
+
+
+async def test_a_failure_that_is_ignored_is_announced(tmp_path: Path) -> None:
+    """Whether the agent failed or the rig before it; of the last one the end says so."""
+    rig = [{"type": "command", "command": {"run": "false"}}]
+    hank = write_hank(
+        tmp_path / "hank",
+        codon("one", rigSetup=rig, onFailure="ignore"),
+        codon("two", {"fail": {"message": "no"}}, onFailure="ignore"),
+    )
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 0
+
+    assert [text for text in infos(execution) if "ignore" in text] == [
+        "Codon one rig setup failed, continuing (onFailure=ignore)",
+        "Codon two failed, continuing (onFailure=ignore)",
+    ]
+    (idles,) = told(execution, ServerIdle)
+    assert idles.message == "Run completed. Last codon two failed (ignored)."
+
+
+async def test_a_codon_that_is_force_stopped_is_announced(tmp_path: Path) -> None:
+    """In Hankweave's words; a client of ours sees the reason in `server.idle`."""
+    hank = write_hank(tmp_path / "hank", codon("one", waits_for(tmp_path / "never")))
+    execution = tmp_path / "execution"
+    async with (
+        running_server(hank, None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await started(client, "one")
+        await client.send(CodonForceStop())
+        await idle(client, "stopped")
+
+    assert infos(execution) == ["Codon one force stopped"]
+
+
+# --- the current run ------------------------------------------------------------------------------
+
+
+async def test_the_current_run_is_the_one_that_has_just_ended(tmp_path: Path) -> None:
+    """While its server lives, `currentRunId` leads to why it failed, its last success and its cost
+    (seed 002); null when the server has stopped. The state stays the fold of the journal."""
+    hank = write_hank(
+        tmp_path / "hank",
+        codon("one", {"cost": 0.25}, {"say": "x"}, writes("a.txt", "a")),
+        codon("two", {"fail": {"message": "the table is empty", "exitCode": 3}}),
+    )
+    execution = tmp_path / "execution"
+    path = execution / ".hankweave" / "state.json"
+    async with (
+        running_server(hank, None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await idle(client, "codon-failed")
+        saved = json.loads(path.read_text())
+        current = next(run for run in saved["runs"] if run["runId"] == saved["currentRunId"])
+        assert current["status"] == "failed"
+        failed = next(each for each in current["codons"] if each["status"] == "failed")
+        assert "the table is empty" in failed["failureReason"]["message"]
+        completed = [each for each in current["codons"] if each["status"] == "completed"]
+        assert completed[-1]["completionCheckpoint"]
+        assert sum(each.get("finalCost", 0.0) for each in current["codons"]) == 0.25
+        assert await server.stop() == 0
+
+    assert state(execution).current_run_id is None
+    assert fold(journal(execution)) == state(execution)
+
+
+async def test_a_server_that_was_killed_leaves_no_ended_run_current(tmp_path: Path) -> None:
+    """The next one finds the ended run and clears it, before anything new begins."""
+    hank = write_hank(tmp_path / "hank", codon("one"))
+    execution = tmp_path / "execution"
+    async with (
+        running_server(hank, None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await idle(client)
+        server.kill()
+        await server.ended()
+
+    assert state(execution).current_run_id is not None
+    async with running_server(hank, None, execution):
+        assert state(execution).current_run_id is None
+
+    assert [run.status for run in state(execution).runs] == ["completed"]
