@@ -845,7 +845,11 @@ export interface CommandSpec {
 
 export type Comparison = "previous" | "now";
 
-/** Terminal: success; cost and tokens are final. */
+/**
+ * Terminal: success; cost and tokens are final.
+ *
+ * Session and log path are empty where the budget was spent before: no agent was started.
+ */
 export interface CompletedCodon {
   status: "completed";
   codonId: string;
@@ -2261,7 +2265,7 @@ export interface ServerStopping {
   reason: string;
 }
 
-/** Terminal: a person skipped it, its condition did not hold, or its budget was spent before. */
+/** Terminal: skipped by a person or its condition, or its time ran out at its start. */
 export interface SkippedCodon {
   status: "skipped";
   codonId: string;

@@ -178,7 +178,10 @@ class CompletingSentinelsCodon(WorkingCodon, kw_only=True, tag="completing-senti
 
 
 class CompletedCodon(CodonBase, kw_only=True, tag="completed"):
-    """Terminal: success; cost and tokens are final."""
+    """Terminal: success; cost and tokens are final.
+
+    Session and log path are empty where the budget was spent before: no agent was started.
+    """
 
     end_time: str
     claude_session_id: str
@@ -220,7 +223,7 @@ class FailedCodon(CodonBase, kw_only=True, tag="failed"):
 
 
 class SkippedCodon(CodonBase, kw_only=True, tag="skipped"):
-    """Terminal: a person skipped it, its condition did not hold, or its budget was spent before."""
+    """Terminal: skipped by a person or its condition, or its time ran out at its start."""
 
     end_time: str
     skipped_during: ActiveStatus

@@ -21,6 +21,7 @@ from hankweave_protocol.records import (
     Travel,
 )
 from hankweave_protocol.state import (
+    BudgetExceeded,
     CodonExecution,
     CompletedCodon,
     CompletingSentinelsCodon,
@@ -349,6 +350,14 @@ def successors(codon: CodonExecution, step: int = 5) -> list[CodonExecution]:
     ]
     if isinstance(active, PreparingCodon):
         following.append(lifecycle.start_agent(active))
+        following.append(
+            lifecycle.complete_unstarted(
+                active,
+                end_time=LATER,
+                checkpoint=sha(step),
+                budget_exceeded=BudgetExceeded(currency="cost", limit=0.0, used=0.0),
+            )
+        )
     elif isinstance(active, StartingCodon):
         following.append(
             lifecycle.await_session(

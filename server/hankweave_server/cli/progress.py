@@ -139,7 +139,13 @@ def _ended(done: CodonCompletedEvent) -> str:
     if reason is not None and reason.message is not None:
         return f"{line}  {reason.message}"
 
-    return line if over is None else f"{line}  {over.currency} {over.used:g} of {over.limit:g}"
+    if over is None:
+        return line
+
+    if over.limit == 0:
+        return f"{line}  no budget was left: {over.currency}"
+
+    return f"{line}  {over.currency} {over.used:g} of {over.limit:g}"
 
 
 def _first_line(content: str | dict[str, object] | list[object]) -> str:

@@ -236,7 +236,7 @@ def failed_attempts(state: State, codon_id: CodonId) -> Iterator[CodonExecution]
 
 def session_of(codon: CodonExecution) -> str | None:
     """The agent's own name for the conversation; None where it had not begun to speak."""
-    return getattr(codon, "claude_session_id", None)
+    return getattr(codon, "claude_session_id", None) or None
 
 
 def previous_session(state: State, codon_id: CodonId) -> str | None:
@@ -249,6 +249,11 @@ def previous_session(state: State, codon_id: CodonId) -> str | None:
             continue
 
         match entry.codon:
+            case CompletedCodon(claude_session_id="") as unstarted:
+                # Its budget was spent: the conversation stands where the codon before it left it.
+                planned = plan_entry(state.execution_plan, unstarted.codon_id)
+                if planned is None or planned.codon.continuation_mode == "fresh":
+                    return None
             case CompletedCodon(claude_session_id=session):
                 return session
             case SkippedCodon(claude_session_id=str() as session, assistant_message_count=count):

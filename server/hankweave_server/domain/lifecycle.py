@@ -2,8 +2,9 @@
 
 Two rules. Everything that decides which state may follow which stands in `MOVES`; and nothing here
 knows why a move is made. A state that is not terminal can always fail or be skipped; the way
-forward is one step at a time, except that a codon without sentinels goes from `running` to
-`completed` directly. The terminal states are in the table too, with nowhere to go (seed 002).
+forward is one step at a time, with two exceptions: a codon without sentinels goes from `running` to
+`completed` directly, and one whose budget is spent before it begins from `preparing`. The terminal
+states are in the table too, with nowhere to go (seed 002).
 
 The functions below the table build the next state's record out of the former one and the facts of
 the move. They carry forward what seed 002 keeps, and rename `sentinels.loaded` to
@@ -42,7 +43,7 @@ from hankweave_protocol.state import (
 Active = ActiveCodon
 
 MOVES: Mapping[CodonStatus, frozenset[CodonStatus]] = {
-    "preparing": frozenset({"starting", "failed", "skipped"}),
+    "preparing": frozenset({"starting", "completed", "failed", "skipped"}),
     "starting": frozenset({"initializing", "failed", "skipped"}),
     "initializing": frozenset({"running", "failed", "skipped"}),
     "running": frozenset({"completing-sentinels", "completed", "failed", "skipped"}),
@@ -256,6 +257,28 @@ def complete(
         context_exceeded=context_exceeded,
         budget_exceeded=budget_exceeded,
         captured=captured,
+    )
+
+
+def complete_unstarted(
+    codon: PreparingCodon, *, end_time: str, checkpoint: Sha, budget_exceeded: BudgetExceeded
+) -> CompletedCodon:
+    """Complete a codon for which nothing was left to spend: no agent, no session, no log."""
+    return CompletedCodon(
+        codon_id=codon.codon_id,
+        start_time=codon.start_time,
+        loop_context=codon.loop_context,
+        attempt=codon.attempt,
+        end_time=end_time,
+        claude_session_id="",
+        claude_log_path="",
+        exit_code=0,
+        final_cost=0.0,
+        final_tokens=NO_TOKENS,
+        result_message_received=False,
+        completion_checkpoint=checkpoint,
+        sentinels=_executed(NO_SENTINELS),
+        budget_exceeded=budget_exceeded,
     )
 
 

@@ -7,7 +7,13 @@ from collections.abc import Awaitable, Callable
 from hankweave_protocol.events import ExitStatus
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.records import CheckpointKind
-from hankweave_protocol.state import BudgetExceeded, Captured, FailureReason, TerminalCodon
+from hankweave_protocol.state import (
+    BudgetExceeded,
+    Captured,
+    FailureReason,
+    PreparingCodon,
+    TerminalCodon,
+)
 from hankweave_server.domain import lifecycle
 from hankweave_server.execution.codon_record import CodonRecord
 from hankweave_server.execution.surroundings import Surroundings
@@ -52,6 +58,17 @@ class CodonEnds:
             context_exceeded=context_exceeded,
             budget_exceeded=budget_exceeded,
             captured=None if codon.output_var is None else self._answer(codon.output_var),
+        )
+        return await self._record.end(done, ExitStatus(type="success"))
+
+    async def complete_unstarted(self, budget_exceeded: BudgetExceeded) -> TerminalCodon:
+        """Complete a codon before its rig and its agent: its budget is spent."""
+        sha = await self._checkpoint("completed", None)
+        done = lifecycle.complete_unstarted(
+            self._record.expect(PreparingCodon),
+            end_time=self._around.now_text(),
+            checkpoint=sha,
+            budget_exceeded=budget_exceeded,
         )
         return await self._record.end(done, ExitStatus(type="success"))
 

@@ -23,6 +23,7 @@ from hankweave_protocol.state import (
     FailureReason,
     PlanEntry,
     PreparingCodon,
+    RunningCodon,
     TerminalCodon,
 )
 from hankweave_server.agents.base import (
@@ -320,13 +321,22 @@ class CodonRun:
         return completed
 
     async def _end_over_budget(self, overrun: Overrun, exit_code: int) -> TerminalCodon:
-        """Ends a codon at its limit; one that had not begun to work by then is passed over."""
+        """End a codon at its limit: it is complete with what it has done (Hankweave, budgets).
+
+        Where nothing was left from the beginning no agent starts. Hankweave starts it and ends it
+        at its first message, with the same outcome and that much more spent. One whose time ran out
+        while its agent was starting is skipped: there is no session that could be complete.
+        """
         exceeded = overrun.exceeded
         if overrun.fails:
             return await self._ends.fail(overrun.reason, exit_code, budget_exceeded=exceeded)
 
-        if self._record.is_running:
+        current = self._record.current
+        if isinstance(current, RunningCodon):
             return await self._succeed(exit_code, budget_exceeded=exceeded)
+
+        if isinstance(current, PreparingCodon):
+            return await self._ends.complete_unstarted(exceeded)
 
         return await self._ends.skip(exit_code, budget_exceeded=exceeded)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 import pytest
 
@@ -247,6 +249,21 @@ def test_a_skipped_codon_has_a_session_if_its_agent_spoke(
     """What was skipped before it said anything cannot be resumed."""
     codon = in_session(skipped("two"), "b", messages)
     state = a_state(ended("first", in_session(ONE, "a"), codon))
+    assert previous_session(state, CodonId("three")) == expected
+
+
+@pytest.mark.parametrize(("mode", "expected"), [("continue-previous", "a"), ("fresh", None)])
+def test_a_codon_without_a_budget_leaves_the_conversation_where_it_was(
+    mode: Literal["continue-previous", "fresh"], expected: str | None
+) -> None:
+    """It never began: who continues it continues what it would have continued, if anything."""
+    plan = tuple(
+        msgspec.structs.replace(
+            entry, codon=msgspec.structs.replace(entry.codon, continuation_mode=mode)
+        )
+        for entry in a_plan("one", "two", "three")
+    )
+    state = a_state(ended("first", in_session(ONE, "a"), in_session(TWO, "")), plan=plan)
     assert previous_session(state, CodonId("three")) == expected
 
 

@@ -6,8 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from hankweave_protocol.events import BudgetSummary, CodonCompletedEvent, LoopIterationCompleted
-from hankweave_protocol.state import CompletedCodon, FailedCodon, SkippedCodon
+from hankweave_protocol.events import (
+    BudgetSummary,
+    CodonCompletedEvent,
+    CodonStartedEvent,
+    LoopIterationCompleted,
+)
+from hankweave_protocol.state import BudgetExceeded, CompletedCodon, FailedCodon
 from support.git_facts import GitWitness
 from support.running_server import running_server, state
 from support.scripted_hank import codon, waits_for, write_hank, writes
@@ -20,6 +25,7 @@ def speaks(*lines: dict[str, Any], then: str = "sleep 600") -> dict[str, Any]:
     return {"agent": {"type": "command", "command": ["sh", "-c", f"{said}; {then}"]}}
 
 
+RIG = {"type": "command", "command": {"run": "touch rigged.txt"}}
 BEGINS = {"type": "system", "subtype": "init", "session_id": "s", "model": "m"}
 
 
@@ -89,26 +95,59 @@ async def test_time_ends_an_agent_that_says_nothing(tmp_path: Path) -> None:
     assert GitWitness(execution).files(done.completion_checkpoint) == {"a.txt": b"a"}
 
 
-async def test_a_codon_for_which_nothing_is_left_is_passed_over(tmp_path: Path) -> None:
-    """A shared pool: what one codon used is gone; no agent starts, the plan goes on to its end,
-    and the summary says where the money went."""
+async def test_a_codon_for_which_nothing_is_left_is_complete_without_an_agent(
+    tmp_path: Path,
+) -> None:
+    """A shared pool: what one codon used is gone. The next ones succeed with `budgetExceeded` as
+    in Hankweave, but spend nothing; the run completes, the summary says where the money went."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", {"cost": 2.0}),
-        codon("two", writes("b.txt", "b")),
+        codon("two", writes("b.txt", "b"), rigSetup=[RIG], checks=[{"run": "false"}]),
+        codon("three", writes("c.txt", "c"), continuationMode="continue-previous"),
         overrides={"budget": {"maxDollars": 1.5}},
     )
     execution = tmp_path / "execution"
     async with running_server(hank, None, execution, "--headless") as server:
         assert await server.ended() == 0
 
-    _, two = state(execution).runs[0].codons
-    assert isinstance(two, SkippedCodon)
-    assert two.budget_exceeded is not None
-    assert not (execution / "agentRoot" / "b.txt").exists()
+    [run] = state(execution).runs
+    assert run.status == "completed"
+    _, *unstarted = run.codons
+    for each in unstarted:
+        assert isinstance(each, CompletedCodon)
+        assert each.budget_exceeded == BudgetExceeded(currency="cost", limit=0.0, used=0.0)
+        assert (each.exit_code, each.final_cost, each.claude_session_id) == (0, 0.0, "")
+        assert GitWitness(execution).files(each.completion_checkpoint) == {}
+
+    _, two, three = told(execution, CodonCompletedEvent)
+    for event in (two, three):
+        assert (event.success, event.cost, event.exit_status.type) == (True, 0.0, "success")
+        assert event.budget_exceeded is not None
+        assert not event.skipped
+
+    assert [event.codon_id for event in told(execution, CodonStartedEvent)] == ["one"]
     (summary,) = told(execution, BudgetSummary)
+    assert [row.status for row in summary.rows[1:]] == ["exceeded", "exceeded"]
     assert summary.totals.actual_dollars == 2.0
     assert summary.ceiling.max_dollars == 1.5
+
+
+async def test_an_empty_pool_that_fails_codons_fails_the_next_one(tmp_path: Path) -> None:
+    """onExceeded fail: the codon fails before its agent starts, and the run with it."""
+    hank = write_hank(
+        tmp_path / "hank",
+        codon("one", {"cost": 2.0}, onFailure="ignore"),
+        codon("two"),
+        overrides={"budget": {"maxDollars": 1.5, "onExceeded": "fail"}},
+    )
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 1
+
+    _, two = state(execution).runs[0].codons
+    assert isinstance(two, FailedCodon)
+    assert two.failed_during == "preparing"
 
 
 async def test_a_spent_loop_ends_at_once(tmp_path: Path) -> None:
@@ -119,9 +158,12 @@ async def test_a_spent_loop_ends_at_once(tmp_path: Path) -> None:
         "name": "Search",
         "terminateOn": {"type": "contextExceeded"},
         "budget": {"maxDollars": 1.0},
-        "codons": [codon("look", {"cost": 0.4}), codon("note")],
+        "codons": [
+            codon("look", {"cost": 0.4}, continuationMode="continue-previous"),
+            codon("note", continuationMode="continue-previous"),
+        ],
     }
-    hank = write_hank(tmp_path / "hank", loop, codon("report"))
+    hank = write_hank(tmp_path / "hank", codon("begin"), loop, codon("report"))
     execution = tmp_path / "execution"
     async with running_server(hank, None, execution, "--headless") as server:
         assert await server.ended() == 0
@@ -145,7 +187,9 @@ async def test_the_command_line_caps_what_the_hank_allows(tmp_path: Path) -> Non
     async with running_server(hank, None, execution, "--headless", "--max-cost", "1") as server:
         assert await server.ended() == 0
 
-    assert isinstance(state(execution).runs[0].codons[1], SkippedCodon)
+    two = state(execution).runs[0].codons[1]
+    assert isinstance(two, CompletedCodon)
+    assert two.budget_exceeded is not None
 
 
 async def test_an_agent_that_stops_at_its_own_reckoning_has_used_up_its_budget(

@@ -115,22 +115,27 @@ async def test_a_loop_until_the_context_is_full_ends_in_mid_iteration(tmp_path: 
         f"n=$(( $(cat {counter} 2>/dev/null || echo 0) + 1 )); echo $n > {counter}; "
         f"echo '{begin}'; [ $n -ge 3 ] && {{ echo '{full}'; exit 1; }}; echo '{good}'"
     )
-    agent = {"agent": {"type": "command", "command": ["sh", "-c", line]}}
+    goes_on = {"continuationMode": "continue-previous"}
+
+    def says(text: str) -> dict[str, object]:
+        return {"agent": {"type": "command", "command": ["sh", "-c", text]}}
+
+    talks = says(f"echo '{begin}'; echo '{good}'")
     loop = {
         "type": "loop",
         "id": "search",
         "name": "Search",
         "terminateOn": {"type": "contextExceeded"},
-        "codons": [codon("look") | agent, codon("note")],
+        "codons": [codon("look") | goes_on | says(line), codon("note") | goes_on | talks],
     }
-    hank = write_hank(tmp_path / "hank", loop, codon("report"))
+    hank = write_hank(tmp_path / "hank", codon("begin") | talks, loop, codon("report"))
     execution = tmp_path / "execution"
     for _ in range(2):
         async with running_server(hank, None, execution, "--headless") as server:
             assert await server.ended() == 0
 
     names = [each.codon_id for each in state(execution).runs[0].codons]
-    assert names == ["look#0", "note#0", "look#1", "note#1", "look#2", "report"]
+    assert names == ["begin", "look#0", "note#0", "look#1", "note#1", "look#2", "report"]
     assert [entry.codon_id for entry in state(execution).execution_plan] == names
     ends = told(execution, LoopIterationCompleted)
     assert [(end.iteration, end.is_final, end.termination_reason) for end in ends] == [
