@@ -148,6 +148,7 @@ export interface Events {
   "codon.completed": CodonCompletedEvent;
   "codon.extended": CodonExtended;
   "codon.retrying": CodonRetrying;
+  "codon.warning": CodonWarning;
   "assistant.action": AssistantAction;
   "tool.result": ToolResult;
   "permission.requested": PermissionRequested;
@@ -720,6 +721,8 @@ export interface CodonCompletedEvent {
   condition?: string;
   /** Ours: what the codons after it may refer to. */
   captured?: Captured;
+  /** Ours: the messages of its `codon.warning` events. */
+  warnings?: string[];
 }
 
 export type CodonExecution =
@@ -819,6 +822,17 @@ export interface CodonTransitioned {
   codon: CodonExecution;
 }
 
+/** Ours: a codon is completed, and something about its work should be looked at. */
+export interface CodonWarning {
+  codonId: string;
+  /** `tools-refused`: every tool with which the agent could have done its work was refused. */
+  kind: "tools-refused";
+  /** For people, with what to do. */
+  message: string;
+  /** The names of the tools that it is about. */
+  tools?: string[];
+}
+
 /** Any program; it gets the prompt on stdin and works in the work tree. */
 export interface CommandAgentSpec {
   type: "command";
@@ -873,6 +887,8 @@ export interface CompletedCodon {
   contextExceeded?: boolean;
   budgetExceeded?: BudgetExceeded;
   captured?: Captured;
+  /** Ours: why its work should be looked at, although it was completed. */
+  warnings?: string[];
 }
 
 /** The agent has ended; sentinels finish what they began. */

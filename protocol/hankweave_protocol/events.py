@@ -306,6 +306,8 @@ class CodonCompletedEvent(EventData):
     """Ours: the condition that did not hold, where it was skipped for that."""
     captured: Captured | None = None
     """Ours: what the codons after it may refer to."""
+    warnings: tuple[str, ...] = ()
+    """Ours: the messages of its `codon.warning` events."""
 
 
 class CodonExtended(EventData):
@@ -332,6 +334,19 @@ class CodonRetrying(EventData):
     max_attempts: int
     delay_ms: int
     failure_reason: FailureReason
+
+
+class CodonWarning(EventData):
+    """Ours: a codon is completed, and something about its work should be looked at."""
+
+    TYPE: ClassVar[str] = "codon.warning"
+    codon_id: CodonId
+    kind: Literal["tools-refused"]
+    """`tools-refused`: every tool with which the agent could have done its work was refused."""
+    message: str
+    """For people, with what to do."""
+    tools: tuple[str, ...] = ()
+    """The names of the tools that it is about."""
 
 
 class AssistantAction(EventData):
@@ -896,6 +911,7 @@ EVENTS: Registry[EventData] = Registry(
     CodonCompletedEvent,
     CodonExtended,
     CodonRetrying,
+    CodonWarning,
     AssistantAction,
     ToolResult,
     PermissionRequested,

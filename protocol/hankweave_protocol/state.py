@@ -199,6 +199,8 @@ class CompletedCodon(CodonBase, kw_only=True, tag="completed"):
     """It ended because the agent's context was full, which codon or loop had asked for."""
     budget_exceeded: BudgetExceeded | None = None
     captured: Captured | None = None
+    warnings: tuple[str, ...] = ()
+    """Ours: why its work should be looked at, although it was completed."""
 
 
 class FailedCodon(CodonBase, kw_only=True, tag="failed"):

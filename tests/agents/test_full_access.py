@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import anyio
 import pytest
 
-from hankweave_protocol.events import PermissionRequested, PermissionResolved, ToolResult
+from hankweave_protocol.events import (
+    CodonWarning,
+    PermissionRequested,
+    PermissionResolved,
+    ToolResult,
+)
 from support.invariants import Told, violations
 from support.models.turns import Edits, Reads, Runs, Says, Writes
-from support.real_agents import REAL, Grounds, Kind
+from support.real_agents import CLAUDE, REAL, Grounds, Kind
 from support.running_server import running_server, tree
 from support.scripted_hank import write_hank
 from support.watching import told
 
+DEADLINE = 120.0
 SECRET_OF_DATA = "forty-two earthquakes"
 
 
+@pytest.mark.timeout(2 * DEADLINE)
 @pytest.mark.parametrize("kind", REAL, ids=str)
 async def test_an_agent_without_permissions_uses_every_tool_without_being_asked(
     grounds: Grounds, kind: Kind
@@ -37,7 +45,8 @@ async def test_an_agent_without_permissions_uses_every_tool_without_being_asked(
     async with running_server(
         hank, data, grounds.execution, "--headless", env=grounds.environment
     ) as server:
-        assert await server.ended() == 0
+        with anyio.fail_after(DEADLINE):
+            assert await server.process.wait() == 0, server.output[-5:]
 
     results = told(grounds.execution, ToolResult)
     assert [each.result for each in results if each.is_error] == []
@@ -50,3 +59,29 @@ async def test_an_agent_without_permissions_uses_every_tool_without_being_asked(
     assert told(grounds.execution, PermissionResolved) == []
     assert grounds.endpoint.script.is_done
     assert violations(grounds.execution, Told()) == []
+
+
+@pytest.mark.parametrize("kind", [CLAUDE], ids=str)
+async def test_an_agent_that_was_refused_everything_leaves_a_warning(
+    grounds: Grounds, kind: Kind
+) -> None:
+    """Its own mode wants a person's approval for each call, and there is none: it ends well, and
+    its codon is completed with a warning that names the tools."""
+    grounds.endpoint.script.add(
+        Runs("touch made.txt"),
+        Writes(grounds.work_tree / "notes.txt", "a\n"),
+        Says("I could do nothing."),
+    )
+    spec = {"type": "claude", "permissionMode": "default"}
+    hank = write_hank(
+        grounds.folder / "hank", grounds.codon("one", kind, "Please PROMPT-ONE.", agent=spec)
+    )
+    async with running_server(
+        hank, None, grounds.execution, "--headless", env=grounds.environment
+    ) as server:
+        with anyio.fail_after(DEADLINE):
+            assert await server.process.wait() == 0, server.output[-5:]
+
+    (warning,) = told(grounds.execution, CodonWarning)
+    assert warning.tools == ("Bash", "Write")
+    assert tree(grounds.work_tree) == {}

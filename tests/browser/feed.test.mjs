@@ -1,7 +1,7 @@
 /** What the page keeps of what an agent says, without a page. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Feed } from "../../server/hankweave_server/transport/web/feed.js";
+import { FEED_TYPES, Feed } from "../../server/hankweave_server/transport/web/feed.js";
 
 const event = (seq, type, data) => ({
   seq,
@@ -41,4 +41,12 @@ test("many short entries are kept within bounds, and what is dropped gives its r
     feed.add(event(seq, "assistant.action", { action: "message", content: `word ${seq}` }));
   assert.ok(feed.entries.length <= 3_500);
   assert.ok(feed.size <= held(feed));
+});
+
+test("a codon's warning is an entry that stands out, with its message", () => {
+  const feed = new Feed();
+  assert.ok(FEED_TYPES.includes("codon.warning"));
+  feed.add(event(1, "codon.warning", { kind: "tools-refused", message: "Refused." }));
+  const [entry] = feed.entries;
+  assert.deepEqual([entry.kind, entry.codonId, entry.text], ["bad", "one", "Warning: Refused."]);
 });

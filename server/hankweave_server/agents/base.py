@@ -152,6 +152,8 @@ class ToolReturned:
     name: str
     result: str
     is_error: bool
+    is_refused: bool = False
+    """The agent says that the call was not allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +178,8 @@ class ResultReported:
     """Per model, as the program printed it (`modelUsage`); empty if it printed none."""
     is_over_budget: bool = False
     """It stopped because it had used up `AgentTask.budget_usd`."""
+    denied_calls: tuple[str, ...] = ()
+    """The ids of the calls of tools that were not allowed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,6 +165,7 @@ def _returned(item: Object) -> ToolReturned:
         name="",  # Only the call carries the name; `Conversation` remembers it.
         result=_outcome(item),
         is_error=item.get("status") in _UNSUCCESSFUL or (isinstance(code, int) and code != 0),
+        is_refused=item.get("status") == "declined",
     )
 
 

@@ -238,7 +238,15 @@ def _result(message: Object) -> Iterator[AgentSignal]:
         session_id=as_text(message.get("session_id")) or None,
         model_usage=as_object(message.get("modelUsage")),
         is_over_budget=message.get("subtype") == "error_max_budget_usd",
+        denied_calls=tuple(_denied(message)),
     )
+
+
+def _denied(message: Object) -> Iterator[str]:
+    denials = message.get("permission_denials")
+    for each in denials if isinstance(denials, list) else []:
+        if call := as_text(as_object(each).get("tool_use_id")):
+            yield call
 
 
 def _result_text(message: Object) -> str:

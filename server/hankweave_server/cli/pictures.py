@@ -146,6 +146,9 @@ def _run_text(run: RunLine) -> Text:
     elif not run.on_thread:
         text.append("  abandoned", "yellow")
 
+    if warned := [codon.codon_id for codon in run.codons if codon.warnings]:
+        text.append(f"  with a warning: {printable(', '.join(warned))}", "yellow")
+
     if run.source is not None:
         after = run.source.after_codon or "the beginning"
         text.append(f"  {run.reason} of {run.source.run_id}: after {after}")

@@ -14,6 +14,7 @@ from hankweave_protocol.events import (
     CodonCompletedEvent,
     CodonRetrying,
     CodonStartedEvent,
+    CodonWarning,
     ErrorEvent,
     Event,
     FileUpdated,
@@ -120,6 +121,8 @@ class Banners:
                     self.touched.add(path)
             case ErrorEvent(fatal=False, message=message):
                 self.warnings.append(message)
+            case CodonWarning(codon_id=codon, message=message):
+                self.warnings.append(f"{codon}: {message}")
             case CheckCompleted(codon_id=codon) as check:
                 self.checks.setdefault(codon, []).append(check)
             case ServerStopping(reason=reason):
@@ -157,6 +160,8 @@ def _lines_of(event: Event) -> Iterator[str]:
             yield f"   {_short(tool)} is {verb} by {by}"
         case CodonRetrying(attempt=attempt, max_attempts=most, delay_ms=delay):
             yield f"   again in {delay / 1000:g} s, attempt {attempt} of {most}"
+        case CodonWarning(message=message):
+            yield f"   warning: {one_line(message)}"
         case CodonCompletedEvent() as done:
             yield _ended(done)
         case ErrorEvent(message=message) | ServerDegraded(message=message):

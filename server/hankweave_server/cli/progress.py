@@ -11,6 +11,7 @@ from hankweave_protocol.events import (
     CodonExtended,
     CodonRetrying,
     CodonStartedEvent,
+    CodonWarning,
     ErrorEvent,
     Event,
     ExecutionBranched,
@@ -46,19 +47,33 @@ class Story:
 
     def __init__(self) -> None:
         self._day = ""
+        self._warned: dict[str, None] = {}
+        """The codons that were completed with a warning, in their order."""
 
     def lines(self, event: Event) -> list[str]:
         """Return the lines that an event is worth: none for most."""
-        line = line_of(event)
-        if line is None:
-            return []
-
+        found = [line for line in (line_of(event), self._summary_at(event)) if line is not None]
         day = date(event.timestamp)
-        if day == self._day:
-            return [line]
+        if not found or day == self._day:
+            return found
 
         self._day = day
-        return [f"{day} ({zone(event.timestamp)})", line]
+        return [f"{day} ({zone(event.timestamp)})", *found]
+
+    def _summary_at(self, event: Event) -> str | None:
+        """Return, at the end of a plan, which of its codons should be looked at."""
+        match event.data:
+            case CodonStartedEvent(codon_id=codon):
+                self._warned.pop(codon, None)
+            case CodonWarning(codon_id=codon):
+                self._warned[codon] = None
+            case ServerIdle(reason="all-codons-completed") if self._warned:
+                named = one_line(", ".join(self._warned))
+                return f"{clock(event.timestamp)}  completed with a warning: {named}"
+            case _:
+                pass
+
+        return None
 
 
 def line_of(event: Event) -> str | None:
@@ -75,6 +90,8 @@ def _text_of(event: Event) -> str | None:
             return _ended(done)
         case CodonRetrying(codon_id=codon, attempt=number, max_attempts=most, delay_ms=delay):
             return f"{codon:<14} again in {delay / 1000:g} s, attempt {number} of {most}"
+        case CodonWarning(codon_id=codon, message=message):
+            return f"{codon:<14} warning: {message}"
         case CodonExtended(codon_id=codon, extension_number=number):
             return f"{codon:<14} sent on    extension {number}"
         case PermissionRequested(codon_id=codon, request_id=request) as asked:
@@ -139,13 +156,12 @@ def _ended(done: CodonCompletedEvent) -> str:
     if reason is not None and reason.message is not None:
         return f"{line}  {reason.message}"
 
-    if over is None:
-        return line
+    if over is not None and over.limit == 0:
+        line = f"{line}  no budget was left: {over.currency}"
+    elif over is not None:
+        line = f"{line}  {over.currency} {over.used:g} of {over.limit:g}"
 
-    if over.limit == 0:
-        return f"{line}  no budget was left: {over.currency}"
-
-    return f"{line}  {over.currency} {over.used:g} of {over.limit:g}"
+    return f"{line}  with a warning" if done.warnings else line
 
 
 def _first_line(content: str | dict[str, object] | list[object]) -> str:

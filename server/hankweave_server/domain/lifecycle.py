@@ -236,6 +236,7 @@ def complete(
     context_exceeded: bool = False,
     budget_exceeded: BudgetExceeded | None = None,
     captured: Captured | None = None,
+    warnings: tuple[str, ...] = (),
 ) -> CompletedCodon:
     return CompletedCodon(
         codon_id=codon.codon_id,
@@ -257,6 +258,7 @@ def complete(
         context_exceeded=context_exceeded,
         budget_exceeded=budget_exceeded,
         captured=captured,
+        warnings=warnings,
     )
 
 

@@ -16,6 +16,7 @@ from hankweave_protocol.shapes import Value
 from hankweave_protocol.state import (
     CodonExecution,
     CodonStatus,
+    CompletedCodon,
     Continuation,
     ContinuationSource,
     Run,
@@ -37,6 +38,8 @@ class CodonLine(Value):
     """False where a rollback went back behind it."""
     checkpoint: Sha | None = None
     """Of its end."""
+    warnings: tuple[str, ...] = ()
+    """Why its work should be looked at, although it was completed."""
 
 
 class RunLine(Value, kw_only=True):
@@ -99,6 +102,7 @@ def _codon_line(codon: CodonExecution, on_thread: bool) -> CodonLine:
         status=status_of(codon),
         on_thread=on_thread,
         checkpoint=end_checkpoint(codon),
+        warnings=codon.warnings if isinstance(codon, CompletedCodon) else (),
     )
 
 

@@ -32,6 +32,7 @@ from hankweave_server.execution.codon_record import CodonRecord
 from hankweave_server.execution.narrator import Narrator
 from hankweave_server.execution.notices import told
 from hankweave_server.execution.permissions import Permits
+from hankweave_server.execution.refusals import Refusals
 from hankweave_server.execution.surroundings import Surroundings
 
 NO_PROCESS = -1
@@ -49,6 +50,7 @@ class AgentWork:
         budget: BudgetWatch,
         *,
         permits: Permits,
+        refusals: Refusals,
         is_interrupted: Callable[[], bool],
     ) -> None:
         self._around = around
@@ -56,6 +58,7 @@ class AgentWork:
         self._narrator = narrator
         self._budget = budget
         self._permits = permits
+        self._refusals = refusals
         self._is_interrupted = is_interrupted
         self._awaits_full_context = awaits_full_context(around.hank.hank, record.entry)
         self._notice: Notice | None = None
@@ -104,6 +107,7 @@ class AgentWork:
         return self._ending(outcome)
 
     async def _heed(self, signal: AgentSignal) -> None:
+        self._refusals.heed(signal)
         match signal:
             case SessionStarted():
                 await self._session_started(signal)

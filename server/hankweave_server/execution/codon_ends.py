@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from hankweave_protocol.events import ExitStatus
+from hankweave_protocol.events import CodonWarning, ExitStatus
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.records import CheckpointKind
 from hankweave_protocol.state import (
@@ -17,6 +17,9 @@ from hankweave_protocol.state import (
 from hankweave_server.domain import lifecycle
 from hankweave_server.execution.codon_record import CodonRecord
 from hankweave_server.execution.surroundings import Surroundings
+from hankweave_server.logs import logger
+
+log = logger(__name__)
 
 
 class CodonEnds:
@@ -31,6 +34,7 @@ class CodonEnds:
         drain_sentinels: Callable[[bool], Awaitable[None]],
         has_result: Callable[[], bool],
         answer: Callable[[str], Captured],
+        warning: Callable[[], CodonWarning | None],
     ) -> None:
         self._around = around
         self._record = record
@@ -38,6 +42,7 @@ class CodonEnds:
         self._drain_sentinels = drain_sentinels
         self._has_result = has_result
         self._answer = answer
+        self._warning = warning
 
     async def complete(
         self,
@@ -49,6 +54,11 @@ class CodonEnds:
         await self._drain_sentinels(True)
         codon = self._record.entry.codon
         sha = await self._checkpoint("completed", codon.checkpoint_label)
+        warning = self._warning()
+        if warning is not None:
+            log.warning("Codon %s: %s", warning.codon_id, warning.message)
+            await self._record.tell(warning)
+
         done = lifecycle.complete(
             self._record.working(),
             end_time=self._around.now_text(),
@@ -58,6 +68,7 @@ class CodonEnds:
             context_exceeded=context_exceeded,
             budget_exceeded=budget_exceeded,
             captured=None if codon.output_var is None else self._answer(codon.output_var),
+            warnings=() if warning is None else (warning.message,),
         )
         return await self._record.end(done, ExitStatus(type="success"))
 

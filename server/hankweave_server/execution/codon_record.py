@@ -117,6 +117,7 @@ class CodonRecord:
             skipped=True if isinstance(terminal, SkippedCodon) else None,
             condition=terminal.condition if isinstance(terminal, SkippedCodon) else None,
             captured=terminal.captured if isinstance(terminal, CompletedCodon) else None,
+            warnings=terminal.warnings if isinstance(terminal, CompletedCodon) else (),
         )
         await self.tell(self._transition(terminal), event)
         return terminal

@@ -45,6 +45,7 @@ from hankweave_server.execution.narrator import Narrator
 from hankweave_server.execution.notices import text_of
 from hankweave_server.execution.permissions import Permits
 from hankweave_server.execution.publishing import publish
+from hankweave_server.execution.refusals import Refusals
 from hankweave_server.execution.rig_setup import RigFailed, set_up_rig
 from hankweave_server.execution.sentinel_watch import (
     SentinelsNotLoaded,
@@ -107,13 +108,17 @@ class CodonRun:
             on_turn=self._budget.after_turn,
             saves_before_tools=permissions is not None,
         )
-        self._permits = Permits(around, self._record, permissions, self._narrator.files)
+        self._refusals = Refusals()
+        self._permits = Permits(
+            around, self._record, permissions, self._narrator.files, on_denied=self._refusals.deny
+        )
         self._work = AgentWork(
             around,
             self._record,
             self._narrator,
             self._budget,
             permits=self._permits,
+            refusals=self._refusals,
             is_interrupted=lambda: self._interruption is not None,
         )
         self._ends = CodonEnds(
@@ -123,6 +128,7 @@ class CodonRun:
             drain_sentinels=self._drain_sentinels,
             has_result=lambda: self._narrator.result is not None,
             answer=lambda name: self._narrator.answer.captured_as(name),
+            warning=lambda: self._refusals.warning(entry.codon_id),
         )
 
     @property

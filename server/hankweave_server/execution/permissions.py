@@ -8,7 +8,7 @@ ends at once with whatever ends the codon; an agent that is being ended needs no
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
@@ -61,12 +61,18 @@ class Permits:
         record: CodonRecord,
         permissions: Permissions | None,
         files: anyio.Lock,
+        *,
+        on_denied: Callable[[str], None] = lambda _tool: None,
     ) -> None:
-        """`files` is held by who has frozen the agent. Without permissions all is allowed."""
+        """`files` is held by who has frozen the agent. Without permissions all is allowed.
+
+        `on_denied` is called with the tool of each call that is denied, but by the agent's end.
+        """
         self._around = around
         self._record = record
         self._policy = None if permissions is None else policy_of(permissions)
         self._files = files
+        self._on_denied = on_denied
         self._waiting: dict[str, Waiting] = {}
         """By the name that the agent gave its request."""
         self._over: str | None = None
@@ -178,6 +184,9 @@ class Permits:
         await self._resolve(asked, request_id, answer)
         if answer.by == "ended":
             return
+
+        if answer.decision == "deny":
+            self._on_denied(asked.name)
 
         async with self._files:
             pass  # An agent that is frozen would not read its answer.

@@ -94,7 +94,7 @@ EVENTS = [
         item("command_execution", command="x", aggregated_output="", status="declined"),
         [
             ToolCalled("item_1", "Bash", {"command": "x"}),
-            ToolReturned("item_1", "", "", is_error=True),
+            ToolReturned("item_1", "", "", is_error=True, is_refused=True),
         ],
     ),
     (

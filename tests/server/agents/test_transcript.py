@@ -261,3 +261,20 @@ def test_what_is_written_to_an_agent_is_one_line_each() -> None:
     for text in (user_message("a\nb"), ask_first()):
         assert text.count("\n") == 1
         assert json.loads(text)["type"] in ("user", "control_request")
+
+
+@pytest.mark.parametrize(
+    ("denials", "calls"),
+    [
+        ([{"tool_name": "Bash", "tool_use_id": "t1", "tool_input": {}}], ("t1",)),
+        ([{"tool_name": "Bash"}, "t2", None, {"tool_use_id": 3}], ()),
+        ("t1", ()),
+        (None, ()),
+    ],
+)
+def test_a_result_names_the_calls_that_were_not_allowed(denials: object, calls: tuple) -> None:
+    """Claude Code lists them; whatever has another shape is none."""
+    line = {"type": "result", "subtype": "success", "permission_denials": denials}
+    (result,) = parse(json.dumps(line).encode())
+    assert isinstance(result, ResultReported)
+    assert result.denied_calls == calls

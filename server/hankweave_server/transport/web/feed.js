@@ -18,6 +18,7 @@ export const FEED_TYPES = [
   "codon.started",
   "codon.completed",
   "codon.retrying",
+  "codon.warning",
   "codon.extended",
   "loop.iteration.completed",
   "check.completed",
@@ -145,6 +146,8 @@ function entryOf(event) {
         "note",
         `Attempt ${data.attempt} of ${data.maxAttempts} follows in ${Math.round(data.delayMs / 1000)} s.`,
       );
+    case "codon.warning":
+      return base(event, "bad", `Warning: ${data.message}`);
     case "codon.extended":
       return base(event, "note", `The agent was sent on: ${data.exhaustWithPrompt}`);
     case "loop.iteration.completed":

@@ -106,6 +106,8 @@ function Codon({ session, entry, codon, retry, now, isLive, isWorking }) {
         <span class="why">
           ${unmasked(codon.failureReason.message ?? codon.failureReason.type)}
         </span>`}
+      ${(codon?.warnings ?? []).map((warning) => html`
+        <span class="why">Warning: ${unmasked(warning)}</span>`)}
     </div>
     ${
       isLive &&
