@@ -118,6 +118,52 @@ async def test_a_required_sentinel_without_a_key_fails_the_codon(tmp_path: Path)
     assert "SENTINEL_LOAD_FAILURE" in codes
 
 
+BROKEN = "<% if (it.events.length { %>"
+
+
+async def test_a_required_sentinel_with_a_broken_template_fails_the_codon(tmp_path: Path) -> None:
+    """As in Hankweave: `sentinel-load-failure`, in `starting`, not retriable; no agent has run."""
+    broken = narrator(userPromptText=BROKEN)
+    execution = await run(
+        tmp_path, watched("observe", broken, failCodonIfNotLoaded=True), reason="codon-failed"
+    )
+    [record] = state(execution).runs[0].codons
+    assert isinstance(record, FailedCodon)
+    assert record.failed_during == "starting"
+    assert record.failure_reason.type == "sentinel-load-failure"
+    assert record.failure_reason.retriable is False
+    assert record.failure_reason.sentinel_refs == ("narrator",)
+    assert not (execution / "agentRoot" / "a.md").exists()
+
+
+async def test_a_sentinel_with_a_broken_template_is_never_passed_over_in_silence(
+    tmp_path: Path,
+) -> None:
+    """The codon runs without it, and an error event says why it was not loaded."""
+    sound = narrator(id="sound")
+    execution = await run(tmp_path, watched("observe", narrator(userPromptText=BROKEN), sound))
+    [error] = told(execution, ErrorEvent)
+    assert (error.code, error.severity, error.fatal) == ("SENTINEL_LOAD_FAILURE", "warning", False)
+    assert "not valid Eta" in error.message
+    assert {each.sentinel_id for each in told(execution, SentinelOutput)} == {"sound"}
+
+
+async def test_sentinels_of_hankweave_run_as_there(tmp_path: Path) -> None:
+    """Templates are JavaScript, braces are text, and a schema is zod with all it can do."""
+    text = "SAY: {{x}} <%= it.events.reduce((n, e) => n + Math.floor(e.data.bytes), 0) %>"
+    graded = narrator(
+        id="graded",
+        userPromptText='SAY: {"path": "<%= `${it.events[0].data.path}` %>"}',
+        structuredOutput={
+            "output": "object",
+            "schemaStr": "z.object({ path: z.string().endsWith('.md').transform(p => p.length) })",
+        },
+    )
+    execution = await run(tmp_path, watched("observe", narrator(userPromptText=text), graded))
+    contents = {each.sentinel_id: each.content for each in told(execution, SentinelOutput)}
+    assert contents == {"narrator": "{{x}} 3", "graded": {"path": 4}}
+
+
 async def test_an_optional_sentinel_that_fails_stops_nothing(tmp_path: Path) -> None:
     """It is unloaded after three failures; the codon completes, and the journal says why."""
     broken = narrator(userPromptText="FAIL: overloaded", trigger={"type": "event", "on": ["*"]})
@@ -164,7 +210,7 @@ async def test_a_silent_model_does_not_hold_up_a_skip(tmp_path: Path) -> None:
 
         await client.skip_codon()
         await client.until(CodonCompletedEvent, timeout=30)
-        await idle(client)
+        await idle(client, "codon-completed")
 
     errors: list[SentinelError] = told(execution, SentinelError)
     assert [error.error_type for error in errors] == ["triggers-dropped"]
