@@ -248,10 +248,12 @@ class CheckpointEngine:
         patterns: Iterable[str],
         paths: frozenset[bytes] | None = None,
         meter: Meter = UNWATCHED,
+        leftovers: frozenset[bytes] = frozenset(),
     ) -> RestorePlan:
         """Says exactly what a restore would do, without touching anything.
 
-        `paths` are files or folders; None means all. Raises CheckpointNotFound,
+        `paths` are files or folders; None means all. Those of `leftovers` go with all that is in
+        them, tracked or not, unless the target has it. Raises CheckpointNotFound,
         CheckpointDamaged, or InsufficientSpace: a restore would do the same, but too late.
         """
         meter.begin("checking", "objects")
@@ -269,6 +271,7 @@ class CheckpointEngine:
                     paths,
                     doubted=frozenset(file.path for file in pending),
                     head=self._memory.tree,
+                    leftovers=leftovers,
                 ).plan()
 
             self._memory.has_planned(plan, wanted, pending)

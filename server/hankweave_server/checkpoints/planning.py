@@ -50,10 +50,12 @@ class Planning:
         selection: frozenset[bytes] | None,
         doubted: frozenset[bytes],
         head: bytes | None,
+        leftovers: frozenset[bytes] = frozenset(),
     ) -> None:
         """`doubted` are the paths of the table that the scan just made could not confirm.
 
-        `head` is the tree of the checkpoint that the table follows.
+        `head` is the tree of the checkpoint that the table follows. `leftovers` are files and
+        folders that go with all that is in them, tracked or not, but for what the target has.
         """
         self._target = target
         self._table = table
@@ -62,6 +64,7 @@ class Planning:
         self._selection = selection
         self._doubted = doubted
         self._head = head
+        self._leftovers = leftovers
         self._recorded = Lookup(target.repo.read_tree)
         self._doubted_folders = {folder for path in doubted for folder in (*parents_of(path), b"")}
         self._draft = _Draft()
@@ -81,6 +84,9 @@ class Planning:
 
         for path in unwanted:
             self._consider_removal(path)
+
+        for path in sorted(self._leftovers):
+            self._consider_leftover(path)
 
         draft = self._draft
         changed = {entry.path for entry in (*draft.added, *draft.updated)}
@@ -272,6 +278,16 @@ class Planning:
 
         self._draft.removed.update(below)
         return True
+
+    def _consider_leftover(self, path: bytes) -> None:
+        """Find what nobody tracks at a path and below it; the rest has been considered."""
+        status = self._descent.status(path)
+        if status is not None and stat.S_ISDIR(status.st_mode):
+            for name, _ in self._names_in(path):
+                if not self._is_out_of_bounds(path, name):
+                    self._consider_leftover(joined(path, name))
+        elif path not in self._table.files and self._target.entry(path) is None:
+            self._consider_removal(path)
 
     def _names_in(self, folder: bytes) -> list[tuple[bytes, bool]]:
         try:

@@ -17,23 +17,35 @@ from hankweave_protocol.state import State
 from hankweave_protocol.transitions import EditsNoticed, EditsOvertaken
 from hankweave_server.checkpoints.model import RestorePlan
 from hankweave_server.workspace.descent import FILE_FLAGS, GONE, Descent
-from hankweave_server.workspace.names import shown
+from hankweave_server.workspace.names import is_within, shown
 
 
-def conflicts(state: State, plan: RestorePlan, *, agents_rested: bool = True) -> dict[bytes, str]:
+def conflicts(
+    state: State,
+    plan: RestorePlan,
+    *,
+    leftovers: Iterable[str] = (),
+    agents_rested: bool = True,
+) -> dict[bytes, str]:
     """The people's edits that a plan would take away, with their SHA-256 if known.
 
     A deletion is an edit too: the plan would bring the file back.
-    What no checkpoint has is a person's only where no agent can have written it since the last.
+    What no checkpoint has is a person's only where no agent can have written it since the last,
+    and no rig: `leftovers` are the untracked targets of rigs.
     """
     endangered = [entry.path for entry in (*plan.added, *plan.updated, *plan.removed)]
     known = state.edits
-    unsaved = plan.unsaved if agents_rested else frozenset[bytes]()
+    rigs = frozenset(map(os.fsencode, leftovers))
+    unsaved = {path for path in plan.unsaved if agents_rested and not _is_below(path, rigs)}
     return {
         path: known.get(shown(path), "")
         for path in endangered
         if shown(path) in known or path in unsaved
     }
+
+
+def _is_below(path: bytes, folders: frozenset[bytes]) -> bool:
+    return bool(folders) and is_within(path, folders)
 
 
 def listed(edits: Iterable[bytes]) -> tuple[KeptFile, ...]:

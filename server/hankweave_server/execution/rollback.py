@@ -43,6 +43,7 @@ from hankweave_server.checkpoints.meter import Meter
 from hankweave_server.checkpoints.model import RestorePlan, RestoreReport, Skipped
 from hankweave_server.domain import targets
 from hankweave_server.domain.history import conversation_of, newest_run
+from hankweave_server.domain.rig_leftovers import leftovers
 from hankweave_server.domain.targets import RollbackTarget
 from hankweave_server.execution import edits
 from hankweave_server.execution import rollback_intent as intents
@@ -91,10 +92,11 @@ class Rollback:
         refuse_half_a_rewind(journey)
         with self._runner.rolling_back(), self._watching(causes):
             self.outlook.refuse_if_running(journey)
-            await self.outlook.plan(journey.sha, journey.paths)
+            await self.outlook.plan(journey.sha, journey.paths, self.outlook.leftovers(journey))
             async with self._stillness(journey):
-                plan = await self.outlook.plan(journey.sha, journey.paths)
-                intent = await self._prepare(journey, plan)
+                leftovers = self.outlook.leftovers(journey)
+                plan = await self.outlook.plan(journey.sha, journey.paths, leftovers)
+                intent = await self._prepare(journey, plan, leftovers)
                 await self._announce(intent, causes, recovered=False)
                 report = await self._restore_and_tell(intent, plan, causes, recovered=False)
 
@@ -175,7 +177,9 @@ class Rollback:
         with self._runner.rolling_back(), self._watching():
             # What stands there now may be the target's, the past's, or a person's work since the
             # crash: it is saved once more, so that the restore may replace all of it.
-            plan = await self.outlook.plan(self._sha_again(intent), intents.paths_of(intent))
+            left = () if intent.to_run is None else self._leftovers_of(intent)
+            sha, paths = self._sha_again(intent), intents.paths_of(intent)
+            plan = await self.outlook.plan(sha, paths, left)
             present = await self._save(plan, intent.from_run, edited=0)
             await self._announce(intent, (), recovered=True)
             return await self._restore_and_tell(
@@ -206,14 +210,18 @@ class Rollback:
         run = newest_run(self._around.state)
         await FileNews(self._around).tell(PERSON, None if run is None else run.run_id, None)
 
-    async def _prepare(self, journey: Journey, plan: RestorePlan) -> RollbackIntent:
+    async def _prepare(
+        self, journey: Journey, plan: RestorePlan, leftovers: tuple[str, ...] = ()
+    ) -> RollbackIntent:
         """Takes the safety checkpoint, then makes the intent durable."""
         around, target = self._around, journey.target
         run = newest_run(around.state)
         assert run is not None, "where there is a checkpoint there is a run"
         await around.ledger.catch_up(insists=False)
         source = self.outlook.now()
-        found = edits.conflicts(around.state, plan, agents_rested=not journey.after_crash)
+        found = edits.conflicts(
+            around.state, plan, leftovers=leftovers, agents_rested=not journey.after_crash
+        )
         safety = await self._save(plan, run.run_id, edited=len(found))
         moves_files_only = journey.moves_files_only or self._runner.active is not None
         undone = target.undone
@@ -402,6 +410,9 @@ class Rollback:
             ),
             run_id=intent.to_run or intent.from_run,
         )
+
+    def _leftovers_of(self, intent: RollbackIntent) -> tuple[str, ...]:
+        return leftovers(self._around.state, intent.codons_to_process)
 
     def _sha_again(self, intent: RollbackIntent) -> Sha:
         sha = intent.target.sha

@@ -23,6 +23,7 @@ from hankweave_server.checkpoints.errors import (
 from hankweave_server.checkpoints.meter import Meter
 from hankweave_server.checkpoints.model import RestorePlan
 from hankweave_server.domain.history import thread
+from hankweave_server.domain.rig_leftovers import leftovers
 from hankweave_server.domain.standing import now_coordinate, restored_checkpoint
 from hankweave_server.domain.targets import RollbackTarget
 from hankweave_server.execution import edits, effects
@@ -79,8 +80,9 @@ class Outlook:
         self, journey: Journey, causes: tuple[int | str, ...] = (), *, patch: bool = False
     ) -> RollbackReport:
         """Says what `perform` would do now; touches nothing."""
-        plan = await self.plan(journey.sha, journey.paths, causes)
-        found = edits.conflicts(self._around.state, plan)
+        left = self.leftovers(journey)
+        plan = await self.plan(journey.sha, journey.paths, left, causes)
+        found = edits.conflicts(self._around.state, plan, leftovers=left)
         kept = frozenset(found) if journey.keep_edits else frozenset[bytes]()
         return RollbackReport(
             target=journey.target.checkpoint.coordinate,
@@ -127,17 +129,27 @@ class Outlook:
             and record.coordinate.event_seq >= active.first_seq
         )
 
+    def leftovers(self, journey: Journey) -> tuple[str, ...]:
+        """Return the rig targets that go along: none where only files move."""
+        if journey.moves_files_only or self._runner.active is not None:
+            return ()
+
+        passed = {entry.codon.codon_id for entry in journey.target.passed}
+        return leftovers(self._around.state, passed)
+
     async def plan(
         self,
         sha: Sha,
         paths: frozenset[bytes] | None,
+        leftovers: tuple[str, ...] = (),
         causes: tuple[int | str, ...] = (),
     ) -> RestorePlan:
         """Computes what will change; raises Refused for what is gone, damaged or finds no room."""
         checkpointer = self._around.checkpointer
         try:
             with checkpointer.progress.watching("restore", causes) as meter:
-                return await checkpointer.run(self._plan_standing, sha, paths, meter)
+                rigs = frozenset(map(os.fsencode, leftovers))
+                return await checkpointer.run(self._plan_standing, sha, paths, meter, rigs)
 
         except CheckpointNotFound:
             raise Refused(
@@ -160,13 +172,17 @@ class Outlook:
                 hint="Free some space and send the command again; nothing was touched.",
             ) from None
 
-    def _plan_standing(self, sha: Sha, paths: frozenset[bytes] | None, meter: Meter) -> RestorePlan:
+    def _plan_standing(
+        self, sha: Sha, paths: frozenset[bytes] | None, meter: Meter, leftovers: frozenset[bytes]
+    ) -> RestorePlan:
         """Plans, in the worker thread, unless a gc was quicker: what it let go is whole no more."""
         checkpointer = self._around.checkpointer
         if sha not in checkpointer.known:
             raise CheckpointNotFound(sha)
 
-        return checkpointer.engine.plan_restore(sha, self._around.patterns(), paths, meter)
+        return checkpointer.engine.plan_restore(
+            sha, self._around.patterns(), paths, meter, leftovers
+        )
 
     def now(self) -> Coordinate | None:
         """The moment that is left: a restored one, or the newest; None before any checkpoint."""
