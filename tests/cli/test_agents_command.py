@@ -217,6 +217,26 @@ def test_the_scripted_agent_passes_its_self_test_and_costs_nothing(agents) -> No
     assert done.stderr == ""
 
 
+def test_without_a_name_every_installed_agent_is_tested(agents, programs) -> None:
+    """Each report is told; one that fails, or cannot be started, fails the command and stops no
+    other. Where none is installed the exit code is 69."""
+    none = agents("--test")
+    assert none.returncode == 69
+    assert "None of claude, codex" in none.stderr
+    codex(programs, WRITES)
+    alone = agents("--test", "--json")
+    assert alone.returncode == 0, alone.stderr
+    (report,) = json.loads(alone.stdout)
+    assert (report["name"], report["passed"]) == ("codex", True)
+    (programs / "claude").write_bytes(b"\x7fELF is what it says")
+    (programs / "claude").chmod(0o755)
+    both = agents("--test")
+    assert both.returncode == 1
+    assert "claude does not work here" in both.stdout
+    assert "codex works" in both.stdout
+    assert agents("--test", "--model", "x").returncode == 2
+
+
 def test_an_agent_that_is_not_there_cannot_be_tested(agents) -> None:
     """69 for one that is not installed, with how to get it; 2 for a name that nobody has."""
     missing = agents("--test", "codex")

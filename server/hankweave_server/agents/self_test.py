@@ -117,7 +117,7 @@ class Attempt:
             system_prompt=None,
             model=self._model,
             work_tree=self._work_tree,
-            data_dir=self._folder,
+            data_dir=self._folder / "data",
             log_path=self._folder / "agent.log",
             resume_session=None,
             environment={},
@@ -208,6 +208,23 @@ class Attempt:
         ] or [prices.price_of(model, self._tokens())]
         known = [price for price in priced if price is not None]
         return sum(known) if len(known) == len(priced) else None
+
+
+def not_started(name: str, model: str, message: str) -> SelfTest:
+    """Return the report on an agent that could not even be started."""
+    return SelfTest(
+        name=name,
+        model=model or None,
+        passed=False,
+        file_written=False,
+        session_id=None,
+        said="",
+        tools=(),
+        tokens=NO_TOKENS,
+        cost=None,
+        seconds=0.0,
+        failure=FailureReason(type="unknown", retriable=False, message=message),
+    )
 
 
 @contextmanager

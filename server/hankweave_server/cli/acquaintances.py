@@ -19,7 +19,13 @@ from hankweave_protocol.hank import AcpAgentSpec, AgentSpec
 from hankweave_server.agents.base import AgentError
 from hankweave_server.agents.inventory import Found, kind_of, known_of, look
 from hankweave_server.agents.roster import Roster
-from hankweave_server.agents.self_test import Attempt, SelfTest, folder_of_its_own, prompt_for
+from hankweave_server.agents.self_test import (
+    Attempt,
+    SelfTest,
+    folder_of_its_own,
+    not_started,
+    prompt_for,
+)
 from hankweave_server.cli.plain_text import one_line
 from hankweave_server.cli.remote import json_option, print_json
 from hankweave_server.cli.terminals import console
@@ -27,6 +33,9 @@ from hankweave_server.domain.prices import Prices
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hanks.named_agents import BY_NAME
 from hankweave_server.hanks.price_files import load_prices, usual_place
+
+ALL = "all"
+"""Stands for the name of an agent where --test has none."""
 
 
 @click.command()
@@ -38,7 +47,14 @@ from hankweave_server.hanks.price_files import load_prices, usual_place
     multiple=True,
     help="Also this agent, which speaks the Agent Client Protocol; by the name of its program.",
 )
-@click.option("--test", "tested", metavar="NAME", help="Let this one write a file; it may cost.")
+@click.option(
+    "--test",
+    "tested",
+    metavar="[NAME]",
+    is_flag=False,
+    flag_value=ALL,
+    help="Let this one, or every installed one, write a file; it may cost.",
+)
 @click.option("--model", help="The model to test it with.")
 @click.option("--prices", type=click.Path(path_type=Path), help="A price list of your own.")
 def agents(
@@ -51,14 +67,18 @@ def agents(
     """List the agents that have a name: installed or not, version, and whether a key is seen.
 
     No key is ever printed. With --test, one of them does one short turn in a temporary directory
-    and the exit code says how it went: 0 it did, 1 it did not, 69 it is not installed.
+    and the exit code says how it went: 0 it did, 1 it did not, 69 it is not installed. Without a
+    NAME all that are installed are tested, one after the other.
 
     \b
     hankweave agents
     hankweave agents --test claude
+    hankweave agents --test
     """
     named = {**BY_NAME, **dict(map(_of_command, commands))}
-    if tested is not None:
+    if tested == ALL and tested not in named:
+        _test_all(named, model, prices, as_json=as_json)
+    elif tested is not None:
         _test(tested, named, model, prices, as_json=as_json)
     elif model is not None or prices is not None:
         raise click.UsageError("--model and --prices are for --test.")
@@ -145,26 +165,71 @@ def _test(
     if spec is None:
         raise click.UsageError(f"There is no agent {name!r}; there are {', '.join(named)}.")
 
-    prices = load_prices(own_prices, usual_place(os.environ.get("XDG_CONFIG_HOME")))
     found, known = look(name, spec), known_of(name)
     if not found.is_installed:
         program = found.command[0]
         message = f"{name} is not installed: {program!r} was not found."
         raise Stop(message, ExitCode.UNAVAILABLE, hint=known.install)
 
-    asked = known.model if model is None else model
-    if spec != BY_NAME["scripted"]:
-        whom = f"{name}, with {asked}," if asked else name
-        click.echo(f"Asking {whom} to write one small file; its provider may charge you.", err=True)
-
     try:
-        done = anyio.run(partial(_attempt, name, spec, asked, prices))
+        done = _turn_of(name, spec, known.model if model is None else model, _prices(own_prices))
     except AgentError as error:
         raise Stop(error.message, ExitCode.FAILED, hint=error.hint) from error
 
     print_json(done) if as_json else _tell(done)
     if not done.passed:
         sys.exit(ExitCode.FAILED)
+
+
+def _test_all(
+    named: Mapping[str, AgentSpec],
+    model: str | None,
+    own_prices: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    if model is not None:
+        raise click.UsageError("--model is for --test NAME: no model is every agent's.")
+
+    real = {name: spec for name, spec in named.items() if name != "scripted"}
+    installed = [each.name for each in anyio.run(_look_at_all, real) if each.is_installed]
+    if not installed:
+        message = f"None of {', '.join(real)} is installed."
+        raise Stop(message, ExitCode.UNAVAILABLE, hint="`hankweave agents` says how to get them.")
+
+    prices, done = _prices(own_prices), []
+    for name in installed:
+        done.append(_turn_or_why_not(name, real[name], prices))
+        if not as_json:
+            _tell(done[-1])
+
+    if as_json:
+        print_json(done)
+
+    if not all(each.passed for each in done):
+        sys.exit(ExitCode.FAILED)
+
+
+def _turn_or_why_not(name: str, spec: AgentSpec, prices: Prices) -> SelfTest:
+    """Let an agent do its turn; one that cannot be started has failed like any other."""
+    asked = known_of(name).model
+    try:
+        return _turn_of(name, spec, asked, prices)
+    except AgentError as error:
+        message = error.message if error.hint is None else f"{error.message} {error.hint}"
+        return not_started(name, asked, message)
+
+
+def _turn_of(name: str, spec: AgentSpec, model: str, prices: Prices) -> SelfTest:
+    if spec != BY_NAME["scripted"]:
+        whom = f"{name}, with {model}," if model else name
+        click.echo(f"Asking {whom} to write one small file; its provider may charge you.", err=True)
+
+    return anyio.run(partial(_attempt, name, spec, model, prices))
+
+
+def _prices(own: Path | None) -> Prices:
+    return load_prices(own, usual_place(os.environ.get("XDG_CONFIG_HOME")))
 
 
 async def _attempt(name: str, spec: AgentSpec, model: str, prices: Prices) -> SelfTest:

@@ -115,6 +115,10 @@ class Endpoint:
                 self.note(Seen("", path, headers, body, None, None))
                 return _Sending(module.counted(body))
 
+        if headers.get("upgrade") == "websocket":
+            self.note(Seen("", path, headers, body, None, None))
+            return _Sending(Reply(426, (b"{}",), {"content-type": "application/json"}))
+
         dialect = next((dialect for dialect in DIALECTS if dialect.accepts(path)), None)
         if dialect is None:
             self.note(Seen("", path, headers, body, None, None))

@@ -6,6 +6,7 @@ the tool's own schema gives them.
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -28,6 +29,9 @@ SHELLS = (
     "local_shell",
     "execute",
 )
+
+SCRIPTS = ("exec",)
+"""Tools that run JavaScript, from which all others are called (Codex with newer models)."""
 
 _PATHS = ("file_path", "filepath", "path", "absolute_path", "filename", "file")
 _OLD = ("old_string", "oldstring")
@@ -107,6 +111,10 @@ def call_for(act: Act, tools: Iterable[Tool], shown: str = "") -> Call:
 def _shell(tools: list[Tool], command: str) -> Call:
     if tool := _named(tools, SHELLS):
         return Call(tool, _filled(tool, {_COMMANDS: command}))
+
+    if tool := _named(tools, SCRIPTS):
+        asked = json.dumps({"cmd": command})
+        return Call(tool, {}, f"text((await tools.exec_command({asked})).output)")
 
     raise NoSuchTool(f"there is no shell among {[tool.name for tool in tools]}")
 

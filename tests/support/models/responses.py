@@ -24,7 +24,10 @@ class Responses:
         said = body["input"]
         items = [{"role": "user", "content": said}] if isinstance(said, str) else said
         messages = tuple(Message(i.get("role", i.get("type", "")), text_in(i)) for i in items)
-        tools = tuple(tool for offered in body.get("tools", ()) for tool in _tools(offered))
+        added = [item for item in items if item.get("type") == "additional_tools"]
+        tools = tuple(
+            tool for offered in (*body.get("tools", ()), *added) for tool in _tools(offered)
+        )
         return Asked(body["model"], messages, tools, body.get("stream", False))
 
     def answer(self, asked: Asked, spoken: Spoken) -> Reply:
@@ -54,6 +57,10 @@ def _tools(offered: Body) -> Iterator[Tool]:
             yield Tool(offered["name"], offered.get("parameters", {}))
         case "custom":
             yield Tool(offered["name"], is_free_form=True)
+        case "additional_tools" | "namespace":
+            # Newer models are offered their tools in the conversation, in groups.
+            for each in offered["tools"]:
+                yield from _tools(each)
 
 
 def _response(asked: Asked, status: str) -> Body:
