@@ -27,8 +27,8 @@ _DANGEROUS = re.compile(r"rm\s+-rf\s+[/~]|>\s*/dev/sd|\bmkfs\b")
 
 def advice(loaded: LoadedHank) -> Iterator[str]:
     """Yield a sentence for each thing that the author may want to look at again."""
-    if not loaded.hank.hank:
-        return  # A server without a plan.
+    if not loaded.prompts:
+        return  # A server without a plan, or with one from its record: there is no file to change.
 
     yield from _of_dropped_keys(loaded)
     yield from _of_names(loaded)

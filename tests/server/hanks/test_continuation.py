@@ -6,6 +6,7 @@ Hanks that are refused are in `tests/golden/invalid`: continues-*, full-context-
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -115,3 +116,10 @@ def test_a_codon_of_a_long_loop_that_aborts_is_warned_of(tmp_path: Path) -> None
     assert [sentence.partition(":")[0] for sentence in found] == ["two", "two"]
     assert "'allowFailure'" in found[0]
     assert "onFailure 'abort'" in found[1]
+
+
+def test_a_plan_without_its_hank_has_nothing_to_warn_about(tmp_path: Path) -> None:
+    """A server that goes on with the plan on record starts, whatever became of the file."""
+    loaded = load(written(tmp_path, codon("one", continuationMode=CONTINUE)))
+    assert list(advice(loaded))
+    assert list(advice(replace(loaded, prompts={}))) == []
