@@ -585,7 +585,12 @@ async def open_ledger(layout: Layout, clock: Clock, engine: CheckpointEngine) ->
         return salvage(reversed(records), runs_folder=str(layout.runs), server_pid=os.getpid())
 
     try:
-        return await Ledger.open(layout, clock, rebuild=from_repository)
+        return await Ledger.open(
+            layout,
+            clock,
+            rebuild=from_repository,
+            known_shas=lambda: [facts.sha for facts in engine.commits()],
+        )
     except (JournalCorrupt, NewerState) as error:
         raise Stop(
             str(error),

@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import filecmp
 import os
+import shutil
 from pathlib import Path
 
 PRIVATE_FILE = 0o600
@@ -141,6 +143,33 @@ def _replace(path: Path, data: bytes, *, durable: bool) -> None:
             temporary.unlink()
 
         raise
+
+
+def keep_original(path: Path) -> Path:
+    """Keep a file that another program wrote under a name of its own, durably; return that name.
+
+    A second call for the same content keeps nothing again. The original stays where it is, to be
+    replaced by rename alone: the two names may be one file.
+    """
+    number = 1
+    while (kept := path.with_name(f"{path.stem}.hankweave-{number}{path.suffix}")).exists():
+        if filecmp.cmp(path, kept, shallow=False):
+            return kept
+
+        number += 1
+
+    try:
+        os.link(path, kept)
+    except OSError:
+        temporary = kept.with_name(kept.name + ".tmp")
+        shutil.copy2(path, temporary)
+        with temporary.open("rb+") as copied:
+            os.fsync(copied.fileno())
+
+        temporary.rename(kept)
+
+    sync_directory(path.parent)
+    return kept
 
 
 def clear_temporaries(folder: Path) -> None:

@@ -19,13 +19,17 @@ from hankweave_protocol import instants
 from hankweave_protocol.errors import Refused
 from hankweave_protocol.records import ExecutionMeta, RuntimeLock
 from hankweave_protocol.shapes import Value
+from hankweave_server.checkpoints.engine import CheckpointEngine
+from hankweave_server.checkpoints.errors import ShadowRepositoryError
 from hankweave_server.domain.history import is_done, next_codon, thread
 from hankweave_server.domain.inheritance import NO_SERVER
 from hankweave_server.domain.liveness import GuardOwner, heartbeat_age
 from hankweave_server.domain.on_record import on_record
 from hankweave_server.errors import Stop
 from hankweave_server.layout import REMOVED_STATE, STATE_DIRECTORY, Layout
+from hankweave_server.ledger import foreign_journal
 from hankweave_server.ledger.foreign_state import decode_state
+from hankweave_server.ledger.reading import whole_lines
 from hankweave_server.runtime_lock import HEARTBEAT_INTERVAL, processes
 from hankweave_server.runtime_lock.record import decoded, read_record
 from hankweave_server.workspace import data
@@ -278,11 +282,13 @@ def measured(executions: list[Listed], seconds: float | None) -> Iterator[Listed
 
 
 def _checkpoints(each: Listed) -> int | None:
-    journal = Layout.of_execution(Path(each.path)).journal
+    layout = Layout.of_execution(Path(each.path))
     try:
-        with journal.open("rb") as lines:
-            return len(on_record(line for line in lines if line.endswith(b"\n")).standing)
-    except FileNotFoundError:
-        return 0
-    except (OSError, msgspec.MsgspecError):
-        return None
+        if layout.journal.exists() and not foreign_journal.find(layout.journal):
+            return len(on_record(whole_lines(layout)).standing)
+
+        # Hankweave's events do not name checkpoints.
+        with CheckpointEngine.for_reading(layout) as engine:
+            return sum(1 for _ in engine.commits())
+    except (OSError, msgspec.MsgspecError, ShadowRepositoryError):
+        return None if layout.shadow_repository.exists() else 0

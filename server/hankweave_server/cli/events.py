@@ -25,6 +25,7 @@ from hankweave_server.domain.query_causes import Read
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.layout import Layout
 from hankweave_server.ledger.journal import Journal, JournalCorrupt
+from hankweave_server.ledger.reading import open_for_reading
 
 READING = "Reading the journal"
 
@@ -135,7 +136,7 @@ def _say(lines: Iterable[str]) -> None:
 def _journal(root: Path) -> Iterator[Journal]:
     """Opens the journal only to read it; a damaged one answers nothing, not the half of it."""
     try:
-        journal = Journal.for_reading(Layout.of_execution(root).journal)
+        journal = open_for_reading(Layout.of_execution(root))
     except FileNotFoundError:
         raise Stop(f"There is no execution in {root}.", ExitCode.NO_INPUT) from None
     except JournalCorrupt as damage:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from dataclasses import dataclass
@@ -21,8 +22,6 @@ from hankweave_server.layout import REMOVED_STATE, STATE_DIRECTORY, Layout
 from hankweave_server.settings import DEFAULT_ROOT, RunSettings
 from hankweave_server.workspace import data, data_link
 from hankweave_server.workspace.data_link import Displaced
-
-META_VERSION = "1.0.0"
 
 _BACKUP = re.compile(r".+\.backup-\d{13}")
 
@@ -161,6 +160,10 @@ def prepare(chosen: Chosen, hank: LoadedHank, settings: RunSettings, clock: Cloc
         data.write_meta(layout, _founded(chosen, hank, settings, now))
         return Differences(set_aside=chosen.set_aside, displaced=displaced)
 
+    if data.is_foreign(layout):
+        files.keep_original(layout.meta)
+        former = _taken_over(former)
+
     if former.link_type != "none":
         data_link.adopt(layout)
 
@@ -177,6 +180,19 @@ def prepare(chosen: Chosen, hank: LoadedHank, settings: RunSettings, clock: Cloc
     )
 
 
+def _taken_over(foreign: ExecutionMeta) -> ExecutionMeta:
+    """Make Hankweave's metadata ours: its hash of the data is made another way.
+
+    Data that changed after Hankweave used it last is not noticed, therefore.
+    """
+    known = foreign.data_hash
+    if foreign.read_only_source_resolved_data_path is not None:
+        with contextlib.suppress(OSError):
+            known = data.data_hash(Path(foreign.read_only_source_resolved_data_path))
+
+    return msgspec.structs.replace(foreign, version=data.META_VERSION, data_hash=known)
+
+
 def _restore_link(layout: Layout, clock: Clock) -> Displaced | None:
     try:
         return data_link.restore_link(layout, instants.epoch_ms(clock.now()))
@@ -190,7 +206,8 @@ def _restore_link(layout: Layout, clock: Clock) -> Displaced | None:
 
 def is_other_hank(former: ExecutionMeta, hank: LoadedHank) -> bool:
     """Tells whether an execution that had a hank is given another one (seed 001, hankHash)."""
-    return former.hank_hash not in (None, hank.hank_hash or None)
+    known = former.hank_hash
+    return known not in (None, hank.hank_hash or None) and known not in hank.foreign_hashes
 
 
 def take_hank(layout: Layout, hank: LoadedHank, settings: RunSettings) -> None:
@@ -202,7 +219,7 @@ def take_hank(layout: Layout, hank: LoadedHank, settings: RunSettings) -> None:
 
 def _founded(chosen: Chosen, hank: LoadedHank, settings: RunSettings, now: str) -> ExecutionMeta:
     founded = ExecutionMeta(
-        version=META_VERSION,
+        version=data.META_VERSION,
         read_only_source_data_path=None,
         read_only_source_resolved_data_path=None,
         data_hash=None,

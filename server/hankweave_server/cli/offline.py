@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 
@@ -35,7 +35,9 @@ from hankweave_server.execution.housekeeper import Housekeeper
 from hankweave_server.execution.packing import Packing
 from hankweave_server.execution.progress_watch import ProgressWatch
 from hankweave_server.layout import Layout
+from hankweave_server.ledger.journal import JournalCorrupt
 from hankweave_server.ledger.ledger import LedgerFailed
+from hankweave_server.ledger.reading import whole_lines
 from hankweave_server.runtime_lock import HeldLock, LockLost, acquire
 
 
@@ -63,21 +65,17 @@ def perform(layout: Layout, command: CommandData, tell: Tell) -> object:
 
 def _recorded(layout: Layout) -> OnRecord:
     try:
-        return on_record(_journal_lines(layout))
+        return on_record(whole_lines(layout))
     except FileNotFoundError:
         return OnRecord(standing=frozenset(), pruned=frozenset())
+    except JournalCorrupt as damage:
+        raise Stop(str(damage), ExitCode.BAD_DATA) from None
     except msgspec.MsgspecError as fault:
         raise Stop(
             f"{layout.journal} has a line that is no event: {fault}",
             ExitCode.BAD_DATA,
             hint="Start the server on this execution: it repairs or names what is damaged.",
         ) from None
-
-
-def _journal_lines(layout: Layout) -> Iterator[bytes]:
-    """Reads whole lines; a last one without its end was never told to anybody."""
-    with layout.journal.open("rb") as journal:
-        yield from (line for line in journal if line.endswith(b"\n"))
 
 
 async def _check(layout: Layout, recorded: OnRecord, tell: Tell) -> FsckReport:

@@ -39,6 +39,8 @@ from hankweave_server.execution.surroundings import EVERYTHING
 from hankweave_server.layout import Layout
 from hankweave_server.ledger.journal import Journal, JournalCorrupt
 from hankweave_server.ledger.moments import Moment, Moments
+from hankweave_server.ledger.opening import KnownShas
+from hankweave_server.ledger.reading import has_past, open_for_reading
 
 T = TypeVar("T")
 
@@ -65,16 +67,12 @@ def on_files(layout: Layout, work: Callable[[Calls], Awaitable[T]]) -> T:
 
 
 @contextmanager
-def reading_journal(layout: Layout) -> Iterator[Journal]:
-    """Opens the journal for reading; raises Stop where there is none."""
+def reading_journal(layout: Layout, known_shas: KnownShas = tuple) -> Iterator[Journal]:
+    """Open the journal for reading; raise Stop where there is none."""
     try:
-        journal = Journal.for_reading(layout.journal)
+        journal = open_for_reading(layout, known_shas)
     except FileNotFoundError:
-        raise Stop(
-            f"There is no execution in {layout.root}.",
-            ExitCode.NO_INPUT,
-            hint="Name an execution directory with --execution.",
-        ) from None
+        raise _nothing_in(layout) from None
 
     try:
         yield journal
@@ -82,9 +80,23 @@ def reading_journal(layout: Layout) -> Iterator[Journal]:
         journal.close()
 
 
+def _nothing_in(layout: Layout) -> Stop:
+    return Stop(
+        f"There is no execution in {layout.root}.",
+        ExitCode.NO_INPUT,
+        hint="Name an execution directory with --execution.",
+    )
+
+
 @contextmanager
 def _opened(layout: Layout) -> Iterator[Calls]:
-    with reading_journal(layout) as journal, CheckpointEngine.for_reading(layout) as engine:
+    if not has_past(layout):
+        raise _nothing_in(layout)
+
+    with (
+        CheckpointEngine.for_reading(layout) as engine,
+        reading_journal(layout, lambda: [facts.sha for facts in engine.commits()]) as journal,
+    ):
         yield _FileCalls(layout, journal, engine)
 
 

@@ -30,6 +30,7 @@ from hankweave_server.hanks.pipelines.summary import plan_summary, unknown_step
 from hankweave_server.hanks.pipelines.variables import NotAVariable, parse_var
 from hankweave_server.hanks.problems import HankInvalid
 from hankweave_server.layout import Layout
+from hankweave_server.ledger.reading import has_past
 from hankweave_server.settings import RunSettings
 from hankweave_server.workspace.data import read_meta
 
@@ -180,7 +181,7 @@ def _read(
 
 def _state_of(layout: Layout) -> State | None:
     """The state of what ran here before; None where nothing did."""
-    if not layout.journal.exists():
+    if not has_past(layout):
         return None
 
     return on_files(layout, lambda calls: calls.state())

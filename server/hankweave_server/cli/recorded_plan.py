@@ -19,6 +19,7 @@ from hankweave_server.hanks.load import LoadedHank, no_hank
 from hankweave_server.layout import Layout
 from hankweave_server.ledger.journal import JournalCorrupt
 from hankweave_server.ledger.moments import Moments
+from hankweave_server.ledger.reading import has_past
 from hankweave_server.workspace.data import read_meta
 
 
@@ -26,7 +27,7 @@ def plan_on_record(layout: Layout) -> LoadedHank:
     """Gives a hank that leads to the plan as it stands; it has no prompts, so nothing can run."""
     meta = read_meta(layout)
     try:
-        plan = _plan_of(layout) if layout.journal.exists() else ()
+        plan = _plan_of(layout) if has_past(layout) else ()
     except JournalCorrupt:
         plan = ()  # The ledger says so, and nothing is served.
 

@@ -33,6 +33,8 @@ from hankweave_server.cli.targeting import require_execution, root_of
 from hankweave_server.cli.waiting import Tell, tell_nobody, waiting, watched
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.layout import Layout
+from hankweave_server.ledger.journal import JournalCorrupt
+from hankweave_server.ledger.reading import whole_lines
 
 __all__ = ["root_of"]
 
@@ -231,22 +233,26 @@ def log(execution: Path | None, follow: bool, graph: bool) -> None:
 
 def _journal(root: Path) -> Iterator[Event]:
     """Reads the journal's file; a last line that is still being written is left out."""
-    path = Layout.of_execution(root).journal
+    layout = Layout.of_execution(root)
     try:
-        lines = path.read_bytes().split(b"\n")[:-1]
+        for number, line in enumerate(whole_lines(layout), start=1):
+            yield _event(layout.journal, number, line)
     except FileNotFoundError:
         require_execution(root)
         return
+    except JournalCorrupt as damage:
+        raise Stop(str(damage), ExitCode.BAD_DATA) from None
 
-    for number, line in enumerate(lines, start=1):
-        try:
-            yield codec.decode_event(line)
-        except Refused as fault:
-            raise Stop(
-                f"{path}, line {number}, is no event: {fault.message}",
-                ExitCode.BAD_DATA,
-                hint="Start the server on this execution: it repairs or names what is damaged.",
-            ) from None
+
+def _event(path: Path, number: int, line: bytes) -> Event:
+    try:
+        return codec.decode_event(line)
+    except Refused as fault:
+        raise Stop(
+            f"{path}, line {number}, is no event: {fault.message}",
+            ExitCode.BAD_DATA,
+            hint="Start the server on this execution: it repairs or names what is damaged.",
+        ) from None
 
 
 def follow_from(root: Path, seq: int, tell: Callable[[Event], None]) -> None:

@@ -15,6 +15,7 @@ import msgspec
 
 from hankweave_protocol.hank import Codon, Hank, Loop
 from hankweave_server.hanks import check, overrides, shape, unknown_keys
+from hankweave_server.hanks.foreign_hash import foreign_hashes
 from hankweave_server.hanks.hank_files import HankFiles
 from hankweave_server.hanks.problems import (
     Finding,
@@ -53,6 +54,8 @@ class LoadedHank:
     """By the codon's id in the hank, without an iteration."""
     warnings: tuple[Problem, ...] = ()
     """Unknown keys that were dropped, in the order of the file."""
+    foreign_hashes: frozenset[str] = frozenset()
+    """What the TypeScript Hankweave may have recorded as the hash of this file."""
 
 
 def no_hank(directory: Path) -> LoadedHank:
@@ -174,7 +177,14 @@ def _loaded(path: Path, source: Source, hank: Hank, files: HankFiles) -> LoadedH
 
     dropped = list(unknown_keys.dropped(source.value, files))
     warnings = _told(dropped, Lines(source.text), Places(source.text)) if dropped else []
-    return LoadedHank(hank, files.directory, hash_of(source.value), prompts, tuple(warnings))
+    return LoadedHank(
+        hank,
+        files.directory,
+        hash_of(source.value),
+        prompts,
+        tuple(warnings),
+        foreign_hashes(source.text),
+    )
 
 
 def _codons(step: Codon | Loop) -> tuple[Codon, ...]:

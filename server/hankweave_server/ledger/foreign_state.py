@@ -33,7 +33,13 @@ _ABSENT: dict[str, Json] = {
     "initializing": {"sentinels": _NO_LOADED},
     "running": _WORKING,
     "completing-sentinels": _WORKING,
-    "completed": {"sentinels": _NO_EXECUTED, "finalCost": 0.0, "finalTokens": _NO_TOKENS},
+    "completed": {
+        "sentinels": _NO_EXECUTED,
+        "finalCost": 0.0,
+        "finalTokens": _NO_TOKENS,
+        "exitCode": 0,
+        "resultMessageReceived": True,
+    },
     "failed": {
         "sentinels": _NO_EXECUTED,
         "partialCost": 0.0,

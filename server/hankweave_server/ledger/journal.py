@@ -109,7 +109,11 @@ class Journal:
         What comes after the last whole event is left out: a line that is being written, or a torn
         tail. Raises JournalCorrupt where whole events stand behind it, and OSError.
         """
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        return cls.reading(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW))
+
+    @classmethod
+    def reading(cls, path: Path, descriptor: int) -> Journal:
+        """Do as `for_reading` with an open file, which is closed with the journal."""
         try:
             with _mapped(descriptor) as content:
                 marks = _accepted(content)

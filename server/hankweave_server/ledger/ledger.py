@@ -42,7 +42,7 @@ from hankweave_server.ledger.batch import (
 )
 from hankweave_server.ledger.journal import JournalFull, JournalWriteFailed
 from hankweave_server.ledger.moments import Moment, Moments
-from hankweave_server.ledger.opening import Opened, Rebuild, open_ledger
+from hankweave_server.ledger.opening import KnownShas, Opened, Rebuild, open_ledger
 from hankweave_server.ledger.reserve import Reserve
 from hankweave_server.ledger.space import Pause, Space
 
@@ -139,16 +139,20 @@ class Ledger:
         clock: Clock,
         *,
         rebuild: Rebuild | None = None,
+        known_shas: KnownShas = tuple,
         new_id: NewId = lambda: str(uuid.uuid4()),
         pause: Pause = anyio.sleep,
     ) -> Ledger:
         """Opens the ledger of an execution; `run` must be started before anything is awaited.
 
         `rebuild` is called, in a worker thread, where neither journal nor state files are left;
-        `pause` is how time passes for who waits for room on the disk.
+        `known_shas` likewise, where Hankweave wrote the state. `pause` is how time passes for who
+        waits for room on the disk.
         Raises JournalCorrupt, NewerState and OSError.
         """
-        work = functools.partial(open_ledger, layout, clock, rebuild=rebuild, new_id=new_id)
+        work = functools.partial(
+            open_ledger, layout, clock, rebuild=rebuild, new_id=new_id, known_shas=known_shas
+        )
         opened = await anyio.to_thread.run_sync(work)
         return cls(opened, clock, new_id, Space(Reserve(layout.reserve), pause=pause))
 

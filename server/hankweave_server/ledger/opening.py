@@ -4,8 +4,9 @@ The journal decides. state.json only saves the time of folding the journal from 
 used where it is good and not newer than the journal; its backup likewise; else the whole journal
 is folded. Only where there is no journal does a state, or what the shadow repository knows, become
 the past: it is then written down as the first transitions of a new journal, so that state =
-fold(journal) holds from there on. Nothing that was found bad is deleted, and every way but the
-plain one is said in a `state.recovered`.
+fold(journal) holds from there on. A journal of the TypeScript Hankweave becomes the beginning of
+ours (`foreign_journal`), and its files are kept. Nothing that was found bad is deleted, and every
+way but the plain one is said in a `state.recovered`.
 
 Each step may be interrupted and is then simply done again at the next opening.
 """
@@ -13,24 +14,29 @@ Each step may be interrupted and is then simply done again at the next opening.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, assert_never
+from typing import BinaryIO, Literal, assert_never
 
 import msgspec
 
 from hankweave_protocol import codec
 from hankweave_protocol.errors import Refused
 from hankweave_protocol.events import JournalRepaired, StateRecovered, StateTransition
+from hankweave_protocol.ids import Sha
 from hankweave_protocol.records import ValidationError
 from hankweave_protocol.state import EMPTY_STATE, State
 from hankweave_server import files
 from hankweave_server.clock import Clock
+from hankweave_server.domain.full_shas import with_full_shas
 from hankweave_server.domain.lifecycle import Impossible
 from hankweave_server.domain.replay import apply, founding
 from hankweave_server.layout import Layout
+from hankweave_server.ledger import foreign_journal
 from hankweave_server.ledger.batch import About, NewId, compose
+from hankweave_server.ledger.foreign_journal import ForeignJournal, Importing
 from hankweave_server.ledger.journal import Journal, JournalCorrupt
 from hankweave_server.ledger.store import Absent, FromBackup, FromPrimary, StateStore, Unreadable
 
@@ -38,6 +44,8 @@ PAGE = 5_000
 """Lines that are folded at a time: a few megabytes."""
 
 Rebuild = Callable[[], State]
+KnownShas = Callable[[], Iterable[Sha]]
+"""Lists the checkpoints of the shadow repository."""
 Source = Literal["primary", "backup", "journal", "repository", "fresh"]
 
 
@@ -61,19 +69,33 @@ class _Found:
     errors: tuple[ValidationError, ...] = ()
     kept: tuple[str, ...] = ()
     is_past: bool = False
+    is_foreign: bool = False
+    """True where Hankweave wrote state.json, and its content becomes the past."""
 
 
-def open_ledger(layout: Layout, clock: Clock, *, rebuild: Rebuild | None, new_id: NewId) -> Opened:
+def open_ledger(
+    layout: Layout,
+    clock: Clock,
+    *,
+    rebuild: Rebuild | None,
+    new_id: NewId,
+    known_shas: KnownShas = tuple,
+) -> Opened:
     """Opens what is there, or begins anew where there is nothing at all.
 
     Raises JournalCorrupt and NewerState, which a person must decide about, and OSError.
     """
     files.make_private_directory(layout.state_directory)
     store = StateStore(layout, clock)
-    foreign = _set_aside_foreign(layout.journal)
+    foreign = foreign_journal.find(layout.journal)
+    if foreign is not None:
+        found = _foreign_taken(layout, _find(store, None, rebuild), known_shas)
+        return _taken_over(layout, store, foreign, found, clock, new_id)
+
     journal, cut = Journal.open(layout.journal, known_durable=store.saved_seq())
     try:
         found = _find(store, journal, rebuild)
+        found = _foreign_taken(layout, found, known_shas)
         state = found.state
         if found.is_past:
             journal.close()
@@ -89,7 +111,96 @@ def open_ledger(layout: Layout, clock: Clock, *, rebuild: Rebuild | None, new_id
     if cut is not None:
         repair = JournalRepaired(quarantine=cut.quarantine.name, bytes=cut.bytes)
 
-    return Opened(journal, store, state, repair, _told(found, foreign))
+    return Opened(journal, store, state, repair, _told(found))
+
+
+def _taken_over(
+    layout: Layout,
+    store: StateStore,
+    foreign: ForeignJournal,
+    found: _Found,
+    clock: Clock,
+    new_id: NewId,
+) -> Opened:
+    """Make a journal of ours of another program's events and state; its files are kept.
+
+    Ours takes the place of the foreign one by one rename, when it is whole and durable.
+    """
+    kept = foreign.path if foreign.is_compressed else files.keep_original(foreign.path)
+    new = layout.journal.with_name(layout.journal.name + ".tmp")
+    past = found.state if found.is_past else EMPTY_STATE
+    try:
+        with os.fdopen(_new_file(new), "wb") as file:
+            state, importing = write_imported(file, foreign, past, clock, new_id)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
+
+    new.replace(layout.journal)
+    files.sync_directory(layout.journal.parent)
+    journal, _ = Journal.open(layout.journal)
+    try:
+        store.save(state)
+    except BaseException:
+        journal.close()
+        raise
+
+    found = dataclasses.replace(
+        found,
+        kept=(kept.name, *found.kept),
+        errors=(*found.errors, *_losses(importing, kept)),
+        is_past=True,
+    )
+    return Opened(journal, store, state, None, _told(found))
+
+
+def write_imported(
+    file: BinaryIO, foreign: ForeignJournal, past: State, clock: Clock, new_id: NewId
+) -> tuple[State, Importing]:
+    """Write another program's events as ours, and after them what founds a state.
+
+    Raises JournalCorrupt for a foreign journal that is not what it should be, and OSError.
+    """
+    importing = Importing()
+    for line in importing.lines(foreign.lines()):
+        file.write(line + b"\n")
+
+    start = msgspec.structs.replace(EMPTY_STATE, last_event_seq=importing.seq)
+    published, state = compose(start, founding(past), About(), clock=clock, new_id=new_id)
+    for each in published:
+        file.write(each.frame + b"\n")
+
+    return state, importing
+
+
+def _new_file(path: Path) -> int:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+    return os.open(path, flags, files.PRIVATE_FILE)
+
+
+def _losses(importing: Importing, kept: Path) -> tuple[ValidationError, ...]:
+    losses: list[str] = []
+    if importing.skipped:
+        losses.append(f"{importing.skipped} lines of {kept.name} are no events and were left out.")
+
+    if importing.without_body:
+        losses.append(
+            f"{importing.without_body} events of {kept.name} name a content that is not in cas/."
+        )
+
+    return tuple(ValidationError(type="corrupted_data", message=message) for message in losses)
+
+
+def _foreign_taken(layout: Layout, found: _Found, known_shas: KnownShas) -> _Found:
+    """Complete a state that Hankweave wrote, and keep its file: the next save replaces it."""
+    if not found.is_foreign:
+        return found
+
+    kept = () if found.source != "primary" else (files.keep_original(layout.state).name,)
+    state = with_full_shas(found.state, known_shas())
+    return dataclasses.replace(found, state=state, kept=(*found.kept, *kept))
 
 
 def fold_journal(journal: Journal, start: State = EMPTY_STATE, until: int | None = None) -> State:
@@ -134,7 +245,8 @@ def folded(journal: Journal, state: State, line: bytes) -> State:
         raise JournalCorrupt(journal.path, header.seq, reason) from error
 
 
-def _find(store: StateStore, journal: Journal, rebuild: Rebuild | None) -> _Found:
+def _find(store: StateStore, journal: Journal | None, rebuild: Rebuild | None) -> _Found:
+    """Find the state; without a journal, what the state files or the repository say."""
     loaded = store.load(lambda state: _quarrel(state, journal))
     match loaded:
         case FromPrimary(state=state):
@@ -150,9 +262,9 @@ def _find(store: StateStore, journal: Journal, rebuild: Rebuild | None) -> _Foun
             assert_never(other)
 
 
-def _quarrel(state: State, journal: Journal) -> ValidationError | None:
+def _quarrel(state: State, journal: Journal | None) -> ValidationError | None:
     """A state that names events which a journal with others in it does not have."""
-    if journal.last_seq == 0 or state.last_event_seq <= journal.last_seq:
+    if journal is None or journal.last_seq == 0 or state.last_event_seq <= journal.last_seq:
         return None
 
     return ValidationError(
@@ -162,10 +274,10 @@ def _quarrel(state: State, journal: Journal) -> ValidationError | None:
     )
 
 
-def _caught_up(found: _Found, journal: Journal) -> _Found:
+def _caught_up(found: _Found, journal: Journal | None) -> _Found:
     """Adds to a loaded state what the journal has beyond it."""
     state = found.state
-    if journal.last_seq == 0:
+    if journal is None or journal.last_seq == 0:
         return _as_past(found)
 
     if state.schema_version == 0:
@@ -196,16 +308,23 @@ def _as_past(found: _Found) -> _Found:
     if not founding(state):
         return _Found(EMPTY_STATE, found.source, errors, found.kept)
 
-    return _Found(state, found.source, errors, found.kept, is_past=True)
+    return _Found(
+        state,
+        found.source,
+        errors,
+        found.kept,
+        is_past=True,
+        is_foreign=state.schema_version == 0,
+    )
 
 
 def _without_state(
-    journal: Journal,
+    journal: Journal | None,
     rebuild: Rebuild | None,
     errors: tuple[ValidationError, ...],
     kept: tuple[str, ...],
 ) -> _Found:
-    if journal.last_seq > 0:
+    if journal is not None and journal.last_seq > 0:
         return _Found(fold_journal(journal), "journal", errors, kept)
 
     state = EMPTY_STATE if rebuild is None else rebuild()
@@ -222,36 +341,10 @@ def _found_journal(path: Path, past: State, clock: Clock, new_id: NewId) -> Stat
     return state
 
 
-def _set_aside_foreign(path: Path) -> Path | None:
-    """Keeps a journal that Hankweave wrote, whose events have no seq, under a name of its own."""
-    try:
-        with path.open("rb") as journal:
-            first = journal.readline()
-    except FileNotFoundError:
-        return None
-
-    try:
-        header = msgspec.json.decode(first)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError, ValueError):
-        return None
-
-    if not isinstance(header, dict) or "seq" in header or "type" not in header:
-        return None
-
-    number = 1
-    while (kept := path.with_name(f"{path.stem}.hankweave-{number}{path.suffix}")).exists():
-        number += 1
-
-    path.rename(kept)
-    files.sync_directory(path.parent)
-    return kept
-
-
-def _told(found: _Found, foreign: Path | None) -> StateRecovered | None:
-    """Says how the state was come by; None where it was simply read, or all is new."""
-    kept = found.kept if foreign is None else (*found.kept, foreign.name)
-    is_plain = found.source in ("primary", "fresh") and not found.errors and not kept
+def _told(found: _Found) -> StateRecovered | None:
+    """Say how the state was come by; None where it was simply read, or all is new."""
+    is_plain = found.source in ("primary", "fresh") and not found.errors and not found.kept
     if is_plain and not found.is_past:
         return None
 
-    return StateRecovered(source=found.source, errors=found.errors, warnings=(), kept=kept)
+    return StateRecovered(source=found.source, errors=found.errors, warnings=(), kept=found.kept)

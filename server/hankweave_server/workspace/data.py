@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -31,6 +32,7 @@ TIME_LIMIT = timedelta(seconds=5)  # Hankweave's dataHashTimeLimit.
 _DEPTH = 3
 _ENTRIES = 100  # Of each folder, in the order of their names.
 _PASSED_OVER = frozenset({b"node_modules", b"__pycache__", b"dist", b"build"})
+META_VERSION = "1.0.0"
 _NO_DATA = "nodata"
 _ALPHABET = string.digits + string.ascii_lowercase
 _WRITE_BITS = 0o222
@@ -259,7 +261,10 @@ def read_meta_in(state_folder: Path) -> ExecutionMeta | None:
     """Reads it out of a state directory that may have another name."""
     path = state_folder / Layout.of_execution(state_folder.parent).meta.name
     try:
-        return codec.decode_value(ExecutionMeta, path.read_bytes())
+        raw = codec.decode_value(dict[str, Any], path.read_bytes())
+        # Hankweave leaves out what it does not know: the hash before 1.2.0, the path of no hank.
+        known = {"hankHash": None, "hankPath": None} | raw
+        return codec.decode_value(ExecutionMeta, codec.encode(known))
     except FileNotFoundError:
         return None
     except Refused as fault:
@@ -268,6 +273,18 @@ def read_meta_in(state_folder: Path) -> ExecutionMeta | None:
             ExitCode.BAD_DATA,
             hint="Move it away to start with new metadata; state and checkpoints stay.",
         ) from None
+
+
+def is_foreign(layout: Layout) -> bool:
+    """Return whether the TypeScript Hankweave wrote execution-meta.json, or the state beside it."""
+    try:
+        meta = codec.decode_value(dict[str, Any], layout.meta.read_bytes())
+        if meta.get("version") != META_VERSION or "hankHash" not in meta:
+            return True
+
+        return "schemaVersion" not in codec.decode_value(dict[str, Any], layout.state.read_bytes())
+    except (FileNotFoundError, Refused):
+        return False
 
 
 def layout_of(root: Path) -> Layout:

@@ -303,13 +303,16 @@ def hankweave_wrote(layout: Layout) -> None:
 
 
 async def test_an_execution_of_hankweave_is_taken_over(layout: Layout):
-    """Its state becomes the past of our journal; its own journal is kept beside it."""
+    """Its events and its state become the past of our journal; its own files are kept."""
     hankweave_wrote(layout)
-    old = layout.journal.read_bytes()
+    old, theirs = layout.journal.read_bytes(), layout.state.read_bytes()
     ledger = await opened(layout)
     assert told(ledger).source == "primary"
     assert told(ledger).errors == ()
-    assert told(ledger).kept == ("events.hankweave-1.jsonl",)
+    assert told(ledger).kept == ("events.hankweave-1.jsonl", "state.hankweave-1.json")
+    assert layout.state.with_name("state.hankweave-1.json").read_bytes() == theirs
+    lines = layout.journal.read_bytes().splitlines()
+    assert [codec.decode_event(line).data for line in lines[:3]] == [Info(message="old")] * 3
     assert layout.journal.with_name("events.hankweave-1.jsonl").read_bytes() == old
     assert ledger.state.runs[0].codons == (running(),)
     assert ledger.state.current_run_id is None
