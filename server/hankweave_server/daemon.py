@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shlex
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -15,10 +16,12 @@ from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
+from typing import Literal
 
 import anyio
 import anyio.abc
 import anyio.to_thread
+import msgspec
 from anyio.abc import TaskStatus
 
 from hankweave_protocol.errors import ErrorCode, Refused
@@ -34,6 +37,7 @@ from hankweave_protocol.events import (
     StateTransition,
 )
 from hankweave_protocol.ids import CodonId, RunId, Sha
+from hankweave_protocol.records import StateValidation
 from hankweave_protocol.state import State
 from hankweave_protocol.transitions import RunStarted
 from hankweave_server import __version__, files
@@ -46,14 +50,16 @@ from hankweave_server.checkpoints.errors import (
     RestoreIncomplete,
     ShadowRepositoryError,
 )
+from hankweave_server.checkpoints.place import StoreMoved, refuse_links
 from hankweave_server.cli.executions import Chosen, Differences, hide, prepare, take_hank
 from hankweave_server.clock import Clock
 from hankweave_server.companions import alongside
 from hankweave_server.domain.history import next_codon
 from hankweave_server.domain.liveness import PreviousOwner
+from hankweave_server.domain.on_record import on_record
 from hankweave_server.domain.prices import Prices
 from hankweave_server.domain.salvage import salvage
-from hankweave_server.domain.validation import validate
+from hankweave_server.domain.validation import corrected, validate
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.execution.branch_draft import TEMPORARY
 from hankweave_server.execution.changed_hank import PlanConflict
@@ -65,9 +71,10 @@ from hankweave_server.execution.recovery import Recovered
 from hankweave_server.execution.runner import Outcome
 from hankweave_server.hanks.advice import advice
 from hankweave_server.hanks.load import LoadedHank
-from hankweave_server.layout import Layout
+from hankweave_server.layout import DATA_SOURCE, STATE_DIRECTORY, Layout
 from hankweave_server.ledger.journal import JournalCorrupt
 from hankweave_server.ledger.ledger import Ledger, LedgerFailed, Published
+from hankweave_server.ledger.reading import whole_lines
 from hankweave_server.ledger.space import Space
 from hankweave_server.ledger.store import NewerState
 from hankweave_server.logs import logger, server_log
@@ -178,6 +185,7 @@ class Daemon:
 
     async def _live_in(self, layout: Layout) -> None:
         async with AsyncExitStack() as stack:
+            refuse_moved_store(layout)
             files.make_private_directory(layout.state_directory)
             hide(layout)
             # In a thread: another program's heartbeat may have to be watched for a minute.
@@ -265,12 +273,19 @@ class Daemon:
         recovery = app.recovery(recorded.standing)
         try:
             recovered = await recovery.recover()
-        except (Refused, RestoreIncomplete) as error:
+        except RestoreIncomplete as error:
             raise Stop(
                 f"The files cannot be brought back to where the execution stands: {error}.",
                 ExitCode.BAD_DATA,
                 hint="Nothing is lost: the safety checkpoint holds what was there. "
                 "See server.log, then start again.",
+            ) from None
+        except Refused as refused:
+            raise Stop(
+                f"The files cannot be brought back to where the execution stands: {refused}",
+                ExitCode.BAD_DATA,
+                hint="This start has changed no file. `hankweave fsck` names what is missing; "
+                "`hankweave run --new --force` sets everything aside, and begins anew.",
             ) from None
 
         await self._finish_branch(app)
@@ -310,20 +325,30 @@ class Daemon:
 
         What was pruned is not missed.
         """
-        folders = frozenset(path.name for path in opened.layout.runs.iterdir())
-        known = pruned | app.checkpointer.known.keys()
-        found = validate(
-            opened.ledger.state,
-            run_folders=folders,
-            checkpoint_exists=known.__contains__,
-            recomputed_costs=await anyio.to_thread.run_sync(reported_costs, opened.ledger),
-        )
-        if found.errors or found.warnings:
-            log.warning(
-                "state.json: %d errors, %d warnings", len(found.errors), len(found.warnings)
+        recomputed = await anyio.to_thread.run_sync(reported_costs, opened.ledger)
+
+        def judged() -> StateValidation:
+            return validate(
+                opened.ledger.state,
+                run_folders=frozenset(path.name for path in opened.layout.runs.iterdir()),
+                checkpoint_exists=(pruned | app.checkpointer.known.keys()).__contains__,
+                recomputed_costs=recomputed,
             )
+
+        found = judged()
+        source: Literal["primary", "journal"] = "primary"
+        warnings = found.warnings
+        if any(warning.type == "cost_mismatch" for warning in warnings):
+            # The journal is the truth, and state.json but saves the time of folding it.
+            await opened.ledger.refold()
+            found, source = judged(), "journal"
+            standing = found.warnings
+            warnings = tuple(each if each in standing else corrected(each) for each in warnings)
+
+        if found.errors or warnings:
+            log.warning("state.json: %d errors, %d warnings", len(found.errors), len(warnings))
             await opened.ledger.record(
-                StateRecovered(source="primary", errors=found.errors, warnings=found.warnings)
+                StateRecovered(source=source, errors=found.errors, warnings=warnings)
             )
 
     async def _say_hello(self, opened: Opened, past: Past) -> None:
@@ -546,6 +571,8 @@ class Daemon:
     def _lock_lost(self, lost: LockLost) -> None:
         """Fences ourselves: whoever owns the directory now must find no second writer."""
         log.error("The runtime lock is lost: %s", lost)
+        hint = "" if lost.hint is None else f"\n  hint: {lost.hint}"
+        os.write(2, f"hankweave: {lost}{hint}\n".encode())
         os._exit(ExitCode.SOFTWARE)
 
 
@@ -567,6 +594,48 @@ def _refusing_what_cannot_begin() -> Iterator[None]:
             ExitCode.USAGE,
             hint="--new makes a new execution of it; --force goes on with the former plan.",
         ) from None
+
+
+def refuse_moved_store(layout: Layout) -> None:
+    """Raise Stop where the state is a link, or its checkpoints are gone; touch nothing."""
+    try:
+        refuse_links(layout)
+    except StoreMoved as moved:
+        raise disk_stop(moved) from None
+
+    if layout.checkpoints.exists():
+        return
+
+    _refuse_lost_state(layout)
+    try:
+        named = len(on_record(whole_lines(layout)).standing)
+    except (OSError, JournalCorrupt, msgspec.MsgspecError):
+        return  # There is no journal, or opening it will say what is wrong with it.
+
+    if named:
+        raise Stop(
+            f"{layout.checkpoints} is gone, and the journal names {named} checkpoints in it.",
+            ExitCode.BAD_DATA,
+            hint="Nothing was changed. Move it back and start again; to go on without these "
+            f"checkpoints: mkdir {shlex.quote(str(layout.checkpoints))}",
+        )
+
+
+def _refuse_lost_state(layout: Layout) -> None:
+    """Raise Stop where there are files of agents, and nothing that says whose they are."""
+    if layout.is_in_place or any(
+        path.exists() for path in (layout.meta, layout.state, layout.journal)
+    ):
+        return
+
+    names = {path.name for path in layout.work_tree.iterdir()} if layout.work_tree.is_dir() else ()
+    if set(names) - {DATA_SOURCE}:
+        raise Stop(
+            f"{layout.state_directory} has no state, but {layout.work_tree} has files.",
+            ExitCode.BAD_DATA,
+            hint=f"Nothing was changed. If {STATE_DIRECTORY} was moved away, put it back there; "
+            "else name another --execution directory.",
+        )
 
 
 async def open_engine(layout: Layout) -> CheckpointEngine:
@@ -641,6 +710,10 @@ def disk_stop(failure: BaseException) -> Stop:
     """The end that a disk forces: whatever was acknowledged is safe, the rest is not claimed."""
     while isinstance(failure, BaseExceptionGroup):
         failure = failure.exceptions[0]
+
+    moved = failure.__cause__ if isinstance(failure, LedgerFailed) else failure
+    if isinstance(moved, StoreMoved):
+        return Stop(f"{moved}.", ExitCode.BAD_DATA, hint=moved.hint)
 
     match failure:
         case LedgerFailed(unsaved=unsaved):

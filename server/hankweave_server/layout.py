@@ -117,6 +117,11 @@ class Layout:
     def runs(self) -> Path:
         return self.state_directory / "runs"
 
+    @property
+    def runs_link(self) -> Path | None:
+        """A link to `runs` beside the work tree; None in a person's project."""
+        return None if self.is_in_place else self.root / self.runs.name
+
     def run_folder(self, run: RunId) -> Path:
         return self.runs / run
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from hankweave_protocol import codec
 from hankweave_protocol.events import HankChanged, StateRecovered
 from support.command_line import hankweave
 from support.running_server import journal, state
@@ -55,7 +54,9 @@ def files_of(execution: TypescriptExecution) -> dict[str, str]:
 
 
 def lines(execution: TypescriptExecution, *words: str) -> list[str]:
-    return hankweave(*words, "-e", str(execution.root), code=0).stdout.removesuffix("\n").split("\n")
+    return (
+        hankweave(*words, "-e", str(execution.root), code=0).stdout.removesuffix("\n").split("\n")
+    )
 
 
 def test_it_is_read_without_being_touched(execution: TypescriptExecution) -> None:
@@ -102,7 +103,7 @@ def test_it_goes_on_where_it_ended(execution: TypescriptExecution) -> None:
     runs = state(execution.root).runs
     assert [[codon.codon_id for codon in run.codons] for run in runs] == [["two"], ["one"]]
     assert (execution.root / "agentRoot" / "b.txt").read_text() == "b"
-    kinds = [codec.decode_event(line).type for line in journal(execution.root)]
+    kinds = [event.type for event in journal(execution.root)]
     assert kinds[:7] == SEEN
     assert "nothing to do" in hankweave("run", *words, code=0).stdout
 
@@ -126,7 +127,7 @@ def test_its_own_files_are_kept(execution: TypescriptExecution) -> None:
 def test_metadata_of_every_version_is_read(tmp_path: Path, version: Version) -> None:
     """Also that of 0.4, without a hash or a path of the hank, and that of a plain 0.12."""
     execution = write_execution(tmp_path, version=version)
-    lines(execution, "rollback", "--to", execution.sha[:12])
+    lines(execution, "rollback", "--yes", "--to", execution.sha[:12])
     words = (str(execution.hank), str(execution.data), "-e", str(execution.root), "--headless")
     hankweave("run", *words, code=0)
     assert told(execution.root, HankChanged) == []
@@ -136,7 +137,7 @@ def test_it_is_rolled_back(execution: TypescriptExecution) -> None:
     """A rollback to its checkpoint brings the file back; the edit is in the safety checkpoint."""
     edited = execution.root / "agentRoot" / "a.txt"
     edited.write_text("edited")
-    lines(execution, "rollback", "--to", execution.sha[:12])
+    lines(execution, "rollback", "--yes", "--to", execution.sha[:12])
     assert edited.read_text() == "a"
     safety = next(line for line in lines(execution, "checkpoints") if "safety" in line)
     assert lines(execution, "show", f"{safety.split()[0]}:a.txt") == ["edited"]

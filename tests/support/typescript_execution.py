@@ -227,7 +227,12 @@ def _events(sha: str, version: Version) -> Sequence[Mapping[str, Any]]:
                 "transitionType": "RunStarted",
                 "runId": RUN,
                 "transition": {"type": "RunStarted", "data": {"runId": RUN}},
-                "resultingState": {"currentRunId": RUN, "runCount": 1, "totalCost": 0},
+                "resultingState": {
+                    "currentRunId": RUN,
+                    "runCount": 1,
+                    "totalCost": 0,
+                    "currentRunCost": 0,
+                },
             },
         ),
         (

@@ -47,6 +47,7 @@ from hankweave_server.checkpoints.model import (
     Skipped,
 )
 from hankweave_server.checkpoints.notes import Notes
+from hankweave_server.checkpoints.place import StorePlace, refuse_links
 from hankweave_server.checkpoints.planning import Planning
 from hankweave_server.checkpoints.pruning import Pruned
 from hankweave_server.checkpoints.ranges import Ranges
@@ -74,6 +75,7 @@ class CheckpointEngine:
         self.leftovers = leftovers
         """What a crash had left in the repository, and was cleared at the opening."""
         self._layout = layout
+        self._place: StorePlace | None = None
         self._repo = ShadowRepo(layout.shadow_repository)
         self._notes = Notes(self._repo)
         self._memory = WorkTreeMemory(
@@ -95,10 +97,19 @@ class CheckpointEngine:
         Files of more than `size_limit` bytes are passed over. Only the holder of the runtime
         lock may call this. Raises ShadowRepositoryError when the repository cannot be used.
         """
+        refuse_links(layout)
         with disk_faults(layout.root):
             leftovers = skeleton.make_ready(layout)
+            place = StorePlace.of(layout)
 
-        return cls(layout, leftovers, size_limit)
+        engine = cls(layout, leftovers, size_limit)
+        engine._place = place
+        return engine
+
+    def require_unmoved(self) -> None:
+        """Raise StoreMoved where the store is not the one that was opened any more."""
+        if self._place is not None:
+            self._place.require_unmoved()
 
     @classmethod
     @contextmanager

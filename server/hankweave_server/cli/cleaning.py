@@ -145,7 +145,12 @@ def _end_agents(layout: Layout) -> None:
 
 
 def _parts_of(root: Path) -> list[Path]:
-    return [root / name for name in sorted(os.listdir(root)) if _PARTS.fullmatch(name)]
+    parts = [root / name for name in sorted(os.listdir(root)) if _PARTS.fullmatch(name)]
+    runs = Layout.of_execution(root).runs_link
+    if runs is not None and runs.is_symlink() and os.readlink(runs) == f"{STATE_DIRECTORY}/runs":
+        parts.append(runs)
+
+    return parts
 
 
 def _remove_state(state: Path) -> int:

@@ -150,6 +150,7 @@ def prepare(chosen: Chosen, hank: LoadedHank, settings: RunSettings, clock: Cloc
     for folder in (layout.runs, layout.sentinel_outputs, layout.sentinel_history):
         files.make_private_directory(folder)
 
+    _link_runs(layout)
     former = data.read_meta(layout)
     now = instants.to_text(clock.now())
     if former is None:
@@ -178,6 +179,16 @@ def prepare(chosen: Chosen, hank: LoadedHank, settings: RunSettings, clock: Cloc
         set_aside=chosen.set_aside,
         displaced=_restore_link(layout, clock),
     )
+
+
+def _link_runs(layout: Layout) -> None:
+    """Let `claudeLogPath` lead to the log for readers that begin at the execution directory.
+
+    Seed 002 has it relative to `.hankweave`, Hankweave's own readers do not. Nothing is added to a
+    person's project, nor put in the place of something else.
+    """
+    if layout.runs_link is not None and not os.path.lexists(layout.runs_link):
+        layout.runs_link.symlink_to(layout.runs.relative_to(layout.root))
 
 
 def _taken_over(foreign: ExecutionMeta) -> ExecutionMeta:

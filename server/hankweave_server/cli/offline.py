@@ -26,7 +26,7 @@ from hankweave_server.cli.waiting import Tell, tell_of
 from hankweave_server.clock import SystemClock
 from hankweave_server.commands.store import Store
 from hankweave_server.companions import alongside
-from hankweave_server.daemon import disk_stop, open_engine, open_ledger
+from hankweave_server.daemon import disk_stop, open_engine, open_ledger, refuse_moved_store
 from hankweave_server.domain.on_record import OnRecord, on_record
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.execution.checking import check_store, recorded_checkpoints
@@ -110,6 +110,7 @@ async def _change(layout: Layout, command: CommandData, tell: Tell) -> object:
 async def _owned(layout: Layout, tell: Tell) -> AsyncIterator[Store]:
     """Owns an execution as a server does, without serving or driving anything."""
     clock = SystemClock()
+    refuse_moved_store(layout)
     with ExitStack() as stack:
         lock = acquire(layout, clock)
         stack.callback(lock.release)

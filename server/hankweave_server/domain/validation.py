@@ -225,6 +225,29 @@ def _sentinel_mismatches(state: State) -> Iterator[ValidationWarning]:
                 )
 
 
+def with_summed_sentinels(state: State) -> tuple[State, tuple[ValidationWarning, ...]]:
+    """Correct each total of sentinels that is not their sum; say which ones."""
+    warnings = tuple(_sentinel_mismatches(state))
+    if not warnings:
+        return state, ()
+
+    runs = tuple(
+        msgspec.structs.replace(run, codons=tuple(map(_with_summed, run.codons)))
+        for run in state.runs
+    )
+    return msgspec.structs.replace(state, runs=runs), warnings
+
+
+def _with_summed(codon: CodonExecution) -> CodonExecution:
+    each = sentinels_of(codon)
+    if not each or isinstance(codon, PreparingCodon):
+        return codon
+
+    total = sum(sentinel.total_cost for sentinel in each)
+    summed = msgspec.structs.replace(codon.sentinels, total_cost=total)
+    return msgspec.structs.replace(codon, sentinels=summed)
+
+
 def _cost_mismatches(
     state: State, recomputed: Mapping[CodonKey, float]
 ) -> Iterator[ValidationWarning]:
@@ -232,6 +255,12 @@ def _cost_mismatches(
         if key in recomputed and _differ(cost, recomputed[key]):
             who = f"Codon {key.codon_id} in run {key.run_id}"
             yield _mismatch(who, cost, recomputed[key])
+
+
+def corrected(warning: ValidationWarning) -> ValidationWarning:
+    """Return the warning of what was wrong and is put right."""
+    message = f"{warning.message} The recomputed value counts from now on."
+    return msgspec.structs.replace(warning, message=message)
 
 
 def _mismatch(who: str, stated: float, recomputed: float) -> ValidationWarning:

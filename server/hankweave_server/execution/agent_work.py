@@ -122,7 +122,7 @@ class AgentWork:
         if self._record.is_running:
             return  # An extension: it goes on in a session that has begun.
 
-        log = session.log_path.relative_to(self._around.layout.root)
+        log = session.log_path.relative_to(self._around.layout.state_directory)
         await self._record.move(
             lifecycle.await_session(
                 self._record.expect(StartingCodon),

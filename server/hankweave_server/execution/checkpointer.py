@@ -44,6 +44,7 @@ from hankweave_server.checkpoints.model import (
     RestorePlan,
     Skipped,
 )
+from hankweave_server.checkpoints.place import StoreMoved
 from hankweave_server.checkpoints.pruning import Pruned
 from hankweave_server.clock import Clock
 from hankweave_server.domain.history import session_of
@@ -231,14 +232,24 @@ class Checkpointer:
         # A cancelled caller must not leave the engine half way: the call is awaited to its end.
         try:
             with anyio.CancelScope(shield=True):
-                result = await anyio.to_thread.run_sync(work)
+                result = await anyio.to_thread.run_sync(self._in_place, work)
         except ShadowRepositoryError as error:
-            if error.is_of_a_broken_disk or is_broken(error):
+            is_moved = isinstance(error, StoreMoved)
+            if is_moved or error.is_of_a_broken_disk or is_broken(error):
                 self._ledger.distrust(error)
 
             raise
 
         return result
+
+    def _in_place(self, work: Callable[[], T]) -> T:
+        """Call the engine; raise StoreMoved where its store was taken away before or meanwhile."""
+        self.engine.require_unmoved()
+        try:
+            return work()
+        except Exception:
+            self.engine.require_unmoved()
+            raise
 
 
 def record_of(facts: CommitFacts, skipped: Iterable[Skipped] = ()) -> CheckpointRecord:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from hankweave_protocol.events import ErrorEvent
 from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_protocol.state import (
     CodonExecution,
@@ -202,7 +203,12 @@ class Recovery:
         if not self._ends_in_broken_work():
             return False
 
-        target = last_success(self._around.state, self._around.checkpointer.known)
+        known = self._around.checkpointer.known
+        if not known:
+            await self._around.ledger.record(_nothing_to_go_back_to())
+            return False
+
+        target = last_success(self._around.state, known)
         why = "The server ended while the codon ran."
         await self._rollback.perform(Journey(target, reason=why, after_crash=True))
         return True
@@ -225,6 +231,16 @@ class Recovery:
             return None
 
         return plan_entry(self._around.state.execution_plan, codon_id)
+
+
+def _nothing_to_go_back_to() -> ErrorEvent:
+    """What Hankweave says where nothing can be restored."""
+    return ErrorEvent(
+        message="Recovery degraded: the store has no checkpoint left. The files stay as the codon "
+        "that was cut short left them.",
+        fatal=False,
+        severity="warning",
+    )
 
 
 def _has_crashed(run: Run) -> bool:

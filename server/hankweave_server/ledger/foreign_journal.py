@@ -277,7 +277,7 @@ def _with_fingerprint(data: dict[str, Any]) -> dict[str, Any]:
     else:
         known = {"sha256": "", "bytes": 0}
 
-    return {**known, "source": {"kind": "tool_use"}, **data}
+    return {**known, "source": {"kind": "tool_use", "toolUseId": ""}, **data}
 
 
 def _readable(line: _Ours) -> bytes:

@@ -258,6 +258,19 @@ class Ledger:
         message = f"The ledger cannot be written: {self._failure}"
         return LedgerFailed(message, unsaved=self._unsaved)
 
+    async def refold(self) -> None:
+        """Take the fold of the journal for the state, and save it; raises LedgerFailed.
+
+        For a start that finds state.json in conflict with the journal, before anything is decided
+        on it. Raises JournalCorrupt.
+        """
+        await self.flush()
+        seq = self.last_seq
+        state = await self.state_at(seq)
+        assert self.state.last_event_seq == seq, "nobody decides before the start is over"
+        self.state = state
+        await self.flush()
+
     # --- writing ----------------------------------------------------------------------------------
 
     async def run(self) -> None:

@@ -26,13 +26,14 @@ from hankweave_protocol import codec
 from hankweave_protocol.errors import Refused
 from hankweave_protocol.events import JournalRepaired, StateRecovered, StateTransition
 from hankweave_protocol.ids import Sha
-from hankweave_protocol.records import ValidationError
+from hankweave_protocol.records import ValidationError, ValidationWarning
 from hankweave_protocol.state import EMPTY_STATE, State
 from hankweave_server import files
 from hankweave_server.clock import Clock
 from hankweave_server.domain.full_shas import with_full_shas
 from hankweave_server.domain.lifecycle import Impossible
 from hankweave_server.domain.replay import apply, founding
+from hankweave_server.domain.validation import corrected, with_summed_sentinels
 from hankweave_server.layout import Layout
 from hankweave_server.ledger import foreign_journal
 from hankweave_server.ledger.batch import About, NewId, compose
@@ -69,6 +70,7 @@ class _Found:
     errors: tuple[ValidationError, ...] = ()
     kept: tuple[str, ...] = ()
     is_past: bool = False
+    warnings: tuple[ValidationWarning, ...] = ()
     is_foreign: bool = False
     """True where Hankweave wrote state.json, and its content becomes the past."""
 
@@ -199,8 +201,10 @@ def _foreign_taken(layout: Layout, found: _Found, known_shas: KnownShas) -> _Fou
         return found
 
     kept = () if found.source != "primary" else (files.keep_original(layout.state).name,)
-    state = with_full_shas(found.state, known_shas())
-    return dataclasses.replace(found, state=state, kept=(*found.kept, *kept))
+    state, warnings = with_summed_sentinels(with_full_shas(found.state, known_shas()))
+    return dataclasses.replace(
+        found, state=state, kept=(*found.kept, *kept), warnings=tuple(map(corrected, warnings))
+    )
 
 
 def fold_journal(journal: Journal, start: State = EMPTY_STATE, until: int | None = None) -> State:
@@ -347,4 +351,6 @@ def _told(found: _Found) -> StateRecovered | None:
     if is_plain and not found.is_past:
         return None
 
-    return StateRecovered(source=found.source, errors=found.errors, warnings=(), kept=found.kept)
+    return StateRecovered(
+        source=found.source, errors=found.errors, warnings=found.warnings, kept=found.kept
+    )

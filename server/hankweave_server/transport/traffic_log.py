@@ -126,7 +126,9 @@ class TrafficLog:
         return encode(record) + b"\n"
 
     def _append(self, data: bytes) -> None:
-        make_private_directory(self._path.parent)
+        if self._path.parent.parent.is_dir():  # Else the state was moved away: not another one.
+            make_private_directory(self._path.parent)
+
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         descriptor = os.open(self._path, flags, PRIVATE_FILE)
         try:

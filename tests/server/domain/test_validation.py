@@ -13,7 +13,13 @@ from hankweave_protocol.state import (
     LoopContext,
     State,
 )
-from hankweave_server.domain.validation import CodonKey, checkpoints_in, costs_of, validate
+from hankweave_server.domain.validation import (
+    CodonKey,
+    checkpoints_in,
+    costs_of,
+    validate,
+    with_summed_sentinels,
+)
 from support.histories import (
     a_plan,
     a_run,
@@ -158,6 +164,18 @@ def test_the_sentinels_total_must_be_the_sum_of_theirs():
     """A cached total of sentinels is recomputed from what stands beside it."""
     sentinels = ExecutedSentinels(executed=(a_sentinel(0.25), a_sentinel(0.5)), total_cost=0.6)
     assert found(state_with(replace(completed(), sentinels=sentinels))) == ["cost_mismatch"]
+
+
+def test_a_total_of_sentinels_is_corrected_by_their_sum():
+    """In a state that Hankweave wrote; what was right already stays as it is."""
+    sentinels = ExecutedSentinels(executed=(a_sentinel(0.25), a_sentinel(0.5)), total_cost=0.6)
+    mended, warnings = with_summed_sentinels(
+        state_with(replace(completed(), sentinels=sentinels), completed())
+    )
+    assert [warning.type for warning in warnings] == ["cost_mismatch"]
+    assert found(mended) == []
+    assert mended.runs[0].codons[0].sentinels.total_cost == 0.75
+    assert with_summed_sentinels(mended) == (mended, ())
 
 
 def test_all_faults_are_said_at_once():

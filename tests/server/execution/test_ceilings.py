@@ -37,8 +37,9 @@ async def test_a_ceiling_of_the_command_line_ends_codons(tmp_path: Path) -> None
     assert third.budget_exceeded.currency == "cost"
 
 
-async def test_a_sum_that_the_journal_does_not_confirm_is_told(tmp_path: Path) -> None:
-    """Seed 002: cached costs that do not match re-computed values; work goes on."""
+async def test_a_sum_that_the_journal_does_not_confirm_is_corrected(tmp_path: Path) -> None:
+    """Seed 002: a cached cost that does not match the recomputed one is replaced by it, in the
+    state and in state.json, and the journal says so, once."""
     hank = write_hank(tmp_path / "hank", codon("one", *DEAR), codon("two", writes("b", "2")))
     execution = tmp_path / "execution"
     assert await run_to_its_end(hank, execution) == 0
@@ -51,6 +52,12 @@ async def test_a_sum_that_the_journal_does_not_confirm_is_told(tmp_path: Path) -
     (said,) = told(execution, StateRecovered)
     assert [warning.type for warning in said.warnings] == ["cost_mismatch"]
     assert "$4.000000, recomputed it is $0.400000" in said.warnings[0].message
+    assert "recomputed value counts from now on" in said.warnings[0].message
+    assert said.source == "journal"
+    mended = json.loads(file.read_bytes())
+    assert mended["runs"][-1]["codons"][0]["finalCost"] == 0.4
+    assert await run_to_its_end(hank, execution) == 0
+    assert len(told(execution, StateRecovered)) == 1
 
 
 async def test_a_price_list_that_cannot_be_read_is_no_start(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hankweave_protocol.events import ServerIdle
+from hankweave_protocol.state import CompletedCodon
 from support.command_line import Done, hankweave
 from support.running_server import journal, running_server, state
 from support.scripted_hank import codon, write_hank, writes
@@ -75,6 +76,17 @@ def test_data_is_linked_or_copied(machine: Machine) -> None:
     assert (copied / "rows.csv").read_text() == "1,2\n"
     meta = json.loads((execution / ".hankweave" / "execution-meta.json").read_text())
     assert meta["linkType"] == "copy"
+
+
+def test_the_path_of_an_agents_log_is_right_for_both_kinds_of_readers(machine: Machine) -> None:
+    """`claudeLogPath` is `runs/...` as in seed 002, relative to `.hankweave`; a link makes it right
+    for readers of Hankweave as well, who begin at the execution directory."""
+    execution = machine.run()
+    (done,) = state(execution).runs[0].codons
+    assert isinstance(done, CompletedCodon)
+    assert re.fullmatch(r"runs/[^/]+/one-claude\.log", done.claude_log_path)
+    logs = [execution / place / done.claude_log_path for place in (".hankweave", ".")]
+    assert logs[0].read_text() == logs[1].read_text() != ""
 
 
 def test_an_execution_of_other_data_is_not_taken_over(machine: Machine) -> None:

@@ -13,7 +13,6 @@ from hankweave_protocol.events import (
     LoopIterationCompleted,
 )
 from hankweave_protocol.state import CompletedCodon, FailedCodon
-from hankweave_server.layout import Layout
 from support.git_facts import GitWitness
 from support.running_server import running_server, state
 from support.scripted_hank import codon, write_hank, writes
@@ -53,7 +52,7 @@ async def test_an_agent_is_sent_on_in_its_own_session(tmp_path: Path) -> None:
     extended = told(execution, CodonExtended)
     assert [each.extension_number for each in extended] == [1, 2]
     assert [each.cumulative_cost for each in extended] == [0.5, 0.75]
-    log = (Layout.of_execution(execution).root / done.claude_log_path).read_text()
+    log = (execution / done.claude_log_path).read_text()
     assert log.count('"init"') == 3
     assert GitWitness(execution).files(done.completion_checkpoint) == {"more.txt": b"xx"}
 

@@ -1,0 +1,56 @@
+"""Claims about a store that is taken away from under an open engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hankweave_server.checkpoints.engine import CheckpointEngine
+from hankweave_server.checkpoints.place import StoreMoved, StorePlace, refuse_links
+from hankweave_server.layout import Layout
+
+FOLDERS = (".hankweave", ".hankweave/checkpoints", ".hankweave/checkpoints/.hankweavecheckpoints")
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    layout = Layout.of_execution(tmp_path / "execution")
+    layout.work_tree.mkdir(parents=True)
+    CheckpointEngine.open(layout).close()
+    return layout
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_folder_that_is_gone_is_named_until_it_is_back(layout: Layout, name: str) -> None:
+    """Moved back, it is the one that was opened."""
+    place = StorePlace.of(layout)
+    place.require_unmoved()
+    folder = layout.root / name
+    folder.rename(layout.root / "moved")
+    with pytest.raises(StoreMoved, match="was moved or removed") as moved:
+        place.require_unmoved()
+
+    assert str(folder) in str(moved.value)
+    (layout.root / "moved").rename(folder)
+    place.require_unmoved()
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_neither_a_link_nor_another_folder_passes_for_it(layout: Layout, name: str) -> None:
+    """Not even a link to where it lies now; and no engine is opened behind one."""
+    place = StorePlace.of(layout)
+    folder = layout.root / name
+    folder.rename(layout.root / "moved")
+    folder.symlink_to(layout.root / "moved")
+    with pytest.raises(StoreMoved, match="was replaced by a link"):
+        place.require_unmoved()
+
+    for refused in (refuse_links, CheckpointEngine.open):
+        with pytest.raises(StoreMoved, match="is a link to"):
+            refused(layout)
+
+    folder.unlink()
+    folder.mkdir()
+    with pytest.raises(StoreMoved, match=r"was (replaced|moved)"):
+        place.require_unmoved()
