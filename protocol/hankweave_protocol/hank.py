@@ -17,7 +17,9 @@ from hankweave_protocol.shapes import Value
 
 CodonName = Annotated[str, Meta(min_length=1, pattern=r"^(?!\.{1,2}$)[^\s/\\#\x00]+$(?!\n)")]
 """Part of file names and coordinates: no `/`, no `#`, no space; and neither `.` nor `..`."""
-Dollars = Annotated[float, Meta(gt=0)]
+Dollars = Annotated[float, Meta(ge=0)]
+"""Zero is refused when a hank is loaded, but plans of earlier versions on record may have it."""
+
 Seconds = Annotated[float, Meta(gt=0)]
 PositiveInt = Annotated[int, Meta(ge=1)]
 IdleSeconds = Annotated[int, Meta(ge=1, le=1800)]

@@ -480,3 +480,9 @@ def test_every_field_of_a_hank_is_in_the_reference() -> None:
     for name in own:
         for field in SCHEMA["$defs"][name].get("properties", {}):
             assert field == "type" or f"| `{field}` |" in section, f"{name}.{field}"
+
+
+def test_a_plan_on_record_may_have_a_budget_of_no_dollars() -> None:
+    """Loading a hank refuses zero; the state of an execution that was begun with it still opens."""
+    budget = codec.decode_value(hank_shapes.CodonBudget, b'{"maxDollars": 0}')
+    assert budget.max_dollars == 0

@@ -13,12 +13,20 @@ def findings(root: Node, steps: list[Node]) -> Iterator[Finding]:
     overrides = object_at(root, "overrides")
     whole = None if overrides is None else object_at(overrides, "budget")
     if whole is not None:
+        yield from _of_dollars(whole)
         yield from _of_shares(whole, steps)
 
-    for loop in filter(is_loop, steps):
-        budget = object_at(loop, "budget")
-        if budget is not None:
-            yield from _of_shares(budget, list(codons_of(loop)))
+    for step in steps:
+        for node in {id(each): each for each in (step, *codons_of(step))}.values():
+            if (budget := object_at(node, "budget")) is not None:
+                yield from _of_dollars(budget)
+                if is_loop(node):
+                    yield from _of_shares(budget, list(codons_of(node)))
+
+
+def _of_dollars(budget: Node) -> Iterator[Finding]:
+    if budget.raw.get("maxDollars") == 0:
+        yield Finding((*budget.path, "maxDollars"), "Must be more than 0; found 0.")
 
 
 def _of_shares(budget: Node, members: list[Node]) -> Iterator[Finding]:

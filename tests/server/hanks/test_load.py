@@ -254,7 +254,7 @@ def test_an_unknown_key_is_told_with_the_nearest_known_one(author: Author) -> No
         ({"maxExtensions": 1.5}, "maxExtensions", "Expected a whole number; found 1.5."),
         ({"maxExtensions": 0}, "maxExtensions", "Must be at least 1; found 0."),
         ({"shimIdleTimeout": 1801}, "shimIdleTimeout", "Must be at most 1800; found 1801."),
-        ({"budget": {"maxDollars": -1}}, "budget.maxDollars", "Must be more than 0; found -1."),
+        ({"budget": {"maxDollars": -1}}, "budget.maxDollars", "Must be at least 0; found -1."),
         ({"budget": {"maxTimeSeconds": 0}}, "budget.maxTimeSeconds", "Must be more than 0; fo"),
         ({"budget": {"maxDollars": 1e999}}, "budget.maxDollars", "This is not JSON"),
         ({"onFailure": "explode"}, "onFailure", "Expected one of abort, ignore, retry; found"),
