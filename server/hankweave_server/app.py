@@ -192,7 +192,7 @@ class App:
         """What the transport is handed."""
         return Doors(
             handle=self._handle,
-            history=lambda since, limit: self._opened.ledger.history(since, limit),
+            history_page=self._opened.ledger.page,
             last_seq=lambda: self._opened.ledger.last_seq,
             ready=self.ready,
             snapshot=self.runner.snapshot,
@@ -302,7 +302,7 @@ class App:
             may_change=caller.mode == "readandwrite",
         )
         done = await self._dispatch.handle(command.data, command.id, sender)
-        return Answer(data=done.data, targeted=done.events)
+        return Answer(data=done.data, targeted=done.events, history_since=done.history_since)
 
 
 def _roster(opened: Opened) -> Roster:

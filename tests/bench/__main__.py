@@ -15,6 +15,7 @@ import anyio
 from bench import (
     agent_lines,
     appends,
+    catching_up,
     checkpoints,
     fanout,
     history,
@@ -35,6 +36,7 @@ BENCHES: dict[str, Bench] = {
     "fanout": fanout.measure,
     "startup": startup.measure,
     "memory": memory.measure,
+    catching_up.BENCH: catching_up.measure,
     checkpoints.BENCH: checkpoints.measure,
     history.BENCH: history.measure,
     responsiveness.BENCH: responsiveness.measure,
@@ -47,7 +49,11 @@ GROUPS = {
     "checkpoints": (checkpoints.BENCH, history.BENCH, responsiveness.BENCH),
     "execution": (agent_lines.BENCH, plans.BENCH),
 }
-LONG = frozenset(name for names in GROUPS.values() for name in names) | {questions.BENCH, ui.BENCH}
+LONG = frozenset(name for names in GROUPS.values() for name in names) | {
+    catching_up.BENCH,
+    questions.BENCH,
+    ui.BENCH,
+}
 """Benches that take minutes: they run only where they are named."""
 
 CHECKOUT = Path(__file__).resolve().parents[2]

@@ -226,7 +226,7 @@ def _no_doors() -> Doors:
     )
     return Doors(
         handle=handle,
-        history=lambda since, limit: [],
+        history_page=lambda since: [],
         last_seq=lambda: 0,
         ready=lambda: ready,
         snapshot=lambda: snapshot,

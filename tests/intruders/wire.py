@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-TEXT, BINARY, CLOSE, PING, PONG = 0x1, 0x2, 0x8, 0x9, 0xA
+CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
 _numbers = count(1)
 NO_MASK = bytes(4)
 """A mask of zeros leaves the payload as it is."""
@@ -69,7 +69,16 @@ class Peer:
         self.writer.write(data)
 
     async def frame(self) -> tuple[int, bytes]:
-        """Reads one frame of the server."""
+        """Read one frame of the server, or a message whose fragments follow each other."""
+        opcode, payload, is_whole = await self._frame()
+        while not is_whole:
+            following, more, is_whole = await self._frame()
+            assert following == CONTINUATION, following
+            payload += more
+
+        return opcode, payload
+
+    async def _frame(self) -> tuple[int, bytes, bool]:
         first, second = await self.reader.readexactly(2)
         size = second & 0x7F
         if size == 126:
@@ -77,7 +86,7 @@ class Peer:
         elif size == 127:
             (size,) = struct.unpack("!Q", await self.reader.readexactly(8))
 
-        return first & 0x0F, await self.reader.readexactly(size)
+        return first & 0x0F, await self.reader.readexactly(size), bool(first & 0x80)
 
     async def message(self) -> Any:
         """Reads the next message as JSON; the server's pings are passed over."""

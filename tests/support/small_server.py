@@ -58,7 +58,7 @@ class SmallRest:
     def doors(self) -> Doors:
         return Doors(
             handle=self._handle,
-            history=self._history,
+            history_page=self._page,
             last_seq=lambda: len(self.lines),
             ready=self._ready,
             snapshot=self._snapshot,
@@ -71,8 +71,8 @@ class SmallRest:
         self.handled.append(command)
         return await self.handler(command, caller)
 
-    def _history(self, since: int, limit: int | None) -> list[bytes]:
-        return self.lines[since : None if limit is None else since + limit]
+    def _page(self, since: int) -> list[bytes]:
+        return self.lines[since : since + 20]
 
     def _greet(self, caller: Caller) -> tuple[EventData, ...]:
         self.greeted.append(caller)

@@ -83,6 +83,8 @@ class Done:
     """The reply's data; None where there is nothing to say but that it was done."""
     events: Iterable[EventData] = ()
     """Events for the sender alone; made as they are sent."""
+    history_since: int | None = None
+    """The sender asked for the journal's events after this seq."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +210,7 @@ class Dispatch:
             case GetServerStatus():
                 return Done(await self._inspect.status())
             case HistorySync():
-                return Done(events=self._inspect.history(command, sender.wants_replies))
+                return Done(history_since=command.since_seq)
             case Ping():
                 return Done(events=(self._pong(None),))
             case PingBroadcast():

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import msgspec
 
-from hankweave_protocol import reference
-from hankweave_protocol.commands import HistorySync, ListCheckpoints
-from hankweave_protocol.events import CheckpointList, HistoryBatch, ListedCheckpoint
+from hankweave_protocol.commands import ListCheckpoints
+from hankweave_protocol.events import CheckpointList, ListedCheckpoint
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.replies import CheckpointPage, ServerStatus
 from hankweave_protocol.state import State
 from hankweave_server.commands.listing import page_of_checkpoints
 from hankweave_server.domain.history import newest_run, run_named
 from hankweave_server.execution.surroundings import Surroundings
-
-BATCH = 200
-"""Events in one `history.batch` for our clients; Hankweave's get one each, as they expect."""
 
 
 class Inspect:
@@ -37,36 +33,6 @@ class Inspect:
             await self._around.ledger.record(listed(command, page, self._around.state))
 
         return page
-
-    def history(self, command: HistorySync, wants_replies: bool) -> Iterator[HistoryBatch]:
-        """Reads the journal page by page while it is sent."""
-        if not wants_replies:
-            return self._history_of_hankweave(command.since_seq)
-
-        return self._history(command.since_seq)
-
-    def _history(self, since: int) -> Iterator[HistoryBatch]:
-        last = self._around.ledger.last_seq
-        if since >= last:
-            yield HistoryBatch(events=(), has_more=False)
-
-        while since < last:
-            lines = self._around.ledger.history(since, min(BATCH, last - since))
-            since += len(lines)
-            events = tuple(msgspec.Raw(line) for line in lines)
-            yield HistoryBatch(events=events, has_more=since < last)
-
-    def _history_of_hankweave(self, since: int) -> Iterator[HistoryBatch]:
-        """One event in each batch, and only those that Hankweave has; one empty batch for none."""
-        pending: tuple[msgspec.Raw, ...] | None = None
-        for batch in self._history(since):
-            for line in reference.project_all(map(bytes, batch.events)):
-                if pending is not None:
-                    yield HistoryBatch(events=pending, has_more=True)
-
-                pending = (msgspec.Raw(line),)
-
-        yield HistoryBatch(events=pending or (), has_more=False)
 
     def state(self) -> State:
         return self._around.ledger.durable_state

@@ -69,3 +69,24 @@ class Bookmarks:
         begin = self._offsets[before]
         end = self._offsets[behind] if behind < len(self._numbers) else size
         return Stretch(begin, min(end, size), first - self._numbers[before], until - first)
+
+    def page_after(self, first: int, most_bytes: int) -> int:
+        """Return how many lines after so many can be read by reading about `most_bytes`.
+
+        It is at least one, however long that is, unless there is none.
+        """
+        lines, size = self._top
+        if first >= lines:
+            return 0
+
+        begin = self._offsets[bisect_right(self._numbers, first) - 1]
+        if size - begin <= most_bytes:
+            return lines - first
+
+        # The last bookmark that is near enough, or the next one where a single line is too long.
+        near = bisect_right(self._offsets, begin + most_bytes) - 1
+        if near < len(self._numbers) and self._numbers[near] <= first:
+            near += 1
+
+        until = self._numbers[near] if near < len(self._numbers) else lines
+        return min(until, lines) - first

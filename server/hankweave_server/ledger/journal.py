@@ -27,7 +27,7 @@ from pathlib import Path
 import msgspec
 
 from hankweave_server import files
-from hankweave_server.ledger.bookmarks import Bookmarks
+from hankweave_server.ledger.bookmarks import BYTES_APART, Bookmarks
 
 
 class JournalCorrupt(Exception):
@@ -62,6 +62,19 @@ class JournalRepair:
 
     quarantine: Path
     bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LongLine:
+    """A line that is read part by part."""
+
+    descriptor: int
+    offset: int
+    size: int
+
+    def read(self, at: int, most: int) -> bytes:
+        """Return at most so many bytes of it, from a position on."""
+        return _pread_all(self.descriptor, max(0, min(most, self.size - at)), self.offset + at)
 
 
 class Journal:
@@ -136,6 +149,27 @@ class Journal:
 
         content = _pread_all(self._descriptor, found.end - found.begin, found.begin)
         return content.split(b"\n", found.skipped + found.count)[found.skipped : -1]
+
+    def page(self, since_seq: int, until_seq: int, most_bytes: int) -> list[bytes | LongLine]:
+        """Return some lines after a seq, about so many bytes of them, at least one if any.
+
+        A line that is much longer is not read.
+        """
+        since = max(since_seq, 0)
+        count = min(self._marks.page_after(since, most_bytes), max(until_seq - since, 0))
+        found = self._marks.find(since, count)
+        if found.end - found.begin <= most_bytes + BYTES_APART:
+            return list(self.read(since, count))
+
+        # Bookmarks stand so close that only the last line of such a stretch can be a long one.
+        head = _pread_all(self._descriptor, BYTES_APART, found.begin)
+        before = head.split(b"\n")[:-1]
+        short = before[found.skipped : found.skipped + count]
+        if len(short) == count:
+            return list(short)
+
+        begin = found.begin + sum(len(line) + 1 for line in before)
+        return [*short, LongLine(self._descriptor, begin, found.end - 1 - begin)]
 
     def append(self, lines: Sequence[bytes]) -> None:
         """Writes lines, given without newlines, by one call, and makes them durable.

@@ -40,7 +40,7 @@ from hankweave_server.ledger.batch import (
     asks_for_save,
     compose,
 )
-from hankweave_server.ledger.journal import JournalFull, JournalWriteFailed
+from hankweave_server.ledger.journal import JournalFull, JournalWriteFailed, LongLine
 from hankweave_server.ledger.moments import Moment, Moments
 from hankweave_server.ledger.opening import KnownShas, Opened, Rebuild, open_ledger
 from hankweave_server.ledger.reserve import Reserve
@@ -53,6 +53,9 @@ SETTLE_SECONDS = 0.2
 
 PENDING_LIMIT = 2_000
 """Events that may wait for the disk before `post` makes its callers wait as well."""
+
+PAGE_BYTES = 64 * 1024
+"""What `page` reads at once."""
 
 Listener = Callable[[Published], None]
 
@@ -443,6 +446,10 @@ class Ledger:
         """Returns the frames of the told events after a seq, oldest first."""
         count = max(0, self.last_seq - max(since, 0))
         return self._journal.read(since, count if limit is None else min(limit, count))
+
+    def page(self, since: int) -> list[bytes | LongLine]:
+        """Return frames after a seq, oldest first: about 64 KiB of them, at least one if any."""
+        return self._journal.page(since, self.last_seq, PAGE_BYTES)
 
     def tail(self, count: int) -> list[bytes]:
         """Returns the newest frames, oldest first."""

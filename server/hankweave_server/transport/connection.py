@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 import anyio
-import msgspec
 from anyio.lowlevel import checkpoint
 
 from hankweave_protocol import reference
@@ -21,7 +21,6 @@ from hankweave_protocol.codec import (
     decode_envelope,
     decode_handshake,
     decode_value,
-    encode,
 )
 from hankweave_protocol.commands import Command
 from hankweave_protocol.errors import ErrorCode, Refused
@@ -39,12 +38,22 @@ from hankweave_server.transport.frames import (
     failure_frame,
     success_frame,
 )
+from hankweave_server.transport.journal_pages import JournalPages
+from hankweave_server.transport.messages import (
+    Message,
+    handshake_response,
+    history_batches,
+    journal_events,
+    single_batches,
+)
 from hankweave_server.transport.outbox import ClientGone
 from hankweave_server.transport.rate import TokenBucket
 
 MAX_FRAME = 1024 * 1024  # Bytes; commands are small, and a prompt is not sent over the wire.
 HISTORY_SHOWN = 50  # Hankweave's handshakeHistoryLimit.
-HISTORY_PAGE = 200  # Lines read at once for a late joiner: some hundred kilobytes.
+BATCH = 200
+"""Events in one `history.batch`."""
+SNAPSHOT_SECONDS = 1.0  # How long clients that connect are shown the same `state.snapshot`.
 POLICY_VIOLATION = 1008
 
 _log = logging.getLogger("hankweave.transport")
@@ -55,6 +64,8 @@ class Outlet:
     """The way out to one client."""
 
     send: Callable[[bytes], None]
+    stream: Callable[[Iterable[Message], JournalPages], Awaitable[None]]
+    """Sends messages as the client takes them; raises ClientGone."""
     room: Callable[[], Awaitable[None]]
     """Waits until much more can be sent; raises ClientGone."""
     join: Callable[[int], bool]
@@ -74,6 +85,28 @@ class Shared:
     gate: Gate
     answers: AnswerBook
     clock: Clock
+    pages: tuple[JournalPages, JournalPages]
+    """The journal as it is, and as clients of Hankweave are sent it."""
+    snapshots: Snapshots
+
+
+class Snapshots:
+    """The `state.snapshot` that clients are greeted with, encoded once for many of them."""
+
+    def __init__(self, doors: Doors, clock: Clock) -> None:
+        self._doors = doors
+        self._clock = clock
+        self._frame = b""
+        self._last_seq = -1
+        self._made_at = 0.0
+
+    def frame(self) -> bytes:
+        now, last = self._clock.monotonic(), self._doors.last_seq()
+        if last != self._last_seq or now - self._made_at > SNAPSHOT_SECONDS:
+            self._frame = event_frame(self._doors.snapshot(), self._clock)
+            self._last_seq, self._made_at = last, now
+
+        return self._frame
 
 
 class _Labels(Value):
@@ -98,6 +131,8 @@ class Connection:
         self._gate = shared.gate
         self._answers = shared.answers
         self._clock = shared.clock
+        self._all_pages = shared.pages
+        self._snapshots = shared.snapshots
         self._bucket = TokenBucket(shared.clock.monotonic())
         self._caller: Caller | None = None
         self._wants_replies = False
@@ -195,7 +230,7 @@ class Connection:
             peer=self._peer,
             wants_replies=self._wants_replies,
         )
-        self._introduce(caller, last, hello)
+        await self._introduce(caller, last, hello)
         self._outlet.address(not caller.wants_replies)
         self._outlet.show_progress(hello.progress)
         self.greeted.set()
@@ -216,42 +251,48 @@ class Connection:
         self._outlet.send(self._refusal_frame(refusal, None, "handshake"))
         self._outlet.close(POLICY_VIOLATION, "unauthorized")
 
-    def _introduce(self, caller: Caller, last: int, hello: HandshakeData) -> None:
-        lines, total = self._newest(last) if hello.send_previous_events else ([], last)
-        response = HandshakeResponseData(
-            client_id=caller.client_id,
-            mode=caller.mode,
-            event_history=tuple(msgspec.Raw(line) for line in reversed(lines)),
-            total_events=total,
+    async def _introduce(self, caller: Caller, last: int, hello: HandshakeData) -> None:
+        newest_first: tuple[int, ...] = ()
+        total = last
+        if hello.send_previous_events:
+            newest_first, total = await self._newest(last)
+
+        response = HandshakeResponse(
+            data=HandshakeResponseData(
+                client_id=caller.client_id, mode=caller.mode, event_history=(), total_events=total
+            )
         )
-        self._outlet.send(encode(HandshakeResponse(data=response)))
-        self._send_event(self._doors.ready())
+        frames = [self._in_its_words(event_frame(self._doors.ready(), self._clock))]
         if caller.wants_replies:
-            self._send_event(self._doors.snapshot())
+            frames.append(self._snapshots.frame())
 
         for problem in self._doors.health().problems:
-            self._send_event(
-                ServerDegraded(code=problem.code, message=problem.message, since=problem.since)
+            degraded = ServerDegraded(
+                code=problem.code, message=problem.message, since=problem.since
             )
+            frames.append(self._in_its_words(event_frame(degraded, self._clock)))
 
-    def _newest(self, last: int) -> tuple[list[bytes], int]:
-        """Return the newest events for this client, oldest first, and how many there are in all.
+        greeting = ((frame,) for frame in frames if frame is not None)
+        await self._outlet.stream(
+            chain([handshake_response(response, newest_first)], greeting), self._pages
+        )
+
+    async def _newest(self, last: int) -> tuple[tuple[int, ...], int]:
+        """Return the seqs of the newest events for this client, and how many there are in all.
 
         A client of Hankweave compares the two numbers to know whether there is more. How many of
         the journal's events are for it is known where the journal is read to its beginning; else
         the journal's own number is at least more than what is shown.
         """
-        if self._wants_replies:
-            return self._doors.history(max(0, last - HISTORY_SHOWN), HISTORY_SHOWN), last
-
-        found: list[bytes] = []
+        found: list[int] = []
         begin = last
         while begin and len(found) < HISTORY_SHOWN:
-            end, begin = begin, max(0, begin - HISTORY_PAGE)
-            found[:0] = reference.project_all(self._doors.history(begin, end - begin))
+            end, begin = begin, max(0, begin - HISTORY_SHOWN)
+            found[:0] = [seq for seq in range(begin + 1, end + 1) if self._pages.size(seq)]
+            await checkpoint()
 
         total = last if begin or len(found) > HISTORY_SHOWN else len(found)
-        return found[-HISTORY_SHOWN:], total
+        return tuple(reversed(found[-HISTORY_SHOWN:])), total
 
     def _send_event(self, data: EventData) -> None:
         """Send an event to this client alone, in the words of its protocol, if it has any."""
@@ -262,22 +303,20 @@ class Connection:
     def _in_its_words(self, frame: bytes) -> bytes | None:
         return frame if self._wants_replies else reference.project(frame)
 
+    @property
+    def _pages(self) -> JournalPages:
+        """The journal as this client is sent it."""
+        return self._all_pages[not self._wants_replies]
+
     async def _catch_up(self, since: int) -> None:
         """Sends what the client lacks from the journal, then hands it over to the live stream."""
-        sent = since
-        while not self._outlet.join(sent):
-            lines = self._doors.history(sent, HISTORY_PAGE)
-            if not lines:
-                raise RuntimeError(f"the journal gives nothing after {sent}, and there is more")
+        while not self._outlet.join(since):
+            last = self._doors.last_seq()
+            if last <= since:
+                raise RuntimeError(f"an event after {since} is told that the journal does not have")
 
-            for line in lines:
-                sent += 1  # Seqs have no gap (DESIGN 5), so counting is knowing.
-                frame = self._in_its_words(line)
-                if frame is not None:
-                    await self._outlet.room()
-                    self._outlet.send(frame)
-
-            await checkpoint()
+            await self._outlet.stream(journal_events(self._pages, since, last), self._pages)
+            since = last
 
     # --- commands -------------------------------------------------------------------------------
 
@@ -315,10 +354,20 @@ class Connection:
         except Exception:
             return (self._failed(command),)
 
+        if answer.history_since is not None:
+            await self._outlet.stream(self._history_after(answer.history_since), self._pages)
+
         return self._frames_of(answer, command, caller)
 
+    def _history_after(self, since: int) -> Iterator[Message]:
+        last = self._doors.last_seq()
+        if self._wants_replies:
+            return history_batches(self._pages, since, last, BATCH, self._clock)
+
+        return single_batches(self._pages, since, last, self._clock)
+
     def _frames_of(self, answer: Answer, command: Command, caller: Caller) -> Iterator[bytes]:
-        """Encodes one frame at a time: the answer to `history.sync` is the whole journal."""
+        """Encode one frame at a time, so that no more is in memory than is being sent."""
         try:
             for event in answer.targeted:
                 frame = self._in_its_words(event_frame(event, self._clock))

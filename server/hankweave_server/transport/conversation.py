@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
 
@@ -11,7 +12,10 @@ from websockets.exceptions import ConnectionClosed
 
 from hankweave_protocol.ids import ClientId
 from hankweave_server.transport.connection import POLICY_VIOLATION, Connection, Outlet, Shared
+from hankweave_server.transport.freed_memory import FreedMemory
 from hankweave_server.transport.hub import Hub
+from hankweave_server.transport.journal_pages import JournalPages
+from hankweave_server.transport.messages import Fragment, Message, fragments, size_of, whole
 from hankweave_server.transport.outbox import ClientGone, Outbox, OutboxLimits
 from hankweave_server.transport.sockets import Socket, SocketWire
 from hankweave_server.transport.traffic_log import TrafficLog
@@ -37,6 +41,9 @@ class Conversations:
         self._patience = patience
         self._numbers = count(1)
         self._scopes: dict[Outbox, anyio.CancelScope] = {}
+        self._turns = anyio.Lock()
+        """Held by the one outbox that is making fragments of a stream."""
+        self.freed_memory = FreedMemory()
         self.evicted = 0
 
     @property
@@ -45,7 +52,9 @@ class Conversations:
 
     async def hold(self, socket: Socket) -> None:
         """Talks with one client until it leaves, is cut off, or the server stops."""
-        outbox = Outbox(SocketWire(socket), self._patience.outbox, self._count_eviction)
+        outbox = Outbox(
+            SocketWire(socket), self._patience.outbox, self._count_eviction, self._turns
+        )
         client_id = ClientId(f"client-{next(self._numbers)}")
         connection = Connection(
             client_id, socket.peer, socket.role, self._outlet(outbox), self._shared
@@ -53,10 +62,11 @@ class Conversations:
         try:
             with anyio.CancelScope() as scope:
                 self._scopes[outbox] = scope
+                self.freed_memory.count(len(self._scopes))
                 async with anyio.create_task_group() as group:
                     group.start_soon(outbox.run)
                     group.start_soon(self._await_handshake, connection, outbox)
-                    await self._listen(socket, connection)
+                    await self._listen(socket, connection, outbox)
                     group.cancel_scope.cancel()
         except Exception:
             # One conversation's fault must not end the others: this is its outermost frame.
@@ -64,6 +74,7 @@ class Conversations:
         finally:
             self._hub.leave(outbox)
             self._scopes.pop(outbox, None)
+            self.freed_memory.count(len(self._scopes))
             socket.transport.abort()
 
     def say_goodbye(self, code: int, reason: str) -> None:
@@ -76,14 +87,16 @@ class Conversations:
         for scope in self._scopes.values():
             scope.cancel()
 
-    async def _listen(self, socket: Socket, connection: Connection) -> None:
+    async def _listen(self, socket: Socket, connection: Connection, outbox: Outbox) -> None:
         # A command is never cancelled because its client left: only the server's end does that.
         try:
             while True:
                 frame = await socket.recv()
                 self._traffic.record("in", frame if isinstance(frame, bytes) else frame.encode())
                 await connection.receive(frame)
-        except (ConnectionClosed, ClientGone):
+        except ClientGone:
+            await outbox.ended.wait()  # It says why the client must go, or already has.
+        except ConnectionClosed:
             return
 
     async def _await_handshake(self, connection: Connection, outbox: Outbox) -> None:
@@ -98,14 +111,32 @@ class Conversations:
             self._traffic.record("out", frame)
             outbox.put(frame)
 
+        async def stream(messages: Iterable[Message], pages: JournalPages) -> None:
+            await outbox.stream(self._cut(messages, pages))
+
         return Outlet(
             send=send,
+            stream=stream,
             room=outbox.room,
             join=lambda after: self._hub.join(outbox, after),
             close=outbox.finish,
             address=lambda as_reference: self._hub.address(outbox, as_reference=as_reference),
             show_progress=lambda wanted: self._hub.show_progress(outbox, wanted=wanted),
         )
+
+    def _cut(self, messages: Iterable[Message], pages: JournalPages) -> Iterator[Fragment | None]:
+        """Cut messages into fragments; None for an event that is not sent to this client."""
+        for message in messages:
+            if not message:
+                yield None
+                continue
+
+            if self._traffic.has_room_for(size_of(message, pages)):
+                self._traffic.record("out", whole(message, pages))
+            else:
+                self._traffic.leave_out()
+
+            yield from fragments(message, pages)
 
     def _count_eviction(self, why: str) -> None:
         self.evicted += 1

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from hankweave_protocol.commands import Command
 from hankweave_protocol.events import EventData, ServerReady, StateSnapshot
@@ -31,7 +32,9 @@ class Answer:
     data: object | None
     """The reply's data, anything msgspec can encode; None: it was done, there is nothing to say."""
     targeted: Iterable[EventData] = ()
-    """Events for this client alone (pong, history.batch); made as they are sent, then the reply."""
+    """Events for this client alone (pong); made as they are sent, then the reply."""
+    history_since: int | None = None
+    """Send the journal's events after this seq, before anything else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +50,24 @@ class Health:
     """What makes it degraded."""
 
 
+class LongLine(Protocol):
+    """A line of the journal that is too long to be kept in memory."""
+
+    @property
+    def size(self) -> int: ...
+
+    def read(self, at: int, most: int) -> bytes:
+        """Return at most so many bytes of it, from a position on."""
+
+
 @dataclass(frozen=True, slots=True)
 class Doors:
     """The rest of the server, seen from a socket. Only `handle` may wait."""
 
     handle: Callable[[Command, Caller], Awaitable[Answer]]
     """Does one command; raises Refused where the caller asked for what cannot be done."""
-    history: Callable[[int, int | None], list[bytes]]
-    """Journal lines with a seq greater than the first argument, oldest first, at most so many."""
+    history_page: Callable[[int], Sequence[bytes | LongLine]]
+    """Some journal lines after a seq, oldest first: at least one if there is one."""
     last_seq: Callable[[], int]
     ready: Callable[[], ServerReady]
     snapshot: Callable[[], StateSnapshot]

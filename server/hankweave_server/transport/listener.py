@@ -19,6 +19,7 @@ from websockets.asyncio.server import Server, ServerConnection
 from websockets.asyncio.server import serve as serve_websockets
 from websockets.http11 import Request, Response
 
+from hankweave_protocol import reference
 from hankweave_server.clock import Clock, SystemClock
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.transport.answers import AnswerBook
@@ -31,12 +32,14 @@ from hankweave_server.transport.auth import (
 from hankweave_server.transport.connection import (
     MAX_FRAME,
     Shared,
+    Snapshots,
 )
 from hankweave_server.transport.conversation import Conversations, Patience
 from hankweave_server.transport.door_settings import ListenerSettings, refuse_open_doors
 from hankweave_server.transport.doors import Doors
 from hankweave_server.transport.http import Addresses, FrontDoor
 from hankweave_server.transport.hub import Hub
+from hankweave_server.transport.journal_pages import JournalPages
 from hankweave_server.transport.port import Port
 from hankweave_server.transport.sockets import Socket
 from hankweave_server.transport.traffic_log import TrafficLog
@@ -47,6 +50,12 @@ GOING_AWAY = 1001
 # A frame that is too large is refused and the socket stays open; one that is larger than this is
 # not even read, and the socket closes with 1009.
 HARD_FRAME_LIMIT = 4 * MAX_FRAME
+
+ACCEPTED_AT_ONCE = 16
+"""Connections accepted in one turn of the loop; each costs about a millisecond until it is greeted.
+
+asyncio accepts as many as the backlog it is given: a thousand at once would hold up all others.
+"""
 
 OUT_OF_DESCRIPTORS: Final = "OUT_OF_DESCRIPTORS"
 _CROWDED = (
@@ -136,7 +145,17 @@ class Listener:
         self.hub = Hub(doors.last_seq, lambda frame: traffic.record("out", frame), clock)
         """Where the ledger publishes."""
         self._conversations = Conversations(
-            Shared(doors=doors, gate=gate, answers=AnswerBook(), clock=clock),
+            Shared(
+                doors=doors,
+                gate=gate,
+                answers=AnswerBook(),
+                clock=clock,
+                pages=(
+                    JournalPages(doors.history_page),
+                    JournalPages(doors.history_page, reference.project),
+                ),
+                snapshots=Snapshots(doors, clock),
+            ),
             self.hub,
             traffic,
             Patience(settings.handshake_seconds, settings.outbox),
@@ -185,6 +204,9 @@ class Listener:
                 compression=None,
                 server_header=None,
                 max_size=HARD_FRAME_LIMIT,
+                # Whoever waits for a socket waits until the kernel has all of it: what a client
+                # does not read costs one write of ours, not that and another buffer.
+                write_limit=0,
                 open_timeout=settings.handshake_seconds,
                 ping_interval=20,
                 ping_timeout=20,
@@ -192,7 +214,7 @@ class Listener:
                 logger=_websockets_log,
                 ssl=settings.tls,
                 start_serving=False,
-                backlog=settings.max_connections,
+                backlog=ACCEPTED_AT_ONCE,
             )
         except OSError as error:
             port.close()
@@ -208,6 +230,7 @@ class Listener:
         )
         # Known before the first request is taken, because the port is part of both checks.
         self._front_door = FrontDoor(addresses, self._gate, self._doors)
+        self._group.start_soon(self._conversations.freed_memory.run)
         await server.start_serving()
 
     def hurry(self, seconds: float) -> None:

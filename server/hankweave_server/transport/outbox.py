@@ -5,16 +5,23 @@ only aborting the TCP connection ends it (DESIGN 13). So nobody but the outbox's
 waits for a socket. Others put frames in and go on. Three numbers say when a client is too slow:
 so many messages, so many bytes, or so many seconds for one frame. Then it is told 1013 ("try again
 later"; it can resume with `sinceSeq`) and, shortly after, cut off.
+
+What one client alone asked for, history above all, is not queued but streamed: fragments are made
+as the socket takes them, and a client that stops reading holds no more than one of them. Streams of
+all clients take turns in making theirs, so that a thousand of them never keep the event loop longer
+than one.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 import anyio
+
+from hankweave_server.transport.messages import Fragment
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +51,15 @@ class Wire(Protocol):
     async def send(self, frame: bytes) -> None:
         """Waits until the frame is out of our hands; raises ConnectionLost."""
 
+    def write_fragment(self, fragment: Fragment) -> bool:
+        """Write a fragment; return whether the kernel has all of it. Raise ConnectionLost."""
+
+    async def drained(self) -> None:
+        """Wait until the kernel has all that was written; raise ConnectionLost."""
+
+    def buffer_little(self, wanted: bool) -> None:
+        """Keep the kernel from buffering megabytes for this client, or let it again."""
+
     async def close(self, code: int, reason: str) -> None:
         """Says goodbye and waits for the answer, however long that takes."""
 
@@ -59,14 +75,27 @@ class _Goodbye:
 
 TRY_AGAIN_LATER = 1013
 
+TURN_BYTES = 16 * 1024
+"""A turn of a stream ends with the fragment that reaches this size."""
+
+PASSED_BYTES = 256
+"""What an event that a client is not sent counts of a turn."""
+
 
 class Outbox:
     """The way out to one client; `put` may be called from anywhere in the event loop."""
 
     def __init__(
-        self, wire: Wire, limits: OutboxLimits, evicted: Callable[[str], None] | None = None
+        self,
+        wire: Wire,
+        limits: OutboxLimits,
+        evicted: Callable[[str], None] | None = None,
+        turns: anyio.Lock | None = None,
     ) -> None:
-        """`evicted` is told why, once, when the client is cut off for being slow."""
+        """`evicted` is told why, once, when the client is cut off for being slow.
+
+        `turns` is shared by all outboxes of a server: its holder makes fragments of a stream.
+        """
         self._wire = wire
         self._limits = limits
         self._evicted = evicted
@@ -78,6 +107,13 @@ class Outbox:
         self._work = anyio.Event()
         self._room = anyio.Event()
         self._send_scope = anyio.CancelScope()
+        self._turns = turns or anyio.Lock()
+        self._stream: Iterator[Fragment | None] | None = None
+        self._is_inside_message = False
+        """The client has a part of a message: nothing else may come before the rest."""
+        self._streamed = anyio.Event()
+        self.ended = anyio.Event()
+        """Set when nothing more goes out."""
 
     @property
     def waiting_bytes(self) -> int:
@@ -88,7 +124,8 @@ class Outbox:
         if self._goodbye is not None or self._gone:
             return
 
-        if not self._queue and not self._sending and self._wire.write_now(frame):
+        is_free = not (self._queue or self._sending or self._is_inside_message)
+        if is_free and self._wire.write_now(frame):
             return
 
         size = self._bytes + len(frame)
@@ -109,15 +146,38 @@ class Outbox:
             self._room = anyio.Event()
             await self._room.wait()
 
-        if self._gone or self._goodbye is not None:
+        if self._is_leaving():
+            raise ClientGone
+
+    async def stream(self, fragments: Iterator[Fragment | None]) -> None:
+        """Send fragments as the socket takes them; raise ClientGone.
+
+        None stands for work that led to no fragment, so that much of it is divided into turns.
+        To be used by one task at a time. Frames that are put in meanwhile go out between messages.
+        """
+        assert self._stream is None
+        self._streamed = anyio.Event()
+        self._stream = fragments
+        self._work.set()
+        try:
+            while self._stream is not None and not self._is_leaving():
+                await self._streamed.wait()
+        finally:
+            self._stream = None
+
+        if self._is_leaving():
             raise ClientGone
 
     def finish(self, code: int, reason: str) -> None:
-        """Sends what waits, then closes; frames put in later are dropped."""
+        """Sends what waits, then closes; frames put in later are dropped.
+
+        A stream ends where it is: its client has asked for it and can ask again.
+        """
         if self._goodbye is None:
             self._goodbye = _Goodbye(code, reason)
             self._work.set()
             self._room.set()
+            self._streamed.set()
 
     async def run(self) -> None:
         """Sends until the connection ends; the only task that waits for this socket."""
@@ -136,16 +196,61 @@ class Outbox:
             self._queue.clear()
             self._bytes = 0
             self._room.set()
+            self._streamed.set()
+            self.ended.set()
             self._wire.abort()
 
     async def _send_all(self) -> None:
         while self._queue or self._goodbye is None:
-            if not self._queue:
+            if self._stream is not None and (self._is_inside_message or not self._queue):
+                if self._goodbye is not None:
+                    return  # In the midst of a message, where only a close may follow.
+
+                await self._send_fragments(self._stream)
+            elif self._queue:
+                await self._send_next()
+            else:
                 self._work = anyio.Event()
                 await self._work.wait()
+
+    async def _send_fragments(self, stream: Iterator[Fragment | None]) -> None:
+        self._wire.buffer_little(True)
+        async with self._turns:
+            is_over = self._write_some(stream)
+
+        if is_over:
+            self._stream = None
+            self._wire.buffer_little(False)
+            self._streamed.set()
+
+        self._sending = True
+        try:
+            with anyio.fail_after(self._limits.send_seconds):
+                await self._wire.drained()
+        except TimeoutError:
+            self._evict("it took no frame in time")
+        finally:
+            self._sending = False
+
+    def _write_some(self, stream: Iterator[Fragment | None]) -> bool:
+        """Write until the socket takes no more, or the turn is over; return whether all is said."""
+        size = 0
+        while size < TURN_BYTES:
+            try:
+                fragment = next(stream)
+            except StopIteration:
+                return True
+
+            if fragment is None:
+                size += PASSED_BYTES
                 continue
 
-            await self._send_next()
+            self._is_inside_message = not fragment.ends
+            size += len(fragment.payload)
+            if not self._wire.write_fragment(fragment):
+                return False
+
+        return False
 
     async def _send_next(self) -> None:
         frame = self._queue.popleft()
@@ -162,8 +267,11 @@ class Outbox:
         if self._has_room():
             self._room.set()
 
+    def _is_leaving(self) -> bool:
+        return self._gone or self._goodbye is not None
+
     def _has_room(self) -> bool:
-        if self._gone or self._goodbye is not None:
+        if self._is_leaving():
             return True
 
         half_full = len(self._queue) * 2 > self._limits.messages

@@ -20,6 +20,9 @@ from collections.abc import Callable
 KEPT_BACK = 64
 """Descriptors for files, pipes and folders; two thirds of them all where there are very few."""
 
+WAITING = 1_100
+"""Connections that may wait to be accepted."""
+
 _OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 _REST_SECONDS = 0.5
 """Told that there is none, the loop looks away for a second; until then none is tried."""
@@ -39,7 +42,7 @@ class Port(socket.socket):
 
     @classmethod
     def bound(cls, host: str, port: int) -> Port:
-        """Binds the first address of a host; raises OSError."""
+        """Bind the first address of a host; raise OSError."""
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, address = found[0]
         made = cls(family)
@@ -54,6 +57,10 @@ class Port(socket.socket):
             raise
 
         return made
+
+    def listen(self, backlog: int = 0) -> None:
+        """Let the kernel keep waiting connections, however few the loop accepts at once."""
+        super().listen(max(backlog, WAITING))
 
     def measure(self) -> None:
         """Count again which descriptors are in use, for a port that was bound long ago."""

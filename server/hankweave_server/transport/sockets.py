@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
+import socket as sockets
 
 from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
@@ -11,6 +13,7 @@ from websockets.frames import Frame, Opcode
 from websockets.protocol import State
 
 from hankweave_server.transport.auth import Role
+from hankweave_server.transport.messages import Fragment
 from hankweave_server.transport.outbox import ConnectionLost
 
 
@@ -70,6 +73,12 @@ def _as_text(frame: bytes) -> bytes:
     return Frame(Opcode.TEXT, frame).serialize(mask=False)
 
 
+UNSENT_BYTES = 64 * 1024
+"""What the kernel buffers, beyond what the peer's window takes, for a client that is streamed to.
+
+Without a limit it buffers some four megabytes for each client that does not read.
+"""
+
 AT_ONCE = 64 * 1024
 """Bytes of frames that are gathered for one write: as much as a socket's buffer takes."""
 
@@ -85,6 +94,7 @@ class SocketWire:
         self._socket = socket
         self._gathered: list[bytes] = []
         self._bytes = 0
+        self._buffers_little = False
 
     def write_now(self, frame: bytes) -> bool:
         # An empty write buffer means that the kernel took all there was. Then the frame is handed
@@ -112,6 +122,37 @@ class SocketWire:
         except ConnectionClosed:
             raise ConnectionLost from None
 
+    def write_fragment(self, fragment: Fragment) -> bool:
+        # Past the library as well: its own fragmented messages would keep the connection's lock
+        # from the first to the last, and no event could go out between two of them.
+        self._hand_over()
+        socket = self._socket
+        if socket.state is not State.OPEN:
+            raise ConnectionLost
+
+        socket.transport.write(_serialized(fragment))
+        return not socket.transport.get_write_buffer_size()
+
+    async def drained(self) -> None:
+        try:
+            await self._socket.drain()
+        except OSError:
+            raise ConnectionLost from None
+
+        if self._socket.state is not State.OPEN:
+            raise ConnectionLost
+
+    def buffer_little(self, wanted: bool) -> None:
+        if wanted is self._buffers_little:
+            return
+
+        self._buffers_little = wanted
+        connection = self._socket.transport.get_extra_info("socket")
+        with contextlib.suppress(OSError, AttributeError):  # A closed one, or another system's.
+            connection.setsockopt(
+                sockets.IPPROTO_TCP, sockets.TCP_NOTSENT_LOWAT, UNSENT_BYTES if wanted else 0
+            )
+
     async def close(self, code: int, reason: str) -> None:
         self._hand_over()
         await self._socket.close(code, reason)
@@ -123,3 +164,8 @@ class SocketWire:
         gathered, self._gathered, self._bytes = self._gathered, [], 0
         if gathered and self._socket.state is State.OPEN:
             self._socket.transport.write(b"".join(gathered))
+
+
+def _serialized(fragment: Fragment) -> bytes:
+    opcode = Opcode.TEXT if fragment.begins else Opcode.CONT
+    return Frame(opcode, fragment.payload, fin=fragment.ends).serialize(mask=False)

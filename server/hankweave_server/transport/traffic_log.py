@@ -29,6 +29,8 @@ ROTATE_AT = 64 * 1024 * 1024
 KEPT_FILES = 5  # websocket.log and .1 to .4: at most 320 MiB beside an execution.
 FLUSH_INTERVAL = 0.2  # Seconds: long enough to write many lines at once, short enough for `tail`.
 PENDING_LIMIT = 32 * 1024 * 1024  # Bytes that may wait for a slow disk; then frames are counted.
+HISTORY_LIMIT = 1024 * 1024
+"""Bytes that may wait with frames that repeat the journal; they are in the journal anyway."""
 
 Direction = Literal["in", "out"]
 _raw_decoder = msgspec.json.Decoder(msgspec.Raw)
@@ -77,6 +79,14 @@ class TrafficLog:
         self._pending_bytes += len(frame)
         if len(self._pending) == 1:
             self._wake.set()
+
+    def has_room_for(self, size: int) -> bool:
+        """Return whether a frame that repeats the journal should be recorded."""
+        return self._pending_bytes + size <= HISTORY_LIMIT
+
+    def leave_out(self) -> None:
+        """Count a frame that is not recorded."""
+        self._left_out += 1
 
     async def run(self) -> None:
         """Writes what was recorded until cancelled, then writes the rest."""
@@ -171,7 +181,7 @@ def _left_out_line(logged_at: str, count: int) -> bytes:
         direction="out",
         message=msgspec.Raw(b"null"),
         metadata=TrafficMetadata(
-            size=0, error=f"{count} frames were not logged: the disk was full or too slow"
+            size=0, error=f"{count} frames were not logged: they came faster than the disk takes"
         ),
     )
     return encode(record) + b"\n"

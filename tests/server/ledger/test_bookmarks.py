@@ -40,6 +40,23 @@ def test_every_stretch_is_found_within_its_bookmarks(
     assert found.end - ends[asked.stop] <= BYTES_APART + max(sizes)
 
 
+@given(SIZES, st.integers(0, 500), st.sampled_from([1, BYTES_APART, 4 * BYTES_APART]))
+def test_a_page_is_about_as_long_as_asked_and_never_empty(
+    sizes: list[int], since: int, most: int
+) -> None:
+    """Pages one after the other hold each line once; only a long line makes one longer."""
+    marks = Bookmarks()
+    marks.extend(sizes)
+    while since < len(sizes):
+        count = marks.page_after(since, most)
+        assert 0 < count <= len(sizes) - since
+        read = marks.find(since, count)
+        assert read.end - read.begin <= max(most, BYTES_APART + max(sizes))
+        since += count
+
+    assert marks.page_after(since, most) == 0
+
+
 def test_two_million_events_take_two_megabytes() -> None:
     """A gigabyte of an agent's output does not stay in memory as numbers of its lines."""
     tracemalloc.start()

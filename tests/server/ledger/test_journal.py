@@ -9,10 +9,12 @@ import stat
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from hankweave_server import files
 from hankweave_server.ledger import journal as journal_module
-from hankweave_server.ledger.journal import Journal, JournalCorrupt, JournalWriteFailed
+from hankweave_server.ledger.journal import Journal, JournalCorrupt, JournalWriteFailed, LongLine
 
 
 def line(seq: int, text: str = "Erdbeben südlich von Tōkyō 🌏") -> bytes:
@@ -265,3 +267,35 @@ def test_a_long_journal_is_numbered_to_its_end(path: Path):
     journal, repair = Journal.open(journal_of(path, content))
     assert (journal.last_seq, repair) == (count, None)
     assert json.loads(journal.read(77_776, 1)[0])["seq"] == 77_777
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    sizes=st.lists(st.sampled_from([1, 900, 9_000, 20_000, 64_000, 300_000]), max_size=40),
+    until=st.integers(0, 40),
+)
+def test_pages_hold_each_line_once_and_leave_long_ones_on_the_disk(
+    path: Path, sizes: list[int], until: int
+) -> None:
+    """Put together from short lines and parts of long ones, they are the journal up to a seq."""
+    path.unlink(missing_ok=True)
+    journal, _ = Journal.open(path)
+    lines = [
+        json.dumps({"type": "t", "seq": seq, "x": str(seq % 10) * size}).encode()
+        for seq, size in enumerate(sizes, 1)
+    ]
+    journal.append(lines)
+    found: list[bytes] = []
+    while page := journal.page(len(found), until, 64 * 1024):
+        assert sum(len(line) for line in page if isinstance(line, bytes)) < 81 * 1024
+        found += [line if isinstance(line, bytes) else _in_parts(line) for line in page]
+
+    journal.close()
+    assert found == lines[:until]
+
+
+def _in_parts(line: LongLine) -> bytes:
+    assert line.size > 64 * 1024
+    parts = [line.read(at, 50_000) for at in range(0, line.size, 50_000)]
+    assert line.read(line.size, 10) == b""
+    return b"".join(parts)

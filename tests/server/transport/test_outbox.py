@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import anyio
+import anyio.abc
+import anyio.lowlevel
 import pytest
 
-from hankweave_server.transport.outbox import ClientGone, Outbox, OutboxLimits
+from hankweave_server.transport.messages import Fragment
+from hankweave_server.transport.outbox import TURN_BYTES, ClientGone, Outbox, OutboxLimits
 
 
 @dataclass
@@ -25,6 +29,16 @@ class HeldWire:
     async def send(self, frame: bytes) -> None:
         await self.opened.wait()
         self.out.append(frame)
+
+    def write_fragment(self, fragment: Fragment) -> bool:
+        self.out.append(fragment.payload)
+        return self.opened.is_set()
+
+    async def drained(self) -> None:
+        await self.opened.wait()
+
+    def buffer_little(self, wanted: bool) -> None:
+        pass
 
     async def close(self, code: int, reason: str) -> None:
         self.closed.append(code)
@@ -92,3 +106,104 @@ async def test_room_waits_until_half_is_sent() -> None:
         group.cancel_scope.cancel()
 
     assert wire.aborted
+
+
+# --- streams --------------------------------------------------------------------------------------
+
+HEAVY = b"h" * TURN_BYTES
+
+
+async def test_no_more_of_a_stream_is_made_than_the_client_takes() -> None:
+    """While its socket takes nothing, one fragment is in memory, however long the stream is."""
+    wire, made = HeldWire(), list[int]()
+
+    def endless() -> Iterator[Fragment]:
+        while True:
+            made.append(len(made))
+            yield Fragment(HEAVY, begins=True, ends=True)
+
+    outbox = Outbox(wire, OutboxLimits(send_seconds=0.1, close_seconds=0.05))
+    async with anyio.create_task_group() as group:
+        group.start_soon(outbox.run)
+        with anyio.fail_after(30), pytest.raises(ClientGone):
+            await outbox.stream(endless())
+
+        await outbox.ended.wait()
+
+    assert (made, wire.closed) == ([0], [1013])
+
+
+async def test_frames_go_out_between_the_messages_of_a_stream() -> None:
+    """A live event never falls between two fragments, and does not wait for the stream's end."""
+    wire = HeldWire()
+    outbox = Outbox(wire, OutboxLimits())
+
+    def two_messages() -> Iterator[Fragment]:
+        yield Fragment(b"1" + HEAVY, begins=True, ends=False)
+        outbox.put(b"live")
+        yield Fragment(b"2" + HEAVY, begins=False, ends=False)
+        yield Fragment(b"3" + HEAVY, begins=False, ends=True)
+        yield Fragment(b"4" + HEAVY, begins=True, ends=True)
+
+    wire.opened.set()
+    async with anyio.create_task_group() as group:
+        group.start_soon(outbox.run)
+        with anyio.fail_after(30):
+            await outbox.stream(two_messages())
+
+        group.cancel_scope.cancel()
+
+    assert [frame[:4] for frame in wire.out] == [b"1hhh", b"2hhh", b"3hhh", b"live", b"4hhh"]
+
+
+async def test_streams_of_many_clients_never_share_a_turn_of_the_loop() -> None:
+    """A hundred clients that catch up keep the loop no longer at a time than one does."""
+    turns, turn, turn_of = anyio.Lock(), 0, list[int]()
+
+    def five() -> Iterator[Fragment]:
+        for _ in range(5):
+            turn_of.append(turn)
+            yield Fragment(HEAVY, begins=True, ends=True)
+
+    async def stream(group: anyio.abc.TaskGroup) -> None:
+        wire = HeldWire()
+        wire.opened.set()
+        outbox = Outbox(wire, OutboxLimits(), turns=turns)
+        group.start_soon(outbox.run)
+        await outbox.stream(five())
+        assert len(wire.out) == 5
+
+    async with anyio.create_task_group() as group:
+        async with anyio.create_task_group() as clients:
+            for _ in range(100):
+                clients.start_soon(stream, group)
+
+            while len(turn_of) < 500:
+                turn += 1
+                await anyio.lowlevel.checkpoint()
+
+        group.cancel_scope.cancel()
+
+    assert len(set(turn_of)) == len(turn_of) == 500
+
+
+async def test_a_stream_ends_when_the_server_does() -> None:
+    """What the client asked for is left out, and it is told goodbye."""
+    wire = HeldWire()
+    wire.opened.set()
+    outbox = Outbox(wire, OutboxLimits())
+
+    def endless() -> Iterator[Fragment]:
+        yield Fragment(HEAVY, begins=True, ends=False)
+        outbox.finish(1001, "bye")
+        while True:
+            yield Fragment(HEAVY, begins=False, ends=False)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(outbox.run)
+        with anyio.fail_after(30), pytest.raises(ClientGone):
+            await outbox.stream(endless())
+
+        await outbox.ended.wait()
+
+    assert wire.closed == [1001]

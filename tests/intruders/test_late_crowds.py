@@ -1,0 +1,104 @@
+"""Crowds that ask for the whole journal: what they cost, and what those that read are sent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+
+from hankweave_client.discovery import discover
+from intruders.tier import rounds
+from intruders.wire import Peer, frame, peer
+from support.late_crowd import (
+    KIB,
+    MIB,
+    READONLY,
+    LateCrowd,
+    forget_peak,
+    peak,
+    resident,
+    server_with_journal,
+    settled,
+)
+from support.small_server import eventually
+
+CLIENTS = rounds(250, 1_000)
+EACH = 64 * KIB
+"""A thousand may cost 64 MB, their connections included."""
+CONSTANT = 8 * MIB
+"""Pages of the journal and of the traffic log, however many clients there are."""
+
+
+async def test_a_crowd_that_asks_for_everything_and_reads_nothing_costs_little(
+    tmp_path: Path,
+) -> None:
+    """Its memory is bounded, and given back: what stays is what idle clients would have left."""
+    async with server_with_journal(tmp_path, megabytes=8) as server:
+        before = await settled(server)
+        afterwards = await settled(server, CLIENTS)
+        forget_peak(server.pid)
+        with LateCrowd(server) as crowd:
+            await crowd.connect(CLIENTS)
+            for _ in range(8):
+                await anyio.sleep(0.25)  # The server sends what the sockets take.
+                crowd.sip(3_000)
+
+            assert peak(server.pid) - before <= CLIENTS * EACH + CONSTANT
+
+        await eventually(lambda: resident(server.pid) <= afterwards + CONSTANT, seconds=60)
+
+
+async def test_those_that_read_beside_a_crowd_get_each_event_once(tmp_path: Path) -> None:
+    """By `sinceSeq`, `history.sync` and `sendPreviousEvents`: no gap, and nothing twice."""
+    async with server_with_journal(tmp_path, megabytes=3) as server:
+        events = server.execution / ".hankweave" / "events" / "events.jsonl"
+        lines = [msgspec.json.decode(line) for line in events.read_bytes().splitlines()]
+        with LateCrowd(server) as crowd:
+            await crowd.connect(60)
+            with anyio.fail_after(120):
+                async with anyio.create_task_group() as group:
+                    for since in (0, 0, 7, len(lines) // 2):
+                        group.start_soon(_catch_up, server.execution, since, lines)
+                        group.start_soon(_synchronize, server.execution, since, lines)
+
+                    group.start_soon(_look_back, server.execution, lines)
+
+
+async def _catch_up(execution: Path, since: int, lines: list[Any]) -> None:
+    address = discover(execution)
+    async with peer(address.url, address.token) as client:
+        await client.greet(mode="readonly", sinceSeq=since)
+        for line in lines[since:]:
+            assert await client.message() == line
+
+        await client.command("ping")
+
+
+async def _synchronize(execution: Path, since: int, lines: list[Any]) -> None:
+    address = discover(execution)
+    async with peer(address.url, address.token) as client:
+        await client.greet(mode="readonly")
+        asked = {"id": "sync", "type": "history.sync", "data": {"sinceSeq": since}}
+        client.send(frame(msgspec.json.encode(asked)))
+        assert await _batches(client) == lines[since:]
+        assert (await client.message())["inReplyTo"] == "sync"
+
+
+async def _batches(client: Peer) -> list[Any]:
+    found: list[Any] = []
+    while True:
+        data = (await client.message())["data"]
+        found += data["events"]
+        if not data["hasMore"]:
+            return found
+
+
+async def _look_back(execution: Path, lines: list[Any]) -> None:
+    address = discover(execution)
+    async with peer(address.url, address.token) as client:
+        hello = {"type": "handshake", "data": READONLY | {"sendPreviousEvents": True}}
+        client.send(frame(msgspec.json.encode(hello)))
+        response = await client.message()
+        assert response["data"]["eventHistory"] == lines[:-51:-1]
