@@ -13,6 +13,7 @@ PROTOCOL = TOP / "protocol"
 
 ROWS: tuple[frozenset[str], ...] = (
     frozenset({"settings", "layout", "clock", "files", "logs", "errors", "companions"}),
+    frozenset({"config"}),
     frozenset({"domain"}),
     frozenset({"workspace", "hanks"}),
     frozenset({"checkpoints", "agents", "sentinels", "ledger", "runtime_lock"}),

@@ -106,12 +106,17 @@ class App:
             agent_for=roster.agent_for,
             model_for=roster.model_for,
             started_monotonic=self._started,
-            idle_timeout=timedelta(minutes=10),
+            idle_timeout=_seconds(opened.settings.default_idle_seconds) or timedelta(minutes=10),
+            idle_override=_seconds(opened.settings.idle_seconds),
+            ignore_rig_failures=opened.settings.ignore_rig_failures,
+            sentinel_persistence=opened.settings.sentinel_persistence,
+            tool_result_limit=opened.settings.tool_result_limit,
             safe_points=opened.settings.safe_points,
             price=opened.prices.price_of,
             models=Models(os.environ),
             ceilings=Ceilings(opened.settings.max_cost, opened.settings.max_time),
             output_directory=opened.settings.output,
+            overwrite_output=opened.settings.overwrite_output,
         )
         self.first_client = anyio.Event()
         """Set when a client has shaken hands."""
@@ -303,6 +308,10 @@ class App:
         )
         done = await self._dispatch.handle(command.data, command.id, sender)
         return Answer(data=done.data, targeted=done.events, history_since=done.history_since)
+
+
+def _seconds(number: int | None) -> timedelta | None:
+    return None if number is None else timedelta(seconds=number)
 
 
 def _roster(opened: Opened) -> Roster:

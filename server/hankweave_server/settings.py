@@ -84,3 +84,22 @@ class RunSettings:
     """A price list of one's own, laid over the packaged one; None: the usual place, if it is."""
     output: Path | None = None
     """Where output files are copied; None: nowhere."""
+    overwrite_output: bool = False
+    """Replaces files that lie in the way there; else the copy gets another name."""
+    keep_work_tree: bool = False
+    """With `new` and `force`: the new execution begins with the files of the former one."""
+    yes: bool = False
+    """Takes every question for answered with yes."""
+    data_is_implied: bool = False
+    """Nobody named the data: an execution that is there keeps its own."""
+    idle_seconds: int | None = None
+    """How long an agent may be silent in codons that do not say so; beats the hank's overrides."""
+    default_idle_seconds: int | None = None
+    """The same where the hank's overrides do not say it either."""
+    ignore_rig_failures: bool = False
+    sentinel_persistence: bool | None = None
+    """Whether sentinels keep what they remember; None: as the hank says."""
+    tool_result_limit: int = 2500
+    """Characters of a tool's result that an event carries."""
+    data_hash_seconds: float = 5.0
+    """How long looking at the data may take before it is known by its place alone."""

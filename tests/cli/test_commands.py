@@ -293,7 +293,7 @@ def test_ls_counts_what_is_behind_on_the_current_line(tmp_path: Path) -> None:
     hank, root = write_hank(tmp_path / "hank", *HANK), tmp_path / "executions"
     base = {"HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR": str(root)}
     at = ("-e", str(root / "one"))
-    hankweave("run", str(hank), *at, "--headless", code=0)
+    hankweave("run", str(hank), *at, "--headless", "-y", code=0)
     for words, done in (((), 2), (("rollback", "--codon", "one", "--yes", *at), 1)):
         if words:
             hankweave(*words, code=0)

@@ -14,6 +14,7 @@ import click
 
 from hankweave_server import __version__
 from hankweave_server.cli.complaints import complain, complain_of
+from hankweave_server.cli.invocation import translated
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hanks.load import HankInvalid
 
@@ -42,6 +43,7 @@ PLACES = {
     "agents": "acquaintances",
     "attach": "attaching",
     "mcp": "mcp_command",
+    "config": "config_command",
 }
 """The module of each command."""
 
@@ -62,6 +64,13 @@ class OnDemand(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         with _noticing_a_closed_pipe():
             return super().invoke(ctx)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take Hankweave's own command line for what it means here."""
+        if not ctx.resilient_parsing:
+            args = translated(args, PLACES)
+
+        return super().parse_args(ctx, args)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 
@@ -10,15 +11,17 @@ import click
 
 from hankweave_client.errors import CommandRefused, NotRunning
 from hankweave_server.cli.remote import execution_option, refusal, root_of, unavailable
+from hankweave_server.cli.targeting import listening_on, require_execution
 from hankweave_server.cli.terminals import can_be_drawn_on
 from hankweave_server.errors import ExitCode, Stop
 
 
 @click.command()
 @execution_option
+@click.option("--port", "-p", type=click.IntRange(1, 65535), help="The server on this port.")
 @click.option("--readonly", is_flag=True, help="Look, and move nothing.")
 @click.option("--plain", is_flag=True, help="Print lines on a terminal too, as in a pipe.")
-def attach(execution: Path | None, readonly: bool, plain: bool) -> None:
+def attach(execution: Path | None, port: int | None, readonly: bool, plain: bool) -> None:
     """Watch the server live, and steer it with single keys; leaving does not stop it.
 
     What destroys something is asked about first. A lost connection comes back by itself, and
@@ -35,7 +38,7 @@ def attach(execution: Path | None, readonly: bool, plain: bool) -> None:
     hankweave attach
     hankweave attach -e ~/runs/quakes --readonly
     """
-    root = root_of(execution)
+    root = root_of(execution) if port is None else listening_on(port)
     is_live = not plain and can_be_drawn_on() and sys.stdin.isatty()
 
     from hankweave_server.cli.attached import watching  # Who writes lines draws nothing.
@@ -46,9 +49,10 @@ def attach(execution: Path | None, readonly: bool, plain: bool) -> None:
 
         anyio.run(watching.tell, root, click.echo)
     except NotRunning as error:
-        raise Stop(
-            str(error), ExitCode.UNAVAILABLE, hint="Start a server with `hankweave run`."
-        ) from None
+        require_execution(root)
+        start = f"`hankweave run -e {shlex.quote(str(root))}`"
+        hint = f"Start a server with {start}; `hankweave ls` shows which have one."
+        raise Stop(str(error), ExitCode.UNAVAILABLE, hint=hint) from None
     except CommandRefused as refused:
         raise refusal(refused) from None
     except (ConnectionError, TimeoutError) as error:

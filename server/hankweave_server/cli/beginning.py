@@ -64,7 +64,7 @@ def next_commands(directory: Path, *, has_data: bool) -> list[str]:
     data = " " + shlex.quote(str(directory / "data")) if has_data else ""
     return [
         f"hankweave validate {place}{data}",
-        f"hankweave run {place}{data} --headless",
+        f"hankweave run {place}{data}",
         "hankweave log",
         "hankweave runs",
     ]

@@ -6,15 +6,18 @@ import contextlib
 import os
 import re
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
+import click
 import msgspec
 
 from hankweave_protocol import instants
 from hankweave_protocol.events import DataChanged
 from hankweave_protocol.records import ExecutionMeta
-from hankweave_server import files
+from hankweave_server import config, files
 from hankweave_server.cli import workspaces
+from hankweave_server.cli.terminals import can_ask
 from hankweave_server.clock import Clock
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hanks.load import LoadedHank
@@ -26,9 +29,18 @@ from hankweave_server.workspace.data_link import Displaced
 _BACKUP = re.compile(r".+\.backup-\d{13}")
 
 
+_ROOT = config.SETTINGS["executionBaseDir"]
+
+
 def executions_root() -> Path:
-    configured = os.environ.get("HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR")
-    return Path(configured or DEFAULT_ROOT).expanduser()
+    """Return where executions lie: as the environment says, or hankweave.json, or by default."""
+    configured = os.environ.get(_ROOT.variable)
+    if configured:
+        return Path(configured).expanduser()
+
+    file = config.read_file(Path.cwd() / config.FILE)
+    found = None if file is None else file.layer.values.get(_ROOT.key)
+    return (found if isinstance(found, Path) else DEFAULT_ROOT).expanduser().absolute()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +69,12 @@ class Differences:
 def choose(settings: RunSettings, clock: Clock) -> Chosen:
     """Finds the execution to resume, or names a new one; touches nothing."""
     source = _existing(settings.data)
-    data_hash = None if source is None else data.data_hash(source)
+    if settings.data_is_implied and settings.execution is not None:
+        former = data.read_meta(Layout.of_execution(settings.execution.expanduser().absolute()))
+        source = source if former is None else None
+
+    limit = timedelta(seconds=settings.data_hash_seconds)
+    data_hash = None if source is None else data.data_hash(source, limit)
     if settings.workspace is not None:
         return Chosen(workspaces.layout_in(settings.workspace), data_hash, source)
 
@@ -76,7 +93,7 @@ def _chosen_by_name(
     settings: RunSettings, execution: Path, data_hash: str | None, source: Path | None
 ) -> Chosen:
     root = execution.expanduser().absolute()
-    _refuse_foreign(root)
+    _refuse_foreign(root, settings)
     layout = data.layout_of(root)
     former = data.read_meta(layout)
     if not settings.new or not layout.state_directory.is_dir():
@@ -86,7 +103,7 @@ def _chosen_by_name(
     if source is None and former is not None and former.read_only_source_resolved_data_path:
         source = _existing(Path(former.read_only_source_resolved_data_path))
         assert source is not None
-        data_hash = data.data_hash(source)
+        data_hash = data.data_hash(source, timedelta(seconds=settings.data_hash_seconds))
 
     return Chosen(layout, data_hash, source)
 
@@ -118,9 +135,13 @@ def _existing(path: Path | None) -> Path | None:
     return source
 
 
-def _refuse_foreign(root: Path) -> None:
-    """Refuses a directory that holds something which is not an execution of ours."""
-    if not root.exists() or (root / STATE_DIRECTORY).is_dir():
+def _refuse_foreign(root: Path, settings: RunSettings) -> None:
+    """Refuse a directory that is no execution, unless it is empty or the person agrees.
+
+    Nor may a new one take a name of its own among those that are managed, whose names say when
+    they were made and of what data (Hankweave's safety tiers).
+    """
+    if (root / STATE_DIRECTORY).is_dir():
         return
 
     if (root / REMOVED_STATE).is_dir():
@@ -130,12 +151,32 @@ def _refuse_foreign(root: Path) -> None:
             hint=f"`hankweave cleanup --execution {root}` goes on with it.",
         )
 
-    if not root.is_dir() or not all(_BACKUP.fullmatch(path.name) for path in root.iterdir()):
+    managed = settings.executions_root.expanduser().resolve()
+    if root.resolve().is_relative_to(managed) and not settings.yes:
         raise Stop(
-            f"{root} is not empty and is no execution directory.",
+            f"{root} lies among the executions that are made and named by themselves.",
             ExitCode.USAGE,
-            hint="Name an empty or a new directory.",
+            hint="Leave --execution out, name a directory elsewhere, or insist with --yes.",
         )
+
+    if not root.exists():
+        return
+
+    if not root.is_dir():
+        raise Stop(f"{root} is a file.", ExitCode.USAGE, hint="Name a directory.")
+
+    is_empty = all(_BACKUP.fullmatch(path.name) for path in root.iterdir())
+    if is_empty or settings.yes:
+        return
+
+    if can_ask() and click.confirm(f"{root} is not empty. Make an execution in it?"):
+        return
+
+    raise Stop(
+        f"{root} is not empty and is no execution directory.",
+        ExitCode.USAGE,
+        hint="Name an empty or a new directory; --yes makes an execution beside what is there.",
+    )
 
 
 def prepare(chosen: Chosen, hank: LoadedHank, settings: RunSettings, clock: Clock) -> Differences:
@@ -330,6 +371,16 @@ def hank_of(settings: RunSettings, chosen: Chosen) -> Path | None:
         raise Stop("Without a hank there is no plan that could end: no --headless.", ExitCode.USAGE)
 
     return None
+
+
+def former_hank(execution: Path) -> Path | None:
+    """Return the hank that an execution ran last, if there is an execution and it had one."""
+    try:
+        meta = data.read_meta(data.layout_of(execution.expanduser().absolute()))
+    except (OSError, Stop):
+        return None
+
+    return None if meta is None or meta.hank_path is None else Path(meta.hank_path)
 
 
 def hide(layout: Layout) -> None:

@@ -30,6 +30,12 @@ def file_of(path: Path) -> Path:
     return file
 
 
+def in_folder(folder: Path) -> Path | None:
+    """Return the hank.json of a folder, if it has one."""
+    file = folder / HANK_FILE
+    return file if file.is_file() else None
+
+
 def read(path: Path, model_override: str | None = None) -> LoadedHank:
     """Load a hank; raise Stop where there is none, HankInvalid with all that is wrong in it."""
     return load(file_of(path), fault_of_pattern, model_override=model_override)

@@ -24,6 +24,7 @@ from hankweave_server.cli.terminals import console
 from hankweave_server.clock import SystemClock
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.runtime_lock import LockHeld
+from hankweave_server.workspace.data import data_hash, find_execution
 from hankweave_server.workspace.removal import size_of
 
 MEASURING_SECONDS = 1.0
@@ -119,6 +120,9 @@ def _state_text(each: Listed) -> str:
 @click.command()
 @click.option("--execution", "-e", type=click.Path(path_type=Path), help="Remove this one.")
 @click.option(
+    "--data", type=click.Path(path_type=Path), help="Remove the newest one that was made of it."
+)
+@click.option(
     "--older-than",
     type=AGE_IN_DAYS,
     metavar="DAYS",
@@ -131,6 +135,7 @@ def _state_text(each: Listed) -> str:
 @json_option
 def cleanup(
     execution: Path | None,
+    data: Path | None,
     older_than: int | None,
     keep: int | None,
     every: bool,
@@ -147,6 +152,12 @@ def cleanup(
     hankweave cleanup --older-than 30 --dry-run
     hankweave cleanup --all --keep 3 -y
     """
+    if data is not None:
+        if execution is not None:
+            raise click.UsageError("--data and --execution exclude each other.")
+
+        execution = _made_of(data)
+
     if execution is None and not every and older_than is None and keep is None:
         raise click.UsageError("Name an --execution, or say --older-than, --keep or --all.")
 
@@ -175,6 +186,22 @@ def cleanup(
         _print_report(report)
 
     sys.exit(ExitCode.FAILED if report.failed else ExitCode.DONE)
+
+
+def _made_of(data: Path) -> Path:
+    """Return the newest execution of some data; raise Stop if there is none."""
+    if not data.exists():
+        raise Stop(f"There is no data at {data}.", ExitCode.NO_INPUT)
+
+    found = find_execution(executions_root(), data_hash(data))
+    if found is None:
+        raise Stop(
+            f"There is no execution of {data.absolute()} in {executions_root()}.",
+            ExitCode.NO_INPUT,
+            hint="`hankweave ls` lists all; --execution names one.",
+        )
+
+    return found
 
 
 def _named(execution: Path) -> Listed:

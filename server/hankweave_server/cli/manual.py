@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import click
 
+from hankweave_server import config
 from hankweave_server.cli.app import PLACES, cli
 
 HEAD = """\
@@ -47,8 +48,17 @@ never with `--json`.
 see [completion](#hankweave-completion). Commands, options, codons, checkpoints and runs are
 completed.
 
-**Environment.** `HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR` is where executions are made
-(`~/.hankweave-executions`); options that a variable can set name it.
+**Settings** come from options of `run`, from `HANKWEAVE_RUNTIME_*` variables, from the `overrides`
+of the hank and from `hankweave.json` in the current directory, and count in this order.
+`hankweave config` prints each with its value and its source; [all of them](#settings) are listed
+below. An unknown one is warned about; a value that cannot be ends a start with exit code 78.
+
+**Hankweave's own command line** works as it stands: `hankweave [HANK] [DATA]` with its options
+means `hankweave run`, where the data is the folder of the hank unless it is named. One argument
+alone is the hank if it ends in `.json` or is a directory with a `hank.json`, else the data.
+`--validate`, `--init`, `--cleanup` and `--attach` are the commands of these names. `--proxy`,
+`--replay`, `--diet-journal`, `--restore-journal`, remote hanks and `.hank` bundles are refused by
+name.
 
 **Exit codes.** 0 done, 1 failed or refused, 2 usage or a broken hank, 3 a broken pipeline or no
 such session, 65 damaged files, 66 no input, 69 no server, 70 lock lost, 73 cannot create, 74 disk
@@ -63,7 +73,34 @@ def manual() -> str:
     """Gives the whole page."""
     context = click.Context(cli, info_name="hankweave")
     pages = (_page(name, cli.get_command(context, name)) for name in sorted(PLACES))
-    return "\n".join((HEAD, _contents(), *pages))
+    return "\n".join((HEAD, _contents(), *pages, _settings()))
+
+
+def _settings() -> str:
+    """Return the table of all settings."""
+    rows = [
+        "## Settings\n",
+        "| in hankweave.json | variable | option | default | what it does |",
+        "|---|---|---|---|---|",
+    ]
+    for each in config.SETTINGS.values():
+        about = each.about
+        if each.no_effect is not None:
+            about = f"{about} No effect here: {each.no_effect}."
+
+        if (why := each.refusal(True)) is not None:
+            about = f"{about} Cannot be set: {why}."
+
+        default = "" if each.default is None else f"`{_default(each.default)}`"
+        option = "" if each.option is None else f"`{each.option}`"
+        cells = (f"`{each.key}`", f"`{each.variable}`", option, default, _cell(about))
+        rows.append(f"| {' | '.join(cells)} |")
+
+    return "\n".join((*rows, ""))
+
+
+def _default(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _contents() -> str:

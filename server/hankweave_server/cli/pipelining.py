@@ -19,6 +19,8 @@ from hankweave_server.cli.complaints import complain, complain_of
 from hankweave_server.cli.past_files import on_files
 from hankweave_server.cli.pipeline_report import Format
 from hankweave_server.cli.pipeline_run import PipelineExit, Telling, run_pipeline
+from hankweave_server.cli.run_settings import configured, from_layers, variables_of
+from hankweave_server.config import of_command_line
 from hankweave_server.domain.history import answers_of, next_codon, thread_before
 from hankweave_server.domain.plan import initial_plan
 from hankweave_server.domain.step_results import resumes_at
@@ -66,7 +68,10 @@ from hankweave_server.workspace.data import read_meta
 )
 @click.option("--port", "-p", type=click.IntRange(0, 65535), default=0, help="0 takes a free one.")
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing while the steps run.")
+@click.pass_context
 def pipeline(
+    context: click.Context,
+    /,
     file: Path,
     entries: tuple[str, ...],
     from_step: str | None,
@@ -122,9 +127,10 @@ def pipeline(
         executions_root=executions.executions_root(),
         headless=True,
         begin_at=begin_at,
-        port=port,
-        agent_check=not no_agent_check,
     )
+    given = {"port": port or None, "noAgentCheck": no_agent_check or None}
+    found = from_layers(of_command_line(given), None, variables_of(context.command))
+    settings = replace(configured(settings, found), autostart=True)
     sys.exit(run_pipeline(meant, layout, settings, telling))
 
 

@@ -11,23 +11,28 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import anyio
 import click
 
-from hankweave_protocol.ids import CodonId
 from hankweave_server.cli import (
     agent_checks,
     completions,
     executions,
     hanks,
+    invocation,
     passing,
     recorded_plan,
     setting_aside,
 )
+from hankweave_server.cli.complaints import complain
 from hankweave_server.cli.executions import Chosen
+from hankweave_server.cli.run_settings import settings_of, variables_of
 from hankweave_server.cli.tellers import Teller, teller_for
+from hankweave_server.cli.terminals import can_ask
 from hankweave_server.clock import Clock, SystemClock
+from hankweave_server.config import NO_PROXY
 from hankweave_server.daemon import Daemon
 from hankweave_server.domain.prices import Prices
 from hankweave_server.errors import ExitCode, Stop
@@ -35,7 +40,7 @@ from hankweave_server.hanks.load import LoadedHank, no_hank
 from hankweave_server.hanks.named_agents import BY_NAME
 from hankweave_server.hanks.price_files import load_prices, usual_place
 from hankweave_server.layout import Layout
-from hankweave_server.settings import LOOPBACK, RunSettings, SafePoint, safe_points_named
+from hankweave_server.settings import LOOPBACK, RunSettings, safe_points_named
 from hankweave_server.transport.listener import reserve
 from hankweave_server.transport.port import Port
 from hankweave_server.workspace.data import read_meta
@@ -43,21 +48,25 @@ from hankweave_server.workspace.data import read_meta
 
 @click.command()
 @click.argument("hank", type=click.Path(path_type=Path), required=False)
-@click.argument("data", type=click.Path(path_type=Path), required=False)
+@click.argument("data", type=click.Path(path_type=Path, allow_dash=True), required=False)
+@click.option("--config", type=click.Path(path_type=Path), help="The same as HANK.")
+@click.option("--data", "data_option", type=click.Path(path_type=Path), help="The same as DATA.")
+@click.option("--input", "-i", metavar="TEXT", help="Take this text for the data; - is stdin.")
 @click.option("--execution", "-e", type=click.Path(path_type=Path), help="Use this directory.")
 @click.option(
     "--workspace", "-w", type=click.Path(path_type=Path), help="Work in this project itself."
 )
-@click.option("--port", "-p", type=click.IntRange(0, 65535), default=0, help="0 takes a free one.")
+@click.option(
+    "--port", "-p", type=click.IntRange(0, 65535), help="The port; by default any free one."
+)
 @click.option("--headless", is_flag=True, help="End with the plan, with the run's exit code.")
 @click.option(
     "--exit-on-complete/--no-exit-on-complete",
     default=None,
-    envvar="HANKWEAVE_RUNTIME_EXIT_ON_COMPLETE",
     help="End with the plan, or serve on. [default: end if stdout is no terminal and no client "
     "is connected]",
 )
-@click.option("--no-autostart", is_flag=True, help="Wait for codon.next instead of starting.")
+@click.option("--no-autostart", is_flag=True, help="Wait for `hankweave next`; do not begin.")
 @click.option(
     "--from",
     "begin_at",
@@ -66,29 +75,38 @@ from hankweave_server.workspace.data import read_meta
     help="Begin the plan again with this codon, on the files as they are.",
 )
 @click.option("--copy", is_flag=True, help="Copy the data instead of linking to it.")
-@click.option("--new", "-n", is_flag=True, help="Never resume: make a new execution.")
+@click.option(
+    "--new", "--start-new", "-n", is_flag=True, help="Never resume: make a new execution."
+)
 @click.option(
     "--force",
     "-f",
     is_flag=True,
     help="Go on with changed data or a changed hank; with --new, set aside what is there.",
 )
+@click.option(
+    "--no-wipe", is_flag=True, help="With --new --force, keep the files of the work tree."
+)
+@click.option("--yes", "-y", is_flag=True, help="Do not ask on a terminal.")
 @click.option("--agent", type=click.Choice(sorted(BY_NAME)), help="Who does every codon.")
 @click.option("--model", "-m", help="The model of every codon, whatever the hank says.")
 @click.option(
-    "--no-agent-check",
-    is_flag=True,
-    envvar="HANKWEAVE_RUNTIME_NO_AGENT_CHECK",
-    help="Start even if an agent is missing or not logged in.",
+    "--no-agent-check", is_flag=True, help="Start even if an agent is missing or not logged in."
 )
+@click.option("--ignore-rig-failures", is_flag=True, help="Go on when an operation of a rig fails.")
+@click.option(
+    "--shim-idle-timeout",
+    type=click.IntRange(1, 1800),
+    metavar="SECONDS",
+    help="How long an agent may be silent, in codons that do not say so themselves.",
+)
+@click.option("--anthropic-base-url", metavar="URL", help="Where Anthropic's API is.")
 @click.option("--no-token", is_flag=True, help="Let every local program in, as a controller.")
 @click.option(
     "--safe-points",
-    default="all",
-    show_default=True,
-    envvar="HANKWEAVE_RUNTIME_SAFE_POINTS",
-    callback=lambda _context, _option, text: _safe_points(text),
-    help="Checkpoints taken unasked: rig-setup, before-tool, tool, turn; or all, or none.",
+    metavar="LIST",
+    callback=lambda _context, _option, text: _checked_safe_points(text),
+    help="Checkpoints taken unasked: rig-setup, before-tool, tool, turn; all (default) or none.",
 )
 @click.option(
     "--max-cost",
@@ -105,92 +123,59 @@ from hankweave_server.workspace.data import read_meta
 @click.option("--prices", type=click.Path(path_type=Path), help="A price list of your own.")
 @click.option(
     "--output",
+    "-o",
     type=click.Path(path_type=Path, file_okay=False, resolve_path=True),
-    envvar="HANKWEAVE_RUNTIME_OUTPUT_DIRECTORY",
     help="Copy the output files of codons to this directory.",
+)
+@click.option(
+    "--overwrite-output",
+    is_flag=True,
+    help="Replace files that are in its way; else a copy gets another name.",
 )
 @click.option("--plain", is_flag=True, help="Print lines on a terminal too, as in a pipe.")
 @click.option("--json", "as_json", is_flag=True, help="Print the events, one JSON line each.")
+@click.option("--without-proxy/--proxy", default=None, hidden=True)
+@click.option("--idle-timeout", type=click.IntRange(0, 255), hidden=True)
+@click.option("--ignore-data-mismatch", is_flag=True, hidden=True)
+@click.option(invocation.AS_HANKWEAVE, is_flag=True, hidden=True)
+@click.option("--default-hank", type=click.Path(path_type=Path), hidden=True)
+@click.option("--default-data", type=click.Path(path_type=Path), hidden=True)
 @click.option("--for-a-moment", is_flag=True, hidden=True)
-def run(
-    hank: Path | None,
-    data: Path | None,
-    execution: Path | None,
-    workspace: Path | None,
-    port: int,
-    headless: bool,
-    exit_on_complete: bool | None,
-    no_autostart: bool,
-    begin_at: str | None,
-    copy: bool,
-    new: bool,
-    force: bool,
-    agent: str | None,
-    model: str | None,
-    no_agent_check: bool,
-    no_token: bool,
-    safe_points: frozenset[SafePoint],
-    max_cost: float | None,
-    max_time: float | None,
-    prices: Path | None,
-    output: Path | None,
-    plain: bool,
-    as_json: bool,
-    for_a_moment: bool,
-) -> None:
-    """Serve HANK (a hank.json or its directory) on DATA.
+@click.pass_context
+def run(context: click.Context, /, **given: Any) -> None:
+    """Serve HANK (a hank.json or its directory) on DATA, which may be - for stdin.
 
     The same data is resumed where it was. At a terminal the server keeps serving until it is
-    stopped; elsewhere it ends with its plan, unless a client is connected. Without
-    HANK an execution or workspace goes on with the one it had; a workspace that had none is served
-    without a plan, for checkpoints and rollbacks alone.
+    stopped; elsewhere it ends with its plan, unless a client is connected. Without HANK the
+    hank.json of the current directory is meant, and with --execution or --workspace the hank that
+    was run there; a workspace that had none is served without a plan, for checkpoints and
+    rollbacks alone.
 
     \b
     hankweave run examples/earthquakes/hank.json examples/earthquakes/data
     hankweave run my.json data/ --headless && echo done
     hankweave run --workspace ~/my-project
-    """
-    _check_usage(hank, execution, workspace, new=new)
-    if begin_at is not None and no_autostart:
-        raise click.UsageError("--from and --no-autostart exclude each other.")
 
-    if for_a_moment:
+    Hankweave's own command line works, too: `hankweave my-project`, `hankweave --data data/ -y`.
+    Its data is the folder of the hank, unless it is named. Options, HANKWEAVE_RUNTIME_* variables,
+    the hank's overrides and hankweave.json set the same things, and count in this order;
+    `hankweave config` shows what holds.
+    """
+    if given["for_a_moment"]:
         passing.end_with_stdin()
 
-    settings = RunSettings(
-        hank=None if hank is None else hanks.file_of(hank),
-        data=data,
-        execution=execution,
-        workspace=workspace,
-        executions_root=executions.executions_root(),
-        port=port,
-        headless=headless,
-        exit_on_complete=False if for_a_moment else exit_on_complete,
-        unattended=not sys.stdout.isatty(),
-        autostart=not (no_autostart or for_a_moment),
-        plan_on_record=for_a_moment,
-        begin_at=None if begin_at is None else CodonId(begin_at),
-        copy=copy,
-        new=new,
-        force=force,
-        agent=agent,
-        model=model,
-        agent_check=not no_agent_check,
-        no_token=no_token,
-        safe_points=safe_points,
-        max_cost=max_cost,
-        max_time=max_time,
-        prices=prices,
-        output=output,
-        plain=plain,
-        json_output=as_json,
-    )
-    sys.exit(serve(settings))
+    if given["without_proxy"] is False:
+        raise click.UsageError(f"--proxy: {NO_PROXY}.")
+
+    if given["ignore_data_mismatch"]:
+        complain("warning: --ignore-data-mismatch is deprecated; use --force instead.")
+
+    sys.exit(serve(settings_of(given, variables_of(context.command))))
 
 
-def _safe_points(text: str) -> frozenset[SafePoint]:
+def _checked_safe_points(text: str | None) -> str | None:
     try:
-        return safe_points_named(text)
+        return None if text is None else (safe_points_named(text), text)[1]
     except ValueError as problem:
         raise click.BadParameter(str(problem)) from None
 
@@ -200,16 +185,6 @@ def _finite(limit: float | None) -> float | None:
         raise click.BadParameter("That is no amount.")
 
     return limit
-
-
-def _check_usage(
-    hank: Path | None, execution: Path | None, workspace: Path | None, *, new: bool
-) -> None:
-    if hank is None and execution is None and workspace is None:
-        raise click.UsageError("Name a HANK, or an --execution or --workspace to go on with.")
-
-    if workspace is not None and (execution is not None or new):
-        raise click.UsageError("--workspace excludes --execution and --new.")
 
 
 def serve(settings: RunSettings, teller: Teller | None = None) -> ExitCode:
@@ -288,17 +263,20 @@ def _made_room(chosen: Chosen, settings: RunSettings, clock: Clock) -> Chosen:
     if not wanted and not setting_aside.was_interrupted(layout):
         return chosen
 
-    return replace(chosen, set_aside=setting_aside.set_aside(layout, clock))
+    aside = setting_aside.set_aside(layout, clock, keep_work_tree=settings.keep_work_tree)
+    return replace(chosen, set_aside=aside)
 
 
 def _confirm_hank(layout: Layout, hank: LoadedHank, settings: RunSettings) -> None:
     """Asks the person at the terminal whether an execution goes on with a changed hank."""
     former = read_meta(layout)
-    if former is None or not executions.is_other_hank(former, hank) or settings.force:
+    if former is None or not executions.is_other_hank(former, hank):
         return
 
-    is_asked = sys.stdin.isatty() and sys.stdout.isatty()
-    if settings.headless or settings.json_output or not is_asked:
+    if settings.force or settings.yes:
+        return
+
+    if settings.headless or settings.json_output or not can_ask():
         return  # The event `hank.changed` tells of it.
 
     if not click.confirm("hank.json has changed since this execution began. Go on with it?"):

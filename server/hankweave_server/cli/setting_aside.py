@@ -16,19 +16,25 @@ from hankweave_server.layout import Layout
 from hankweave_server.runtime_lock import acquire
 from hankweave_server.workspace import data_link
 
+_KEEP = "keep-work-tree"
 
-def set_aside(layout: Layout, clock: Clock) -> tuple[str, ...]:
-    """Renames all of an execution; returns the new names. Raises LockHeld while a server lives."""
+
+def set_aside(layout: Layout, clock: Clock, *, keep_work_tree: bool = False) -> tuple[str, ...]:
+    """Rename all of an execution, but for the work tree if that is kept; return the new names.
+
+    Raises LockHeld while a server lives.
+    """
     held = acquire(layout, clock)
     try:
         if not layout.set_aside_intent.exists():
             suffix = f".backup-{instants.epoch_ms(clock.now())}"
-            files.replace_durably(layout.set_aside_intent, suffix.encode())
+            words = [suffix, *([_KEEP] if keep_work_tree else [])]
+            files.replace_durably(layout.set_aside_intent, " ".join(words).encode())
 
-        suffix = layout.set_aside_intent.read_text()
+        suffix, *kept = layout.set_aside_intent.read_text().split()
         # It will inform about nobody; and a release finds it no more, once it is elsewhere.
         files.remove_durably(layout.runtime_lock)
-        return _renamed(layout, suffix)
+        return _renamed(layout, suffix, keep_work_tree=_KEEP in kept)
     finally:
         held.release()
 
@@ -37,8 +43,9 @@ def was_interrupted(layout: Layout) -> bool:
     return layout.set_aside_intent.exists()
 
 
-def _renamed(layout: Layout, suffix: str) -> tuple[str, ...]:
-    parts = (layout.work_tree, layout.rig_archive, layout.data_source, layout.state_directory)
+def _renamed(layout: Layout, suffix: str, *, keep_work_tree: bool) -> tuple[str, ...]:
+    ours = (layout.rig_archive, layout.data_source, layout.state_directory)
+    parts = ours if keep_work_tree else (layout.work_tree, *ours)
     for part in parts:
         if os.path.lexists(part):
             # Each is durable before the next: the state directory with the intent goes last.

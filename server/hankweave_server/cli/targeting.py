@@ -21,6 +21,7 @@ from hankweave_server.cli.plain_text import one_line
 from hankweave_server.cli.terminals import can_ask
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.layout import STATE_DIRECTORY, Layout
+from hankweave_server.runtime_lock.record import read_record
 from hankweave_server.workspace import data
 
 
@@ -62,6 +63,21 @@ def choose(execution: Path | None) -> Choice:
 
     candidates = living or known
     return Choice(max(candidates, key=_last_used), "used last", len(candidates))
+
+
+def listening_on(port: int) -> Path:
+    """Return the execution whose server listens on a port; raise Stop if none does."""
+    for path in _folders_in(executions_root()):
+        layout = Layout.of_execution(path)
+        record = read_record(layout.runtime_lock)
+        if record is not None and record.port == port and catalogue.living_server(layout):
+            return path
+
+    raise Stop(
+        f"No server of an execution in {executions_root()} listens on port {port}.",
+        ExitCode.UNAVAILABLE,
+        hint="Name the execution with -e; `hankweave ls` shows which have a server.",
+    )
 
 
 def root_of(execution: Path | None) -> Path:

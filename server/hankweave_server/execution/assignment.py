@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+from hankweave_protocol.hank import Codon
 from hankweave_protocol.ids import RunId
 from hankweave_protocol.records import Conversation
 from hankweave_protocol.state import PlanEntry
@@ -27,7 +28,7 @@ def assignment(around: Surroundings, run_id: RunId, entry: PlanEntry) -> AgentTa
     """Gives the codon's own task; raises AgentError where the hank or the thread lack a part."""
     codon, prompt = entry.codon, prompt_of(around, entry)
     system_prompt = _rendered(around, prompt.system_prompt) if prompt.system_prompt else None
-    idle = _limit(codon.shim_idle_timeout) or around.idle_timeout
+    idle = _idle_limit(around, codon)
     conversation = taken_up(around, entry)
     return AgentTask(
         prompt=_rendered(around, prompt.text),
@@ -93,6 +94,21 @@ def _rendered(around: Surroundings, text: str) -> str:
     layout = around.layout
     text = render(text, agent_root=layout.work_tree, data_dir=layout.data_path)
     return variables.render(text, known(around))
+
+
+def _idle_limit(around: Surroundings, codon: Codon) -> timedelta | None:
+    """Return how long the agent may be silent.
+
+    A codon's own limit counts first, then the one of this start, the hank's, and the default. The
+    hank's was put into the codons that had none when the hank was loaded.
+    """
+    overrides = around.hank.hank.overrides
+    of_hank = None if overrides is None else overrides.shim_idle_timeout
+    own = codon.shim_idle_timeout
+    if around.idle_override is not None and own in (None, of_hank):
+        return around.idle_override
+
+    return _limit(own) or around.idle_timeout
 
 
 def _limit(seconds: float | None) -> timedelta | None:

@@ -8,6 +8,7 @@ from typing import Literal
 import anyio
 import anyio.to_thread
 
+from hankweave_protocol import instants
 from hankweave_protocol.events import ErrorEvent, FileSource, Info, RigOutput
 from hankweave_protocol.hank import OutputFiles, RigCommand
 from hankweave_protocol.ids import RunId
@@ -112,7 +113,15 @@ class Outputs:
         directory, layout = self._around.output_directory, self._around.layout
         assert directory is not None, "are_wanted comes first"
         at_the_top = frozenset[bytes]() if layout.is_in_place else AT_THE_TOP
-        copy = partial(hand_out, layout.work_tree, at_the_top, spec.copy, directory)
+        copy = partial(
+            hand_out,
+            layout.work_tree,
+            at_the_top,
+            spec.copy,
+            directory,
+            overwrite=self._around.overwrite_output,
+            now_ms=instants.epoch_ms(self._around.clock.now()),
+        )
         try:
             paths = await anyio.to_thread.run_sync(copy)
         except (HandingOutFailed, UnsupportedPattern) as error:

@@ -105,6 +105,7 @@ class _Rig:
         )
 
     async def _failed(self, item: RigItem, index: int, error: RigError) -> None:
+        is_ignored = item.allow_failure or self._around.ignore_rig_failures
         exit_code = error.exit_code if isinstance(error, CommandFailed) else None
         await self._post(
             RigSetupFailed(
@@ -112,11 +113,11 @@ class _Rig:
                 failure_type=error.failure_type,
                 exit_code=exit_code,
                 command_index=index,
-                ignored=item.allow_failure,
+                ignored=is_ignored,
                 message=str(error),
             )
         )
-        if not item.allow_failure:
+        if not is_ignored:
             raise RigFailed(
                 FailureReason(type="unknown", retriable=True, message=f"Rig setup: {error}")
             )

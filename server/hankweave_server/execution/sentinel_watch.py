@@ -154,6 +154,10 @@ class SentinelWatch:
         around, record = self._around, self._record
         overrides = around.hank.hank.overrides
         sentinel = None if overrides is None else overrides.sentinel
+        persists = around.sentinel_persistence
+        if persists is None:
+            persists = sentinel is None or sentinel.enable_persistence is not False
+
         from hankweave_server.sentinels.watch import Setting
 
         return Setting(
@@ -166,7 +170,7 @@ class SentinelWatch:
             models=self._models,
             price=around.price,
             tell=self._tell,
-            persists=sentinel is None or sentinel.enable_persistence is not False,
+            persists=persists,
         )
 
 

@@ -57,6 +57,13 @@ class Surroundings:
     """Where requests of agents wait for an answer."""
     output_directory: Path | None = None
     """Where output files are copied; None: nowhere."""
+    overwrite_output: bool = False
+    """Replaces files that lie in the way there; else a copy gets another name."""
+    idle_override: timedelta | None = None
+    """How long an agent may be silent in codons that do not say so, whatever the hank says."""
+    ignore_rig_failures: bool = False
+    sentinel_persistence: bool | None = None
+    """Whether sentinels keep what they remember; None: as the hank says."""
 
     @property
     def state(self) -> State:

@@ -7,6 +7,7 @@ was asked to hand out, and a link in the way would lead the copy somewhere else.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import shutil
@@ -20,17 +21,28 @@ from hankweave_server.workspace.descent import FILE_FLAGS, FOLDER_FLAGS, Descent
 from hankweave_server.workspace.names import shown
 from hankweave_server.workspace.selection import choose, is_regular
 
+MOST_COPIES = 100
+"""Other names that are tried for a file whose own is taken (Hankweave's limit)."""
+
 
 class HandingOutFailed(Exception):
     """A file that could not be copied, and why; those before it are there."""
 
 
 def hand_out(
-    work_tree: Path, at_the_top: frozenset[bytes], patterns: Iterable[str], directory: Path
+    work_tree: Path,
+    at_the_top: frozenset[bytes],
+    patterns: Iterable[str],
+    directory: Path,
+    *,
+    overwrite: bool = True,
+    now_ms: int = 0,
 ) -> tuple[bytes, ...]:
-    """Copies what the patterns mean, with the same relative paths; what is there is replaced.
+    """Copy what the patterns mean, with the same relative paths; return when it is durable.
 
-    Returns when all of it is durable. Raises HandingOutFailed and UnsupportedPattern.
+    A file that is in the way is replaced with `overwrite`. Else the copy becomes
+    `name_<n>_<now_ms>.ext` beside it, as in Hankweave, unless that file has the same content.
+    Raises HandingOutFailed and UnsupportedPattern.
     """
     with closing(Descent(work_tree, at_the_top=at_the_top)) as descent:
         chosen = choose(descent, patterns)
@@ -41,7 +53,7 @@ def hand_out(
         paths = tuple(path for path in chosen.files if is_regular(descent, path))
         for path in paths:
             try:
-                _copy(descent, path, directory)
+                _copy(descent, path, directory, None if overwrite else now_ms)
             except OSError as problem:
                 raise HandingOutFailed(f"{shown(path)}: {problem.strerror}") from problem
 
@@ -60,7 +72,8 @@ def _sync(directory: Path, paths: tuple[bytes, ...]) -> None:
         raise HandingOutFailed(f"{directory}: {problem.strerror}") from problem
 
 
-def _copy(descent: Descent, path: bytes, directory: Path) -> None:
+def _copy(descent: Descent, path: bytes, directory: Path, beside_ms: int | None) -> None:
+    """Copy one file; with `beside_ms` nothing that is there is replaced."""
     *steps, name = path.split(b"/")
     temporary = f".hankweave-{secrets.token_hex(6)}"
     with ExitStack() as opened:
@@ -76,12 +89,56 @@ def _copy(descent: Descent, path: bytes, directory: Path) -> None:
                 os.fchmod(target.fileno(), stat.S_IMODE(mode) & 0o777)
                 os.fdatasync(target.fileno())
 
-            os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+            if beside_ms is not None:
+                target_name = _free_name(folder, temporary, name, beside_ms)
+            else:
+                target_name = name
+
+            if target_name is None:
+                os.unlink(temporary, dir_fd=folder)
+            else:
+                os.rename(temporary, target_name, src_dir_fd=folder, dst_dir_fd=folder)
         except OSError:
             with contextlib.suppress(OSError):
                 os.unlink(temporary, dir_fd=folder)
 
             raise
+
+
+def _free_name(folder: int, made: str, name: bytes, now_ms: int) -> bytes | None:
+    """Return the first name that no other file has; None if one has this very content."""
+    stem, dot, ending = name.rpartition(b".")
+    if not stem:
+        stem, dot, ending = name, b"", b""
+
+    candidates = (
+        b"%b_%d_%d%b%b" % (stem, n, now_ms, dot, ending) for n in range(1, MOST_COPIES + 1)
+    )
+    for candidate in (name, *candidates):
+        try:
+            there = os.stat(candidate, dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
+            return candidate
+
+        if stat.S_ISREG(there.st_mode) and _is_same(folder, made, candidate):
+            return None
+
+    raise FileExistsError(errno.EEXIST, f"{MOST_COPIES} copies lie there already")
+
+
+def _is_same(folder: int, one: str, other: bytes) -> bool:
+    with (
+        open(os.open(one, FILE_FLAGS, dir_fd=folder), "rb") as first,
+        open(os.open(other, FILE_FLAGS, dir_fd=folder), "rb") as second,
+    ):
+        if os.fstat(first.fileno()).st_size != os.fstat(second.fileno()).st_size:
+            return False
+
+        while block := first.read(1 << 20):
+            if block != second.read(1 << 20):
+                return False
+
+    return True
 
 
 def _folder(directory: Path, steps: list[bytes], opened: ExitStack) -> int:

@@ -178,3 +178,21 @@ def test_a_file_that_is_handed_out_is_whole_or_not_there(tree: Path, tmp_path: P
         hand_out(tree, AT_THE_TOP, ["out"], tmp_path / "other")
 
     assert os.listdir(elsewhere) == []
+
+
+def test_a_file_in_the_way_keeps_its_name(tree: Path, tmp_path: Path) -> None:
+    """As in Hankweave the copy becomes `name_<n>_<ms>.ext`; the same content is copied once."""
+    target = tmp_path / "results"
+    for text, names in (
+        ("one", ["report.md"]),
+        ("one", ["report.md"]),
+        ("two", ["report.md", "report_1_17.md"]),
+        ("two", ["report.md", "report_1_17.md"]),
+        ("three", ["report.md", "report_1_17.md", "report_2_17.md"]),
+    ):
+        write(tree / "out" / "report.md", text)
+        hand_out(tree, AT_THE_TOP, ["out/report.md"], target, overwrite=False, now_ms=17)
+        assert sorted(os.listdir(target / "out")) == names
+
+    assert (target / "out" / "report.md").read_text() == "one"
+    assert (target / "out" / "report_2_17.md").read_text() == "three"

@@ -1,0 +1,170 @@
+"""Hankweave's own command line, which has options and no commands, as ours.
+
+`hankweave my-project` and `hankweave hank.json data/ --headless` mean `run`; `--validate`,
+`--init`, `--cleanup` and `--attach` are commands here. One argument alone is a hank if it ends in
+`.json` or is a directory with a `hank.json`; else it is the data, and the hank lies in the current
+directory.
+
+Pure but for a look at which paths exist.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from hankweave_server.errors import ExitCode, Stop
+
+RUN: Final = "run"
+AS_HANKWEAVE: Final = "--as-hankweave"
+"""Tells `run` to understand its arguments as Hankweave does."""
+
+_WITH_VALUE: Final = frozenset(
+    {
+        *("--config", "--data", "--execution", "-e", "--anthropic-base-url", "--port", "-p"),
+        *("--model", "-m", "--idle-timeout", "--shim-idle-timeout", "--input", "-i"),
+        *("--output", "-o", "--replay", "--max-cost", "--max-time"),
+        *("--restore-journal", "--diet-journal"),
+    }
+)
+_HANK_ENDINGS: Final = (".json", ".hank", ".tar.zst")
+_REMOTE: Final = re.compile(r"(?:https?|ssh):/|git@")
+"""How a hank begins that is elsewhere; one slash may have been lost on the way."""
+_REFUSED: Final = {
+    "--replay": (
+        "Recorded logs are not played again here.",
+        "`hankweave replay SHA -e DIR` shows files, state and events of any moment, "
+        "and `hankweave events -e DIR` what happened.",
+    ),
+    "--diet-journal": (
+        "There is no diet here: a journal is kept as it is, nothing of it is moved or compressed.",
+        "`hankweave gc -e DIR` packs the checkpoints, which take more room.",
+    ),
+    "--restore-journal": (
+        "Nothing has to be restored: a journal that Hankweave compressed is read as it is.",
+        "`hankweave log -e DIR` shows it, and `hankweave run -e DIR` goes on with it.",
+    ),
+}
+
+
+@dataclass(slots=True)
+class _Words:
+    """A command line of Hankweave's, sorted."""
+
+    positional: list[str] = field(default_factory=list)
+    options: dict[str, str] = field(default_factory=dict)
+    flags: set[str] = field(default_factory=set)
+
+
+def translated(arguments: list[str], commands: Container[str]) -> list[str]:
+    """Return the arguments as our commands have them; raise Stop for what does not exist here."""
+    if not arguments or not _is_of_hankweave(arguments[0], commands):
+        return arguments
+
+    words = _sorted_out(arguments)
+    if words.positional:
+        refuse_what_is_elsewhere(words.positional[0])
+
+    for option, (message, hint) in _REFUSED.items():
+        if option in words.options:
+            raise Stop(f"{option}: {message}", ExitCode.USAGE, hint=hint)
+
+    if "--init" in words.flags:
+        return ["init"]
+
+    if words.flags & {"--validate", "-v"}:
+        return ["validate", *_hank_and_data(words), *_given(words, model=("--model", "-m"))]
+
+    if "--cleanup" in words.flags:
+        return ["cleanup", *_place(words), *(["--yes"] if words.flags & {"--yes", "-y"} else [])]
+
+    if "--attach" in words.flags:
+        return ["attach", "--readonly", *_given(words, port=("--port", "-p")), *_place(words)]
+
+    return [RUN, AS_HANKWEAVE, *arguments]
+
+
+def is_hank(word: str) -> bool:
+    """Say whether an argument that stands alone is a hank, not data."""
+    is_directory_of_one = os.path.isfile(os.path.join(word, "hank.json"))
+    return word.endswith(_HANK_ENDINGS) or bool(_REMOTE.match(word)) or is_directory_of_one
+
+
+def refuse_what_is_elsewhere(hank: str) -> None:
+    """Raise Stop for a hank that would have to be fetched or unpacked first."""
+    if _REMOTE.match(hank):
+        raise Stop(
+            f"{hank} is elsewhere, and nothing is fetched from there.",
+            ExitCode.USAGE,
+            hint=f"Fetch it first: `git clone {hank} the-hank && hankweave the-hank`.",
+        )
+
+    if hank.endswith((".hank", ".tar.zst")):
+        raise Stop(
+            f"{hank} is a packed hank, and those are not unpacked here.",
+            ExitCode.USAGE,
+            hint=f"Unpack it first: `mkdir the-hank && tar -xf {hank} -C the-hank`.",
+        )
+
+
+def _is_of_hankweave(first: str, commands: Container[str]) -> bool:
+    if first in commands or first in ("-h", "--help", "--version"):
+        return False
+
+    return first.startswith("-") or "/" in first or is_hank(first) or os.path.exists(first)
+
+
+def _sorted_out(arguments: list[str]) -> _Words:
+    words = _Words()
+    rest = iter(arguments)
+    for argument in rest:
+        name, is_joined, value = argument.partition("=")
+        if argument == "-" or not argument.startswith("-"):
+            words.positional.append(argument)
+        elif name in _WITH_VALUE:
+            words.options[name] = value if is_joined else next(rest, "")
+        else:
+            words.flags.add(argument)
+
+    return words
+
+
+def _option(words: _Words, *names: str) -> str | None:
+    return next((words.options[name] for name in names if name in words.options), None)
+
+
+def _given(words: _Words, **names: tuple[str, ...]) -> Iterator[str]:
+    for name, spellings in names.items():
+        value = _option(words, *spellings)
+        if value is not None:
+            yield from (f"--{name}", value)
+
+
+def _hank_and_data(words: _Words) -> list[str]:
+    hank, data = _option(words, "--config"), _option(words, "--data")
+    match words.positional:
+        case [one] if is_hank(one):
+            hank = one
+        case [one]:
+            data = one
+        case [first, second, *_]:
+            hank, data = first, second
+        case _:
+            pass
+
+    return [hank or "hank.json", *([data] if data and data != "-" else [])]
+
+
+def _place(words: _Words) -> list[str]:
+    execution = _option(words, "--execution", "-e")
+    if execution is not None:
+        return ["-e", execution]
+
+    if "--attach" in words.flags:
+        return []
+
+    _, *data = _hank_and_data(words)
+    return ["--data", data[0] if data else "."]

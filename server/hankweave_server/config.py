@@ -1,0 +1,519 @@
+"""Settings that come from several places, and which of them counts.
+
+Hankweave's own settings have four sources: the command line, `HANKWEAVE_RUNTIME_*` variables, the
+`overrides` of the hank and `hankweave.json`; the first that names a setting decides. `SETTINGS`
+lists all of them, Hankweave's and ours. A setting that means nothing here is named when it is set:
+with a note where that does no harm, with a refusal where it would change what is done.
+
+Pure but for `read_file`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.settings import safe_points_named
+
+PREFIX: Final = "HANKWEAVE_RUNTIME_"
+FILE: Final = "hankweave.json"
+COMMAND_LINE: Final = "the command line"
+ENVIRONMENT: Final = "the environment"
+
+Parse = Callable[[object], object]
+"""Turns a value of JSON, or the text of a variable, into a setting; raises ValueError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting and what is known about it."""
+
+    key: str
+    """As in hankweave.json; a dot leads into an object."""
+    parse: Parse
+    default: object
+    about: str
+    option: str | None = None
+    """The option of `hankweave run` that sets it."""
+    no_effect: str | None = None
+    """Why a value changes nothing here."""
+    refusal: Callable[[object], str | None] = lambda _value: None
+    """Says why a value cannot be had here."""
+
+    @property
+    def variable(self) -> str:
+        words = re.sub(r"([A-Z])", r"_\1", self.key).replace(".", "_")
+        return PREFIX + words.upper()
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """What one place says."""
+
+    source: str
+    """For a person: `the command line`, a file."""
+    values: Mapping[str, object]
+    names: Mapping[str, str]
+    """What each key is called there: an option, a variable, a key of a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """The value of a setting, and who decided it."""
+
+    setting: Setting
+    value: object
+    source: str
+    name: str | None = None
+    """What it is called at its source; None for a default."""
+
+    @property
+    def is_default(self) -> bool:
+        return self.name is None
+
+
+Config = Mapping[str, Resolved]
+
+
+# --- values ---------------------------------------------------------------------------------------
+
+
+def _truth(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+
+    if isinstance(value, str) and value.strip().lower() in ("true", "1"):
+        return True
+
+    if isinstance(value, str) and value.strip().lower() in ("false", "0"):
+        return False
+
+    raise ValueError("expected true or false")
+
+
+def _integer(low: int, high: int | None = None) -> Parse:
+    def parse(value: object) -> int:
+        number = value
+        if isinstance(value, str) and re.fullmatch(r"\d{1,15}", value.strip()):
+            number = int(value)
+
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise ValueError("expected a whole number")
+
+        if number < low or (high is not None and number > high):
+            upper = "" if high is None else f" and at most {high}"
+            raise ValueError(f"expected at least {low}{upper}")
+
+        return number
+
+    return parse
+
+
+def _amount(value: object) -> float:
+    number = value
+    if isinstance(value, str):
+        try:
+            number = float(value)
+        except ValueError:
+            number = None
+
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        raise ValueError("expected a number")
+
+    if not math.isfinite(number) or number < 0:
+        raise ValueError("expected a number of at least 0")
+
+    return float(number)
+
+
+def _seconds(value: object) -> float:
+    seconds = _amount(value)
+    if seconds == 0:
+        raise ValueError("expected a number above 0")
+
+    return seconds
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str) and value.strip():
+        return value
+
+    raise ValueError("expected text")
+
+
+def _path(value: object) -> Path:
+    return Path(_text(value)).expanduser()
+
+
+def _url(value: object) -> str:
+    text = _text(value)
+    if re.match(r"https?://[^/\s]+", text):
+        return text
+
+    raise ValueError("expected an address that begins with http:// or https://")
+
+
+def _safe_points(value: object) -> str:
+    text = _text(value)
+    safe_points_named(text)
+    return text
+
+
+def _telemetry(value: object) -> object:
+    """Take an object with `enabled` for that: what else it says would not matter."""
+    if isinstance(value, dict):
+        return value.get("enabled", True)
+
+    return _truth(value)
+
+
+def _refusing(why: str) -> Callable[[object], str | None]:
+    return lambda _value: why
+
+
+# --- the settings ---------------------------------------------------------------------------------
+
+_FIXED = "files of an execution have fixed places, so that clients and tools find them"
+NO_PROXY: Final = (
+    "there is no proxy here: agents speak to their providers themselves, and what they say and "
+    "use is in their logs and in the journal"
+)
+_NO_DIET = "a journal is kept as it is; nothing of it is moved or compressed"
+
+_ALL = (
+    Setting("port", _integer(0, 65535), 0, "The port; 0 takes a free one.", "--port"),
+    Setting("autostart", _truth, True, "Begin with the plan at once.", "--no-autostart"),
+    Setting(
+        "exitOnComplete",
+        _truth,
+        None,
+        "End with the plan; by default if stdout is no terminal and no client is connected.",
+        "--exit-on-complete",
+    ),
+    Setting("model", _text, None, "The model of every codon.", "--model"),
+    Setting(
+        "anthropicBaseUrl",
+        _url,
+        None,
+        "Where agents and sentinels find Anthropic's API.",
+        "--anthropic-base-url",
+    ),
+    Setting("outputDirectory", _path, None, "Where output files are copied.", "--output"),
+    Setting(
+        "executionBaseDir", _path, Path("~/.hankweave-executions"), "Where executions are made."
+    ),
+    Setting(
+        "dataHashTimeLimit",
+        _integer(1),
+        5000,
+        "Milliseconds that looking at the data may take before it is known by its place alone.",
+    ),
+    Setting(
+        "shimIdleTimeout",
+        _integer(1, 1800),
+        None,
+        "Seconds that an agent may be silent, in codons that do not say so themselves.",
+        "--shim-idle-timeout",
+    ),
+    Setting(
+        "ignoreRigFailures",
+        _truth,
+        False,
+        "Go on when an operation of a rig fails.",
+        "--ignore-rig-failures",
+    ),
+    Setting(
+        "budget.maxDollars", _amount, None, "Dollars that the execution may cost.", "--max-cost"
+    ),
+    Setting(
+        "budget.maxTimeSeconds",
+        _seconds,
+        None,
+        "Seconds that its codons may take together.",
+        "--max-time",
+    ),
+    Setting(
+        "sentinel.enablePersistence", _truth, True, "Keep what sentinels remember on the disk."
+    ),
+    Setting(
+        "toolResultTruncateLength",
+        _integer(1),
+        2500,
+        "Characters of a tool's result that an event carries.",
+    ),
+    Setting(
+        "safePoints", _safe_points, "all", "Which checkpoints are taken unasked.", "--safe-points"
+    ),
+    Setting(
+        "noAgentCheck",
+        _truth,
+        False,
+        "Start even if an agent is missing or not logged in.",
+        "--no-agent-check",
+    ),
+    Setting(
+        "withoutProxy",
+        _truth,
+        True,
+        "No proxy between agents and their models.",
+        "--without-proxy",
+        refusal=lambda value: None if value else NO_PROXY,
+    ),
+    Setting("showCosts", _truth, True, "Show costs.", no_effect="costs are always shown"),
+    Setting(
+        "idleTimeout",
+        _integer(0, 255),
+        0,
+        "Seconds after which an idle connection is closed.",
+        "--idle-timeout",
+        no_effect="a client that is gone is noticed within 40 seconds, and one that lives stays",
+    ),
+    Setting(
+        "logParsingInterval",
+        _integer(1),
+        1000,
+        "Milliseconds between two looks into an agent's log.",
+        no_effect="what an agent says is read the moment it is said",
+    ),
+    Setting(
+        "dietOnFinalize",
+        _truth,
+        False,
+        "Compress the journal of a run that ended.",
+        no_effect=_NO_DIET,
+    ),
+    Setting(
+        "journalDietThresholdBytes",
+        _integer(1),
+        4096,
+        "The smallest file body that a diet takes out of the journal.",
+        no_effect=_NO_DIET,
+    ),
+    Setting(
+        "sentinel.healthCheckGracePeriodMs",
+        _integer(1),
+        2000,
+        "How long a sentinel's model may take to say that it is there.",
+        no_effect="models of sentinels are not asked beforehand",
+    ),
+    Setting(
+        "sentinel.waitForAllHealthChecks",
+        _truth,
+        False,
+        "Wait for the models of all sentinels.",
+        no_effect="models of sentinels are not asked beforehand",
+    ),
+    Setting(
+        "telemetry", _telemetry, False, "Anonymous statistics.", no_effect="nothing is ever sent"
+    ),
+    Setting(
+        "handshakeHistoryLimit",
+        _integer(1),
+        50,
+        "Events in the answer to a handshake.",
+        refusal=_refusing("it is always 50; `sinceSeq` and `history.sync` bring the others"),
+    ),
+    Setting("lockFile", _text, ".hankweave/runtime.lock", "The lock.", refusal=_refusing(_FIXED)),
+    Setting(
+        "serverLogFile",
+        _text,
+        ".hankweave/logs/server.log",
+        "The server's log.",
+        refusal=_refusing(_FIXED),
+    ),
+    Setting(
+        "socketLogFile",
+        _text,
+        ".hankweave/logs/websocket.log",
+        "The log of the traffic.",
+        refusal=_refusing(_FIXED),
+    ),
+)
+SETTINGS: Final[Mapping[str, Setting]] = {setting.key: setting for setting in _ALL}
+_BY_VARIABLE: Final = {setting.variable: setting for setting in _ALL}
+_OF_A_HANK: Final = frozenset(
+    {"model", "dataHashTimeLimit", "shimIdleTimeout"}
+    | {key for key in SETTINGS if key.startswith("sentinel.")}
+)
+"""What a hank's `overrides` may say. Their budget is the hank's own, beside ours."""
+
+
+# --- layers ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A layer, and what a person should know about it."""
+
+    layer: Layer
+    warnings: tuple[str, ...] = ()
+
+
+def of_command_line(values: Mapping[str, object]) -> Layer:
+    """Return the layer of options; those that were not given are None."""
+    given = {key: value for key, value in values.items() if value is not None}
+    names = {key: SETTINGS[key].option or key for key in given}
+    return Layer(COMMAND_LINE, given, names)
+
+
+def of_environment(environment: Mapping[str, str], known: Iterable[str] = ()) -> Read:
+    """Read all variables of ours; raise Stop for a value that cannot be.
+
+    `known` are variables that somebody else reads. An unknown one is warned about.
+    """
+    values: dict[str, object] = {}
+    warnings = []
+    others = frozenset(known)
+    for name, text in sorted(environment.items()):
+        if not name.startswith(PREFIX) or not text:
+            continue
+
+        setting = _BY_VARIABLE.get(name)
+        if setting is not None:
+            values[setting.key] = _parsed(setting, text, name)
+        elif name not in others:
+            near = _nearest(name, (*_BY_VARIABLE, *others))
+            warnings.append(f"{name} is set, and there is no such setting.{near}")
+
+    layer = Layer(ENVIRONMENT, values, {key: SETTINGS[key].variable for key in values})
+    return Read(layer, tuple(warnings))
+
+
+def of_file(path: Path, content: object) -> Read:
+    """Read what is in a hankweave.json; raise Stop for a value that cannot be."""
+    if not isinstance(content, dict):
+        raise _wrong(path, "expected an object")
+
+    values: dict[str, object] = {}
+    warnings = []
+    for key, value in _flat(content):
+        if key == "$schema":
+            continue
+
+        setting = SETTINGS.get(key)
+        if setting is not None:
+            values[key] = _parsed(setting, value, f"{path}: {key}")
+        else:
+            warnings.append(f"{path}: there is no setting {key!r}.{_nearest(key, SETTINGS)}")
+
+    return Read(Layer(str(path), values, {key: key for key in values}), tuple(warnings))
+
+
+def of_hank(path: Path, overrides: object) -> Layer:
+    """Return what a hank's overrides say; the loader of hanks complains about what is wrong."""
+    values: dict[str, object] = {}
+    for key, value in _flat(overrides if isinstance(overrides, dict) else {}):
+        if key in _OF_A_HANK:
+            try:
+                values[key] = SETTINGS[key].parse(value)
+            except ValueError:
+                continue
+
+    return Layer(str(path), values, {key: f"overrides.{key}" for key in values})
+
+
+def read_file(path: Path) -> Read | None:
+    """Read a hankweave.json; None if there is none. Raises Stop for one that cannot be read."""
+    try:
+        return of_file(path, json.loads(path.read_bytes()))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _wrong(path, error.strerror or str(error)) from None
+    except UnicodeDecodeError:
+        raise _wrong(path, "it is not UTF-8 text") from None
+    except json.JSONDecodeError as error:
+        raise _wrong(path, f"line {error.lineno}, column {error.colno}: {error.msg}") from None
+    except RecursionError:
+        raise _wrong(path, "it is nested too deeply") from None
+
+
+def resolve(layers: Iterable[Layer]) -> Config:
+    """Return every setting with its value; the first layer that names it decides.
+
+    Raises Stop for a value that cannot be had here.
+    """
+    ordered = tuple(layers)
+    config = {key: _resolved(setting, ordered) for key, setting in SETTINGS.items()}
+    for each in config.values():
+        why = None if each.is_default else each.setting.refusal(each.value)
+        if why is not None:
+            raise Stop(
+                f"{each.name} cannot be {_shown(each.value)}: {why}.",
+                ExitCode.CONFIGURATION,
+                hint=f"Take it out of {each.source}.",
+            )
+
+    return config
+
+
+def notes_on(config: Config) -> list[str]:
+    """Return a sentence for each setting that was set and has no effect."""
+    return [
+        f"{each.name} ({each.source}) has no effect here: {each.setting.no_effect}."
+        for each in config.values()
+        if each.setting.no_effect is not None
+        and not each.is_default
+        and each.value != each.setting.default
+    ]
+
+
+def _resolved(setting: Setting, layers: tuple[Layer, ...]) -> Resolved:
+    for layer in layers:
+        if setting.key in layer.values:
+            return Resolved(
+                setting, layer.values[setting.key], layer.source, layer.names[setting.key]
+            )
+
+    return Resolved(setting, setting.default, "default")
+
+
+def _flat(content: Mapping[Any, object]) -> Iterable[tuple[str, object]]:
+    """Yield the keys of an object, with those of `budget` and `sentinel` behind a dot."""
+    for key, value in content.items():
+        if key in ("budget", "sentinel") and isinstance(value, dict):
+            for inner, below in value.items():
+                yield f"{key}.{inner}", below
+        else:
+            yield str(key), value
+
+
+def _parsed(setting: Setting, value: object, name: str) -> object:
+    try:
+        return setting.parse(value)
+    except ValueError as problem:
+        raise Stop(
+            f"{name} is {_shown(value)}: {problem}.",
+            ExitCode.CONFIGURATION,
+            hint=f"{setting.about} `hankweave config` shows all settings.",
+        ) from None
+
+
+def _wrong(path: Path, what: str) -> Stop:
+    return Stop(
+        f"{path} cannot be used: {what}.",
+        ExitCode.CONFIGURATION,
+        hint="Mend it, or move it away: all of it is optional.",
+    )
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, Path):
+        return str(value)
+
+    try:
+        return json.dumps(value, ensure_ascii=True)
+    except (TypeError, ValueError):
+        return repr(value)
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f" Did you mean {near[0]}?" if near else ""
