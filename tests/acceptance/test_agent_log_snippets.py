@@ -63,7 +63,8 @@ async def test_the_seeds_snippet_finds_the_calls_of_a_running_agent(tmp_path: Pa
     assert found == tool_calls(messages)
     moments = [datetime.fromisoformat(each["timestamp"]) for each in messages]
     assert moments == sorted(moments)
-    assert {each["type"] for each in messages} == {"system", "assistant", "user", "result"}
+    kinds = {each["type"] for each in messages}
+    assert kinds == {"system", "assistant", "user", "result", "control_request"}
     spoken = [each for each in messages if each["type"] == "assistant"]
     assert all(each["usage"]["output_tokens"] > 0 for each in spoken)
     assert all(each["message"]["content"] == each["content"] for each in spoken)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -24,9 +25,11 @@ _BRIDGE = "hankweave_server.agents.acp_bridge"
 _NEVER = "HANKWEAVE_"
 _GEMINI = "gemini"
 _OPENCODE = "opencode"
-_ASKS_FOR_FILES = '{"edit":"ask","bash":"ask"}'
+_READS = ("read", "list", "glob", "grep", "webfetch", "websearch", "todowrite", "todoread")
+_ASKS_FOR_CHANGES = json.dumps({"*": "ask"} | dict.fromkeys(_READS, "allow"))
 _ASKS_FOR_ALL = '{"*":"ask"}'
-"""OpenCode's setting `permission`: its tools that change files, and all of them."""
+"""OpenCode's setting `permission`: what may change files, those of tool servers included, or all;
+of several rules that fit, the last counts."""
 
 _ASKING = "default"
 """The mode of Gemini CLI in which it asks."""
@@ -47,7 +50,8 @@ class AcpAgent:
     """Below this a known agent keeps its conversations; without, where it always does."""
 
     asks_first: bool = False
-    """Asks before each tool that can change files. OpenCode has to be told; others ask anyway."""
+    """Asks before each tool that can change files, and waits. OpenCode has to be told; Gemini CLI
+    does in its mode `default`, and works in that one where the hank names none."""
 
     clock: Clock = field(default_factory=SystemClock)
 
@@ -58,6 +62,10 @@ class AcpAgent:
     @property
     def can_ask(self) -> bool:
         return is_known_to_ask(self.command, self.mode)
+
+    @property
+    def waits_before_tools(self) -> bool:
+        return self.asks_first and self.can_ask
 
     def start(self, task: AgentTask) -> AbstractAsyncContextManager[AgentSession]:
         return run_prepared(self._prepared, task, self.clock)
@@ -100,21 +108,24 @@ class AcpAgent:
 
     def _mode(self, task: AgentTask) -> str | None:
         """Gemini CLI could begin in a bold mode, by a person's settings or those of a work tree."""
-        asks = task.asks and known_as(self.command) == _GEMINI
+        asks = self._is_to_ask(task) and known_as(self.command) == _GEMINI
         return _ASKING if asks and self.mode is None else self.mode
+
+    def _is_to_ask(self, task: AgentTask) -> bool:
+        return task.asks or self.asks_first
 
     def _environment(self, task: AgentTask) -> dict[str, str]:
         wanted = self.keys if self.keys is not None else keys_of(self.command, task.model)
         given = {name: value for name, value in os.environ.items() if _is_among(name, wanted)}
         if home := home_of(self.command, self.homes):
-            home.settle(os.environ, asks=task.asks, data=data_directory(task))
+            home.settle(os.environ, asks=self._is_to_ask(task), data=data_directory(task))
             given.pop(home.variable, None)  # The server's own is not this execution's.
 
         return given if known_as(self.command) != _OPENCODE else given | self._for_opencode(task)
 
     def _for_opencode(self, task: AgentTask) -> dict[str, str]:
         """What it asks about stands above a person's own settings: the hank's permissions do."""
-        asks = _ASKS_FOR_ALL if task.asks else _ASKS_FOR_FILES if self.asks_first else None
+        asks = _ASKS_FOR_ALL if task.asks else _ASKS_FOR_CHANGES if self.asks_first else None
         quiet = {"OPENCODE_DISABLE_AUTOUPDATE": "1"}
         return quiet if asks is None else quiet | {"OPENCODE_PERMISSION": asks}
 

@@ -161,9 +161,15 @@ class Story:
         if as_text(update.get("toolCallId")) in self._returned:
             return  # Some agents say more than once that a call has ended.
 
+        is_new = as_text(update.get("toolCallId")) not in self._calls
         call_id = self._remember(update)
         call = self._calls[call_id]
         status = call.get("status")
+        if is_new and status not in ("in_progress", "completed", "failed"):
+            # The input comes later; an agent that does not ask may begin before that.
+            announced = {"type": "system", "subtype": "tool_announced", "tool_use_id": call_id}
+            self._say({**announced, "name": _name_of(call)})
+
         if status in ("in_progress", "completed", "failed"):
             self._tell(call_id)
 

@@ -138,6 +138,14 @@ class Thought:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolAnnounced:
+    """A call is about to be made that its agent describes later; none is told of a call twice."""
+
+    tool_use_id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class ToolCalled:
     tool_use_id: str
     name: str
@@ -236,6 +244,7 @@ AgentSignal: TypeAlias = (
     | MessageNamed
     | Said
     | Thought
+    | ToolAnnounced
     | ToolCalled
     | ToolReturned
     | UsageReported
@@ -356,6 +365,9 @@ class AgentSession(Protocol):
     async def resume(self) -> None:
         """Lets a paused agent go on."""
 
+    def processes(self) -> frozenset[int]:
+        """Return the pids of its processes that live now. May be called in any thread."""
+
     async def leave_word(self, operation_id: str, text: str) -> None:
         """Leaves a message where the agent finds it at its next step (`HANKWEAVE_NOTICES`).
 
@@ -376,6 +388,10 @@ class Agent(Protocol):
     @property
     def can_ask(self) -> bool:
         """Tells whether it waits for leave where `AgentTask.asks` demands that."""
+
+    @property
+    def waits_before_tools(self) -> bool:
+        """Tell whether it says before each tool that may change files, and waits for an answer."""
 
     def start(self, task: AgentTask) -> AbstractAsyncContextManager[AgentSession]:
         """Starts the agent; leaving the context kills whatever of its tree still lives.

@@ -16,7 +16,7 @@ import msgspec
 from hankweave_server.agents.base import AgentSession, AgentTask, McpServer, is_file_name
 from hankweave_server.agents.environment import common, data_directory
 from hankweave_server.agents.program import Program, run_prepared
-from hankweave_server.agents.transcript import EVERY_TOOL, FILE_TOOLS, ask_first, user_message
+from hankweave_server.agents.transcript import ask_first, user_message
 from hankweave_server.clock import Clock, SystemClock
 from hankweave_server.files import make_private_directory
 
@@ -58,7 +58,7 @@ class ClaudeAgent:
     """Asks Amazon Bedrock for its model instead of Anthropic."""
 
     asks_first: bool = False
-    """Waits for our word before each tool that can change files; what it may do stays the same."""
+    """Waits for us before each call of a tool, by a hook; what it may do stays the same."""
 
     program: str = "claude"
     clock: Clock = field(default_factory=SystemClock)
@@ -73,6 +73,10 @@ class ClaudeAgent:
     def can_ask(self) -> bool:
         return True
 
+    @property
+    def waits_before_tools(self) -> bool:
+        return self.asks_first
+
     def start(self, task: AgentTask) -> AbstractAsyncContextManager[AgentSession]:
         return run_prepared(self._prepared, task, self.clock)
 
@@ -82,7 +86,7 @@ class ClaudeAgent:
 
         keys = self._keys(os.environ)
         waits = self.asks_first or task.asks
-        hook = ask_first(EVERY_TOOL if task.asks else FILE_TOOLS)
+        hook = ask_first()
         return Program(
             command=(self.program, *self._arguments(task)),
             stdin=hook + user_message(task.message) if waits else task.message,

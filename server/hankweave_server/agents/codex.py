@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -15,7 +16,9 @@ from hankweave_server.agents.base import AgentSession, AgentTask, McpServer
 from hankweave_server.agents.codex_listener import CodexListener
 from hankweave_server.agents.codex_rollout import Rollout, rollouts_of
 from hankweave_server.agents.environment import common
+from hankweave_server.agents.hook_server import SUFFIX, hook_command
 from hankweave_server.agents.program import Program, run_prepared
+from hankweave_server.agents.transcript import HOOK_SECONDS
 from hankweave_server.clock import Clock, SystemClock
 
 HINT = "Install it with 'npm install -g @openai/codex', then start again."
@@ -56,6 +59,9 @@ class CodexAgent:
     home: Path | None = None
     """Where it keeps its conversations; None: where the server's owner keeps theirs."""
 
+    asks_first: bool = False
+    """Waits for us before each call of a tool, by a hook; what it may do stays the same."""
+
     program: str = "codex"
     clock: Clock = field(default_factory=SystemClock)
 
@@ -66,6 +72,10 @@ class CodexAgent:
     @property
     def can_ask(self) -> bool:
         return False
+
+    @property
+    def waits_before_tools(self) -> bool:
+        return self.asks_first
 
     @asynccontextmanager
     async def start(self, task: AgentTask) -> AsyncIterator[AgentSession]:
@@ -87,7 +97,8 @@ class CodexAgent:
     def _prepared(self, task: AgentTask) -> Program:
         """Makes the home ready, and reads in it what a resumed session has used until now."""
         home = codex_home.home_of(self.home, task.environment)
-        if self.home is not None and home == self.home.absolute():
+        is_ours = self.home is not None and home == self.home.absolute()
+        if is_ours:
             codex_home.prepare(home, codex_home.persons_home(task.environment))
 
         resumed = None
@@ -96,19 +107,29 @@ class CodexAgent:
             resumed.read_on()
 
         keys = _keys(task, home)
+        hooks = None
+        if self.asks_first and is_ours:  # Another home has hooks that a person did not approve.
+            hooks = task.processes_dir / f"{secrets.token_hex(8)}{SUFFIX}"
+
         return Program(
-            command=(self.program, *self._arguments(task, keys)),
+            command=(self.program, *self._arguments(task, keys, hooks)),
             stdin=_prompt(task, resumed),
             hint=HINT,
             extra_environment=keys | {codex_home.HOME: str(home)},
             parse=CodexListener(home, task.model, resumed).parse,
+            hook_socket=hooks,
         )
 
-    def _arguments(self, task: AgentTask, keys: Mapping[str, str]) -> Iterator[str]:
+    def _arguments(
+        self, task: AgentTask, keys: Mapping[str, str], hooks: Path | None
+    ) -> Iterator[str]:
         yield from ("exec", "--json", "--skip-git-repo-check")
         yield from ("--sandbox", self.sandbox)
         if task.model:
             yield from ("--model", task.model)
+
+        if hooks is not None:
+            yield from _asking_first(hooks)
 
         for setting in self._settings(task, keys):
             yield from ("-c", setting)
@@ -133,6 +154,19 @@ class CodexAgent:
 
         yield from (f"mcp_servers.{server.name}={_table(server)}" for server in task.tools)
         yield from (f"{name}={value}" for name, value in self.config.items())
+
+
+def _asking_first(hooks: Path) -> Iterator[str]:
+    """Make it run a hook of ours before each tool.
+
+    It runs no hook that a person has not approved, except with this flag. Hooks in the work tree
+    (`.codex/`) still have no effect: Codex reads them only in projects that a person trusts, and in
+    a home of ours there are none.
+    """
+    command = _toml(hook_command(hooks))
+    handler = f'{{type = "command", command = {command}, timeout = {HOOK_SECONDS}}}'
+    yield "--dangerously-bypass-hook-trust"
+    yield from ("-c", f'hooks.PreToolUse=[{{matcher = "*", hooks = [{handler}]}}]')
 
 
 def _absent(paths: Iterable[Path]) -> tuple[Path, ...]:

@@ -36,6 +36,10 @@ class CommandAgent:
     def can_ask(self) -> bool:
         return False
 
+    @property
+    def waits_before_tools(self) -> bool:
+        return False
+
     def start(self, task: AgentTask) -> AbstractAsyncContextManager[AgentSession]:
         prompts = [task.prompt] if task.system_prompt is None else [task.system_prompt, task.prompt]
         program = Program(

@@ -86,6 +86,9 @@ async def sweep(processes_dir: Path) -> tuple[KilledLeftover, ...]:
 
 
 def _sweep_now(folder: Path) -> tuple[KilledLeftover, ...]:
+    for left in folder.glob("*.sock"):  # Of `hook_server`: nobody listens there any more.
+        left.unlink(missing_ok=True)
+
     return tuple(
         killed
         for path in sorted(folder.glob("*.json"))

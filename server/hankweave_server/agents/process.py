@@ -139,6 +139,15 @@ class AgentProcess:
             if facts is not None and facts.state == "T":
                 return
 
+    def tree(self) -> frozenset[int]:
+        """Return the pids of what lives below the keeper. May be called in any thread."""
+        if self._has_ended.is_set():
+            return frozenset()
+
+        group = control_group.members(self.record.group_folder) - {self._keeper.pid}
+        below = process_table.descendants(process_table.scan(), [self._keeper.pid])
+        return frozenset(group | below)
+
     async def interrupt(self) -> None:
         await self._order(keeper.INTERRUPT)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -23,6 +23,7 @@ from hankweave_server.agents.base import (
     SessionStarted,
 )
 from hankweave_server.agents.environment import agent_environment
+from hankweave_server.agents.hook_server import HookServer
 from hankweave_server.agents.process import AgentProcess, Launch
 from hankweave_server.agents.session import Session
 from hankweave_server.clock import Clock
@@ -51,6 +52,9 @@ class Program:
     takes_answers: bool = False
     """Its stdin stays open, for answers to what it asks, until it has reported its result."""
 
+    hook_socket: Path | None = None
+    """Where its hooks wait for an answer before they let a tool be called (`hook_server`)."""
+
     needs: str | None = None
     """A further program without which it cannot work."""
 
@@ -69,7 +73,10 @@ async def run_program(program: Program, task: AgentTask, clock: Clock) -> AsyncI
             raise AgentNotFound(f"{needed!r} was not found.", hint=program.hint)
 
     launch = Launch(program.command, environment, task.work_tree, mark, task.run_id, task.codon_id)
-    with AgentLog(task.log_path, limit=task.limits.log_bytes) as log:
+    with (
+        AgentLog(task.log_path, limit=task.limits.log_bytes) as log,
+        _listening(program.hook_socket) as hooks,
+    ):
         process = AgentProcess(launch)
         session = Session(
             process,
@@ -81,12 +88,26 @@ async def run_program(program: Program, task: AgentTask, clock: Clock) -> AsyncI
             quiet_start=program.quiet_start,
             parse=program.parse,
             takes_answers=program.takes_answers,
+            hooks=hooks,
         )
         try:
             async with session.at_work():
                 yield session
         finally:
             process.close()
+
+
+@contextmanager
+def _listening(path: Path | None) -> Iterator[HookServer | None]:
+    if path is None:
+        yield None
+        return
+
+    server = HookServer(path)
+    try:
+        yield server
+    finally:
+        server.close()
 
 
 @asynccontextmanager

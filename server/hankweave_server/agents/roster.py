@@ -66,13 +66,20 @@ class Roster:
                 return CommandAgent(command)
             case ScriptedAgentSpec(script=script):
                 named = None if script is None else self.hank_directory / script
-                return ScriptedAgent(script=named, sessions=self.sessions)
+                return ScriptedAgent(
+                    script=named, sessions=self.sessions, asks_first=self.asks_first
+                )
             case ClaudeAgentSpec(permission_mode=mode):
                 return ClaudeAgent(
                     permission_mode=mode, home=self.homes / "claude", asks_first=self.asks_first
                 )
             case CodexAgentSpec(sandbox=sandbox, config=config):
-                return CodexAgent(sandbox=sandbox, config=config, home=self.homes / "codex")
+                return CodexAgent(
+                    sandbox=sandbox,
+                    config=config,
+                    home=self.homes / "codex",
+                    asks_first=self.asks_first,
+                )
             case AcpAgentSpec(command=command, mode=mode, keys=keys):
                 return AcpAgent(
                     command, mode=mode, keys=keys, homes=self.homes, asks_first=self.asks_first

@@ -51,6 +51,10 @@ it, is not played again."""
 ASKS = "HANKWEAVE_AGENT_ASKS"
 """Names the environment variable by which it asks leave, whatever its script says."""
 
+WAITS = "HANKWEAVE_AGENT_WAITS"
+"""Names the environment variable by which it waits before each step that changes files, as Claude
+Code does for a hook; what it may do is not asked."""
+
 _POLL = 0.01
 _BAD_SCRIPT = 2
 
@@ -65,6 +69,7 @@ def main(_arguments: list[str]) -> int:
     try:
         script = _script_for(prompt, codon)
         player.asks = bool(script.get("asks")) or ASKS in os.environ
+        player.waits = WAITS in os.environ
         player.gives_up = script.get("onRefusal") == "fail"
         for step in script["steps"][played:]:
             player.play(step)
@@ -111,6 +116,8 @@ class Player:
         """What its result says: the last of its messages, if it has said any."""
         self.asks = False
         """Whether it asks leave before each step that changes files."""
+        self.waits = False
+        """Whether it lets us know before each step that changes files, and waits."""
         self.gives_up = False
         """Whether it fails when it is refused."""
         self._steps: dict[str, Callable[[Any], None]] = {
@@ -264,8 +271,13 @@ class Player:
         self._return(tool, done.stdout.decode(errors="replace"), is_error=done.returncode != 0)
 
     def _is_refused(self, name: str, argument: dict[str, str], tool: str) -> bool:
-        """Asks, if it is one that asks; a refusal is the tool's result."""
-        refusal = self._permission(name, argument) if self.asks else None
+        """Ask or wait, if it does; a refusal is the tool's result."""
+        refusal = None
+        if self.asks:
+            refusal = self._permission(name, argument)
+        elif self.waits:
+            self._run_hook(name, argument, tool)
+
         if refusal is not None:
             self._return(tool, refusal, is_error=True)
             if self.gives_up:
@@ -279,17 +291,32 @@ class Player:
 
     def _permission(self, name: str, argument: dict[str, Any]) -> str | None:
         """Waits for leave; returns why there is none. Nobody who answers is a refusal, too."""
+        question = {"subtype": "can_use_tool", "tool_name": name, "input": argument}
+        answer = self._answer_to(question)
+        if answer is None:
+            return "Nobody answered."
+
+        return None if answer["behavior"] == "allow" else str(answer["message"])
+
+    def _run_hook(self, name: str, argument: dict[str, Any], tool: str) -> None:
+        hook = {
+            "hook_event_name": "PreToolUse",
+            "tool_name": name,
+            "tool_input": argument,
+            "tool_use_id": tool,
+        }
+        self._answer_to({"subtype": "hook_callback", "callback_id": "before-tool", "input": hook})
+
+    def _answer_to(self, question: dict[str, Any]) -> dict[str, Any] | None:
         self._questions += 1
         request = f"request_{self._questions}"
-        question = {"subtype": "can_use_tool", "tool_name": name, "input": argument}
         _emit({"type": "control_request", "request_id": request, "request": question})
         for line in sys.stdin:
             response = json.loads(line)["response"]
             if response["request_id"] == request:
-                answer = response["response"]
-                return None if answer["behavior"] == "allow" else str(answer["message"])
+                return dict(response["response"])
 
-        return "Nobody answered."
+        return None
 
     def _recall(self, words: str) -> None:
         prompts, steps = self._memory.count("prompt"), self._memory.count("step")

@@ -30,6 +30,9 @@ class ScriptedAgent:
     sessions: Path | None = None
     """Where it keeps what it remembers; without, it remembers nothing."""
 
+    asks_first: bool = False
+    """Waits for us before each step that changes files."""
+
     clock: Clock = field(default_factory=SystemClock)
 
     @property
@@ -39,6 +42,10 @@ class ScriptedAgent:
     @property
     def can_ask(self) -> bool:
         return True
+
+    @property
+    def waits_before_tools(self) -> bool:
+        return self.asks_first
 
     def start(self, task: AgentTask) -> AbstractAsyncContextManager[AgentSession]:
         named = str(self.script) if self.script else os.environ.get(script_player.SCRIPT)
@@ -52,6 +59,9 @@ class ScriptedAgent:
 
         if task.asks:
             extra[script_player.ASKS] = "1"
+
+        if self.asks_first:
+            extra[script_player.WAITS] = "1"
 
         program = Program(
             command=own_program(script_player.__name__),

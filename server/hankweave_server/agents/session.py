@@ -32,6 +32,7 @@ from hankweave_server.agents.base import (
     Verdict,
 )
 from hankweave_server.agents.conversation import Conversation
+from hankweave_server.agents.hook_server import HookServer
 from hankweave_server.agents.mailbox import Mailbox
 from hankweave_server.agents.patience import Patience
 from hankweave_server.agents.pipes import Line, LineSplitter, PipeReader
@@ -70,6 +71,7 @@ class Session:
         quiet_start: timedelta,
         parse: Callable[[bytes], list[AgentSignal]] = transcript.parse,
         takes_answers: bool = False,
+        hooks: HookServer | None = None,
     ) -> None:
         self._process = process
         self._log = log
@@ -79,6 +81,7 @@ class Session:
         self._quiet_start = quiet_start
         self._parse = parse
         self._takes_answers = takes_answers
+        self._hooks = hooks
         self._stdin = anyio.Lock()
         """Held by who writes to stdin, or closes it."""
         self._conversation = Conversation(made_up_session=presumed)
@@ -134,6 +137,9 @@ class Session:
             await self._process.resume()
             self._patience.release(anyio.current_time())
 
+    def processes(self) -> frozenset[int]:
+        return self._process.tree()
+
     async def leave_word(self, operation_id: str, text: str) -> None:
         line = msgspec.json.encode({"operationId": operation_id, "text": text}) + b"\n"
         try:
@@ -147,12 +153,16 @@ class Session:
         if asked.request_id not in self._awaited:
             return
 
+        if self._hooks is None or not self._hooks.answer(asked, verdict):
+            await self._write_answer(asked, verdict)
+
+        self._await_no_more(asked.request_id)
+
+    async def _write_answer(self, asked: PermissionAsked, verdict: Verdict) -> None:
         async with self._stdin:
             if not self._process.stdin.is_closed:
                 with anyio.move_on_after(ANSWER_DEADLINE):
                     await self._process.stdin.write(transcript.answer_to(asked, verdict))
-
-        self._await_no_more(asked.request_id)
 
     def _await_no_more(self, request_id: str) -> None:
         if request_id in self._awaited:
@@ -215,6 +225,9 @@ class Session:
                 companions.start_soon(self._give_prompt)
                 companions.start_soon(self._watch_the_time)
                 companions.start_soon(self._presume_session)
+                if self._hooks is not None:
+                    companions.start_soon(self._hooks.serve, self._hear)
+
                 await self._listen()
                 companions.cancel_scope.cancel()
 
@@ -287,7 +300,9 @@ class Session:
         timestamp = to_text(self._clock.now())
         understood = [understand(line, timestamp) for line in lines if not line.is_blank]
         await self._keep([entry for _, entries in understood for entry in entries], timestamp)
-        signals = [signal for said, _ in understood for signal in said]
+        await self._hear(*(signal for said, _ in understood for signal in said))
+
+    async def _hear(self, *signals: AgentSignal) -> None:
         await self._mind_stdin(signals)
         await self._deliver(list(self._conversation.hear(signals)))
 

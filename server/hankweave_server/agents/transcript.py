@@ -30,6 +30,7 @@ from hankweave_server.agents.base import (
     Thought,
     ToBeAsked,
     TokenCounts,
+    ToolAnnounced,
     ToolCalled,
     ToolReturned,
     UsageReported,
@@ -44,11 +45,6 @@ from hankweave_server.agents.json_lines import (
     as_text,
     object_in,
 )
-
-FILE_TOOLS = "Write|Edit|MultiEdit|NotebookEdit|Bash"
-"""The tools that can change files, as a hook's matcher."""
-
-EVERY_TOOL = "*"
 
 HOOK_SECONDS = 600
 """How long it waits for us; then it goes on by its own rules."""
@@ -93,6 +89,8 @@ def _system(message: Object) -> Iterator[AgentSignal]:
             yield ContextExceeded("compact_boundary")
         case "notice":
             yield WordReceived(as_text(message.get("operation_id")))
+        case "tool_announced":
+            yield ToolAnnounced(as_text(message.get("tool_use_id")), as_text(message.get("name")))
 
 
 def _control_request(message: Object) -> Iterator[AgentSignal]:
@@ -110,7 +108,7 @@ def _control_request(message: Object) -> Iterator[AgentSignal]:
 
 def answer_to(asked: PermissionAsked, verdict: Verdict) -> bytes:
     """Writes the answer that lets an agent go on."""
-    answer = _hook_output(verdict) if asked.by_hook else _permission_result(asked, verdict)
+    answer = hook_output(verdict) if asked.by_hook else _permission_result(asked, verdict)
     response = {"subtype": "success", "request_id": asked.request_id, "response": answer}
     return msgspec.json.encode({"type": "control_response", "response": response}) + b"\n"
 
@@ -125,7 +123,7 @@ def _permission_result(asked: PermissionAsked, verdict: Verdict) -> Object:
             assert_never(verdict)
 
 
-def _hook_output(verdict: Verdict) -> Object:
+def hook_output(verdict: Verdict) -> Object:
     """What a PreToolUse hook decides (Claude Code 2.1.329); nothing leaves it to the agent."""
     match verdict:
         case Granted():
@@ -140,9 +138,13 @@ def _hook_output(verdict: Verdict) -> Object:
     return {"hookSpecificOutput": {"hookEventName": "PreToolUse", **decided}}
 
 
-def ask_first(tools: str = FILE_TOOLS) -> str:
-    """Writes what makes Claude Code wait for our word before it calls one of these tools."""
-    hook = {"matcher": tools, "hookCallbackIds": ["before-tool"], "timeout": HOOK_SECONDS}
+def ask_first() -> str:
+    """Return what makes Claude Code wait for us before it calls a tool.
+
+    Before any tool: those of MCP servers and plugins change files, too, and which of them do,
+    their names do not tell.
+    """
+    hook = {"matcher": "*", "hookCallbackIds": ["before-tool"], "timeout": HOOK_SECONDS}
     request = {"subtype": "initialize", "hooks": {"PreToolUse": [hook]}}
     message = {"type": "control_request", "request_id": "ask-first", "request": request}
     return msgspec.json.encode(message).decode() + "\n"

@@ -127,6 +127,10 @@ class CheckpointEngine:
         finally:
             engine._let_go()
 
+    @property
+    def work_tree(self) -> Path:
+        return self._layout.work_tree
+
     def close(self) -> None:
         """Saves the scan cache, if the disk takes it, and lets go of the work tree."""
         self._save_cache()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
 from hankweave_protocol.ids import CodonId, RunId, Sha
+from hankweave_server.workspace.open_files import OpenFiles
 
 NO_CODON = CodonId("-")
 """Stands where the commit message wants a codon and none is concerned (initial, manual, safety)."""
@@ -42,6 +44,8 @@ class CheckpointRequest:
     """The agent's message that its session had come to."""
     also: frozenset[bytes] = frozenset()
     """Paths to capture whatever patterns and `.gitignore` say."""
+    open_files: Callable[[], OpenFiles] = OpenFiles
+    """Looks at what agents have open for writing at this moment: those files are `unstable`."""
     before: RestorePlan | None = None
     """The restore that a safety checkpoint precedes: all it will touch is captured, whatever
     patterns say, and what its plan saw besides is not looked at again if nothing came between."""
@@ -52,7 +56,8 @@ class Skipped:
     """A path that a checkpoint or a restore passed over, and why.
 
     Reasons of a checkpoint: `fifo`, `socket`, `device`, `unreadable`, `too-large`, `changing`
-    (three readings, all torn), `reserved-name`; `unstable` was captured, but while it changed.
+    (three readings, all torn), `reserved-name`; `unstable` was captured, but while it changed, or
+    while a process of an agent had it open for writing.
     Of a restore: those, and `in-the-way` (a folder that holds what nobody captured), `changed`
     (neither as in the safety checkpoint nor as in the target), `os-error`.
     """

@@ -17,6 +17,7 @@ from hankweave_server.checkpoints.capture import Captured, Refused
 from hankweave_server.checkpoints.memory import WorkTreeMemory
 from hankweave_server.checkpoints.meter import UNWATCHED, Meter
 from hankweave_server.checkpoints.model import (
+    CAPTURED_ANYWAY,
     REASONS_THAT_LOSE_CONTENT,
     ChangeKind,
     CheckpointMade,
@@ -29,6 +30,7 @@ from hankweave_server.checkpoints.objects import ObjectStaging
 from hankweave_server.checkpoints.reading import read_all
 from hankweave_server.checkpoints.shadow_repo import NOTES_REF, ShadowRepo
 from hankweave_server.checkpoints.trees import Difference, Entry, changes, write_trees
+from hankweave_server.workspace.open_files import OpenFiles
 from hankweave_server.workspace.table import Table, TrackedFile
 
 
@@ -70,8 +72,12 @@ class Recording:
         try:
             meter.begin("scanning", "files")
             pending = self._look(request, parent)
+            before = request.open_files()
+            pending += self._mapped_besides(pending, before)
             meter.begin("reading", "files", len(pending))
             skipped, sizes = self._read(pending, staging, meter)
+            skipped += self._being_written(before | request.open_files(), skipped, sizes)
+            skipped.sort(key=lambda item: item.path)
             tree = write_trees(self._memory.table, lambda data: staging.add("tree", data))
             commit, notes = self._write_commit(request, parent, tree, skipped, staging)
             meter.begin("flushing", "files")
@@ -119,7 +125,7 @@ class Recording:
                         memory.scan.remember(file, signature, digest, git_mode, permissions)
                         if signature is None:
                             sizes[file.path] = size
-                            skipped.append(Skipped(file.path, "unstable"))
+                            skipped.append(Skipped(file.path, CAPTURED_ANYWAY))
                     case Refused(reason):
                         memory.scan.remember(file, None)
                         skipped.append(Skipped(file.path, reason))
@@ -128,7 +134,37 @@ class Recording:
 
                 meter.advance()
 
-        return sorted(skipped, key=lambda item: item.path), sizes
+        return skipped, sizes
+
+    def _mapped_besides(
+        self, pending: Sequence[TrackedFile], opened: OpenFiles
+    ) -> list[TrackedFile]:
+        """Return the tracked files that may have changed although their stat data has not."""
+        known = {file.slot for file in pending}
+        tracked = (self._memory.table.files.get(path) for path in sorted(opened.mapped))
+        return [file for file in tracked if file is not None and file.slot not in known]
+
+    def _being_written(
+        self, opened: OpenFiles, skipped: Sequence[Skipped], sizes: dict[bytes, int]
+    ) -> list[Skipped]:
+        """Return what an agent was writing while it was captured.
+
+        What it writes through a mapping has to be read again, whatever its stat data will say.
+        """
+        known = {item.path for item in skipped}
+        found = []
+        for path in opened.open - known:
+            file = self._memory.table.files.get(path)
+            if file is None or not file.captured[0]:
+                continue
+
+            found.append(Skipped(path, CAPTURED_ANYWAY))
+            if path in opened.mapped and file.signature is not None:
+                git_mode, permissions, digest = file.captured
+                sizes[path] = file.signature.size
+                self._memory.scan.remember(file, None, digest, git_mode, permissions)
+
+        return found
 
     def _outlined(self, skipped: list[Skipped]) -> _Outline:
         """Describes what is captured, anew only if something but content changed."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import assert_never
 
@@ -78,8 +78,8 @@ class AgentWork:
 
     async def _converse(self, task: AgentTask) -> Ending:
         """Starts the agent with one prompt and listens until it has ended."""
-        self._narrator.begin_conversation()
         agent = self._around.agent_for(self._record.entry.codon)
+        self._narrator.begin_conversation(waits=agent.waits_before_tools or task.asks)
         task = replace(task, budget_usd=self._budget.dollars_left)
         async with AsyncExitStack() as stack:
             # Log and record of the agent are made before it works: they may wait for room.
@@ -87,12 +87,14 @@ class AgentWork:
                 lambda: stack.enter_async_context(agent.start(task))
             )
             self.session = session
+            stack.enter_context(self._around.checkpointer.watching(session.processes))
             await self._await_session(session, task)
             if self._is_interrupted():
                 await session.stop()
 
             async with (
-                alongside(lambda: self._budget.guard(session.stop)),
+                _unwrapped(),
+                alongside(lambda: self._budget.guard(session.stop), self._narrator.watch),
                 self._permits.attending() as waits,
             ):
                 async for signal in session.signals():
@@ -211,6 +213,18 @@ class AgentWork:
     def judged(self, ending: Ending) -> Success | ContextFull | Failure:
         now = self._around.clock.now()
         return judge(ending, awaits_full_context=self._awaits_full_context, now=now)
+
+
+@asynccontextmanager
+async def _unwrapped() -> AsyncIterator[None]:
+    """Raise what a task beside the block raised as if the block had: callers know its type."""
+    try:
+        yield
+    except ExceptionGroup as group:
+        if len(group.exceptions) > 1:
+            raise
+
+        raise group.exceptions[0] from None
 
 
 def _exit_of(outcome: AgentOutcome) -> tuple[int, str | None]:

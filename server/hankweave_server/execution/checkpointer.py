@@ -10,7 +10,8 @@ from __future__ import annotations
 import functools
 import os
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -51,6 +52,7 @@ from hankweave_server.domain.history import session_of
 from hankweave_server.execution.progress_watch import ProgressWatch
 from hankweave_server.files import is_broken
 from hankweave_server.ledger.ledger import Ledger
+from hankweave_server.workspace.open_files import OpenFiles, files_open_for_writing
 
 T = TypeVar("T")
 
@@ -83,6 +85,23 @@ class Checkpointer:
         """Finds the files that agents and sentinels remember by, and those `also` named; called in
         the worker thread."""
         self._highest_epoch = 0
+        self._writers: list[Callable[[], Iterable[int]]] = []
+
+    @contextmanager
+    def watching(self, processes: Callable[[], Iterable[int]]) -> Iterator[None]:
+        """Mark what these processes have open for writing as unstable, while the block runs.
+
+        `processes` returns pids; it is called in a worker thread.
+        """
+        self._writers.append(processes)
+        try:
+            yield
+        finally:
+            self._writers.remove(processes)
+
+    def _open_files(self) -> OpenFiles:
+        pids = [pid for processes in tuple(self._writers) for pid in processes()]
+        return files_open_for_writing(pids, self.engine.work_tree)
 
     async def load(self) -> None:
         """Reads what the shadow repository holds: commits and pins tell all that is listed."""
@@ -151,6 +170,7 @@ class Checkpointer:
             label=None if label is None else self.clean(label),
             patterns=tuple(patterns),
             before=before,
+            open_files=self._open_files,
             codon_state=_STATE_OF_KIND.get(kind, _status_of(codon)),
         )
         with self.progress.watching("capture", causes) as meter:

@@ -34,6 +34,7 @@ from hankweave_server.agents.base import (
     Stderr,
     Thought,
     TokenCounts,
+    ToolAnnounced,
     ToolCalled,
     ToolReturned,
     UsageReported,
@@ -44,6 +45,12 @@ from hankweave_server.execution.agent_steps import AgentSteps
 from hankweave_server.execution.answer import Answer
 from hankweave_server.execution.file_news import FileNews
 from hankweave_server.execution.file_tree import picture
+from hankweave_server.execution.look_pace import (
+    SHORTEST,
+    SHORTEST_BETWEEN_LINES,
+    SHORTEST_IN_A_CALL,
+    LookPace,
+)
 from hankweave_server.execution.surroundings import Surroundings
 from hankweave_server.ledger.batch import Entry
 from hankweave_server.settings import SafePoint
@@ -86,6 +93,8 @@ class Narrator:
         self.answer = Answer()
         self.files = anyio.Lock()
         """Held while the work tree is looked at, and by whoever needs it to stand still."""
+        self._saving = anyio.Lock()
+        """Held while a safe point is reached, so that one change makes one checkpoint."""
         self._around = around
         self._on_safe_point = on_safe_point
         self._points = around.safe_points
@@ -105,6 +114,15 @@ class Narrator:
         """What conversations of this codon cost that have ended."""
         self._spent: tuple[float, Tokens] = (0.0, NO_TOKENS)
         self._called_at: dict[str, float] = {}
+        self._waits = False
+        """The agent waits before it calls a tool that may change files."""
+        self._asked_ahead = 0
+        """Calls that it has waited for and that have not returned."""
+        self._unasked: set[str] = set()
+        """Tools that it was seen to call without waiting."""
+        self._pace = LookPace(0.0)
+        self._announced = ""
+        """The call that was looked ahead of last."""
         self._last_words: deque[str] = deque(maxlen=LAST_WORDS)
         self._is_unsaved = False
         """Files changed since the last checkpoint of this codon."""
@@ -124,8 +142,14 @@ class Narrator:
         self._naming: str | None = None
         """The message that signals belong to now."""
 
-    def begin_conversation(self) -> None:
-        """Forgets how the last one ended; what it cost stays counted."""
+    def begin_conversation(self, *, waits: bool = False) -> None:
+        """Forget how the last one ended; what it cost stays counted.
+
+        `waits`: the agent says before each tool that may change files, and waits for an answer.
+        """
+        self._waits = waits
+        self._asked_ahead = 0
+        self._pace = LookPace(anyio.current_time())
         self._before = self._spent
         self._called_at.clear()
         self._message = ("", NO_TOKENS)
@@ -159,6 +183,8 @@ class Narrator:
             case Thought(text=text):
                 self._note_message()
                 await self._act("thinking", text)
+            case ToolAnnounced(tool_use_id=tool_use_id, name=name):
+                await self._look_ahead_of(tool_use_id, name)
             case ToolCalled():
                 await self._tool_called(signal)
             case ToolReturned():
@@ -170,9 +196,11 @@ class Narrator:
             case PlainOutput(line=line):
                 self.answer.printed(line)
                 await self._post(AgentOutput(codon_id=self._codon_id, stream="stdout", line=line))
+                await self._look_between_lines()
             case Stderr(line=line):
                 self._last_words.append(line)
                 await self._post(AgentOutput(codon_id=self._codon_id, stream="stderr", line=line))
+                await self._look_between_lines()
             case ContextExceeded(reason="compact_boundary"):
                 self.compacted = True
             case ContextExceeded(reason=reason):
@@ -232,17 +260,73 @@ class Narrator:
             await self.announce_files(FileSource(kind="tool_use"))
             await self._reach("turn")
 
+    # --- before it writes ------------------------------------------------------------------------
+
+    async def watch(self) -> None:
+        """Look at the files while the agent works and does not wait; runs until it is cancelled.
+
+        The files of an agent that waits are looked at only during its calls: a shell command can
+        take minutes, and a person may edit what it is going to overwrite.
+        """
+        while "before-tool" in self._points:
+            shortest = SHORTEST_IN_A_CALL if self._waits else SHORTEST
+            due_in = self._pace.due_in(anyio.current_time(), shortest)
+            if due_in > 0:
+                await anyio.sleep(due_in)
+            elif self._waits and not self._called_at:
+                await anyio.sleep(shortest)
+            else:
+                await self._look("while the agent works")
+
+    async def _look_between_lines(self) -> None:
+        due_in = self._pace.due_in(anyio.current_time(), SHORTEST_BETWEEN_LINES)
+        if not self._waits and due_in <= 0:
+            await self._look("while the agent works")
+
     async def _tool_asked(self, name: str) -> None:
         """The agent waits: nothing of what this tool will do has been done."""
-        if "before-tool" in self._points and name not in READ_ONLY_TOOLS:
+        if name not in READ_ONLY_TOOLS:
+            self._asked_ahead += 1
+            await self._look(f"before {name}")
+
+    async def _look_ahead_of(self, tool_use_id: str, name: str) -> None:
+        """Look at the files of an agent that says what it calls, but does not wait.
+
+        It works on meanwhile: the checkpoint may hold a part of what the call does.
+        """
+        if tool_use_id == self._announced or name in READ_ONLY_TOOLS:
+            return
+
+        if not self._waits or name in self._unasked:
+            self._announced = tool_use_id
+            await self._look(f"before {name}")
+
+    async def _look(self, label: str) -> None:
+        """Save what the files are now, if anything has changed, before an agent changes more."""
+        if "before-tool" in self._points:
+            started = anyio.current_time()
             await self.announce_files(FileSource(kind="tool_use"))
-            await self._reach("before-tool", f"before {name}")
+            cost = anyio.current_time() - started
+            await self._reach("before-tool", label)
+            self._pace.looked(anyio.current_time(), cost)
+
+    def _note_whether_it_waited(self, done: ToolReturned) -> None:
+        """Count an answered request off, or remember a tool that is called without one.
+
+        A call that failed tells nothing: one with wrong arguments is refused before it is asked.
+        """
+        if self._asked_ahead > 0:
+            self._asked_ahead -= 1
+        elif self._waits and not done.is_error:
+            self._unasked.add(done.name)
 
     async def _reach(self, point: SafePoint, label: str | None = None) -> None:
-        if self._is_unsaved and point in self._points:
-            await self._on_safe_point(point, label)
+        async with self._saving:
+            if self._is_unsaved and point in self._points:
+                await self._on_safe_point(point, label)
 
     async def _tool_called(self, call: ToolCalled) -> None:
+        await self._look_ahead_of(call.tool_use_id, call.name)
         self._called_at[call.tool_use_id] = self._around.clock.monotonic()
         self._steps.called(call.tool_use_id)
         await self._post(
@@ -279,6 +363,7 @@ class Narrator:
         )
         has_written = done.name not in READ_ONLY_TOOLS
         if has_written:
+            self._note_whether_it_waited(done)
             source = FileSource(kind="tool_use", tool_use_id=done.tool_use_id)
             await self.announce_files(source)
 

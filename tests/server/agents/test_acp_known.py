@@ -49,12 +49,16 @@ async def test_the_servers_own_place_is_not_the_executions(a_task, tmp_path, mon
 
 
 async def test_opencode_is_told_to_ask(a_task, monkeypatch) -> None:
-    """For the files before a safe point, for everything where the hank has permissions."""
+    """Before what may change files, tools of servers included; where the hank has permissions,
+    before everything."""
     monkeypatch.setenv("OPENCODE_PERMISSION", '"allow"')
     plain = AcpAgent(OPENCODE)._environment(a_task())
     assert plain["OPENCODE_PERMISSION"] == '"allow"'
     first = AcpAgent(OPENCODE, asks_first=True)._environment(a_task())
-    assert json.loads(first["OPENCODE_PERMISSION"]) == {"edit": "ask", "bash": "ask"}
+    rules = json.loads(first["OPENCODE_PERMISSION"])
+    assert next(iter(rules.items())) == ("*", "ask")
+    assert {name for name, rule in rules.items() if rule == "allow"} >= {"read", "grep", "glob"}
+    assert not {"edit", "bash", "write", "task"} & rules.keys()
     asks = AcpAgent(OPENCODE)._environment(a_task(asks=True))
     assert json.loads(asks["OPENCODE_PERMISSION"]) == {"*": "ask"}
 
@@ -71,6 +75,7 @@ async def test_opencode_is_told_to_ask(a_task, monkeypatch) -> None:
 async def test_gemini_cli_begins_in_no_bolder_mode(a_task, command, mode, asks, expected) -> None:
     """Its settings name the mode it begins in: where it has to ask, that is not left to them."""
     assert AcpAgent(command, mode=mode)._order(a_task(asks=asks)).mode == expected
+    assert AcpAgent(command, mode=mode, asks_first=asks)._order(a_task()).mode == expected
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from hankweave_server.agents import transcript
 from hankweave_server.agents.acp_lines import LONGEST_LINE, LONGEST_TEXT, encoded
 from hankweave_server.agents.acp_story import Story
-from hankweave_server.agents.base import PlainOutput, Said, Thought, ToolCalled, ToolReturned
+from hankweave_server.agents.base import (
+    PlainOutput,
+    Said,
+    Thought,
+    ToolAnnounced,
+    ToolCalled,
+    ToolReturned,
+)
 from hankweave_server.domain.permission_patterns import DECIDING
 
 JSON = st.recursive(
@@ -129,9 +136,10 @@ def test_a_long_message_is_told_in_parts(story: Story, listener: Listener) -> No
 
 
 def test_a_call_is_told_when_its_input_is_whole(story: Story, listener: Listener) -> None:
-    """Not while it is pending; then once, and its result once."""
+    """While it is pending it is announced; then it is told once, and its result once."""
     story.heard(call(title="write", kind="edit", status="pending", rawInput={}))
-    assert listener.signals == []
+    story.heard(call("tool_call_update", status="pending"))
+    assert listener.signals == [ToolAnnounced("c1", "Edit")]
     story.heard(
         call("tool_call_update", status="in_progress", rawInput={"filePath": "/w/a", "content": ""})
     )
@@ -139,7 +147,7 @@ def test_a_call_is_told_when_its_input_is_whole(story: Story, listener: Listener
     done = call("tool_call_update", status="completed", rawOutput={"output": "Wrote it."})
     story.heard(done)
     story.heard(done)
-    assert listener.signals == [
+    assert listener.signals[1:] == [
         ToolCalled("c1", "Edit", {"filePath": "/w/a", "content": ""}),
         ToolReturned("c1", "", "Wrote it.", False),
     ]
@@ -150,7 +158,10 @@ def test_a_call_that_never_began_is_told_at_the_end(story: Story, listener: List
     """What the agent meant to do is worth knowing, too."""
     story.heard(call(title="rm -r x", kind="execute", status="pending"))
     story.end()
-    assert listener.signals == [ToolCalled("c1", "Bash", {"command": "rm -r x"})]
+    assert listener.signals == [
+        ToolAnnounced("c1", "Bash"),
+        ToolCalled("c1", "Bash", {"command": "rm -r x"}),
+    ]
 
 
 @pytest.mark.parametrize(

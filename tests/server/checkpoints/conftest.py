@@ -8,7 +8,7 @@ import os
 import shutil
 import stat
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from hankweave_server.checkpoints.model import (
     RestoreReport,
 )
 from hankweave_server.layout import Layout
+from hankweave_server.workspace.open_files import OpenFiles
 
 RUN = RunId("1736000000000-abc123-def456")
 EVERYTHING = ("**",)
@@ -108,6 +109,7 @@ class Lab:
         *,
         also: frozenset[bytes] = frozenset(),
         before: RestorePlan | None = None,
+        open_files: Callable[[], OpenFiles] = OpenFiles,
         run: RunId = RUN,
         codon: str | None = "build",
         name: str = "Build it",
@@ -129,6 +131,7 @@ class Lab:
             patterns=patterns,
             also=also,
             before=before,
+            open_files=open_files,
         )
 
     def checkpoint(self, *patterns: str, **details: object) -> CheckpointMade:

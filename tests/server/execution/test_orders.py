@@ -131,6 +131,13 @@ class HeldAgent:
         self.stopped.set()
         await self.may_die.wait()
 
+    @property
+    def waits_before_tools(self) -> bool:
+        return True
+
+    def processes(self) -> frozenset[int]:
+        return frozenset()
+
     async def pause(self) -> None: ...
 
     async def resume(self) -> None: ...

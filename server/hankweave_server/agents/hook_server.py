@@ -1,0 +1,144 @@
+"""A Unix socket on which the hook commands of an agent wait until the server lets them go on.
+
+For agents whose hooks are programs (Codex): each call of a tool runs `hook_client`, which connects,
+sends the hook's input and waits for an answer or the end of the connection. Claude Code needs none
+of this: it asks over its own stdin and stdout.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import socket
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import anyio
+import msgspec
+
+from hankweave_server.agents import hook_client
+from hankweave_server.agents.base import (
+    AgentSignal,
+    Forbidden,
+    PermissionAsked,
+    Verdict,
+)
+from hankweave_server.agents.json_lines import as_object, as_text, object_in
+from hankweave_server.agents.transcript import hook_output
+from hankweave_server.files import make_private_directory
+
+SUFFIX = ".sock"
+
+_CHUNK = 64 * 1024
+_MOST = 16 * 1024 * 1024
+_WAITING = 64
+"""Hooks that may wait to be accepted."""
+
+_PAUSE = 0.05
+"""Seconds between two attempts to accept a hook."""
+
+Heard = Callable[[AgentSignal], Awaitable[None]]
+
+
+def hook_command(path: Path) -> str:
+    """Return the shell command that asks the server on this socket."""
+    return shlex.join([sys.executable, "-I", "-S", hook_client.__file__, str(path)])
+
+
+class HookServer:
+    """Listens from its construction to `close`; `serve` has to run as a task in between."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError if the socket cannot be made."""
+        make_private_directory(path.parent)
+        self._path = path
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._waiting: dict[str, socket.socket] = {}
+        self._count = 0
+        try:
+            _bind(self._listener, path)
+            self._listener.listen(_WAITING)
+            self._listener.setblocking(False)
+        except OSError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let every hook that waits go on, and accept no more."""
+        self._listener.close()
+        self._path.unlink(missing_ok=True)
+        for connection in self._waiting.values():
+            connection.close()
+
+        self._waiting.clear()
+
+    async def serve(self, heard: Heard) -> None:
+        """Report each hook that asks as a `PermissionAsked`. Runs until it is cancelled."""
+        async with anyio.create_task_group() as tasks:
+            while True:
+                await anyio.wait_readable(self._listener)
+                try:
+                    connection, _ = self._listener.accept()
+                except OSError:  # The hook is gone, or there is no descriptor for it now.
+                    await anyio.sleep(_PAUSE)
+                else:
+                    connection.setblocking(False)
+                    tasks.start_soon(self._attend, connection, heard)
+
+    def answer(self, asked: PermissionAsked, verdict: Verdict) -> bool:
+        """Let a hook go on; False if it is not one that waits here."""
+        connection = self._waiting.pop(asked.request_id, None)
+        if connection is None:
+            return False
+
+        # The others leave the decision to the agent's own rules, as a hook without output does.
+        with connection:
+            if isinstance(verdict, Forbidden):
+                _send(connection, msgspec.json.encode(hook_output(verdict)))
+
+        return True
+
+    async def _attend(self, connection: socket.socket, heard: Heard) -> None:
+        self._count += 1
+        request_id = f"hook-{self._count}"
+        self._waiting[request_id] = connection
+        try:
+            given = object_in(await _read_to_end(connection))
+        except OSError:
+            self._waiting.pop(request_id).close()
+            return
+
+        name, called = as_text(given.get("tool_name")), as_object(given.get("tool_input"))
+        await heard(PermissionAsked(request_id, name, dict(called), by_hook=True))
+
+
+async def _read_to_end(connection: socket.socket) -> bytes:
+    """Read all that a hook sends; what is beyond a bound is dropped."""
+    received = bytearray()
+    while True:
+        await anyio.wait_readable(connection)
+        chunk = connection.recv(_CHUNK)
+        if not chunk:
+            return bytes(received)
+
+        received += chunk[: _MOST - len(received)]
+
+
+def _send(connection: socket.socket, answer: bytes) -> None:
+    # A few hundred bytes: they fit into the socket's buffer, or the hook is gone.
+    try:
+        connection.sendall(answer)
+    except OSError:
+        return
+
+
+def _bind(listener: socket.socket, path: Path) -> None:
+    """Bind a path of any length; the address itself holds 107 bytes at most."""
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        listener.bind(f"/proc/self/fd/{folder}/{path.name}")
+    finally:
+        os.close(folder)
+
+    path.chmod(0o600)

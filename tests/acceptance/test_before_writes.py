@@ -1,0 +1,281 @@
+"""What is about to be overwritten is in a checkpoint, whether the agent waits for us or not."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hankweave_client.client import Client
+from hankweave_protocol.events import Event, StateTransition
+from hankweave_protocol.records import CheckpointRecord
+from support.git_facts import GitWitness
+from support.running_server import appears, running_server, tree
+from support.scripted_hank import codon, write_hank, writes
+from support.watching import DEADLINE, idle, listed, started
+
+WRITES = 40
+
+
+def program(source: str) -> dict[str, Any]:
+    """Make a codon of a program that speaks no protocol and asks nobody."""
+    command = [sys.executable, "-I", "-S", "-c", source]
+    return codon("one", agent={"type": "command", "command": command})
+
+
+async def saved_as(client: Client, git: GitWitness, content: bytes) -> CheckpointRecord:
+    """Wait until the newest checkpoint has this content of `a.txt`."""
+    while True:
+        (record, *_) = await listed(client)
+        if git.files(record.sha).get("a.txt") == content:
+            return record
+
+        await client.until(StateTransition, is_checkpoint, timeout=DEADLINE)
+
+
+def is_checkpoint(event: Event) -> bool:
+    return getattr(event.data, "transition_type", None) == "CheckpointCreated"
+
+
+# --- agents that wait -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("points", "count"), [("all", WRITES + 2), ("before-tool", WRITES + 1)])
+async def test_each_of_forty_writes_of_an_agent_follows_a_checkpoint(
+    tmp_path: Path, points: str, count: int
+) -> None:
+    """A scripted agent overwrites one file as fast as it can; every content is in a checkpoint,
+    and no checkpoint is taken twice."""
+    steps = [writes("a.txt", str(number)) for number in range(WRITES)]
+    hank = write_hank(tmp_path / "hank", codon("one", *steps))
+    execution = tmp_path / "execution"
+    async with (
+        running_server(hank, None, execution, "--safe-points", points) as server,
+        server.client() as client,
+    ):
+        await idle(client)
+        git = GitWitness(execution)
+        found = [git.files(record.sha).get("a.txt") for record in await listed(client)]
+
+    assert set(found) >= {str(number).encode() for number in range(WRITES)}
+    assert len(found) == count
+
+
+async def test_a_persons_edit_during_a_call_is_saved_before_the_call_overwrites_it(
+    tmp_path: Path,
+) -> None:
+    """A shell command runs on; what a person edits meanwhile is found by looking at the files."""
+    gate, execution = tmp_path / "gate", tmp_path / "execution"
+    shell = f"echo mine > a.txt; until [ -e '{gate}' ]; do sleep 0.02; done; echo mine > a.txt"
+    hank = write_hank(tmp_path / "hank", codon("one", {"run": shell}))
+    async with (
+        running_server(hank, None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        edited = execution / "agentRoot" / "a.txt"
+        await appears(edited)
+        edited.write_text("a person's\n")
+        record = await saved_as(client, GitWitness(execution), b"a person's\n")
+        gate.touch()
+        await idle(client)
+
+    assert (record.kind, record.label) == ("tool", "while the agent works")
+    assert tree(execution / "agentRoot") == {"a.txt": b"mine\n"}
+
+
+# --- programs that do not -------------------------------------------------------------------------
+
+
+async def test_each_of_forty_writes_of_a_program_that_prints_follows_a_checkpoint(
+    tmp_path: Path,
+) -> None:
+    """It overwrites one file, says so, and does nothing else until the test has seen the
+    checkpoint: a line that is printed is enough to have the files looked at."""
+    source = f"""
+import os, time
+for number in range({WRITES}):
+    open("a.txt", "w").write(str(number))
+    print("wrote", number, flush=True)
+    while not os.path.exists(f"{tmp_path}/go-{{number}}"):
+        time.sleep(0.01)
+"""
+    await saved_one_by_one(tmp_path, source, WRITES)
+
+
+async def test_the_writes_of_a_silent_program_follow_checkpoints(tmp_path: Path) -> None:
+    """It prints nothing: its files are looked at again and again while it runs."""
+    source = f"""
+import os, time
+for number in range(8):
+    open("a.txt", "w").write(str(number))
+    while not os.path.exists(f"{tmp_path}/go-{{number}}"):
+        time.sleep(0.01)
+"""
+    await saved_one_by_one(tmp_path, source, 8)
+
+
+async def saved_one_by_one(tmp_path: Path, source: str, count: int) -> None:
+    execution = tmp_path / "execution"
+    hank = write_hank(tmp_path / "hank", program(source))
+    async with (
+        running_server(hank, None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await started(client, "one")
+        for number in range(count):
+            await saved_as(client, GitWitness(execution), str(number).encode())
+            (tmp_path / f"go-{number}").touch()
+
+        await idle(client)
+
+
+async def test_a_persons_edit_is_saved_before_a_program_overwrites_it(tmp_path: Path) -> None:
+    """The program writes, and writes again when the person's edit is in a checkpoint."""
+    gate, execution = tmp_path / "gate", tmp_path / "execution"
+    source = f"""
+import os, time
+open("a.txt", "w").write("mine")
+while not os.path.exists({str(gate)!r}):
+    time.sleep(0.01)
+
+open("a.txt", "w").write("mine again")
+"""
+    hank = write_hank(tmp_path / "hank", program(source))
+    async with (
+        running_server(hank, None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        edited = execution / "agentRoot" / "a.txt"
+        await appears(edited)
+        edited.write_text("a person's")
+        await saved_as(client, GitWitness(execution), b"a person's")
+        gate.touch()
+        await idle(client)
+
+    assert tree(execution / "agentRoot") == {"a.txt": b"mine again"}
+
+
+async def test_a_call_that_is_announced_and_not_waited_for_has_the_files_looked_at_first(
+    tmp_path: Path,
+) -> None:
+    """A program prints Claude's stream-json: its `tool_use` line is followed by a checkpoint of
+    what a person did before, if the program gives it the time."""
+    gate, execution = tmp_path / "gate", tmp_path / "execution"
+    call = {"type": "tool_use", "id": "t1", "name": "Write", "input": {"file_path": "a.txt"}}
+    returned = {"type": "tool_result", "tool_use_id": "t1", "content": "ok"}
+    lines = [
+        {"type": "system", "subtype": "init", "session_id": "s", "model": "m"},
+        {"type": "assistant", "message": {"id": "m1", "content": [call]}},
+        {"type": "user", "message": {"content": [returned]}},
+        {"type": "result", "subtype": "success", "result": "done"},
+    ]
+    begin, announce, end, result = (json.dumps(line) for line in lines)
+    source = f"""
+import os, time
+def wait(path):
+    while not os.path.exists(path):
+        time.sleep(0.01)
+
+print({begin!r}, flush=True)
+wait("a.txt")
+print({announce!r}, flush=True)
+wait({str(gate)!r})
+open("a.txt", "w").write("mine")
+print({end!r}, flush=True)
+print({result!r}, flush=True)
+"""
+    hank = write_hank(tmp_path / "hank", program(source))
+    async with (
+        running_server(hank, None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await started(client, "one")
+        (execution / "agentRoot" / "a.txt").write_text("a person's")
+        await saved_as(client, GitWitness(execution), b"a person's")
+        gate.touch()
+        await idle(client)
+
+    assert tree(execution / "agentRoot") == {"a.txt": b"mine"}
+
+
+async def test_looks_that_find_nothing_take_no_checkpoint(tmp_path: Path) -> None:
+    """A program that prints and waits for a while, and changes nothing, leaves only the first
+    and the last checkpoint."""
+    source = "import time\nfor _ in range(20):\n    print('.', flush=True)\n    time.sleep(0.05)"
+    execution = tmp_path / "execution"
+    hank = write_hank(tmp_path / "hank", program(source))
+    async with running_server(hank, None, execution) as server, server.client() as client:
+        await idle(client)
+        assert [record.kind for record in await listed(client)] == ["completed", "initial"]
+
+
+async def test_without_the_safe_point_nothing_is_looked_at(tmp_path: Path) -> None:
+    """`--safe-points tool` takes no checkpoint between the writes of a plain program."""
+    execution = tmp_path / "execution"
+    source = """
+import time
+for number in range(10):
+    open("a.txt", "w").write(str(number))
+    print("wrote", number, flush=True)
+    time.sleep(0.05)
+"""
+    hank = write_hank(tmp_path / "hank", program(source))
+    async with (
+        running_server(hank, None, execution, "--safe-points", "tool") as server,
+        server.client() as client,
+    ):
+        await idle(client)
+        assert [record.kind for record in await listed(client)] == ["completed", "initial"]
+
+
+# --- files in the midst of being written ----------------------------------------------------------
+
+
+async def test_a_file_that_a_program_is_writing_is_marked_unstable(tmp_path: Path) -> None:
+    """Half of it is written and flushed when a checkpoint is taken, and through a mapping another
+    file is changed: the record names both, and neither after the program has ended."""
+    gate, execution = tmp_path / "gate", tmp_path / "execution"
+    source = f"""
+import mmap, os, time
+half, mapped = open("half.txt", "w"), open("mapped.bin", "w+b")
+mapped.write(b"0" * 4096)
+mapped.flush()
+memory = mmap.mmap(mapped.fileno(), 0)
+half.write("the first half, ")
+half.flush()
+print("written", flush=True)
+while not os.path.exists({str(gate)!r}):
+    memory[0] = 49
+    time.sleep(0.01)
+
+memory[0] = 50
+half.write("the second half")
+"""
+    hank = write_hank(tmp_path / "hank", program(source))
+    async with (
+        running_server(hank, None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await appears(execution / "agentRoot" / "half.txt")
+        git = GitWitness(execution)
+        while True:
+            (record, *_) = await listed(client)
+            if git.files(record.sha).get("half.txt") == b"the first half, ":
+                break
+
+            await client.until(StateTransition, is_checkpoint, timeout=DEADLINE)
+
+        gate.touch()
+        await idle(client)
+        (last, *_) = await listed(client)
+
+    unstable = {each.path for each in record.skipped if each.reason == "unstable"}
+    assert unstable == {"half.txt", "mapped.bin"}
+    assert not record.partial
+    assert (last.kind, last.skipped) == ("completed", ())
+    files = git.files(last.sha)
+    assert files["half.txt"] == b"the first half, the second half"
+    assert files["mapped.bin"][:1] == b"2"

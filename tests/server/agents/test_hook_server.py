@@ -1,0 +1,103 @@
+"""Hooks of agents that are programs: they wait until the server lets them go on."""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from hankweave_server.agents.base import AgentSignal, Forbidden, Granted, PermissionAsked, ToBeAsked
+from hankweave_server.agents.hook_server import HookServer, hook_command
+
+CALL = {"tool_name": "Bash", "tool_input": {"command": "ls"}, "tool_use_id": "t1"}
+
+
+@asynccontextmanager
+async def listening(path: Path, heard: list[AgentSignal]) -> AsyncIterator[HookServer]:
+    async def hear(signal: AgentSignal) -> None:
+        heard.append(signal)
+
+    server = HookServer(path)
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(server.serve, hear)
+            yield server
+            tasks.cancel_scope.cancel()
+    finally:
+        server.close()
+
+
+async def run_hook(path: Path, printed: list[bytes]) -> None:
+    given = json.dumps(CALL).encode()
+    done = await anyio.run_process(["sh", "-c", hook_command(path)], input=given)
+    printed.append(done.stdout)
+
+
+async def asked_by(heard: list[AgentSignal], count: int) -> list[PermissionAsked]:
+    with anyio.fail_after(10):
+        while len(heard) < count:  # noqa: ASYNC110  # what is heard comes from another task
+            await anyio.sleep(0.01)
+
+    return [each for each in heard if isinstance(each, PermissionAsked)]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "decision"), [(Granted(), None), (ToBeAsked(), None), (Forbidden("No."), "deny")]
+)
+async def test_a_hook_waits_for_its_answer(tmp_path: Path, verdict, decision) -> None:
+    """It prints nothing and lets the call pass, or prints the refusal in its agent's form."""
+    path, heard, printed = tmp_path / "agents" / "a.sock", list[AgentSignal](), list[bytes]()
+    async with listening(path, heard) as server, anyio.create_task_group() as tasks:
+        tasks.start_soon(run_hook, path, printed)
+        (asked,) = await asked_by(heard, 1)
+        assert (asked.name, asked.input, asked.by_hook) == ("Bash", {"command": "ls"}, True)
+        assert printed == []
+        assert server.answer(asked, verdict)
+        assert not server.answer(asked, verdict)
+
+    (answer,) = printed
+    told = json.loads(answer)["hookSpecificOutput"]["permissionDecision"] if answer else None
+    assert told == decision
+
+
+async def test_several_hooks_wait_side_by_side(tmp_path: Path) -> None:
+    """Each has an answer of its own; a path longer than an address of a socket is none too long."""
+    path, heard, printed = tmp_path / ("x" * 150) / "a.sock", list[AgentSignal](), list[bytes]()
+    async with listening(path, heard) as server, anyio.create_task_group() as tasks:
+        for _ in range(3):
+            tasks.start_soon(run_hook, path, printed)
+
+        for asked in reversed(await asked_by(heard, 3)):
+            assert server.answer(asked, Granted())
+
+    assert printed == [b""] * 3
+
+
+async def test_a_hook_does_not_wait_for_a_server_that_is_gone(tmp_path: Path) -> None:
+    """Whether it went before the hook asked or while it waits: the call passes."""
+    path, heard, printed = tmp_path / "a.sock", list[AgentSignal](), list[bytes]()
+    await run_hook(path, printed)
+    async with anyio.create_task_group() as tasks, listening(path, heard):
+        tasks.start_soon(run_hook, path, printed)
+        await asked_by(heard, 1)
+
+    assert printed == [b"", b""]
+    assert not path.exists()
+
+
+async def test_what_is_no_call_is_asked_about_all_the_same(tmp_path: Path) -> None:
+    """A hook whose input nobody understands waits as if it were about to change files."""
+    path, heard = tmp_path / "a.sock", list[AgentSignal]()
+    async with listening(path, heard) as server:
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        async with await anyio.connect_unix(path) as stream:
+            await stream.send(b"what?")
+            await stream.send_eof()
+            (asked,) = await asked_by(heard, 1)
+            assert (asked.name, asked.input) == ("", {})
+            server.answer(asked, Granted())

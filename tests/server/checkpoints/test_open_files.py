@@ -1,0 +1,88 @@
+"""Files that an agent has open for writing while they are captured."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from functools import partial
+
+from hankweave_server.checkpoints.model import Skipped
+from hankweave_server.workspace.open_files import files_open_for_writing
+
+
+def looking(lab):
+    """Looks at what this process has open, as if it were an agent's."""
+    return partial(files_open_for_writing, (os.getpid(),), lab.tree)
+
+
+def test_a_file_that_is_open_for_writing_is_marked_until_it_is_closed(lab):
+    """It is captured as it is; that it is whole nobody can tell, so the checkpoint says so."""
+    lab.write("torn", "")
+    with open(lab.tree / "torn", "w", buffering=1) as file:
+        file.write("first half\n")
+        made = lab.checkpoint(open_files=looking(lab))
+        again = lab.checkpoint(open_files=looking(lab))
+        file.write("second half\n")
+
+    whole = lab.checkpoint(open_files=looking(lab))
+    assert made.skipped == again.skipped == (Skipped(b"torn", "unstable"),)
+    assert not made.partial
+    assert lab.git("show", f"{made.sha}:torn") == "first half\n"
+    assert whole.skipped == ()
+    assert lab.git("show", f"{whole.sha}:torn") == "first half\nsecond half\n"
+
+
+def test_what_is_written_through_a_mapping_is_captured_though_no_time_moves(lab):
+    """The kernel moves a file's times with the first write to a page alone; the second is found
+    by reading the file again for as long as it is mapped, and once more after that."""
+    path = lab.tree / "mapped"
+    lab.write("mapped", "0" * mmap.PAGESIZE)
+    lab.checkpoint()
+    with path.open("r+b") as file:
+        mapping = mmap.mmap(file.fileno(), 0)
+
+    found = []
+    with mapping:
+        for number in b"123":
+            mapping[0] = number
+            made = lab.checkpoint(open_files=looking(lab))
+            assert made.skipped == (Skipped(b"mapped", "unstable"),)
+            found.append(lab.git("show", f"{made.sha}:mapped")[0])
+
+        mapping[0] = ord("4")
+
+    made = lab.checkpoint(open_files=looking(lab))
+    assert made.skipped == ()
+    assert [change.path for change in made.changed] == [b"mapped"]
+    assert [*found, lab.git("show", f"{made.sha}:mapped")[0]] == ["1", "2", "3", "4"]
+
+
+def test_a_file_that_is_mapped_while_it_is_read_is_marked(lab):
+    """The processes are looked at before the reading and after it."""
+    path = lab.tree / "late"
+    lab.write("late", "0" * mmap.PAGESIZE)
+    looks, mappings = [], []
+
+    def look():
+        looks.append(None)
+        if len(looks) == 2:
+            with path.open("r+b") as file:
+                mappings.append(mmap.mmap(file.fileno(), 0))
+
+        return looking(lab)()
+
+    made = lab.checkpoint(open_files=look)
+    assert made.skipped == (Skipped(b"late", "unstable"),)
+    assert [change.size for change in made.changed] == [mmap.PAGESIZE]
+    mappings[0][0] = ord("1")
+    mappings[0].close()
+    assert lab.git("show", f"{lab.checkpoint().sha}:late")[0] == "1"
+
+
+def test_what_is_open_and_not_tracked_is_nobodys_concern(lab):
+    """Nor is a file outside of the patterns."""
+    lab.write("kept.txt", "x")
+    with open(lab.tree / "other.log", "w"):
+        made = lab.checkpoint("*.txt", open_files=looking(lab))
+
+    assert made.skipped == ()

@@ -1,0 +1,82 @@
+"""What processes have open for writing, as /proc tells it."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from hankweave_server.workspace.open_files import OpenFiles, files_open_for_writing
+
+OURSELVES = (os.getpid(),)
+
+
+@contextmanager
+def mapped(path: Path, **how: int) -> Iterator[mmap.mmap]:
+    with path.open("rb" if how else "r+b") as file:
+        mapping = mmap.mmap(file.fileno(), 0, **how)
+
+    with mapping:
+        yield mapping
+
+
+def test_a_descriptor_that_can_write_counts_and_one_that_reads_does_not(tmp_path: Path) -> None:
+    """By the path below the work tree, a line end and a blank in it included."""
+    tree = tmp_path / "tree"
+    (tree / "sub").mkdir(parents=True)
+    for name in ("read", "sub/odd \n name", "appended"):
+        (tree / name).write_text("x")
+
+    (tmp_path / "outside").write_text("x")
+    with (
+        (tree / "read").open("rb"),
+        (tree / "sub/odd \n name").open("r+b"),
+        (tree / "appended").open("ab"),
+        (tmp_path / "outside").open("wb"),
+    ):
+        found = files_open_for_writing(OURSELVES, tree)
+
+    assert found == OpenFiles(open=frozenset({b"sub/odd \n name", b"appended"}))
+    assert files_open_for_writing(OURSELVES, tree) == OpenFiles()
+
+
+def test_a_shared_mapping_that_can_write_counts_as_one(tmp_path: Path) -> None:
+    """A private one, and one that only reads, change nothing in the file."""
+    for name in ("shared \n one", "private", "read"):
+        (tmp_path / name).write_bytes(b"x" * mmap.PAGESIZE)
+
+    with (
+        mapped(tmp_path / "shared \n one"),
+        mapped(tmp_path / "private", access=mmap.ACCESS_COPY),
+        mapped(tmp_path / "read", access=mmap.ACCESS_READ),
+    ):
+        found = files_open_for_writing(OURSELVES, tmp_path)
+
+    both = frozenset({b"shared \n one"})
+    assert found == OpenFiles(open=both, mapped=both)
+
+
+def test_a_process_that_is_gone_has_nothing_open(tmp_path: Path) -> None:
+    """And a work tree that is reached through a link is the same work tree."""
+    done = subprocess.Popen([sys.executable, "-S", "-c", ""])
+    done.wait()
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "tree")
+    with (tmp_path / "tree" / "a").open("w"):
+        found = files_open_for_writing((done.pid, *OURSELVES), tmp_path / "link")
+
+    assert found.open == {b"a"}
+
+
+def test_a_process_of_another_user_is_passed_over(tmp_path: Path) -> None:
+    """What may not be looked at counts as nothing open, and is no error."""
+    if os.geteuid() == 0:
+        pytest.skip("root may look at every process")
+
+    assert files_open_for_writing((1,), tmp_path) == OpenFiles()
