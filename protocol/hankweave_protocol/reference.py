@@ -189,12 +189,13 @@ def _token_usage(data: Payload, event: _Line) -> Adapted:
 def _file_updated(data: Payload, event: _Line) -> Adapted:
     """Hankweave tells of files that tools write and of those that lie there at a codon's start.
 
-    It never tells of deletions (their checksum would be none), of rigs, people or the archive; a
-    client learns of these by the next `filetree.updated`.
+    It never tells of deletions, of files that are gone again and of links (their checksum would be
+    none), of rigs, people or the archive; a client learns of these by the next `filetree.updated`.
     """
     source = data["source"]
     by_tool = source["kind"] == "tool_use" and source.get("toolUseId")
-    if data["action"] == "deleted" or not (by_tool or source["kind"] == "codon-start"):
+    is_file = data["action"] != "deleted" and data["sha256"]
+    if not is_file or not (by_tool or source["kind"] == "codon-start"):
         return None
 
     return data

@@ -170,6 +170,12 @@ def test_changes_of_files_are_told_where_hankweave_tells_them(
     assert (projected("file.updated", data) is not None) == is_told
 
 
+def test_a_link_that_was_created_is_not_told() -> None:
+    """It has no checksum, as has a file that was gone before it could be read."""
+    link = {"path": "a", "filename": "a", "action": "created", "sha256": "", "bytes": 4}
+    assert projected("file.updated", {**link, "source": {"kind": "codon-start"}}) is None
+
+
 @pytest.mark.parametrize("reason", ["codon-failed", "stopped"])
 def test_a_server_that_idles_for_a_reason_of_ours_says_nothing(reason: str) -> None:
     """Hankweave says by `codon.completed` that a codon failed, and by `info` that it stopped."""
