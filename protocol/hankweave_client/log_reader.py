@@ -1,15 +1,17 @@
 """Reading websocket.log back (seed 001, "Analyze WebSocket traffic").
 
-The names are those of Hankweave's `WebSocketLogReader`, in Python's spelling. A log is written
-while it is read and may end in the middle of a line; a line that cannot be read is skipped and
-counted, never an error: the log is there to find faults with.
+The names are those of Hankweave's `WebSocketLogReader`, in Python's spelling and in its own, so
+that its snippets work as they are. A log is written while it is read and may end in the middle of a
+line; a line that cannot be read is skipped and counted, never an error: the log is there to find
+faults with.
 """
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from inspect import isawaitable
 from pathlib import Path
@@ -52,6 +54,10 @@ class LogEntry:
         kind = self.message.get("type") if isinstance(self.message, dict) else None
         return kind if isinstance(kind, str) else "unknown"
 
+    @property
+    def loggedAt(self) -> str:
+        return self.logged_at
+
     def field(self, name: str) -> Any:
         """One field of the message's data; None where it has none."""
         data = self.message.get("data") if isinstance(self.message, dict) else None
@@ -79,15 +85,39 @@ class LogStatistics:
     time_range: TimeRange | None = None
     """None for an empty log."""
 
+    @property
+    def totalEntries(self) -> int:
+        return self.total_entries
 
-@dataclass(slots=True)
+    @property
+    def incomingCount(self) -> int:
+        return self.incoming_count
+
+    @property
+    def outgoingCount(self) -> int:
+        return self.outgoing_count
+
+    @property
+    def messageTypes(self) -> dict[str, int]:
+        return self.message_types
+
+    @property
+    def averageMessageSize(self) -> int:
+        return self.average_message_size
+
+    @property
+    def timeRange(self) -> TimeRange | None:
+        return self.time_range
+
+
 class WebSocketLogReader:
     """Reads one log file into memory and answers questions about it."""
 
-    path: Path
-    skipped_lines: int = 0
-    """How many lines of the last reading were no entries."""
-    _entries: list[LogEntry] = field(default_factory=list)
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.skipped_lines = 0
+        """How many lines of the last reading were no entries."""
+        self._entries: list[LogEntry] = []
 
     async def read_log(self) -> list[LogEntry]:
         """Reads the file in a worker thread; a missing one is an empty log."""
@@ -158,19 +188,39 @@ class WebSocketLogReader:
             time_range=TimeRange(entries[0].logged_at, entries[-1].logged_at) if entries else None,
         )
 
-    def export_to_file(self, entries: Iterable[LogEntry], path: Path) -> None:
-        """Writes entries as a log that this reader can read."""
-        path.write_bytes(b"".join(_lines_of(entries)))
+    def export_to_file(self, entries: Iterable[LogEntry], path: str | os.PathLike[str]) -> None:
+        """Write entries as a log that this reader can read."""
+        Path(path).write_bytes(b"".join(_lines_of(entries)))
+
+    # Hankweave's own names, and the two of its older versions, in which codons were phases.
+    readLog = read_log
+    readLogSync = read_log_sync
+    streamRead = stream_read
+    getEntries = get_entries
+    filterByDirection = filter_by_direction
+    filterByMessageType = filter_by_message_type
+    filterByTimeRange = filter_by_time_range
+    getCodonMessages = get_codon_messages
+    getPhaseMessages = get_codon_messages
+    getSessionMessages = get_session_messages
+    getServerEvents = get_server_events
+    getClientCommands = get_client_commands
+    getStatistics = get_statistics
+    exportToFile = export_to_file
 
 
-async def read_websocket_log(path: Path) -> list[LogEntry]:
+async def read_websocket_log(path: str | os.PathLike[str]) -> list[LogEntry]:
     return await WebSocketLogReader(path).read_log()
 
 
-async def get_websocket_log_stats(path: Path) -> LogStatistics:
+async def get_websocket_log_stats(path: str | os.PathLike[str]) -> LogStatistics:
     reader = WebSocketLogReader(path)
     await reader.read_log()
     return reader.get_statistics()
+
+
+readWebSocketLog = read_websocket_log
+getWebSocketLogStats = get_websocket_log_stats
 
 
 class _Record(TrafficRecord):

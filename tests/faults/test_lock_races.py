@@ -5,7 +5,6 @@ Each owner testifies in a common log, and only there it shows whether two of the
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import shutil
@@ -16,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from hankweave_protocol.ids import RunId
+from hankweave_protocol.instants import to_text
 from hankweave_server.errors import ExitCode
 from hankweave_server.layout import Layout
 from support.lock_witness import IMPORTED, Starter, Witness, overlaps, starters
@@ -358,11 +359,8 @@ def _beating(layout: Layout) -> Iterator[None]:
     ended = threading.Event()
 
     def beat() -> None:
-        for second in itertools.count():
-            if ended.wait(0.5):
-                return
-
-            _write_foreign(layout, lastHeartbeat=f"2025-01-04T12:00:{second % 60:02}.000Z")
+        while not ended.wait(0.5):
+            _write_foreign(layout, lastHeartbeat=to_text(datetime.now(UTC)))
 
     thread = threading.Thread(target=beat)
     thread.start()
@@ -376,7 +374,7 @@ def _beating(layout: Layout) -> Iterator[None]:
 def test_a_foreign_heartbeat_that_moves_refuses_everybody(layout: Layout, witness: Witness) -> None:
     """T-L11: three starters watch another program's lock; that it moves refuses them all."""
     with starters(witness.log, 3) as pool:
-        _write_foreign(layout)
+        _write_foreign(layout, lastHeartbeat=to_text(datetime.now(UTC)))
         for starter in pool:
             starter.tell("acquire", layout.root)
 
@@ -394,10 +392,24 @@ def test_a_foreign_heartbeat_that_stands_still_gives_way_to_one(
         pytest.skip("takes 75 s: long tier")
 
     with starters(witness.log, 3) as pool:
-        _write_foreign(layout)
+        _write_foreign(layout, lastHeartbeat=to_text(datetime.now(UTC)))
         began = time.monotonic()
         answers = _race(pool, layout)
         assert 75 <= time.monotonic() - began < 160
+        assert sorted(answer["owned"] for answer in answers) == [False, False, True]
+
+    assert witness.overlaps() == []
+
+
+def test_of_many_starters_one_takes_over_an_old_foreign_lock(
+    layout: Layout, witness: Witness
+) -> None:
+    """A dead pid and an old heartbeat: nobody waits, and one owns."""
+    with starters(witness.log, 3) as pool:
+        _write_foreign(layout)
+        began = time.monotonic()
+        answers = _race(pool, layout)
+        assert time.monotonic() - began < 60
         assert sorted(answer["owned"] for answer in answers) == [False, False, True]
 
     assert witness.overlaps() == []

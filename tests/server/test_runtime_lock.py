@@ -26,6 +26,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
 from hankweave_protocol.ids import RunId
+from hankweave_protocol.instants import to_text
 from hankweave_server import files
 from hankweave_server.clock import SystemClock
 from hankweave_server.errors import ExitCode
@@ -417,12 +418,36 @@ def test_a_foreign_lock_whose_heartbeat_moves_is_respected(layout: Layout) -> No
 
 def test_a_foreign_lock_whose_heartbeat_stands_still_is_taken_over(layout: Layout) -> None:
     """T-L11: after 75 s of our own monotonic time without a move the lock is stale."""
-    clock = MovedClock()
-    write_foreign(layout, pid=os.getpid())
-    lock = acquire(layout, clock, wait=clock.wait)
+    clock, told = MovedClock(), list[str]()
+    write_foreign(layout, pid=os.getpid(), lastHeartbeat=to_text(clock.now()))
+    lock = acquire(layout, clock, wait=clock.wait, tell=told.append)
     assert clock.seconds == 75
     assert lock.previous is not None
     assert lock.previous.run_id == RUN
+    assert "waiting up to 75 s" in told[0]
+    assert [line.rpartition(": ")[2] for line in told[1:]] == [
+        f"{left} s left." for left in range(70, 0, -5)
+    ]
+    lock.release()
+
+
+def test_a_watch_ends_when_the_heartbeat_is_old(layout: Layout) -> None:
+    """What is left of Hankweave's two minutes is waited for, where that is less than 75 s."""
+    clock = MovedClock()
+    write_foreign(layout, lastHeartbeat=to_text(clock.now() - timedelta(seconds=110)))
+    acquire(layout, clock, wait=clock.wait).release()
+    assert clock.seconds == 10
+
+
+def test_a_lock_of_a_dead_process_with_an_old_heartbeat_is_taken_over_at_once(
+    layout: Layout,
+) -> None:
+    """Seed 001: "a lock file with a stale heartbeat" is of a process that crashed."""
+    write_foreign(layout, lastHeartbeat="2025-01-04T12:01:30.000Z")
+    lock = acquire(layout, SystemClock(), wait=_never_wait)
+    assert lock.previous is not None
+    assert not lock.previous.pid_alive
+    assert written(layout)["pid"] == os.getpid()
     lock.release()
 
 

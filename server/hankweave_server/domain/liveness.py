@@ -2,7 +2,10 @@
 
 The question is asked by a starter that already holds the guard (DESIGN 6). So a lock that one of
 ours wrote is stale by construction: the kernel gave us the guard because its holder is gone. Only
-a lock without a guard, written by another program or on another host, needs a judgement.
+a lock without a guard, written by another program or on another host, needs a judgement: it holds
+while its process lives here, and is stale when its process is gone and its heartbeat is two minutes
+old, as in Hankweave. With a younger heartbeat it may be of a host or container whose processes are
+not ours to see, and is watched.
 """
 
 from __future__ import annotations
@@ -14,6 +17,9 @@ from hankweave_protocol.ids import RunId
 from hankweave_protocol.instants import from_text
 from hankweave_protocol.records import RuntimeLock
 from hankweave_protocol.shapes import Value
+
+STALE_AFTER = timedelta(seconds=120)
+"""Hankweave's: four heartbeats. Its own servers take a lock over after that."""
 
 
 class GuardOwner(Value):
@@ -87,8 +93,8 @@ def judge(
 
     `start_matches` says whether the process that now has the pid began when the lock's owner did,
     `boot_matches` whether the lock is of this boot (true where the lock does not tell), and
-    `heartbeat_moved` what a watch has shown, null before there was one. The lock's stamps are
-    never compared with `now` to decide anything: clocks of two hosts differ, and clocks jump.
+    `heartbeat_moved` what a watch has shown, null before there was one. No age of a heartbeat makes
+    a lock stale whose process lives here: clocks jump.
     """
     if record is None:
         return Free()
@@ -108,7 +114,8 @@ def judge(
     if is_same_process or heartbeat_moved:
         return Held(record, age)
 
-    return Unclear() if heartbeat_moved is None else Stale(previous)
+    is_old = age is not None and age > STALE_AFTER
+    return Unclear() if heartbeat_moved is None and not is_old else Stale(previous)
 
 
 def heartbeat_age(record: RuntimeLock, now: datetime) -> timedelta | None:

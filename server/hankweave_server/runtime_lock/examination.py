@@ -13,6 +13,7 @@ from hankweave_protocol.instants import from_text
 from hankweave_protocol.records import RuntimeLock
 from hankweave_server.clock import Clock
 from hankweave_server.domain.liveness import (
+    STALE_AFTER,
     Free,
     GuardOwner,
     Held,
@@ -20,6 +21,7 @@ from hankweave_server.domain.liveness import (
     PreviousOwner,
     Stale,
     Unclear,
+    heartbeat_age,
     judge,
 )
 from hankweave_server.runtime_lock import processes
@@ -28,6 +30,7 @@ from hankweave_server.runtime_lock.record import read_record
 
 FOREIGN_WATCH = timedelta(seconds=75)  # Two heartbeats of another program and half a one to spare.
 _BETWEEN_LOOKS = timedelta(seconds=1)
+_BETWEEN_NOTICES = timedelta(seconds=5)
 _START_SLACK = timedelta(seconds=2)  # The kernel's boot time, to which ticks are added, is rounded.
 
 
@@ -95,17 +98,39 @@ class HeartbeatWatch:
     path: Path
     clock: Clock
     wait: Callable[[float], None]
+    tell: Callable[[str], None]
+    """Is told whom the start waits for, and every few seconds for how long."""
     still: RuntimeLock | None = None
 
     def moves(self, record: RuntimeLock) -> bool:
         if record == self.still:
             return False
 
-        end = self.clock.monotonic() + FOREIGN_WATCH.total_seconds()
-        while self.clock.monotonic() < end:
+        span = self._span_for(record)
+        end = self.clock.monotonic() + span
+        self.tell(_announcement(record, span))
+        due = span - _BETWEEN_NOTICES.total_seconds()
+        while (left := end - self.clock.monotonic()) > 0:
+            if left <= due:
+                due -= _BETWEEN_NOTICES.total_seconds()
+                self.tell(f"Waiting for the heartbeat of process {record.pid}: {left:.0f} s left.")
+
             self.wait(_BETWEEN_LOOKS.total_seconds())
             if read_record(self.path) not in (record, None):
                 return True
 
         self.still = record
         return False
+
+    def _span_for(self, record: RuntimeLock) -> float:
+        """Return the seconds after which a heartbeat that has not moved is a stale one."""
+        age = heartbeat_age(record, self.clock.now()) or timedelta(0)
+        return min(FOREIGN_WATCH, max(_BETWEEN_LOOKS, STALE_AFTER - age)).total_seconds()
+
+
+def _announcement(record: RuntimeLock, span: float) -> str:
+    return (
+        f"Another program left a lock: process {record.pid}, last heartbeat "
+        f"{record.last_heartbeat}. No such process runs here, but it may on another machine: "
+        f"waiting up to {span:.0f} s for its next heartbeat."
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -42,20 +43,28 @@ _LOOK_INTERVAL = timedelta(seconds=1)
 _ABANDON_PATIENCE = 0.1  # Seconds.
 
 
+def _on_stderr(line: str) -> None:
+    with contextlib.suppress(OSError, ValueError):  # Nobody reads it.
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()
+
+
 def acquire(
     layout: Layout,
     clock: Clock,
     run_id: RunId | None = None,
     *,
     wait: Callable[[float], None] = time.sleep,
+    tell: Callable[[str], None] = _on_stderr,
 ) -> HeldLock:
-    """Takes the execution directory, or raises LockHeld and leaves it as it was.
+    """Take the execution directory, or raise LockHeld and leave it as it was.
 
-    Waits only where another program left a lock without a guard and its process cannot be found:
-    then it watches, up to `FOREIGN_WATCH`, whether the heartbeat moves; `wait` takes seconds.
+    Waits only where another program left a lock without a guard, its process cannot be found, and
+    its heartbeat is not old yet: then it watches, up to `FOREIGN_WATCH`, whether the heartbeat
+    moves. `wait` takes seconds; `tell` gets the countdown.
     """
     files.make_private_directory(layout.state_directory)
-    watch = HeartbeatWatch(layout.runtime_lock, clock, wait)
+    watch = HeartbeatWatch(layout.runtime_lock, clock, wait, tell)
     if not os.path.lexists(layout.lock_guard):
         # None of ours was ever here. An owner of another program must not even find a guard.
         examine(layout.runtime_lock, None, watch, clock)

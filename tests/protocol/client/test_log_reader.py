@@ -1,12 +1,17 @@
-"""WebSocketLogReader: seed 001's class, in Python's spelling."""
+"""WebSocketLogReader: seed 001's class, in Python's spelling and in its own."""
 
 from __future__ import annotations
 
+import ast
+import re
+from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from hankweave_client import log_reader
 from hankweave_client.log_reader import (
     LogEntry,
     LogStatistics,
@@ -114,3 +119,67 @@ async def test_an_export_can_be_read_again(log: Path, tmp_path: Path) -> None:
     chosen = reader.filter_by_direction("in")
     reader.export_to_file(chosen, tmp_path / "in.log")
     assert await read_websocket_log(tmp_path / "in.log") == chosen
+
+
+SNIPPET = """
+reader = WebSocketLogReader(".hankweave/logs/websocket.log")
+await reader.readLog()
+
+# Get statistics
+stats = reader.getStatistics()
+print(f"Total messages: {stats.totalEntries}")
+print(f"Message types:", stats.messageTypes)
+
+# Filter messages for a specific codon
+codonMessages = reader.getCodonMessages("generate#0")
+"""
+"""The lines of seed 001, with Python's quotes and comments."""
+
+
+async def test_the_snippet_of_the_documentation_runs_with_its_own_names(
+    log: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A path as text, and `readLog`, `getStatistics`, `totalEntries`, `getCodonMessages`."""
+    folder = log.parent / ".hankweave" / "logs"
+    folder.mkdir(parents=True)
+    log.rename(folder / "websocket.log")
+    monkeypatch.chdir(log.parent)
+    code = compile(SNIPPET, "snippet", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    names: dict[str, Any] = {"WebSocketLogReader": WebSocketLogReader}
+    await eval(code, names)
+    assert capsys.readouterr().out.splitlines()[0] == "Total messages: 5"
+    assert [entry.loggedAt for entry in names["codonMessages"]] == ["2025-01-04T12:00:01.000Z"]
+
+
+CAMEL = re.compile(r"_([a-z])")
+
+
+def test_each_name_has_its_camel_case_one(log: Path) -> None:
+    """Methods, statistics and helpers; `getPhaseMessages` is the older name for codons."""
+    pairs: list[tuple[object, str]] = [
+        *((WebSocketLogReader, name) for name in vars(WebSocketLogReader) if name[0] != "_"),
+        *((log_reader, name) for name in ("read_websocket_log", "get_websocket_log_stats")),
+    ]
+    for owner, name in pairs:
+        if "_" in name:
+            camel = CAMEL.sub(lambda found: found[1].upper(), name).replace(
+                "Websocket", "WebSocket"
+            )
+            assert getattr(owner, camel) is getattr(owner, name), name
+
+    assert WebSocketLogReader.getPhaseMessages is WebSocketLogReader.get_codon_messages
+    reader = WebSocketLogReader(str(log))
+    reader.readLogSync()
+    stats = reader.getStatistics()
+    for each in fields(LogStatistics):
+        camel = CAMEL.sub(lambda found: found[1].upper(), each.name)
+        assert getattr(stats, camel) == getattr(stats, each.name)
+
+
+async def test_paths_may_be_text_everywhere(log: Path, tmp_path: Path) -> None:
+    """Reading, exporting and the helpers take what `open` takes."""
+    copy = str(tmp_path / "copy.log")
+    reader = WebSocketLogReader(str(log))
+    reader.exportToFile(await reader.readLog(), copy)
+    assert await log_reader.readWebSocketLog(copy) == reader.getEntries()
+    assert await log_reader.getWebSocketLogStats(copy) == reader.getStatistics()
