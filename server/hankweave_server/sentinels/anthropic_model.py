@@ -46,7 +46,8 @@ class AnthropicModel:
             request["system"] = call.system
 
         if call.temperature is not None:
-            request["temperature"] = call.temperature
+            # Recent versions of the SDK have no parameter for it; older ones accept this as well.
+            request["extra_body"] = {"temperature": call.temperature}
 
         if (form := call.form) is not None:
             tool = {

@@ -54,6 +54,13 @@ async def test_a_question_gets_its_answer_and_its_tokens(name: str) -> None:
         assert "temperature" not in request.body
 
 
+async def test_a_temperature_is_sent_as_it_was_configured(name: str) -> None:
+    """`llmParams.temperature` reaches the model through every SDK, zero included."""
+    async with model_endpoint() as endpoint:
+        await ask(endpoint, name, temperature=0.0)
+        assert endpoint.requests[0].body["temperature"] == 0.0
+
+
 async def test_json_is_asked_for_by_its_schema(name: str) -> None:
     """The schema goes to the model, and what it fills comes back as JSON."""
     async with model_endpoint() as endpoint:
