@@ -64,7 +64,7 @@ def validate(
     _must_exist(data, "data")
     _must_exist(workspace, "workspace")
     try:
-        loaded = hanks.read(file)
+        loaded = hanks.read(file, model)
     except HankInvalid as invalid:
         if not as_json:
             raise
