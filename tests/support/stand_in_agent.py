@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Stands in for Claude Code where that is not installed: same arguments, same lines, same files.
 
-It talks to a model over HTTP, has two tools, resumes and forks conversations from a transcript of
+It talks to a model over HTTP, has four tools, resumes and forks conversations from a transcript of
 its own. What is unrealistic: it asks nobody for leave, tries again but once, and does not stream.
 """
 
@@ -17,6 +17,7 @@ import sys
 import urllib.error
 import urllib.request
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,28 @@ TOOLS = [
             "type": "object",
             "properties": {"file_path": {"type": "string"}, "content": {"type": "string"}},
             "required": ["file_path", "content"],
+        },
+    },
+    {
+        "name": "Read",
+        "description": "Read a file.",
+        "input_schema": {
+            "type": "object",
+            "properties": {"file_path": {"type": "string"}},
+            "required": ["file_path"],
+        },
+    },
+    {
+        "name": "Edit",
+        "description": "Replace a text in a file.",
+        "input_schema": {
+            "type": "object",
+            "properties": {
+                "file_path": {"type": "string"},
+                "old_string": {"type": "string"},
+                "new_string": {"type": "string"},
+            },
+            "required": ["file_path", "old_string", "new_string"],
         },
     },
     {
@@ -140,15 +163,36 @@ def _send(body: Message) -> Message:
 
 
 def _done(call: Message) -> Message:
-    arguments = call["input"]
-    if call["name"] == "Write":
-        Path(arguments["file_path"]).write_text(arguments["content"])
-        content = "The file was written."
-    else:
-        ran = subprocess.run(arguments["command"], shell=True, capture_output=True, text=True)
-        content = ran.stdout + ran.stderr
+    try:
+        content, is_error = _performed(call["name"], call["input"])
+    except (OSError, ValueError) as error:
+        content, is_error = str(error), True
 
-    return {"type": "tool_result", "tool_use_id": call["id"], "content": content}
+    result = {"type": "tool_result", "tool_use_id": call["id"], "content": content}
+    return {**result, "is_error": True} if is_error else result
+
+
+def _performed(tool: str, arguments: Mapping[str, str]) -> tuple[str, bool]:
+    """Do what a tool does; returns its output and whether it failed."""
+    if tool == "Bash":
+        ran = subprocess.run(arguments["command"], shell=True, capture_output=True, text=True)
+        return ran.stdout + ran.stderr, ran.returncode != 0
+
+    path = Path(arguments["file_path"])
+    if tool == "Read":
+        return path.read_text(), False
+
+    if tool == "Write":
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(arguments["content"])
+        return "The file was written.", False
+
+    text = path.read_text()
+    if arguments["old_string"] not in text:
+        raise ValueError("String to replace not found in file.")
+
+    path.write_text(text.replace(arguments["old_string"], arguments["new_string"], 1))
+    return "The file was edited.", False
 
 
 def _transcript(session: str) -> Path:

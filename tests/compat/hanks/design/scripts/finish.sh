@@ -1,0 +1,1 @@
+printf 'fonts embedded\n' > workspace/artifact/fonts.css

@@ -1,0 +1,1 @@
+echo '{"days": 14}' > window.json

@@ -1,0 +1,2 @@
+#!/bin/sh
+grep -c sorry Proofs/Basic.txt

@@ -1,0 +1,98 @@
+"""Hanks with the constructs of public Hankweave projects run unchanged, and do their work.
+
+Each names no agent and has no permissions: the model selects the agent, and the agent may use its
+shell, read the data and edit files without being asked.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hankweave_protocol.events import PermissionRequested, SentinelUnloaded, ToolResult
+from support.command_line import hankweave
+from support.compat_hanks import CASES, REFUSED, Case, Refused
+from support.invariants import Told, violations
+from support.real_agents import Grounds
+from support.running_server import journal, state
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture
+def project(grounds: Grounds) -> Path:
+    """The folder of the projects, with data beside the hanks."""
+    for name in ("hanks", "data"):
+        shutil.copytree(HERE / name, grounds.folder / "project" / name)
+
+    return grounds.folder / "project"
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_hank_of_a_public_project_runs_to_its_end(
+    case: Case, grounds: Grounds, project: Path
+) -> None:
+    """It validates, every codon ends as in Hankweave, files and outputs are what was asked for,
+    nothing asked for permission, and no tool was refused."""
+    case.script(grounds.endpoint.script, grounds.work_tree)
+    hank, data = project / "hanks" / case.name, project / "data"
+    checked = hankweave("validate", str(hank), *case.options, **grounds.environment)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+    output = grounds.folder / "output"
+    words = ("--headless", "--execution", str(grounds.execution), "--output", str(output))
+    ran = hankweave("run", str(hank), str(data), *words, *case.options, **grounds.environment)
+    assert ran.returncode == case.code, ran.stdout + ran.stderr
+    assert _ended(grounds.execution) == case.ended
+    for path, content in case.files.items():
+        found = (grounds.work_tree / path).read_text()
+        assert found == content or (not content and found), path
+
+    for path in case.outputs:
+        assert list(output.rglob(Path(path).name)), path
+
+    for path in case.archived:
+        assert (grounds.execution / "rigArchive" / path).is_file(), path
+
+    events = journal(grounds.execution)
+    assert [e for e in events if isinstance(e.data, PermissionRequested)] == []
+    assert [e.data for e in events if isinstance(e.data, ToolResult) and e.data.is_error] == []
+    unloaded = [e.data for e in events if isinstance(e.data, SentinelUnloaded)]
+    assert {each.reason for each in unloaded} <= {"codon-complete"}
+    assert (project / "data" / "task.md").read_text() == "# Task\n\nProve it.\n"
+    assert grounds.endpoint.faults == []
+    # A codon whose outputs could not be copied is finished by the next start.
+    pending = ["Left over: .hankweave/aftermath.intent"] if case.name == "before-copy-fails" else []
+    assert violations(grounds.execution, Told()) == pending
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.name)
+def test_what_cannot_run_here_is_refused_before_it_starts(
+    case: Refused, grounds: Grounds, project: Path
+) -> None:
+    """`validate` and `run` name the codon's model and what to do, and nothing is left behind."""
+    hank, data = str(project / "hanks" / case.name), str(project / "data")
+    for words in (("validate", hank), ("run", hank, data, "--headless")):
+        refused = hankweave(*words, **grounds.environment)
+        assert refused.returncode not in (0, 1), refused.stdout
+        for expected in case.says:
+            assert expected in refused.stdout + refused.stderr
+
+    assert not (grounds.folder / "home" / ".hankweave-executions").exists()
+
+
+def test_at_least_twenty_public_hanks_are_stood_for() -> None:
+    """Each folder of hanks has its case, each case its folder."""
+    named = {case.name for case in (*CASES, *REFUSED)} | {"bedrock"}
+    assert named == {path.name for path in (HERE / "hanks").iterdir()}
+    assert len({case.stands_for for case in (*CASES, *REFUSED)}) >= 20
+
+
+def _ended(execution: Path) -> tuple[str, ...]:
+    """Each codon's id and status, over all runs, in the order in which they ran."""
+    runs = reversed(state(execution).runs)
+    return tuple(
+        f"{codon.codon_id} {codon.__struct_config__.tag}" for run in runs for codon in run.codons
+    )
