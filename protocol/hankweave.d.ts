@@ -174,6 +174,7 @@ export interface Events {
   "checkpoint.partial": CheckpointPartial;
   "checkpoint.pinned": CheckpointPinned;
   "checkpoint.pruned": CheckpointPruned;
+  "store.repaired": StoreRepaired;
   "store.consolidated": StoreConsolidated;
   "store.progress": StoreProgress;
   "rollback.started": RollbackStarted;
@@ -536,6 +537,8 @@ export interface CheckpointPruned {
   checkpoints: string[];
   /** True where a crash kept the server that pruned them from saying so. */
   recovered?: boolean;
+  /** True where nobody pruned them: objects of theirs were lost, and a repair gave them up. */
+  lost?: boolean;
 }
 
 /** Reads a file of a checkpoint, or a range of its bytes. */
@@ -1355,6 +1358,8 @@ export interface FsckReport {
   damages: DamagedCheckpoint[];
   /** Checkpoints that the journal names, that nobody pruned, and that are gone. */
   missing: string[];
+  /** What was repaired before this was checked; null where no repair was asked for. */
+  repair?: StoreRepair;
 }
 
 /** The answer to `store.gc`. */
@@ -1373,6 +1378,8 @@ export interface GcReport {
   /** Rollbacks that can be undone now and not after it, because their safety checkpoints go. */
   undosLost?: number;
   redosLost?: number;
+  /** A lost object that may hide what is needed: no garbage was removed because of it. */
+  unreadable?: string;
 }
 
 export type GetServerStatus = Record<string, never>;
@@ -1532,6 +1539,14 @@ export interface LoopIterationCompleted {
 }
 
 export type Mode = "readonly" | "readandwrite";
+
+/** A ref of the shadow repository that named a lost commit. */
+export interface MovedRef {
+  ref: string;
+  was: string;
+  /** The checkpoint that it names now; null where it was moved aside altogether. */
+  now: string | null;
+}
 
 export type Movement = "back" | "undo" | "redo" | "retry";
 
@@ -2398,11 +2413,16 @@ export interface StoreConsolidated {
 }
 
 /**
- * Reads every checkpoint down to each blob.
+ * Reads every checkpoint down to each blob, and repairs the store before if asked to.
  *
- * It changes nothing, but reads the whole store: it is not for everybody who may look.
+ * Without `repair` it changes nothing, but reads the whole store: viewers may not send it.
  */
-export type StoreFsck = Record<string, never>;
+export interface StoreFsck {
+  /** Write lost objects again where they can be found, and give up what cannot. */
+  repair?: boolean;
+  /** A git repository or execution directory that may have them; only with `repair`. */
+  mirror?: string;
+}
 
 /**
  * Prunes the checkpoints beyond the limits, and packs the store.
@@ -2442,6 +2462,24 @@ export interface StoreProgress {
   commandId?: string;
   /** True in the last one; how it ended, the reply and the journal say. */
   ended?: boolean;
+}
+
+/** What a repair of the shadow repository did. */
+export interface StoreRepair {
+  /** Objects that could not be read and can be now; at most a thousand are listed. */
+  rewritten?: string[];
+  /** Checkpoints that were given up: not all of their objects could be found. */
+  lost?: string[];
+  movedRefs?: MovedRef[];
+  /** Checkpoints of which permissions and empty folders may be lost; their files are whole. */
+  unknownPermissions?: string[];
+  /** The folder of the shadow repository with everything that was moved aside. */
+  quarantine?: string;
+}
+
+/** Objects were written again, or what was lost was taken out of the history. */
+export interface StoreRepaired {
+  repair: StoreRepair;
 }
 
 export type TerminalCodon = CompletedCodon | FailedCodon | SkippedCodon;

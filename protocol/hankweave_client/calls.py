@@ -178,9 +178,9 @@ class Calls(ABC):
         )
         return await self.ask(command, GcReport)
 
-    async def check_store(self) -> FsckReport:
-        """Has every checkpoint read down to each blob."""
-        return await self.ask(StoreFsck(), FsckReport)
+    async def check_store(self, *, repair: bool = False, mirror: str | None = None) -> FsckReport:
+        """Have every checkpoint read down to each blob, after a repair if asked for one."""
+        return await self.ask(StoreFsck(repair=repair, mirror=mirror), FsckReport)
 
     async def diff(
         self,

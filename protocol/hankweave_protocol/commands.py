@@ -195,12 +195,16 @@ class StoreGc(CommandData):
 
 
 class StoreFsck(CommandData):
-    """Reads every checkpoint down to each blob.
+    """Reads every checkpoint down to each blob, and repairs the store before if asked to.
 
-    It changes nothing, but reads the whole store: it is not for everybody who may look.
+    Without `repair` it changes nothing, but reads the whole store: viewers may not send it.
     """
 
     TYPE: ClassVar[str] = "store.fsck"
+    repair: bool = False
+    """Write lost objects again where they can be found, and give up what cannot."""
+    mirror: str | None = None
+    """A git repository or execution directory that may have them; only with `repair`."""
 
 
 class RollbackCommand(CommandData, kw_only=True):

@@ -20,6 +20,7 @@ from hankweave_protocol.records import (
     RollbackReport,
     SkippedFile,
     StoreOperation,
+    StoreRepair,
     ValidationError,
     ValidationWarning,
 )
@@ -682,6 +683,15 @@ class CheckpointPruned(EventData):
     checkpoints: tuple[Sha, ...]
     recovered: bool = False
     """True where a crash kept the server that pruned them from saying so."""
+    lost: bool = False
+    """True where nobody pruned them: objects of theirs were lost, and a repair gave them up."""
+
+
+class StoreRepaired(EventData):
+    """Objects were written again, or what was lost was taken out of the history."""
+
+    TYPE: ClassVar[str] = "store.repaired"
+    repair: StoreRepair
 
 
 class StoreConsolidated(EventData):
@@ -937,6 +947,7 @@ EVENTS: Registry[EventData] = Registry(
     CheckpointPartial,
     CheckpointPinned,
     CheckpointPruned,
+    StoreRepaired,
     StoreConsolidated,
     StoreProgress,
     RollbackStarted,

@@ -271,6 +271,29 @@ class RollbackIntent(Value):
     """Passed on to the report."""
 
 
+class MovedRef(Value):
+    """A ref of the shadow repository that named a lost commit."""
+
+    ref: str
+    was: Sha
+    now: Sha | None
+    """The checkpoint that it names now; null where it was moved aside altogether."""
+
+
+class StoreRepair(Value):
+    """What a repair of the shadow repository did."""
+
+    rewritten: tuple[Sha, ...] = ()
+    """Objects that could not be read and can be now; at most a thousand are listed."""
+    lost: tuple[Sha, ...] = ()
+    """Checkpoints that were given up: not all of their objects could be found."""
+    moved_refs: tuple[MovedRef, ...] = ()
+    unknown_permissions: tuple[Sha, ...] = ()
+    """Checkpoints of which permissions and empty folders may be lost; their files are whole."""
+    quarantine: str | None = None
+    """The folder of the shadow repository with everything that was moved aside."""
+
+
 class BranchIntent(Value):
     """`branch.intent`: durable before anything of a branch is made, gone when all is told."""
 

@@ -25,6 +25,7 @@ from hankweave_protocol.records import (
     Problem,
     RollbackReport,
     RuntimeLock,
+    StoreRepair,
 )
 from hankweave_protocol.shapes import Value
 from hankweave_protocol.state import State
@@ -275,6 +276,8 @@ class GcReport(Value):
     undos_lost: int = 0
     """Rollbacks that can be undone now and not after it, because their safety checkpoints go."""
     redos_lost: int = 0
+    unreadable: Sha | None = None
+    """A lost object that may hide what is needed: no garbage was removed because of it."""
 
 
 class DamagedObject(Value):
@@ -297,6 +300,8 @@ class FsckReport(Value):
     damages: tuple[DamagedCheckpoint, ...]
     missing: tuple[Sha, ...]
     """Checkpoints that the journal names, that nobody pruned, and that are gone."""
+    repair: StoreRepair | None = None
+    """What was repaired before this was checked; null where no repair was asked for."""
 
 
 ANSWERS: Mapping[type[commands.CommandData], type[Value]] = {

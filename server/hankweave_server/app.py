@@ -170,6 +170,7 @@ class App:
                 engine=self._opened.engine,
                 run=checkpointer.run,
                 known=lambda: checkpointer.known,
+                missing=lambda: checkpointer.missing,
                 state=lambda: ledger.durable_state,
                 last_seq=lambda: ledger.last_seq,
                 moment_at=ledger.moment_at,

@@ -261,12 +261,13 @@ class Daemon:
 
     async def _recover(self, app: App, opened: Opened, past: Past) -> None:
         await self._say_hello(opened, past)
-        await app.checkpointer.load()
-        await app.branching.recall_inheritance()
         recorded = recorded_checkpoints(opened.ledger)
+        await app.checkpointer.load(recorded.standing)
+        await app.branching.recall_inheritance()
         if pruned := await app.housekeeper.finish_interrupted(recorded):
             log.warning("Told of %d checkpoints that the former server had pruned", pruned)
             recorded = recorded_checkpoints(opened.ledger)
+            app.checkpointer.note_recorded(recorded.standing)
 
         await app.housekeeper.forget_lost_journeys()
         await self._validate(app, opened, recorded.pruned)
@@ -332,6 +333,7 @@ class Daemon:
                 opened.ledger.state,
                 run_folders=frozenset(path.name for path in opened.layout.runs.iterdir()),
                 checkpoint_exists=(pruned | app.checkpointer.known.keys()).__contains__,
+                recorded_missing=app.checkpointer.missing,
                 recomputed_costs=recomputed,
             )
 

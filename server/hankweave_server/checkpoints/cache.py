@@ -22,7 +22,7 @@ from hankweave_server.files import replace
 from hankweave_server.workspace.slots import Signature
 from hankweave_server.workspace.table import Table, TrackedFile
 
-VERSION = 2
+VERSION = 3
 FILES_IN_A_BLOCK = 1000  # So that no process ever holds all of them as objects.
 _CHECKSUM_SIZE = 32
 _LENGTH = struct.Struct(">I")
@@ -39,6 +39,7 @@ class CachedFile(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class _Head(msgspec.Struct, frozen=True, array_like=True):
     version: int
     made_at: str
+    store: dict[str, tuple[int, int, int]]
 
 
 _DECODE_HEAD = msgspec.msgpack.Decoder(_Head).decode
@@ -52,6 +53,8 @@ class ScanCache:
 
     made_at: Sha
     """The checkpoint whose repository holds every digest of the cache."""
+    store: dict[str, tuple[int, int, int]]
+    """The files that the repository's objects were in, with size, time and inode."""
     _files: bytes
 
     def apply(self, table: Table) -> None:
@@ -65,9 +68,14 @@ class ScanCache:
                     )
 
 
-def save(path: Path, made_at: Sha, files: Iterable[TrackedFile]) -> None:
+def save(
+    path: Path,
+    made_at: Sha,
+    files: Iterable[TrackedFile],
+    store: dict[str, tuple[int, int, int]],
+) -> None:
     """Writes the cache; racy files are left out, for their stat data proves nothing."""
-    body = bytearray(_block(_Head(VERSION, made_at)))
+    body = bytearray(_block(_Head(VERSION, made_at, store)))
     remembered = _remembered(files)
     while chunk := list(islice(remembered, FILES_IN_A_BLOCK)):
         body += _block(chunk)
@@ -91,7 +99,7 @@ def load(path: Path) -> ScanCache | None:
     if head.version != VERSION:
         return None
 
-    return ScanCache(Sha(head.made_at), body[_LENGTH.size + len(first) :])
+    return ScanCache(Sha(head.made_at), head.store, body[_LENGTH.size + len(first) :])
 
 
 def _remembered(files: Iterable[TrackedFile]) -> Iterator[CachedFile]:

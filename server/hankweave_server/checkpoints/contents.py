@@ -73,6 +73,15 @@ def store_signature(objects: Path) -> frozenset[tuple[str, Signature]]:
     return frozenset(found)
 
 
+def store_listing(objects: Path) -> dict[str, tuple[int, int, int]]:
+    """Return size, time of change and inode of every file objects live in, by relative name."""
+    return {
+        os.path.relpath(path, objects): (signature.size, signature.mtime_ns, signature.inode)
+        for path, signature in store_signature(objects)
+        if not os.path.basename(path).startswith("tmp_")
+    }
+
+
 class Verification:
     """Reads checkpoints down to each blob; an object is read once however often it is used.
 

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from hankweave_protocol.ids import RunId, Sha
+from hankweave_protocol.ids import RunId, Sha, branch_of
 from hankweave_server.checkpoints import messages, skeleton
 from hankweave_server.checkpoints.comparing import Comparing
 from hankweave_server.checkpoints.contents import Contents, Verification
+from hankweave_server.checkpoints.detaching import QUARANTINE, DetachedRef, set_aside
 from hankweave_server.checkpoints.epochs import Epochs
 from hankweave_server.checkpoints.errors import (
     CheckpointDamaged,
@@ -52,8 +53,10 @@ from hankweave_server.checkpoints.planning import Planning
 from hankweave_server.checkpoints.pruning import Pruned
 from hankweave_server.checkpoints.ranges import Ranges
 from hankweave_server.checkpoints.recording import Recording
+from hankweave_server.checkpoints.repair import Repair, Repaired
+from hankweave_server.checkpoints.repair_sources import Source, write_wanted
 from hankweave_server.checkpoints.retention import Pruning
-from hankweave_server.checkpoints.shadow_repo import RawCommit, ShadowRepo
+from hankweave_server.checkpoints.shadow_repo import BRANCHES, RawCommit, ShadowRepo
 from hankweave_server.checkpoints.snapshot import Snapshot
 from hankweave_server.checkpoints.spare import folder_for_spares
 from hankweave_server.checkpoints.untold import Untold
@@ -74,6 +77,10 @@ class CheckpointEngine:
     def __init__(self, layout: Layout, leftovers: tuple[str, ...], size_limit: int | None) -> None:
         self.leftovers = leftovers
         """What a crash had left in the repository, and was cleared at the opening."""
+        self.recorded: frozenset[Sha] = frozenset()
+        """The checkpoints that the journal says are there: ways into a history that has gaps."""
+        self.detached: tuple[DetachedRef, ...] = ()
+        """Refs that were moved since the caller last looked, because they named what is lost."""
         self._layout = layout
         self._place: StorePlace | None = None
         self._repo = ShadowRepo(layout.shadow_repository)
@@ -170,6 +177,9 @@ class CheckpointEngine:
         with self._remembering_nothing_false():
             head, wanted = self.head(), tuple(patterns)
             pending = self._memory.refresh(head, wanted)
+            if head is not None and not self.exists(head):
+                return ()  # What changed since a lost commit cannot be known.
+
             tree = None if head is None else self._tree_of(head)
             return tuple(self._untold.look(tree, wanted, pending))
 
@@ -201,9 +211,12 @@ class CheckpointEngine:
 
     # History
 
-    def commits(self) -> Iterator[CommitFacts]:
-        """Walks every checkpoint on our refs, newest first; commits of others are passed over."""
-        for commit in self._repo.history():
+    def commits(self, also: Iterable[Sha] = ()) -> Iterator[CommitFacts]:
+        """Walk every checkpoint on our refs, newest first; commits of others are passed over.
+
+        Where one cannot be read, its ancestors are found as far as refs and `also` lead to them.
+        """
+        for commit in self._repo.history(also):
             try:
                 yield _facts(commit)
             except messages.NotACheckpoint:
@@ -254,6 +267,43 @@ class CheckpointEngine:
             return self.housekeeping.prune(pruning, should_stop, meter)
         finally:
             self._memory.forget()
+
+    def repair(
+        self,
+        recorded: frozenset[Sha],
+        patterns: Iterable[str],
+        others: Iterable[Source],
+        stamp: str,
+        meter: Meter = UNWATCHED,
+    ) -> Repaired:
+        """Rewrite what can be found and detach what is lost (see `repair`).
+
+        `recorded` are the checkpoints that should be there; `patterns` say which files of the work
+        tree are looked at; `others` are further places to look in. Raises InsufficientSpace or
+        ShadowRepositoryError; a repair that was cut short can be done again.
+        """
+        with disk_faults(self._layout.root):
+            self._layout.scan_cache.unlink(missing_ok=True)
+            self._memory.forget()
+            wanted = tuple(patterns)
+
+            def from_work_tree(lost: frozenset[bytes]) -> None:
+                # As the newest checkpoint tracked it, which gives its trees; and whatever there is.
+                for parent, tracked in ((self._repo.head(), wanted), (None, ("**",))):
+                    self._memory.forget()
+                    write_wanted(self._repo, self._memory, parent, tracked, lost)
+
+            try:
+                repaired = Repair(self._repo, self._notes, stamp, meter).run(
+                    recorded, from_work_tree, others
+                )
+            finally:
+                self._memory.forget()
+
+            self._verification = Verification(self._repo, self._notes)
+            self._epochs = Epochs(self._repo)
+            self._repo.is_doubted = False
+            return repaired
 
     # The way back
 
@@ -453,6 +503,7 @@ class CheckpointEngine:
         except KeyError as problem:
             for sha in shas:
                 if damages := self.verify(sha):
+                    self._is_doubted()
                     raise CheckpointDamaged(sha, tuple(damages)) from problem
 
             raise ShadowRepositoryError(f"cannot read {problem.args[0]}") from problem
@@ -461,12 +512,49 @@ class CheckpointEngine:
         """Finds the parent of a run's next checkpoint, and makes HEAD follow its branch."""
         tip = self._repo.tip(run_id)
         if tip is None:
-            tip = self._repo.head()
+            tip = self._whole_or_none(self._repo.head())
             self.start_branch(run_id, tip)
-        elif not self._repo.is_attached_to(run_id):
+        elif not self.exists(tip):
+            tip = self._replaced_tip(run_id)
+
+        if not self._repo.is_attached_to(run_id):
             self._repo.attach(run_id)
 
         return tip
+
+    def _whole_or_none(self, sha: Sha | None) -> Sha | None:
+        """Return a commit, or the newest that can be read where it cannot; None without any."""
+        if sha is None or self.exists(sha):
+            return sha
+
+        self._repo.is_doubted = True
+        newest = next(self._repo.history(self.recorded), None)
+        return None if newest is None else newest.sha
+
+    def _replaced_tip(self, run_id: RunId) -> Sha | None:
+        """Let a branch whose tip is lost go on from its newest checkpoint that can be read.
+
+        The lost one is moved aside first: `fsck --repair` names it, and so does the journal.
+        """
+        self._repo.is_doubted = True
+        lost = self._repo.tip(run_id)
+        assert lost is not None, "there is a tip that cannot be read"
+        on_run = (facts.sha for facts in self.commits(self.recorded) if facts.run_id == run_id)
+        newest = next(on_run, None) or self._whole_or_none(self._repo.head())
+        ref = BRANCHES + branch_of(run_id)
+        set_aside(self._repo.path / QUARANTINE / lost, ref, lost)
+        if newest is None:
+            self._repo.drop(ref)
+        else:
+            self._repo.point_branch(run_id, newest)
+
+        self.detached += (DetachedRef(ref, lost, newest),)
+        return newest
+
+    def _is_doubted(self) -> None:
+        """Store what the work tree has again, if the repository turns out to lack it."""
+        self._repo.is_doubted = True
+        self._memory.forget()
 
     def _commit(self, sha: Sha) -> RawCommit:
         try:
@@ -494,6 +582,7 @@ class CheckpointEngine:
         self._commit(sha)
         damages = self._verification.damages(sha, meter)
         if damages:
+            self._is_doubted()
             raise CheckpointDamaged(sha, tuple(damages))
 
         return self._snapshot(sha)

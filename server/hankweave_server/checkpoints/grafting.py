@@ -30,10 +30,12 @@ from hankweave_server.checkpoints.shadow_repo import (
     NOTES_REF,
     RawCommit,
     ShadowRepo,
+    shallow_in,
 )
 from hankweave_server.checkpoints.snapshot import Snapshot
 from hankweave_server.checkpoints.spare import folder_for_spares
 from hankweave_server.checkpoints.trees import FOLDER, Entry, encoded
+from hankweave_server.files import replace_durably
 from hankweave_server.layout import Layout
 
 EMPTY_TREE = digest_of("tree", b"")
@@ -65,6 +67,12 @@ def copy_repository(
 
             _copy(plan.source / file, layout.shadow_repository / file)
             meter.advance(size)
+
+        # Histories begin where the source's do, or where it has lost what came before.
+        begun = plan.beginnings | shallow_in(plan.source) & plan.commits.keys()
+        if begun:
+            lines = "".join(f"{sha}\n" for sha in sorted(begun))
+            replace_durably(layout.shadow_repository / "shallow", lines.encode())
 
         source, copy = ShadowRepo(plan.source), ShadowRepo(layout.shadow_repository)
         try:
@@ -153,7 +161,11 @@ def _copy_notes_and_memory(
     staging = ObjectStaging(copy.path / "objects", copy.stored())
     try:
         staging.add("tree", b"")
-        notes = None if top is None else Notes(source).only_of(commits.keys(), staging.add)
+        notes = (
+            None
+            if top is None
+            else (Notes(source).only_of(commits.keys(), staging.add, past_damage=True))
+        )
         fans = {
             fan: Entry(FOLDER, staging.add("tree", encoded(below))) for fan, below in epochs.items()
         }

@@ -16,6 +16,9 @@ from hankweave_server.checkpoints.deflate import DeflateError, compressobj, deco
 from hankweave_server.files import PRIVATE_DIRECTORY, PRIVATE_FILE, sync_directory, write_all
 
 CHUNK = 1 << 20
+HEADER_READ = 256
+HEADER_LENGTH = 64
+"""Bytes of a deflated object that are enough for its header, and of the header itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,3 +116,37 @@ def _inflated(read: Callable[[int], bytes]) -> Iterator[bytes]:
                 raise ValueError("object ends early")
     except DeflateError as problem:
         raise ValueError(str(problem)) from problem
+
+
+def whole_loose(objects: Path, digest: bytes) -> tuple[str, bytes]:
+    """Return kind and content of a loose object; raise FileNotFoundError, or ValueError if damaged.
+
+    libgit2 never returns from reading one that was cut short, hence this.
+    """
+    with loose_path(objects, digest).open("rb", buffering=0) as stream:
+        raw = b"".join(_inflated(stream.read))
+
+    if hashlib.sha1(raw, usedforsecurity=False).digest() != digest:
+        raise ValueError(f"object {digest.hex()} is damaged")
+
+    header, _, content = raw.partition(b"\0")
+    kind = header.partition(b" ")[0].decode("latin-1")
+    return kind, content
+
+
+def loose_header(objects: Path, digest: bytes) -> tuple[str, int]:
+    """Return kind and size that a loose object claims to have; raise as `whole_loose`."""
+    descriptor = os.open(loose_path(objects, digest), os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        start = decompressobj().decompress(os.read(descriptor, HEADER_READ), HEADER_LENGTH)
+    except DeflateError as problem:
+        raise ValueError(str(problem)) from problem
+    finally:
+        os.close(descriptor)
+
+    header, end, _ = start.partition(b"\0")
+    kind, _, size = header.partition(b" ")
+    if not end or not size.isdigit():
+        raise ValueError(f"object {digest.hex()} is damaged")
+
+    return kind.decode("latin-1"), int(size)

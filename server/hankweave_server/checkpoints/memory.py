@@ -13,6 +13,7 @@ from pathlib import Path
 
 from hankweave_protocol.ids import Sha
 from hankweave_server.checkpoints import cache
+from hankweave_server.checkpoints.contents import store_listing
 from hankweave_server.checkpoints.manifest import ManifestCorrupt
 from hankweave_server.checkpoints.model import RestorePlan
 from hankweave_server.checkpoints.notes import Notes
@@ -129,13 +130,24 @@ class WorkTreeMemory:
     def load(self, path: Path) -> None:
         """Takes over what an earlier process knew, if it can be believed."""
         saved = cache.load(path)
-        if saved is not None and self._is_ours(saved.made_at):
+        if saved is None:
+            return
+
+        if not saved.store.items() <= store_listing(self._objects).items():
+            # A file of the store is gone or was changed, and with it perhaps what the cache names.
+            self._repo.is_doubted = True
+        elif self._is_ours(saved.made_at):
             self.follow(self._repo.head())
             saved.apply(self.table)
 
     def save(self, path: Path) -> None:
         if self._commit is not None:
-            cache.save(path, self._commit, self.scan.settled_files())
+            files = self.scan.settled_files()
+            cache.save(path, self._commit, files, store_listing(self._objects))
+
+    @property
+    def _objects(self) -> Path:
+        return self._repo.path / "objects"
 
     def _is_ours(self, commit: Sha) -> bool:
         try:

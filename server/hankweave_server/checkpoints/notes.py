@@ -72,10 +72,17 @@ class Notes:
         top[fan] = Entry(FOLDER, add("tree", encoded(below)))
         return Sha(add("tree", encoded(top)).hex())
 
-    def only_of(self, commits: AbstractSet[Sha], add: Callable[[str, bytes], bytes]) -> Sha | None:
-        """Writes the notes without those of other commits; None if there are no others.
+    def only_of(
+        self,
+        commits: AbstractSet[Sha],
+        add: Callable[[str, bytes], bytes],
+        *,
+        past_damage: bool = False,
+    ) -> Sha | None:
+        """Write the notes without those of other commits; None if there are no others.
 
-        The caller moves the ref to what this gives. Raises KeyError for an unreadable tree.
+        The caller moves the ref to what this returns. An unreadable tree raises KeyError, or is
+        left out with `past_damage`.
         """
         top = self._top()
         staying: dict[bytes, Entry] = {}
@@ -86,7 +93,14 @@ class Notes:
 
                 continue
 
-            below = dict(parsed(self._repo.read_tree(entry.digest)))
+            try:
+                below = dict(parsed(self._repo.read_tree(entry.digest)))
+            except KeyError:
+                if past_damage:
+                    continue
+
+                raise
+
             noted = {
                 rest: note
                 for rest, note in below.items()

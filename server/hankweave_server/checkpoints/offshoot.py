@@ -45,6 +45,15 @@ class Offshoot:
     bytes: int
     """Of the files, and of the work tree."""
 
+    @property
+    def beginnings(self) -> frozenset[Sha]:
+        """The commits whose parents are not copied, because they are lost."""
+        return frozenset(
+            sha
+            for sha, commit in self.commits.items()
+            if any(parent not in self.commits for parent in commit.parents)
+        )
+
 
 def plan_offshoot(layout: Layout, target: Sha, meter: Meter = UNWATCHED) -> Offshoot:
     """Reads the whole checkpoint, and finds the files its history lies in; writes nothing.
@@ -111,8 +120,13 @@ def _objects_of_notes(source: ShadowRepo, commits: dict[Sha, RawCommit]) -> Iter
     waiting = [] if top is None else [(b"", top)]
     while waiting:
         prefix, tree = waiting.pop()
+        try:
+            entries = list(parsed(source.read_tree(tree)))
+        except (KeyError, ValueError):
+            continue  # Damage of other checkpoints: the target's own manifest was read.
+
         yield tree
-        for name, entry in parsed(source.read_tree(tree)):
+        for name, entry in entries:
             if entry.mode == FOLDER:
                 waiting.append((prefix + name, entry.digest))
             elif (prefix + name).decode("latin-1") in commits:

@@ -24,7 +24,7 @@ PACK_LIMIT = 1 << 30
 """Bytes after which another pack is begun; every offset stays below 2 GiB."""
 
 _PIECE = 1 << 20
-_KIND_CODES = {"commit": 1, "tree": 2, "blob": 3}
+_KIND_CODES = {"commit": 1, "tree": 2, "blob": 3, "tag": 4}
 _NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 

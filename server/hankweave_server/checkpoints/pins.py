@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.instants import epoch_ms
-from hankweave_server.checkpoints.errors import CheckpointNotFound, ShadowRepositoryError
+from hankweave_server.checkpoints.errors import CheckpointNotFound
 from hankweave_server.checkpoints.loose import write_loose
 from hankweave_server.checkpoints.messages import AUTHOR
 from hankweave_server.checkpoints.objects import flush
@@ -56,8 +56,8 @@ class Pins:
     def _name_in(self, tag: Sha) -> str | None:
         try:
             _, data = self._repo.read(bytes.fromhex(tag))
-        except KeyError as problem:
-            raise ShadowRepositoryError(f"The name of a pin cannot be read: {tag}") from problem
+        except KeyError:
+            return None  # The checkpoint is pinned all the same; fsck says what is damaged.
 
         _, _, message = data.partition(b"\n\n")
         return message.decode("utf-8", "replace").strip() or None

@@ -6,21 +6,27 @@ leaves garbage, or notes of commits that are gone: the next pruning takes both a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from hankweave_protocol.ids import Sha
-from hankweave_server.checkpoints.errors import ShadowRepositoryError
 from hankweave_server.checkpoints.messages import NotACheckpoint, read_back
 from hankweave_server.checkpoints.meter import UNWATCHED, Meter
 from hankweave_server.checkpoints.model import CommitFacts
 from hankweave_server.checkpoints.notes import Notes
 from hankweave_server.checkpoints.objects import ObjectStaging
 from hankweave_server.checkpoints.retention import Lineage, Pruning, RetentionPolicy, decide
-from hankweave_server.checkpoints.shadow_repo import BRANCHES, NOTES_REF, RawCommit, ShadowRepo
+from hankweave_server.checkpoints.shadow_repo import (
+    BRANCHES,
+    KEPT,
+    NOTES_REF,
+    SAFETY,
+    RawCommit,
+    ShadowRepo,
+)
 from hankweave_server.checkpoints.store_files import StoreFiles
-from hankweave_server.checkpoints.sweeping import Stopped, Sweeping
+from hankweave_server.checkpoints.sweeping import Stopped, Sweeping, Unreadable
 from hankweave_server.checkpoints.trees import FOLDER, parsed
 from hankweave_server.files import remove_durably
 
@@ -41,6 +47,8 @@ class Pruned:
     bytes_after: int
     finished: bool
     """All garbage is gone; False when it was asked to stop: the next pruning goes on."""
+    unreadable: str | None = None
+    """An object that is lost: it may hide what is needed, so that no garbage was removed."""
 
 
 def pruning_now(
@@ -51,12 +59,13 @@ def pruning_now(
     keep: frozenset[Sha],
 ) -> Pruning:
     """Applies a policy to the history as it is."""
-    branches = repo.references(_RUNS)
+    branches = movable_refs(repo)
     held = _needed(repo, frozenset(branches)) | keep
+    history = _history(repo, held | frozenset(branches.values()))
     return decide(
-        history=_history(repo, held | frozenset(branches.values())).values(),
-        branches=branches,
-        held=held,
+        history=history.values(),
+        branches={ref: sha for ref, sha in branches.items() if sha in history},
+        held=held | _after_gaps(history),
         policy=policy,
         now=now,
         bytes_now=files.size().bytes_on_disk,
@@ -83,10 +92,14 @@ class PruningAct:
     def run(self, pruning: Pruning) -> Pruned:
         before = self._files.size().bytes_on_disk
         staying = self._staying(pruning)
+        unreadable: str | None = None
+        live: set[bytes] = set()
         try:
             live = self._sweeping.live(self._roots(pruning))
         except Stopped:
             return Pruned((), before, before, finished=False)
+        except Unreadable as problem:
+            unreadable = problem.name
 
         notes = self._written_notes(staying)
         self._move(pruning)
@@ -94,13 +107,21 @@ class PruningAct:
             self._repo.point(NOTES_REF, notes)
 
         self._refresh_index()
-        finished = self._sweep(live)
+        gone = tuple(commit.sha for commit in pruning.checkpoints)
+        if unreadable is None:
+            try:
+                finished = self._sweep(live)
+            except Unreadable as problem:
+                unreadable, finished = problem.name, True
+        else:
+            finished = True
+
         after = self._files.size().bytes_on_disk
-        return Pruned(tuple(c.sha for c in pruning.checkpoints), before, after, finished)
+        return Pruned(gone, before, after, finished, unreadable)
 
     def _staying(self, pruning: Pruning) -> set[Sha]:
         """Gives the commits that stay; raises PruningOutdated unless what goes may still go."""
-        branches = self._repo.references(_RUNS)
+        branches = movable_refs(self._repo)
         moved = frozenset(move.ref for move in pruning.moves)
         held = _needed(self._repo, moved) | pruning.keep
         held |= {move.new for move in pruning.moves if move.new is not None}
@@ -129,8 +150,8 @@ class PruningAct:
         try:
             notes = self._notes.only_of(staying, staging.add)
             staging.settle()
-        except KeyError as problem:
-            raise ShadowRepositoryError(f"Notes cannot be read: {problem.args[0]}") from problem
+        except (KeyError, ValueError):
+            return None  # They stay as they are: a repair gathers what there is of them.
         finally:
             staging.abandon()
 
@@ -146,7 +167,11 @@ class PruningAct:
     def _refresh_index(self) -> None:
         """Lets the index name nothing that goes: it may be that of a checkpoint that does."""
         head = self._repo.head()
-        commit = None if head is None else self._repo.commit(head)
+        try:
+            commit = None if head is None else self._repo.commit(head)
+        except KeyError:
+            commit = None
+
         if not (self._repo.path / "index").exists():
             return
 
@@ -165,6 +190,13 @@ class PruningAct:
         return True
 
 
+def movable_refs(repo: ShadowRepo) -> dict[str, Sha]:
+    """Return the refs that keep a checkpoint until a policy lets it go."""
+    return {
+        ref: sha for prefix in (_RUNS, SAFETY, KEPT) for ref, sha in repo.references(prefix).items()
+    }
+
+
 def _needed(repo: ShadowRepo, movable: frozenset[str]) -> frozenset[Sha]:
     """Gives the commits that HEAD and all other refs name."""
     targets = [
@@ -178,16 +210,17 @@ def _needed(repo: ShadowRepo, movable: frozenset[str]) -> frozenset[Sha]:
 
 
 def _history(repo: ShadowRepo, tips: Iterable[Sha]) -> dict[Sha, Lineage]:
-    found, lost = repo.reachable(tips)
-    is_stored = repo.stored()
-    parents = {parent for commit in found.values() for parent in commit.parents}
-    for sha in lost:
-        # What the caller keeps may be gone without harm; a commit that is damaged, or that others
-        # descend from, may hide what is needed.
-        if sha in parents or is_stored(bytes.fromhex(sha)):
-            raise ShadowRepositoryError(f"Commit {sha} cannot be read, so nothing is pruned")
-
+    found, _ = repo.reachable(tips)
     return {sha: _lineage(commit) for sha, commit in found.items()}
+
+
+def _after_gaps(history: Mapping[Sha, Lineage]) -> frozenset[Sha]:
+    """Return the commits whose parents cannot be read: what lies behind them is not known."""
+    return frozenset(
+        sha
+        for sha, commit in history.items()
+        if any(parent not in history for parent in commit.parents)
+    )
 
 
 def is_checkpoint(commit: RawCommit) -> bool:
@@ -213,6 +246,12 @@ class _Costs:
             self._stored |= {record.digest: record.length for record in pack.records()}
 
     def of(self, facts: CommitFacts) -> int:
+        try:
+            return self._of(facts)
+        except (KeyError, ValueError):
+            return self._size(bytes.fromhex(facts.sha))  # Damaged: an estimate is enough.
+
+    def _of(self, facts: CommitFacts) -> int:
         parent = self._repo.commit(facts.parents[0]) if facts.parents else None
         before = None if parent is None else bytes.fromhex(parent.tree)
         return self._size(bytes.fromhex(facts.sha)) + self._below(before, bytes.fromhex(facts.tree))

@@ -14,6 +14,7 @@ from hankweave_protocol.ids import Sha
 from hankweave_server.checkpoints import manifest as manifests
 from hankweave_server.checkpoints import messages
 from hankweave_server.checkpoints.capture import Captured, Refused
+from hankweave_server.checkpoints.detaching import QUARANTINE, set_aside
 from hankweave_server.checkpoints.memory import WorkTreeMemory
 from hankweave_server.checkpoints.meter import UNWATCHED, Meter
 from hankweave_server.checkpoints.model import (
@@ -26,6 +27,7 @@ from hankweave_server.checkpoints.model import (
     Skipped,
 )
 from hankweave_server.checkpoints.notes import Notes
+from hankweave_server.checkpoints.notes_recovery import recover_notes
 from hankweave_server.checkpoints.objects import ObjectStaging
 from hankweave_server.checkpoints.reading import read_all
 from hankweave_server.checkpoints.shadow_repo import NOTES_REF, ShadowRepo
@@ -191,13 +193,29 @@ class Recording:
         """Writes commit and manifest; gives the commit, and the notes tree if there is a note."""
         parents = () if parent is None else (parent,)
         message = messages.written(request)
-        content = messages.commit_object(tree, parents, request.timestamp, message)
-        commit = Sha(staging.add("commit", content).hex())
+        body = messages.commit_object(tree, parents, request.timestamp, message)
+        commit = Sha(staging.add("commit", body).hex())
         manifest = self._outlined(skipped).manifest
         if manifest.is_plain:
             return commit, None
 
-        return commit, self._notes.with_note(commit, manifests.encoded(manifest), staging.add)
+        content = manifests.encoded(manifest)
+        try:
+            return commit, self._notes.with_note(commit, content, staging.add)
+        except (KeyError, ValueError):
+            return commit, self._notes_gathered(commit, content, staging)
+
+    def _notes_gathered(self, commit: Sha, content: bytes, staging: ObjectStaging) -> Sha:
+        """Write the notes from what older notes trees have, for the present one is damaged."""
+        self._repo.is_doubted = True
+        lost = self._repo.target(NOTES_REF)
+        assert lost is not None, "without a ref there is no damage"
+        set_aside(self._repo.path / QUARANTINE / lost, NOTES_REF, lost)
+        commits = frozenset(each.sha for each in self._repo.history())
+        note = {commit: staging.add("blob", content)}
+        top = recover_notes(self._repo, commits, staging.add, note).top
+        assert top is not None, "there is a note to add"
+        return Sha(top.hex())
 
     def _changes(self, parent: Sha | None, sizes: Mapping[bytes, int]) -> tuple[FileChange, ...]:
         """Compares the table with the parent; what cannot be read of it counts as nothing.

@@ -15,6 +15,9 @@ from datetime import datetime, timedelta
 from hankweave_protocol.ids import Sha, branch_of
 from hankweave_server.checkpoints.model import CommitFacts
 
+_KEPT = "refs/hankweave/kept/"
+"""Refs that alone lead to their checkpoints, of whatever run these are."""
+
 ALWAYS_KEPT = frozenset({"completed"})
 """Kinds that no policy prunes (DESIGN 7, "Retention")."""
 
@@ -161,4 +164,7 @@ def _new_tip(
         sha = commits[sha].parents[0]
 
     facts = commits[sha].facts if sha in commits else None
+    if ref.startswith(_KEPT):
+        return sha if facts is not None else None
+
     return sha if facts is not None and ref.endswith("/" + branch_of(facts.run_id)) else None

@@ -6,7 +6,8 @@ repository's own is ever read, and its hooks, filters and work tree are never us
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ from pygit2.enums import ConfigLevel, ObjectType, RepositoryOpenFlag, SortMode
 
 from hankweave_protocol.ids import RunId, Sha, branch_of
 from hankweave_server.checkpoints.errors import ShadowRepositoryError, named_by_libgit2
+from hankweave_server.checkpoints.loose import loose_header, loose_path, whole_loose
 from hankweave_server.checkpoints.pack_reader import PackReader
 from hankweave_server.checkpoints.refs import attach_head, move_ref
 from hankweave_server.files import PRIVATE_FILE, sync_directory
@@ -24,6 +26,10 @@ from hankweave_server.files import PRIVATE_FILE, sync_directory
 NOTES_REF = "refs/notes/hankweave"
 BRANCHES = "refs/heads/"
 PINS = "refs/pins/"
+SAFETY = "refs/hankweave/safety/"
+"""Safety checkpoints, each named by its sha: they are on no run's branch."""
+KEPT = "refs/hankweave/kept/"
+"""Checkpoints that a repair found whole, and that no other ref leads to."""
 MEMORY_REF = "refs/hankweave/memory"
 _OURS = (BRANCHES, PINS, "refs/hankweave/")
 """The refs whose commits are checkpoints; what remembers is a tree."""
@@ -32,7 +38,7 @@ LIBGIT2_OPEN_PACKS = 16
 """Pack files that libgit2 keeps open, of its own accord all it has read from: they are read by
 `PackReader` first, so that it is asked for history and deltas only."""
 
-_KINDS = {
+KINDS = {
     int(ObjectType.COMMIT): "commit",
     int(ObjectType.TREE): "tree",
     int(ObjectType.BLOB): "blob",
@@ -64,6 +70,9 @@ class ShadowRepo:
         _be_alone()
         self._repo = _opened(path)
         self.packs = PackReader(path / "objects")
+        self._whole_commits: set[bytes] = set()
+        self.is_doubted = False
+        """Objects were found missing or damaged: what exists is read before it is relied on."""
 
     def reopen(self) -> None:
         """Forgets what was read: objects that were removed are found no longer.
@@ -91,7 +100,8 @@ class ShadowRepo:
 
         def holds(digest: bytes, _alive: pygit2.Odb = store) -> bool:
             name = pygit2.Oid(raw=digest)
-            return any(backend.exists(name) for backend in backends)
+            exists = any(backend.exists(name) for backend in backends)
+            return exists and (not self.is_doubted or self._is_readable(digest))
 
         return holds
 
@@ -105,11 +115,30 @@ class ShadowRepo:
             return packed
 
         try:
+            return whole_loose(self.path / "objects", digest)
+        except FileNotFoundError:
+            pass
+        except (ValueError, OSError):
+            # A pack may have it as well, as a delta; libgit2's own loose objects are not asked.
+            return self._read_packed(digest)
+
+        try:
             kind, data = self._repo.odb.read(pygit2.Oid(raw=digest))
         except (pygit2.GitError, ValueError, OSError) as problem:
             raise KeyError(digest.hex()) from problem
 
-        return _KINDS[int(kind)], data
+        return KINDS[int(kind)], data
+
+    def _read_packed(self, digest: bytes) -> tuple[str, bytes]:
+        return reader_of(self.path / "objects")(digest)
+
+    def _is_readable(self, digest: bytes) -> bool:
+        try:
+            self.read(digest)
+        except KeyError:
+            return False
+
+        return True
 
     def read_tree(self, digest: bytes) -> bytes:
         return self._read_as("tree", digest)
@@ -131,6 +160,13 @@ class ShadowRepo:
             return size
 
         try:
+            return loose_header(self.path / "objects", digest)[1]
+        except FileNotFoundError:
+            pass
+        except (ValueError, OSError):
+            return len(self._read_packed(digest)[1])
+
+        try:
             return int(self._repo.odb.read_header(pygit2.Oid(raw=digest))[1])
         except (pygit2.GitError, ValueError, OSError) as problem:
             raise KeyError(digest.hex()) from problem
@@ -138,7 +174,11 @@ class ShadowRepo:
     # History
 
     def commit(self, sha: Sha) -> RawCommit | None:
+        """Return a commit; None for what is missing or no commit. Raise KeyError for damage."""
         try:
+            if loose_path(self.path / "objects", bytes.fromhex(sha)).exists():
+                self.read(bytes.fromhex(sha))
+
             found = self._repo.get(sha)
         except (pygit2.GitError, ValueError) as problem:
             raise KeyError(sha) from problem
@@ -146,11 +186,16 @@ class ShadowRepo:
         return _raw(found) if isinstance(found, pygit2.Commit) else None
 
     def commit_named_by(self, sha: Sha) -> Sha | None:
-        """Follows a ref's target to a commit, through tags; None when there is none behind it."""
+        """Follow a ref's target to a commit, through tags; None when there is none behind it."""
         try:
-            return Sha(str(self._repo[sha].peel(pygit2.Commit).id))
-        except (pygit2.GitError, KeyError, ValueError):
+            kind, data = self.read(bytes.fromhex(sha))
+            while kind == "tag":
+                sha = Sha(data[len(b"object ") :][:40].decode())
+                kind, data = self.read(bytes.fromhex(sha))
+        except (KeyError, ValueError):
             return None
+
+        return sha if kind == "commit" else None
 
     def reachable(self, tips: Iterable[Sha]) -> tuple[dict[Sha, RawCommit], set[Sha]]:
         """Walks from these commits as far as it can; gives those read, and those that cannot be."""
@@ -179,14 +224,26 @@ class ShadowRepo:
         """Walks as `history` does, in no order, and past what cannot be read (see `reachable`)."""
         return self.reachable({self.commit_named_by(tip) or tip for tip in self.tips()})
 
-    def history(self) -> Iterator[RawCommit]:
-        """Walks every commit our refs and HEAD reach, newest first; pins are among our refs.
+    def history(self, also: Iterable[Sha] = ()) -> Iterator[RawCommit]:
+        """Walk every commit our refs and HEAD reach, newest first; pins are among our refs.
 
-        Raises ShadowRepositoryError where a commit cannot be read.
+        Where a commit cannot be read, the walk goes on past it, as far as refs and the commits
+        `also` lead: these are the ones that the caller knows of.
         """
+        try:
+            yield from list(self._walked())
+        except ShadowRepositoryError:
+            named = {self.commit_named_by(tip) or tip for tip in self.tips()}
+            found, _ = self.reachable({*named, *also})
+            yield from _newest_first(found)
+
+    def _walked(self) -> Iterator[RawCommit]:
         tips = self.tips()
         if not tips:
             return
+
+        if not self._loose_commits_are_whole():
+            raise ShadowRepositoryError("A commit of the shadow repository is damaged.")
 
         try:
             # A named pin is a tag; the walk begins at the commit it names.
@@ -200,6 +257,29 @@ class ShadowRepo:
             raise ShadowRepositoryError(
                 f"A commit of the shadow repository cannot be read: {problem}"
             ) from problem
+
+    def _loose_commits_are_whole(self) -> bool:
+        """Return whether libgit2 may walk: it never returns from a loose commit cut short."""
+        objects = self.path / "objects"
+        for path in objects.glob("[0-9a-f][0-9a-f]/" + "[0-9a-f]" * 38):
+            digest = bytes.fromhex(path.parent.name + path.name)
+            if digest in self._whole_commits:
+                continue
+
+            try:
+                if loose_header(objects, digest)[0] in ("commit", "tag"):
+                    whole_loose(objects, digest)
+                    self._whole_commits.add(digest)
+            except FileNotFoundError:
+                continue
+            except (ValueError, OSError):
+                return False
+
+        return True
+
+    def shallow(self) -> frozenset[Sha]:
+        """Return the commits that histories begin with: their parents are gone."""
+        return shallow_in(self.path)
 
     # Refs
 
@@ -312,11 +392,39 @@ class ShadowRepo:
         (self.path / name).chmod(PRIVATE_FILE)
 
 
+def _newest_first(commits: Mapping[Sha, RawCommit]) -> Iterator[RawCommit]:
+    """Return the commits so that each comes before its parents, and newer ones come first."""
+    children = dict.fromkeys(commits, 0)
+    for commit in commits.values():
+        for parent in commit.parents:
+            if parent in children:
+                children[parent] += 1
+
+    waiting = [(-c.committed.timestamp(), sha) for sha, c in commits.items() if not children[sha]]
+    heapq.heapify(waiting)
+    while waiting:
+        _, sha = heapq.heappop(waiting)
+        yield commits[sha]
+        for parent in commits[sha].parents:
+            if parent in children:
+                children[parent] -= 1
+                if not children[parent]:
+                    heapq.heappush(waiting, (-commits[parent].committed.timestamp(), parent))
+
+
 def _opened(path: Path) -> pygit2.Repository:
     try:
         return pygit2.Repository(str(path), RepositoryOpenFlag.BARE | RepositoryOpenFlag.NO_SEARCH)
     except (pygit2.GitError, KeyError, OSError) as problem:
         raise ShadowRepositoryError(str(problem)) from problem
+
+
+def shallow_in(repository: Path) -> frozenset[Sha]:
+    """Return the commits that git's `shallow` file names."""
+    try:
+        return frozenset(map(Sha, (repository / "shallow").read_text().split()))
+    except FileNotFoundError:
+        return frozenset()
 
 
 def reader_of(objects: Path) -> Callable[[bytes], tuple[str, bytes]]:
@@ -330,7 +438,7 @@ def reader_of(objects: Path) -> Callable[[bytes], tuple[str, bytes]]:
         except (pygit2.GitError, ValueError, OSError) as problem:
             raise KeyError(digest.hex()) from problem
 
-        return _KINDS[int(kind)], data
+        return KINDS[int(kind)], data
 
     return read
 

@@ -34,6 +34,14 @@ class Stopped(Exception):
     """Asked to stop before the end."""
 
 
+class Unreadable(Exception):
+    """An object that is needed cannot be read; what it names is not known to be garbage."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name} cannot be read, so nothing is removed")
+        self.name = name
+
+
 @dataclass(frozen=True, slots=True)
 class Sweeping:
     """One sweep; raises Stopped, between steps, when it is asked to."""
@@ -46,8 +54,8 @@ class Sweeping:
     def live(self, roots: Iterable[Sha]) -> set[bytes]:
         """Gives everything that is reached from there.
 
-        Raises ShadowRepositoryError where something cannot be read: as long as damage hides what
-        is needed, nothing may go.
+        Raises Unreadable where something cannot be read: as long as damage hides what is needed,
+        nothing may go.
         """
         self.meter.begin("tracing", "objects", self.files.count_objects())
         return self.reached_from(roots)
@@ -55,6 +63,7 @@ class Sweeping:
     def reached_from(self, roots: Iterable[Sha]) -> set[bytes]:
         """The same for a few more: what is counted goes on."""
         found: set[bytes] = set()
+        cut = self.repo.shallow()
         waiting = [bytes.fromhex(root) for root in roots]
         while waiting:
             digest = waiting.pop()
@@ -67,11 +76,9 @@ class Sweeping:
 
             try:
                 kind, data = self.repo.read(digest)
-                needed, leaves = _named_in(kind, data)
+                needed, leaves = named_in(kind, data, is_cut=digest.hex() in cut)
             except (KeyError, ValueError) as problem:
-                raise ShadowRepositoryError(
-                    f"{digest.hex()} cannot be read, so nothing is removed"
-                ) from problem
+                raise Unreadable(digest.hex()) from problem
 
             waiting += needed
             before = len(found)
@@ -142,8 +149,11 @@ class Sweeping:
             raise Stopped
 
 
-def _named_in(kind: str, data: bytes) -> tuple[list[bytes], list[bytes]]:
-    """Gives the objects that an object names: those to be read in turn, and blobs."""
+def named_in(kind: str, data: bytes, *, is_cut: bool = False) -> tuple[list[bytes], list[bytes]]:
+    """Return the objects that an object names: those to be read in turn, and blobs.
+
+    A commit that `is_cut` is the beginning of its history, whatever parents it names.
+    """
     match kind:
         case "tree":
             entries = [entry for _, entry in parsed(data)]
@@ -152,7 +162,7 @@ def _named_in(kind: str, data: bytes) -> tuple[list[bytes], list[bytes]]:
         case "commit" | "tag":
             header, _, _ = data.partition(b"\n\n")
             lines = [line.split(b" ", 1) for line in header.split(b"\n")]
-            wanted = (b"tree", b"parent", b"object")
+            wanted = (b"tree", b"object") if is_cut else (b"tree", b"parent", b"object")
             return [bytes.fromhex(line[1].decode()) for line in lines if line[0] in wanted], []
         case _:
             return [], []

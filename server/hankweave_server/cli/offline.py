@@ -51,7 +51,7 @@ def perform(layout: Layout, command: CommandData, tell: Tell) -> object:
         )
 
     try:
-        if isinstance(command, StoreFsck):
+        if isinstance(command, StoreFsck) and not command.repair:
             return anyio.run(_check, layout, _recorded(layout), tell)
 
         return anyio.run(_change, layout, command, tell)
@@ -102,6 +102,8 @@ async def _change(layout: Layout, command: CommandData, tell: Tell) -> object:
                 return await store.gc(command, ())
             case CheckpointPin():
                 return await store.pin(command, ())
+            case StoreFsck():
+                return await store.fsck(command, ())
             case _:
                 raise AssertionError(f"{command.TYPE} wants a server")
 
@@ -130,8 +132,9 @@ async def _owned(layout: Layout, tell: Tell) -> AsyncIterator[Store]:
             try:
                 found = [item for item in (ledger.repair, ledger.recovery) if item is not None]
                 await ledger.record(*found)
-                await checkpointer.load()
-                await housekeeper.finish_interrupted(recorded_checkpoints(ledger))
+                recorded = recorded_checkpoints(ledger)
+                await checkpointer.load(recorded.standing)
+                await housekeeper.finish_interrupted(recorded)
                 yield Store(layout, ledger, checkpointer, housekeeper, packing)
                 await ledger.aclose()
             except Exception as failure:

@@ -32,6 +32,7 @@ from hankweave_server.commands.listing import page_of_checkpoints
 from hankweave_server.commands.looks import Looks
 from hankweave_server.commands.past import Sources
 from hankweave_server.domain.history import thread
+from hankweave_server.domain.on_record import on_record
 from hankweave_server.domain.plan import tracked_patterns
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.execution.checkpointer import record_of
@@ -43,6 +44,9 @@ from hankweave_server.ledger.opening import KnownShas
 from hankweave_server.ledger.reading import has_past, open_for_reading
 
 T = TypeVar("T")
+
+PAGE = 5_000
+"""Journal lines read together: a few megabytes."""
 
 
 def on_files(layout: Layout, work: Callable[[Calls], Awaitable[T]]) -> T:
@@ -58,7 +62,13 @@ def on_files(layout: Layout, work: Callable[[Calls], Awaitable[T]]) -> T:
         raise Stop(
             f"{refused.message} ({refused.code})", ExitCode.FAILED, hint=refused.hint
         ) from None
-    except (JournalCorrupt, ShadowRepositoryError) as damage:
+    except ShadowRepositoryError as damage:
+        raise Stop(
+            f"This cannot be read: {damage}.",
+            ExitCode.BAD_DATA,
+            hint="`hankweave fsck --repair` says what is lost, and repairs what it can.",
+        ) from None
+    except JournalCorrupt as damage:
         raise Stop(
             f"This cannot be read: {damage}.",
             ExitCode.BAD_DATA,
@@ -107,7 +117,7 @@ class _FileCalls(Calls):
         self._layout = layout
         moments = Moments(journal)
         self._state = moments.at(journal.last_seq).state
-        self._known = _records_in(engine)
+        self._known = _records_in(engine, journal)
 
         async def moment_at(seq: int) -> Moment:
             return moments.at(seq)
@@ -121,6 +131,7 @@ class _FileCalls(Calls):
                 last_seq=lambda: journal.last_seq,
                 moment_at=moment_at,
                 patterns=self._patterns,
+                missing=lambda: frozenset(_recorded(journal)) - self._known.keys(),
             )
         )
 
@@ -156,11 +167,18 @@ async def _at_once(work: Callable[..., T], *arguments: object) -> T:
     return work(*arguments)
 
 
-def _records_in(engine: CheckpointEngine) -> dict[Sha, CheckpointRecord]:
-    """Reads what commits and pins tell, oldest first."""
+def _recorded(journal: Journal) -> Iterator[Sha]:
+    """Return the checkpoints that the journal names; read only if commits are lost."""
+    pages = (journal.read(since, PAGE) for since in range(0, journal.last_seq, PAGE))
+    yield from on_record(line for page in pages for line in page).standing
+
+
+def _records_in(engine: CheckpointEngine, journal: Journal) -> dict[Sha, CheckpointRecord]:
+    """Read what commits and pins tell, oldest first."""
+    commits = engine.commits(_recorded(journal))
     pins = engine.housekeeping.pins()
     skipped = engine.skipped()
-    records = [record_of(facts, skipped.get(facts.sha, ())) for facts in engine.commits()]
+    records = [record_of(facts, skipped.get(facts.sha, ())) for facts in commits]
     return {
         record.sha: msgspec.structs.replace(
             record, pinned=record.sha in pins, name=pins.get(record.sha)

@@ -19,7 +19,7 @@ from hankweave_protocol.commands import (
     StoreFsck,
     StoreGc,
 )
-from hankweave_protocol.records import CheckpointKind, CheckpointRecord
+from hankweave_protocol.records import CheckpointKind, CheckpointRecord, StoreRepair
 from hankweave_protocol.replies import FsckReport, GcReport, KeepReason
 from hankweave_server.cli import completions, offline
 from hankweave_server.cli.amounts import AGE, SIZE, size_text
@@ -155,27 +155,72 @@ def _print_gc(report: GcReport) -> None:
 
     before, after = size_text(report.bytes_before), size_text(report.bytes_after)
     click.echo(f"{before} on disk{' now, about' if report.dry_run else ' before,'} {after} after")
+    if report.unreadable is not None:
+        click.echo(
+            f"{report.unreadable} cannot be read, so that no garbage was removed: "
+            "`hankweave fsck --repair` says what is lost.",
+            err=True,
+        )
+
     if report.consolidated is not None and not report.consolidated.finished:
         click.echo("The store is not packed to the end yet: something more urgent came in between.")
 
 
 @click.command()
 @execution_option
+@click.option("--repair", is_flag=True, help="Write again what can be found; give up the rest.")
+@click.option(
+    "--mirror",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="A git repository or execution that may have what is lost; with --repair.",
+)
 @json_option
-def fsck(execution: Path | None, as_json: bool) -> None:
+def fsck(execution: Path | None, repair: bool, mirror: Path | None, as_json: bool) -> None:
     """Read every checkpoint down to each file; exit code 1 where something is damaged.
+
+    With --repair, lost objects are written again from the work tree, from damaged packs and from
+    the mirror. Checkpoints that still lack something are taken out of the history, and all others
+    stay. What was damaged is moved aside and never deleted.
 
     \b
     hankweave fsck
-    hankweave fsck --json
+    hankweave fsck --repair
+    hankweave fsck --repair --mirror /backup/execution
     """
-    report = _answer(execution, StoreFsck(), FsckReport, None if as_json else "Reading the store")
+    if mirror is not None and not repair:
+        raise click.UsageError("--mirror is for --repair.")
+
+    place = None if mirror is None else str(mirror.resolve())
+    command = StoreFsck(repair=repair, mirror=place)
+    what = "Repairing the store" if repair else "Reading the store"
+    report = _answer(execution, command, FsckReport, None if as_json else what)
     if as_json:
         print_json(report)
     else:
+        if report.repair is not None:
+            _print_repair(report.repair)
+
         _print_fsck(report)
+        if (report.damages or report.missing) and not repair:
+            click.echo("`hankweave fsck --repair` writes again what can be found.", err=True)
 
     sys.exit(ExitCode.FAILED if report.damages or report.missing else ExitCode.DONE)
+
+
+def _print_repair(repair: StoreRepair) -> None:
+    click.echo(f"{len(repair.rewritten)} objects were written again")
+    for sha in repair.lost:
+        click.echo(f"checkpoint {sha} is lost: not all of it could be found")
+
+    for sha in repair.unknown_permissions:
+        click.echo(f"checkpoint {sha}: permissions and empty folders may be lost")
+
+    for moved in repair.moved_refs:
+        now = "was moved aside" if moved.now is None else f"goes to {moved.now[:12]} now"
+        click.echo(f"{moved.ref} named {moved.was[:12]}, and {now}")
+
+    if repair.quarantine is not None:
+        click.echo(f"What was damaged lies in {repair.quarantine}")
 
 
 def _print_fsck(report: FsckReport) -> None:

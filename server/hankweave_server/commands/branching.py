@@ -17,5 +17,10 @@ class Branches:
     async def make(self, command: ExecutionBranch, causes: tuple[int | str, ...]) -> BranchMade:
         """Makes a branch; the reply comes after `execution.branched`."""
         known = self._around.checkpointer.known
-        target = targets.of_prefix(self._around.state, known, command.checkpoint_sha)
+        target = targets.of_prefix(
+            self._around.state,
+            known,
+            command.checkpoint_sha,
+            self._around.checkpointer.missing,
+        )
         return await self._branching.perform(target, command.path, causes)

@@ -186,7 +186,7 @@ class Dispatch:
             case StoreGc():
                 return Done(await self._store.gc(command, causes))
             case StoreFsck():
-                return Done(await self._store.fsck(causes))
+                return Done(await self._store.fsck(command, causes))
             case RollbackToCheckpoint() | RollbackToCodon() | RollbackToLastSuccess():
                 return Done(await self._rollbacks.perform(command, causes))
             case RollbackUndo() | RollbackRedo():

@@ -6,6 +6,8 @@ A path on the wire is text and a name in a work tree is bytes. A byte that is no
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.records import CheckpointRecord
@@ -15,14 +17,16 @@ from hankweave_server.domain.targets import Checkpoints
 from hankweave_server.workspace.names import is_out_of_bounds, meanings
 
 
-def the_checkpoint(state: State, known: Checkpoints, name: str, *, at: str) -> CheckpointRecord:
-    """The one checkpoint a sha or a beginning of one means; refuses naming the path `at`."""
+def the_checkpoint(
+    state: State, known: Checkpoints, name: str, *, at: str, missing: Collection[Sha] = ()
+) -> CheckpointRecord:
+    """Return the one checkpoint a sha or a prefix means; Refused names the path `at`."""
     record = known.get(Sha(name))
     if record is not None:
         return record
 
     try:
-        return targets.of_prefix(state, known, name).checkpoint
+        return targets.of_prefix(state, known, name, missing).checkpoint
     except Refused as refusal:
         raise Refused(refusal.code, refusal.message, path=at, hint=refusal.hint) from None
 

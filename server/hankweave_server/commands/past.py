@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.ids import Sha
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.state import State
 from hankweave_server.checkpoints.engine import CheckpointEngine
@@ -43,6 +44,8 @@ class Sources:
     moment_at: Callable[[int], Awaitable[Moment]]
     patterns: Callable[[], tuple[str, ...]]
     """What is tracked now."""
+    missing: Callable[[], Collection[Sha]] = tuple
+    """Checkpoints that the journal names and the repository does not have."""
 
 
 class Past:
@@ -54,7 +57,14 @@ class Past:
 
     def named(self, name: str, *, at: str) -> CheckpointRecord:
         """The one checkpoint that is meant; `at` is where the name stands in the command."""
-        return the_checkpoint(self.sources.state(), self.sources.known(), name, at=at)
+        state, known = self.sources.state(), self.sources.known()
+        try:
+            return the_checkpoint(state, known, name, at=at)
+        except Refused as refused:
+            if refused.code is not ErrorCode.CHECKPOINT_NOT_FOUND:
+                raise
+
+        return the_checkpoint(state, known, name, at=at, missing=self.sources.missing())
 
     async def files_of(self, record: CheckpointRecord) -> Listing:
         """Lists a checkpoint's files; reads them once."""
@@ -87,11 +97,12 @@ def _faults_told() -> Iterator[None]:
         raise Refused(
             ErrorCode.CHECKPOINT_DAMAGED,
             f"Checkpoint {error.sha[:12]} cannot be read: {count} objects are damaged.",
-            hint=f"First: {first.kind} {first.sha} at {shown(first.path)!r}.",
+            hint=f"First: {first.kind} {first.sha} at {shown(first.path)!r}. "
+            "`hankweave fsck --repair` writes again what can be found.",
         ) from None
     except ShadowRepositoryError as error:
         raise Refused(
             ErrorCode.INTERNAL_ERROR,
             f"The shadow repository cannot be read: {error}.",
-            hint="store.fsck says what is damaged.",
+            hint="store.fsck with repair: true (`hankweave fsck --repair`) says what is lost.",
         ) from None

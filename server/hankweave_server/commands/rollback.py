@@ -94,7 +94,8 @@ class Rollbacks:
         state, known = self._around.state, self._around.checkpointer.known
         match command:
             case RollbackToCheckpoint(checkpoint_sha=prefix):
-                return targets.of_prefix(state, known, prefix)
+                missing = self._around.checkpointer.missing
+                return targets.of_prefix(state, known, prefix, missing)
             case RollbackToCodon(codon_id=codon_id, checkpoint_type=kind):
                 return targets.of_codon(state, known, codon_id, kind)
             case RollbackToLastSuccess():

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import threading
 from datetime import timedelta
+from pathlib import Path
 
 import anyio.to_thread
+import msgspec
 
-from hankweave_protocol.commands import CheckpointPin, StoreGc
+from hankweave_protocol.commands import CheckpointPin, StoreFsck, StoreGc
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.replies import FsckReport, GcReport
 from hankweave_server.checkpoints.errors import InsufficientSpace, ShadowRepositoryError
 from hankweave_server.checkpoints.meter import Meter
+from hankweave_server.checkpoints.repair_sources import NoRepository, Source, repository_source
 from hankweave_server.checkpoints.retention import RetentionPolicy
 from hankweave_server.domain import targets
 from hankweave_server.execution.checking import GivenUp, check_store, recorded_checkpoints
@@ -49,7 +52,9 @@ class Store:
             )
 
         known = self._checkpointer.known
-        target = targets.of_prefix(self._ledger.state, known, command.checkpoint_sha)
+        target = targets.of_prefix(
+            self._ledger.state, known, command.checkpoint_sha, self._checkpointer.missing
+        )
         name = None if command.name is None else self._checkpointer.clean(command.name)
         return await self._housekeeper.pin(
             target.checkpoint, name, pinned=command.pinned, causes=causes
@@ -72,8 +77,28 @@ class Store:
         except ShadowRepositoryError as error:
             raise _unusable(error) from None
 
-    async def fsck(self, causes: Causes) -> FsckReport:
-        """Reads the store beside the engine: no checkpoint has to wait for it."""
+    async def fsck(self, command: StoreFsck, causes: Causes) -> FsckReport:
+        """Check the store, after a repair if the command asks for one."""
+        if not command.repair:
+            _refuse_mirror(command)
+            return await self._checked(causes)
+
+        sources = () if command.mirror is None else (_mirror(command.mirror),)
+        try:
+            repair = await self._housekeeper.repair(sources, causes)
+        except InsufficientSpace as error:
+            raise Refused(
+                ErrorCode.INSUFFICIENT_SPACE,
+                f"The store cannot be repaired: {error}.",
+                hint="Free some space and send the command again: it goes on from there.",
+            ) from None
+        except ShadowRepositoryError as error:
+            raise _unusable(error) from None
+
+        return msgspec.structs.replace(await self._checked(causes), repair=repair)
+
+    async def _checked(self, causes: Causes) -> FsckReport:
+        """Read the store beside the engine: no checkpoint has to wait for it."""
         is_given_up = threading.Event()
 
         def check(meter: Meter) -> FsckReport:
@@ -95,6 +120,28 @@ class Store:
                 raise Refused(ErrorCode.SHUTTING_DOWN, "The server is stopping.") from None
             finally:
                 is_given_up.set()
+
+
+def _refuse_mirror(command: StoreFsck) -> None:
+    if command.mirror is not None:
+        raise Refused(
+            ErrorCode.INVALID_COMMAND,
+            "A mirror is for a repair.",
+            path="$.data.mirror",
+            hint="Add repair: true (`hankweave fsck --repair --mirror PATH`).",
+        )
+
+
+def _mirror(place: str) -> Source:
+    try:
+        return repository_source(Path(place))
+    except (NoRepository, OSError, ValueError) as error:
+        raise Refused(
+            ErrorCode.INVALID_PATH,
+            f"There are no objects to repair the store with: {error}.",
+            path="$.data.mirror",
+            hint="Name a git repository, a clone of the checkpoints, or an execution directory.",
+        ) from None
 
 
 def policy_of(command: StoreGc) -> RetentionPolicy:
@@ -129,5 +176,6 @@ def _unusable(error: ShadowRepositoryError) -> Refused:
     return Refused(
         ErrorCode.INTERNAL_ERROR,
         f"The store cannot be used: {error}.",
-        hint="store.fsck says what is damaged; what was pruned before is on record.",
+        hint="store.fsck with repair: true (`hankweave fsck --repair`) says what is lost, and "
+        "repairs what it can; what was pruned before is on record.",
     )

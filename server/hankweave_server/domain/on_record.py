@@ -26,6 +26,8 @@ class OnRecord:
     standing: frozenset[Sha]
     """Made, and not pruned since: all of these must be in the shadow repository."""
     pruned: frozenset[Sha]
+    lost: frozenset[Sha] = frozenset()
+    """Given up by a repair; the state may still name them."""
 
 
 class _Line(msgspec.Struct):
@@ -52,34 +54,39 @@ class _Transition(msgspec.Struct):
 
 class _Pruned(msgspec.Struct):
     checkpoints: tuple[Sha, ...]
+    lost: bool = False
 
 
 def on_record(lines: Iterable[bytes]) -> OnRecord:
     """Reads whole journal lines, oldest first; raises msgspec's error for one that is no event."""
     standing: set[Sha] = set()
     pruned: set[Sha] = set()
+    lost: set[Sha] = set()
     for line in lines:
         if _MADE in line or _PRUNED in line:
-            made, gone = _told_by(msgspec.json.decode(line, type=_Line))
+            made, gone, given_up = _told_by(msgspec.json.decode(line, type=_Line))
             standing |= made
-            standing -= gone
+            standing -= gone | given_up
             pruned |= gone
             pruned -= made
+            lost |= given_up
+            lost -= made
 
-    return OnRecord(frozenset(standing), frozenset(pruned))
+    return OnRecord(frozenset(standing), frozenset(pruned), frozenset(lost))
 
 
-def _told_by(line: _Line) -> tuple[frozenset[Sha], frozenset[Sha]]:
-    """Gives the checkpoints that an event says were made, and those it says are gone."""
+def _told_by(line: _Line) -> tuple[frozenset[Sha], frozenset[Sha], frozenset[Sha]]:
+    """Return the checkpoints that an event says were made, were pruned, and were given up."""
     nothing: frozenset[Sha] = frozenset()
     if line.type == CheckpointPruned.TYPE:
-        gone = msgspec.json.decode(line.data, type=_Pruned).checkpoints
-        return nothing, frozenset(gone)
+        told = msgspec.json.decode(line.data, type=_Pruned)
+        gone = frozenset(told.checkpoints)
+        return (nothing, nothing, gone) if told.lost else (nothing, gone, nothing)
 
     if line.type == StateTransition.TYPE:
         body = msgspec.json.decode(line.data, type=_Transition).transition
         if body.type == CheckpointCreated.TYPE:
             made = msgspec.json.decode(body.data, type=_Created).checkpoint.sha
-            return frozenset({made}), nothing
+            return frozenset({made}), nothing, nothing
 
-    return nothing, nothing
+    return nothing, nothing, nothing

@@ -8,7 +8,7 @@ there (seed 000, "Using Checkpoints"); more than one match is refused and all ar
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from hankweave_protocol.errors import ErrorCode, Refused
@@ -171,8 +171,13 @@ def _no_codon_checkpoint(
     )
 
 
-def of_prefix(state: State, known: Checkpoints, prefix: str) -> RollbackTarget:
-    """The one checkpoint whose sha begins so."""
+def of_prefix(
+    state: State, known: Checkpoints, prefix: str, missing: Collection[Sha] = ()
+) -> RollbackTarget:
+    """Return the one checkpoint whose sha begins so.
+
+    `missing` are those that the journal names and the repository does not have: Refused says so.
+    """
     prefix, given = prefix.lower(), prefix
     if not is_sha_prefix(prefix):
         raise Refused(
@@ -186,6 +191,13 @@ def of_prefix(state: State, known: Checkpoints, prefix: str) -> RollbackTarget:
     matches = [sha for sha in known if sha.startswith(prefix) and sha in on_thread]
     matches = matches or [sha for sha in known if sha.startswith(prefix)]
     match matches:
+        case [] if any(sha.startswith(prefix) for sha in missing):
+            raise Refused(
+                ErrorCode.CHECKPOINT_DAMAGED,
+                f"Checkpoint {prefix[:12]} is on record, but its commit is lost or damaged.",
+                path="$.data.checkpointSha",
+                hint="`hankweave fsck --repair` brings back what can be found.",
+            )
         case []:
             raise Refused(
                 ErrorCode.CHECKPOINT_NOT_FOUND,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -53,6 +53,7 @@ def validate(
     run_folders: frozenset[str],
     checkpoint_exists: Callable[[Sha], bool],
     recomputed_costs: Mapping[CodonKey, float] | None = None,
+    recorded_missing: Collection[Sha] = (),
 ) -> StateValidation:
     """Judges a state against itself and against what lies around it.
 
@@ -62,7 +63,7 @@ def validate(
     errors = errors_in(state)
     warnings = (
         *_orphaned_folders(state, run_folders),
-        *_missing_checkpoints(state, checkpoint_exists),
+        *_missing_checkpoints(state, checkpoint_exists, recorded_missing),
         *_sentinel_mismatches(state),
         *_cost_mismatches(state, {} if recomputed_costs is None else recomputed_costs),
     )
@@ -158,12 +159,15 @@ def _orphaned_folders(state: State, run_folders: frozenset[str]) -> Iterator[Val
 
 
 def _missing_checkpoints(
-    state: State, checkpoint_exists: Callable[[Sha], bool]
+    state: State, checkpoint_exists: Callable[[Sha], bool], recorded: Collection[Sha]
 ) -> Iterator[ValidationWarning]:
     missing: dict[Sha, str] = {}
     for sha, where in checkpoints_in(state):
         if sha not in missing and not checkpoint_exists(sha):
             missing[sha] = where
+
+    for sha in sorted(recorded):
+        missing.setdefault(sha, "A checkpoint that the journal names")
 
     for sha, where in missing.items():
         yield ValidationWarning(

@@ -35,7 +35,8 @@ def refusal_of(error: BaseException, draft: Draft) -> Refused | None:
             return Refused(
                 ErrorCode.CHECKPOINT_DAMAGED,
                 f"Checkpoint {sha} cannot be read: {len(damages)} objects are damaged.",
-                hint=f"First: {damages[0].kind} {damages[0].sha}.",
+                hint=f"First: {damages[0].kind} {damages[0].sha}. "
+                "`hankweave fsck --repair` writes again what can be found.",
             )
         case RestoreIncomplete(unfinished=unfinished):
             first = os.fsdecode(unfinished[0].path)

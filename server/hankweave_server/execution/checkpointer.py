@@ -22,17 +22,20 @@ import anyio.to_thread
 import msgspec
 
 from hankweave_protocol import instants
-from hankweave_protocol.events import CheckpointPartial
+from hankweave_protocol.events import CheckpointPartial, StoreRepaired
 from hankweave_protocol.ids import CodonId, RunId, Sha, branch_of
 from hankweave_protocol.records import (
     CheckpointKind,
     CheckpointRecord,
     Conversation,
     Coordinate,
+    MovedRef,
     SkippedFile,
+    StoreRepair,
 )
 from hankweave_protocol.state import CodonExecution
 from hankweave_protocol.transitions import CheckpointCreated
+from hankweave_server.checkpoints.detaching import DetachedRef
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.errors import ShadowRepositoryError, is_for_want_of_room
 from hankweave_server.checkpoints.meter import Meter
@@ -47,6 +50,7 @@ from hankweave_server.checkpoints.model import (
 )
 from hankweave_server.checkpoints.place import StoreMoved
 from hankweave_server.checkpoints.pruning import Pruned
+from hankweave_server.checkpoints.repair import Repaired
 from hankweave_server.clock import Clock
 from hankweave_server.domain.history import session_of
 from hankweave_server.execution.progress_watch import ProgressWatch
@@ -79,6 +83,8 @@ class Checkpointer:
         self._branch: RunId | None = None
         self.known: dict[Sha, CheckpointRecord] = {}
         """All checkpoints on our refs, oldest first."""
+        self.missing: frozenset[Sha] = frozenset()
+        """Checkpoints that the journal names, and the repository does not have."""
         self.on_taken: Callable[[], None] = lambda: None
         """Called when a checkpoint is on record."""
         self.memory: Callable[[frozenset[str]], Mapping[str, Path]] = lambda _also: {}
@@ -103,25 +109,55 @@ class Checkpointer:
         pids = [pid for processes in tuple(self._writers) for pid in processes()]
         return files_open_for_writing(pids, self.engine.work_tree)
 
-    async def load(self) -> None:
-        """Reads what the shadow repository holds: commits and pins tell all that is listed."""
-        commits = await self._blocking(lambda: list(self.engine.commits()))
+    async def load(self, recorded: frozenset[Sha] = frozenset()) -> None:
+        """Read what the shadow repository holds: commits and pins tell all that is listed.
+
+        `recorded` are the checkpoints that the journal says are there; those that cannot be found
+        are `missing` afterwards.
+        """
+        commits = await self._blocking(lambda: list(self.engine.commits(recorded)))
         pins = await self._blocking(self.engine.housekeeping.pins)
         skipped = await self._blocking(self.engine.skipped)
         records = (record_of(each, skipped.get(each.sha, ())) for each in reversed(commits))
         self.known = {record.sha: _with_pin(record, pins) for record in records}
         epochs = (record.coordinate.memory_epoch for record in self.known.values())
         self._highest_epoch = max(epochs, default=0)
+        self.note_recorded(recorded)
+
+    def note_recorded(self, recorded: frozenset[Sha]) -> None:
+        """Take what the journal says is there by now; it is a way into a history with gaps."""
+        self.engine.recorded = recorded
+        self.missing = recorded - self.known.keys()
+
+    async def repair(self, work: Callable[[], Repaired], recorded: frozenset[Sha]) -> Repaired:
+        """Repair the store with everybody else waiting, and read anew what it holds."""
+        async with self._gate:
+            given_up: frozenset[Sha] = frozenset()
+            try:
+                repaired = await self._blocking(work)
+                given_up = frozenset(repaired.lost)
+            finally:
+                self._branch = None
+                await self.load(recorded - given_up)
+
+            return repaired
 
     async def prune(self, work: Callable[[], Pruned]) -> Pruned:
         """Lets checkpoints go; whoever has the engine next finds them forgotten as well."""
         async with self._gate:
             try:
-                return await self._blocking(work)
-            finally:
+                pruned = await self._blocking(work)
+            except BaseException:
                 present = await self._blocking(lambda: {each.sha for each in self.engine.commits()})
                 for sha in self.known.keys() - present:
                     del self.known[sha]
+
+                raise
+
+            for sha in pruned.checkpoints:
+                self.known.pop(sha, None)
+
+            return pruned
 
     async def adopt(self, recorded: frozenset[Sha]) -> tuple[CheckpointRecord, ...]:
         """Records the commits that a server made and could not tell of before it died."""
@@ -189,6 +225,12 @@ class Checkpointer:
         if record.partial:
             entries.append(CheckpointPartial(checkpoint=record.coordinate, skipped=record.skipped))
 
+        moved, self.engine.detached = self.engine.detached, ()
+        if moved:
+            await self._ledger.record(
+                StoreRepaired(repair=StoreRepair(moved_refs=moved_refs(moved)))
+            )
+
         await self._ledger.record(*entries, run_id=run_id, codon_id=request.codon_id, causes=causes)
         self.on_taken()
         return record
@@ -197,15 +239,11 @@ class Checkpointer:
         self, request: CheckpointRequest, meter: Meter
     ) -> tuple[CheckpointRequest, CheckpointMade]:
         """Commits on the run's branch, which appears with its first checkpoint (seed 000)."""
-        if self._branch != request.run_id:
-            at = self.engine.tip(request.run_id) or self.engine.head()
-            self.engine.start_branch(request.run_id, at)
-            self._branch = request.run_id
-
         places = self.memory(self._overwritten(request.before))
         epoch = self.engine.remember(places, beyond=self._highest_epoch)
         request = replace(request, memory_epoch=epoch)
         made = self.engine.checkpoint(request, meter)
+        self._branch = request.run_id
         self._highest_epoch = max(self._highest_epoch, epoch)
         return request, made
 
@@ -270,6 +308,10 @@ class Checkpointer:
         except Exception:
             self.engine.require_unmoved()
             raise
+
+
+def moved_refs(detached: Iterable[DetachedRef]) -> tuple[MovedRef, ...]:
+    return tuple(MovedRef(ref=each.ref, was=each.was, now=each.now) for each in detached)
 
 
 def record_of(facts: CommitFacts, skipped: Iterable[Skipped] = ()) -> CheckpointRecord:

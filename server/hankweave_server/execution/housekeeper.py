@@ -15,7 +15,7 @@ the others alone. A pin is a ref, and the ref is the truth; `checkpoint.pinned` 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -28,20 +28,30 @@ from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import (
     CheckpointPinned,
     CheckpointPruned,
+    StoreRepaired,
 )
 from hankweave_protocol.ids import Sha
-from hankweave_protocol.records import CheckpointRecord, PruneIntent, RollbackIntent
+from hankweave_protocol.records import (
+    CheckpointRecord,
+    PruneIntent,
+    RollbackIntent,
+    StoreRepair,
+)
 from hankweave_protocol.replies import Consolidation, GcReport
 from hankweave_server import files
 from hankweave_server.checkpoints.consolidation import Consolidated
 from hankweave_server.checkpoints.meter import Meter
 from hankweave_server.checkpoints.pruning import Pruned
+from hankweave_server.checkpoints.repair import Repaired
+from hankweave_server.checkpoints.repair_sources import Source
 from hankweave_server.checkpoints.retention import Pruning, RetentionPolicy
 from hankweave_server.clock import Clock
 from hankweave_server.domain import travels
 from hankweave_server.domain.keeping import journeys_need, kept_because, reasons, thread_needs
 from hankweave_server.domain.on_record import OnRecord
-from hankweave_server.execution.checkpointer import Checkpointer
+from hankweave_server.domain.plan import tracked_patterns
+from hankweave_server.execution.checking import recorded_checkpoints
+from hankweave_server.execution.checkpointer import Checkpointer, moved_refs
 from hankweave_server.execution.packing import Packing, Patience
 from hankweave_server.layout import Layout
 from hankweave_server.ledger.ledger import Ledger
@@ -153,19 +163,66 @@ class Housekeeper:
                     await self._tell_pruned(causes)
 
             if pruned.finished:
-                return reports[0]
+                lost = None if pruned.unreadable is None else Sha(pruned.unreadable)
+                return msgspec.structs.replace(reports[0], unreadable=lost)
 
         raise _stopping()
 
-    def _examine(self, policy: RetentionPolicy) -> _Examined:
-        """Looks, in the worker thread: states and records are values, and may be read there."""
+    # --- repair --------------------------------------------------------------------------------
+
+    async def repair(self, sources: Iterable[Source], causes: Causes) -> StoreRepair:
+        """Rewrite what was lost and can be found, give up the rest, and journal both."""
+        if self._packing.is_stopping:
+            raise _stopping()
+
+        async with self._packing.alone:
+            recorded = await anyio.to_thread.run_sync(recorded_checkpoints, self._ledger)
+            with self._checkpointer.progress.watching("fsck", causes) as meter:
+                work = partial(self._repaired, recorded.standing, tuple(sources), meter)
+                made = await self._checkpointer.repair(work, recorded.standing)
+
+            repair = StoreRepair(
+                rewritten=made.rewritten[:TOLD_TOGETHER],
+                lost=made.lost,
+                moved_refs=moved_refs(made.detached),
+                unknown_permissions=made.unknown_manifests,
+                quarantine=None if made.quarantine is None else str(made.quarantine),
+            )
+            if made.has_changed:
+                await self._ledger.record(StoreRepaired(repair=repair), causes=causes)
+
+            for at in range(0, len(made.lost), TOLD_TOGETHER):
+                shas = made.lost[at : at + TOLD_TOGETHER]
+                await self._ledger.record(
+                    CheckpointPruned(checkpoints=shas, lost=True), causes=causes
+                )
+
+            await self.forget_lost_journeys(causes)
+
+        return repair
+
+    def _repaired(
+        self, recorded: frozenset[Sha], sources: tuple[Source, ...], meter: Meter
+    ) -> Repaired:
+        self._refuse_in_rollback("store.fsck")
+        plan = self._ledger.state.execution_plan
+        patterns = tracked_patterns(plan, plan[-1].codon_id) if plan else ()
+        stamp = str(instants.epoch_ms(self._clock.now()))
+        return self._engine.repair(recorded, patterns, sources, stamp, meter)
+
+    def _refuse_in_rollback(self, command: str) -> None:
         if self._is_rolling_back():
             raise Refused(
                 ErrorCode.ROLLBACK_IN_PROGRESS,
-                "store.gc has to wait: a rollback is in progress.",
+                f"{command} has to wait: a rollback is in progress.",
                 hint="Wait for rollback.completed.",
             )
 
+    # --- gc: what may go -----------------------------------------------------------------------
+
+    def _examine(self, policy: RetentionPolicy) -> _Examined:
+        """Looks, in the worker thread: states and records are values, and may be read there."""
+        self._refuse_in_rollback("store.gc")
         known = dict(self._checkpointer.known)
         needed = thread_needs(self._ledger.state, known) | self._needed_to_finish()
         journeys, head = journeys_need(self._ledger.state, known), self._engine.head()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import ErrorEvent
 from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_protocol.state import (
@@ -203,15 +204,39 @@ class Recovery:
         if not self._ends_in_broken_work():
             return False
 
-        known = self._around.checkpointer.known
-        if not known:
+        if not self._around.checkpointer.known:
             await self._around.ledger.record(_nothing_to_go_back_to())
             return False
 
-        target = last_success(self._around.state, known)
+        known = dict(self._around.checkpointer.known)
         why = "The server ended while the codon ran."
-        await self._rollback.perform(Journey(target, reason=why, after_crash=True))
-        return True
+        while True:
+            try:
+                target = last_success(self._around.state, known)
+            except Refused as refusal:
+                await self._tell_degraded(refusal.message)
+                return False
+
+            try:
+                await self._rollback.perform(Journey(target, reason=why, after_crash=True))
+            except Refused as refusal:
+                if refusal.code is not ErrorCode.CHECKPOINT_DAMAGED:
+                    raise
+
+                await self._tell_degraded(refusal.message)
+                del known[target.checkpoint.sha]  # An older success may be whole.
+            else:
+                return True
+
+    async def _tell_degraded(self, reason: str) -> None:
+        """Journal that files could not go back to where they should (Hankweave's words)."""
+        warning = ErrorEvent(
+            message=f"Recovery degraded: {reason} `hankweave fsck --repair` says what is lost.",
+            fatal=False,
+            severity="warning",
+            code=ErrorCode.CHECKPOINT_DAMAGED,
+        )
+        await self._around.ledger.record(warning)
 
     def _ends_in_broken_work(self) -> bool:
         entries = thread(self._around.state)

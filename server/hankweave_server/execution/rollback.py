@@ -69,6 +69,9 @@ LONGEST_PAUSE = 60.0
 """Seconds between two tries to finish: each takes a safety checkpoint and tells how it ended."""
 
 
+_LOST = (ErrorCode.CHECKPOINT_NOT_FOUND, ErrorCode.CHECKPOINT_DAMAGED)
+
+
 class CutShort(InsufficientSpace):
     """The disk was full in mid-way; the intent stands, and `finish_when_there_is_room` goes on."""
 
@@ -178,8 +181,16 @@ class Rollback:
             # What stands there now may be the target's, the past's, or a person's work since the
             # crash: it is saved once more, so that the restore may replace all of it.
             left = () if intent.to_run is None else self._leftovers_of(intent)
-            sha, paths = self._sha_again(intent), intents.paths_of(intent)
-            plan = await self.outlook.plan(sha, paths, left)
+            try:
+                sha, paths = self._sha_again(intent), intents.paths_of(intent)
+                plan = await self.outlook.plan(sha, paths, left)
+            except Refused as refusal:
+                if refusal.code not in _LOST:
+                    raise
+
+                await self._give_up(intent, refusal)
+                return None
+
             present = await self._save(plan, intent.from_run, edited=0)
             await self._announce(intent, (), recovered=True)
             return await self._restore_and_tell(
@@ -413,6 +424,24 @@ class Rollback:
 
     def _leftovers_of(self, intent: RollbackIntent) -> tuple[str, ...]:
         return leftovers(self._around.state, intent.codons_to_process)
+
+    async def _give_up(self, intent: RollbackIntent, refusal: Refused) -> None:
+        """Set an intent aside whose target was lost since: no later start could finish it either.
+
+        No codon runs on files that are half restored, until a rollback to something else succeeds.
+        """
+        path = self._around.layout.rollback_intent
+        kept = path.with_name(f"{path.name}.given-up-{intent.operation_id[:8]}")
+        message = (
+            f"{refusal.message} The rollback to it was cut short and cannot be finished: some "
+            f"files may be as in it. What was there before is in safety checkpoint "
+            f"{intent.safety.sha[:12]}; the intent is kept as {kept.name}."
+        )
+        await self._around.ledger.record(
+            RollbackFailed(target=intent.target.coordinate, message=message)
+        )
+        await anyio.to_thread.run_sync(path.rename, kept)
+        self._runner.blocked = True
 
     def _sha_again(self, intent: RollbackIntent) -> Sha:
         sha = intent.target.sha

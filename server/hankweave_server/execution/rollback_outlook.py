@@ -163,7 +163,8 @@ class Outlook:
             raise Refused(
                 ErrorCode.CHECKPOINT_DAMAGED,
                 f"Checkpoint {sha[:12]} cannot be read: {len(error.damages)} objects are damaged.",
-                hint=f"First: {first.kind} {first.sha} at {os.fsdecode(first.path)!r}.",
+                hint=f"First: {first.kind} {first.sha} at {os.fsdecode(first.path)!r}. "
+                "`hankweave fsck --repair` writes again what can be found.",
             ) from None
         except InsufficientSpace as error:
             raise Refused(

@@ -108,11 +108,11 @@ def _of_codon(codon: Codon, loaded: LoadedHank) -> Iterator[str]:
     if codon.prompt_file and codon.prompt_text:
         yield "It has a promptFile and a promptText; the file is what the agent is told."
 
-    prompt = loaded.prompts[codon.id]
-    if len(prompt.text) > _LARGE_PROMPT:
+    prompt = loaded.prompts.get(codon.id)  # A recorded plan comes without prompts.
+    if prompt is not None and len(prompt.text) > _LARGE_PROMPT:
         yield f"Its prompt is large: {len(prompt.text) / _LARGE_PROMPT:.1f} MiB."
 
-    for text in (prompt.text, prompt.system_prompt or ""):
+    for text in () if prompt is None else (prompt.text, prompt.system_prompt or ""):
         for variable in unknown_variables(text):
             yield f"{variable} is no variable; the agent is told it as it stands."
 

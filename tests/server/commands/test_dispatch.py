@@ -116,7 +116,7 @@ class Rooms:
         self.asked.append(f"gc for {causes}")
         return "a report"
 
-    async def fsck(self, causes: tuple[Any, ...]) -> str:
+    async def fsck(self, command: CommandData, causes: tuple[Any, ...]) -> str:
         self.asked.append("fsck")
         return "a report"
 

@@ -42,7 +42,7 @@ def rollbacks(fault: Exception, known_paths: Any = None) -> tuple[Rollbacks, Fai
     async def run(work: Any, *words: Any) -> Any:
         return work(*words)
 
-    checkpointer = SimpleNamespace(known=checkpoints_of(STATE), engine=engine, run=run)
+    checkpointer = SimpleNamespace(known=checkpoints_of(STATE), engine=engine, run=run, missing=())
     around = SimpleNamespace(state=STATE, checkpointer=checkpointer)
     return Rollbacks(cast(Surroundings, around), cast(Rollback, failing)), failing
 

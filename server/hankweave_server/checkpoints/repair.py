@@ -1,0 +1,290 @@
+"""Repairs a shadow repository that lost objects, without the git program.
+
+A store loses objects in two ways: a file is gone, or its bytes are not what its name promises. A
+checkpoint needs its commit, every tree below it and every blob below those, so that one lost blob
+can make many checkpoints unusable, and one lost commit hides all its ancestors from whoever walks
+the history. Objects are named by their content, though: whoever has the same content can give the
+object back, and that it is the right one is proven by its name.
+
+So a repair goes through these steps; every step may be interrupted and is then done again.
+
+    clear      Files of the store whose bytes are wrong are moved to `quarantine/`, where git does
+               not look: an object that exists and is damaged would never be written again.
+    rewrite    What is needed and cannot be read is looked for in the damaged packs, the work tree
+               and the repositories that the caller names, until nothing more is found.
+    notes      Manifests of permissions and empty folders are gathered from older notes trees.
+    detach     Checkpoints that still lack something are taken out of the history: commits made
+               upon them become the beginnings of their history (git's `shallow` file), so that no
+               sha changes; refs that name them are moved aside, into `quarantine/`, and a branch
+               goes back to its newest whole checkpoint.
+    keep       Whole checkpoints that no ref leads to any more get one, `refs/hankweave/kept/`.
+
+Afterwards stock `git fsck` finds no fault. Nothing is deleted: all that was taken away lies in the
+quarantine, named by the event that the caller journals.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hankweave_protocol.ids import Sha
+from hankweave_server.checkpoints.contents import Contents, Verification
+from hankweave_server.checkpoints.detaching import QUARANTINE, DetachedRef, Detaching
+from hankweave_server.checkpoints.loose import read_loose
+from hankweave_server.checkpoints.meter import UNWATCHED, Meter
+from hankweave_server.checkpoints.notes import Notes
+from hankweave_server.checkpoints.notes_recovery import recover_notes, whole_memory
+from hankweave_server.checkpoints.objects import ObjectStaging
+from hankweave_server.checkpoints.repair_sources import (
+    Source,
+    first_of,
+    objects_source,
+    scanned_source,
+)
+from hankweave_server.checkpoints.shadow_repo import MEMORY_REF, NOTES_REF, ShadowRepo
+from hankweave_server.checkpoints.store_files import PackFile, StoreFiles
+from hankweave_server.checkpoints.sweeping import named_in
+from hankweave_server.files import make_private_directory, sync_directory
+
+CHUNK = 1 << 20
+
+FromWorkTree = Callable[[frozenset[bytes]], None]
+"""Writes those of the objects that the work tree has the content of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """What a repair did."""
+
+    rewritten: tuple[Sha, ...]
+    """Objects that could not be read before, and can be now."""
+    lost: tuple[Sha, ...]
+    """Checkpoints that were given up."""
+    detached: tuple[DetachedRef, ...]
+    """Refs that named what is gone."""
+    quarantined: tuple[str, ...]
+    """Files that were moved aside, relative to the quarantine."""
+    quarantine: Path | None
+    """Where they are; None where nothing was moved."""
+    unknown_manifests: tuple[Sha, ...]
+    """Checkpoints whose permissions and empty folders are not known any more."""
+
+    @property
+    def has_changed(self) -> bool:
+        return bool(self.rewritten or self.lost or self.detached or self.quarantined)
+
+
+@dataclass
+class _Quarantine:
+    """The folder that everything of one repair is moved to, made when it is needed."""
+
+    folder: Path
+    moved: list[str] = field(default_factory=list)
+
+    def take(self, path: Path, below: Path) -> None:
+        place = self.folder / path.relative_to(below)
+        make_private_directory(place.parent)
+        path.rename(place)
+        sync_directory(path.parent)
+        self.moved.append(str(path.relative_to(below)))
+
+
+class Repair:
+    """One repair of one store; nothing else may use it meanwhile."""
+
+    def __init__(
+        self, repo: ShadowRepo, notes: Notes, stamp: str, meter: Meter = UNWATCHED
+    ) -> None:
+        self._repo = repo
+        self._notes = notes
+        self._files = StoreFiles(repo.path)
+        self._meter = meter
+        self._quarantine = _Quarantine(repo.path / QUARANTINE / stamp)
+
+    def run(
+        self,
+        recorded: frozenset[Sha],
+        from_work_tree: FromWorkTree,
+        others: Iterable[Source] = (),
+    ) -> Repaired:
+        """Repair the store; `recorded` are the checkpoints that it should hold.
+
+        Raises OSError and ShadowRepositoryError with everything that was readable still so.
+        """
+        needed_at_first = self._unreadable(recorded)
+        self._clear()
+        self._repo.reopen()
+        left, seen = self._rewrite(recorded, from_work_tree, tuple(others))
+        rewritten = (needed_at_first | seen) - left
+        unknown = self._repair_notes_and_memory(recorded, left)
+        lost = self._lost(recorded)
+        detached = Detaching(self._repo, self._quarantine.folder).run(recorded, lost)
+        self._repo.reopen()
+        moved = tuple(self._quarantine.moved)
+        return Repaired(
+            rewritten=tuple(sorted(Sha(digest.hex()) for digest in rewritten)),
+            lost=tuple(sorted(lost)),
+            detached=detached,
+            quarantined=moved,
+            quarantine=self._quarantine.folder if moved or detached else None,
+            unknown_manifests=tuple(sorted(unknown)),
+        )
+
+    # --- what is needed, and cannot be read ----------------------------------------------------
+
+    def _roots(self, recorded: frozenset[Sha]) -> set[bytes]:
+        named = {bytes.fromhex(sha) for sha in self._repo.references().values()}
+        head = self._repo.head()
+        named |= set() if head is None else {bytes.fromhex(head)}
+        return named | {bytes.fromhex(sha) for sha in recorded}
+
+    def _unreadable(self, recorded: frozenset[Sha]) -> set[bytes]:
+        """Return what refs and recorded checkpoints need, as far as it is known, and is lost."""
+        contents, cut = Contents(self._repo), self._repo.shallow()
+        seen, lost = set[bytes](), set[bytes]()
+        waiting = list(self._roots(recorded))
+        self._meter.begin("checking", "objects", self._files.count_objects())
+        while waiting:
+            digest = waiting.pop()
+            if digest in seen:
+                continue
+
+            seen.add(digest)
+            self._meter.advance()
+            try:
+                needed, leaves = named_in(*self._repo.read(digest), is_cut=digest.hex() in cut)
+            except (KeyError, ValueError):
+                lost.add(digest)
+                continue
+
+            waiting += needed
+            for leaf in leaves:
+                if leaf not in seen:
+                    seen.add(leaf)
+                    self._meter.advance()
+                    if not contents.is_readable(leaf):
+                        lost.add(leaf)
+
+        return lost
+
+    def _lost(self, recorded: frozenset[Sha]) -> frozenset[Sha]:
+        """Return the checkpoints that cannot be restored whole."""
+        found, _ = self._repo.reached_from_refs()
+        verification = Verification(self._repo, self._notes)
+        return frozenset(sha for sha in {*found, *recorded} if verification.damages(sha))
+
+    # --- clear ---------------------------------------------------------------------------------
+
+    def _clear(self) -> None:
+        """Move files whose bytes are wrong out of git's sight."""
+        objects = self._files.objects
+        for file in list(self._files.loose()):
+            if not _is_sound_loose(objects, file.digest):
+                self._quarantine.take(file.path, self._repo.path)
+
+        for pack in self._files.packs():
+            if not _is_sound(pack):
+                for path in (pack.index, pack.index.with_suffix(".pack")):
+                    self._quarantine.take(path, self._repo.path)
+
+    # --- rewrite -------------------------------------------------------------------------------
+
+    def _rewrite(
+        self, recorded: frozenset[Sha], from_work_tree: FromWorkTree, others: tuple[Source, ...]
+    ) -> tuple[set[bytes], set[bytes]]:
+        """Write what can be found elsewhere; return what is still lost, and all that was.
+
+        A tree that comes back names what was not known to be needed: hence the loop.
+        """
+        lost = self._unreadable(recorded)
+        seen = set(lost)
+        while lost:
+            from_work_tree(frozenset(lost))
+            self._write(lost, (*self._quarantined(frozenset(lost)), *others))
+            self._repo.reopen()
+            left = self._unreadable(recorded)
+            if left == lost:
+                break
+
+            lost = left
+            seen |= lost
+
+        return lost, seen
+
+    def _quarantined(self, wanted: frozenset[bytes]) -> Iterator[Source]:
+        """Return what the packs still have that this and earlier repairs moved aside."""
+        for folder in sorted((self._repo.path / QUARANTINE).glob("*/objects")):
+            if (folder / "pack").is_dir():
+                yield objects_source(folder)
+                yield scanned_source(sorted((folder / "pack").glob("*.pack")), wanted)
+
+    def _write(self, wanted: set[bytes], sources: tuple[Source, ...]) -> None:
+        staging = ObjectStaging(self._files.objects, lambda digest: digest not in wanted)
+        try:
+            for digest in sorted(wanted):
+                found = first_of(sources, digest)
+                if found is not None:
+                    staging.add(*found)
+
+            staging.settle()
+        finally:
+            staging.abandon()
+
+    # --- notes and memory ----------------------------------------------------------------------
+
+    def _repair_notes_and_memory(self, recorded: frozenset[Sha], lost: set[bytes]) -> set[Sha]:
+        """Make both refs name whole trees again; return the checkpoints without a manifest."""
+        if not lost:
+            return set()
+
+        found, _ = self._repo.reached_from_refs()
+        staging = ObjectStaging(self._files.objects, self._repo.stored())
+        try:
+            notes = recover_notes(self._repo, frozenset((*found, *recorded)), staging.add)
+            memory = whole_memory(self._repo, lost, staging.add)
+            staging.settle()
+        finally:
+            staging.abandon()
+
+        if notes.top is not None:
+            self._repo.point(NOTES_REF, notes.top.hex())
+
+        if memory is not None:
+            self._repo.point(MEMORY_REF, memory.hex())
+
+        self._repo.reopen()
+        return set(notes.unknown)
+
+
+def _is_sound_loose(objects: Path, digest: bytes) -> bool:
+    try:
+        for _ in read_loose(objects, digest):
+            pass
+    except (ValueError, OSError):
+        return False
+
+    return True
+
+
+def _is_sound(pack: PackFile) -> bool:
+    """Return whether pack and index are what their checksums say."""
+    try:
+        pack.records()
+        return _has_its_checksum(pack.index.with_suffix(".pack"))
+    except (ValueError, OSError):
+        return False
+
+
+def _has_its_checksum(path: Path) -> bool:
+    checksum = hashlib.sha1(usedforsecurity=False)
+    left = os.stat(path).st_size - checksum.digest_size
+    with path.open("rb") as stream:
+        while left > 0 and (part := stream.read(min(CHUNK, left))):
+            checksum.update(part)
+            left -= len(part)
+
+        return left == 0 and stream.read() == checksum.digest()

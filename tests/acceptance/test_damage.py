@@ -1,0 +1,151 @@
+"""Claims about damage of the store, over a real socket and at real starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hankweave_client.errors import CommandRefused
+from hankweave_protocol.commands import CheckpointCreate, StoreFsck
+from hankweave_protocol.errors import ErrorCode
+from hankweave_protocol.events import (
+    CheckpointPruned,
+    ErrorEvent,
+    RollbackFailed,
+    StateRecovered,
+    StoreRepaired,
+)
+from hankweave_protocol.records import CheckpointRecord
+from hankweave_protocol.replies import FsckReport
+from hankweave_server.layout import Layout
+from support.command_line import hankweave
+from support.damage import damage, unpack
+from support.git_facts import GitWitness
+from support.running_server import RunningServer, journal, running_server, state, tree
+from support.scripted_hank import codon, waits_for, write_hank, writes
+from support.watching import idle, listed, started, told
+
+TWO = (codon("one", writes("a.txt", "one")), codon("two", writes("a.txt", "two")))
+
+
+async def ran(tmp_path: Path) -> tuple[Path, Path, dict[str, str]]:
+    """Run two codons; return hank, execution and the completed checkpoints by codon."""
+    hank, execution = write_hank(tmp_path / "hank", *TWO), tmp_path / "execution"
+    async with running_server(hank, None, execution) as server, server.client() as client:
+        await idle(client)
+        completed = {
+            str(record.coordinate.codon_id): record.sha
+            for record in await listed(client)
+            if record.kind == "completed"
+        }
+        await server.stop()
+
+    unpack(Layout.of_execution(execution).shadow_repository)
+    return hank, execution, completed
+
+
+async def test_a_start_warns_of_each_lost_checkpoint_and_goes_on(tmp_path: Path) -> None:
+    """`missing_checkpoint` names it, also where only the journal does; rollbacks to it say how to
+    repair, and the next checkpoint, on a branch whose tip is lost, is whole."""
+    hank, execution, completed = await ran(tmp_path)
+    damage(execution, completed["two"], "removed")
+    async with (
+        running_server(hank, None, execution, "--no-autostart") as server,
+        server.client() as client,
+    ):
+        warnings = [each for found in told(execution, StateRecovered) for each in found.warnings]
+        assert {each.type for each in warnings} == {"missing_checkpoint"}
+        assert any(completed["two"] in each.message for each in warnings)
+        assert completed["one"] in {record.sha for record in await listed(client)}
+        with pytest.raises(CommandRefused) as refused:
+            await client.roll_back_to_checkpoint(completed["two"])
+
+        assert refused.value.code == ErrorCode.CHECKPOINT_DAMAGED
+        assert "fsck --repair" in (refused.value.hint or "")
+        made = await client.ask(CheckpointCreate(), CheckpointRecord)
+        await client.roll_back_to_checkpoint(completed["one"])
+        assert tree(execution / "agentRoot") == {"a.txt": b"one"}
+        await client.roll_back_to_checkpoint(made.sha)
+        assert tree(execution / "agentRoot") == {"a.txt": b"two"}
+
+    (moved,) = [each.repair.moved_refs for each in told(execution, StoreRepaired)]
+    assert [each.was for each in moved] == [completed["two"]]
+
+
+async def test_a_repair_is_journaled_and_nothing_is_named_twice(tmp_path: Path) -> None:
+    """Rewritten, lost and moved are in `store.repaired`; the lost are no damage any more, and the
+    next repair, the next fsck and git find nothing."""
+    hank, execution, completed = await ran(tmp_path)
+    git = GitWitness(execution)
+    blob = git.run("rev-parse", f"{completed['two']}:a.txt").strip()
+    damage(execution, blob, "flipped")
+    damage(execution, completed["one"], "truncated")
+    async with (
+        running_server(hank, None, execution, "--no-autostart") as server,
+        server.client() as client,
+    ):
+        before = await client.check_store()
+        assert {each.checkpoint for each in before.damages} >= set(completed.values())
+        report = await client.check_store(repair=True)
+        assert (report.damages, report.missing) == ((), ())
+        assert report.repair is not None
+        assert blob in report.repair.rewritten
+        assert report.repair.lost == (completed["one"],)
+        again = await client.check_store(repair=True)
+        assert again.repair is not None
+        assert (again.repair.rewritten, again.repair.lost) == ((), ())
+        shas = {record.sha for record in await listed(client)}
+        assert completed["two"] in shas
+        assert completed["one"] not in shas
+        for command in (StoreFsck(mirror="/"), StoreFsck(repair=True, mirror=str(tmp_path))):
+            with pytest.raises(CommandRefused) as refused:
+                await client.ask(command, FsckReport)
+
+            assert refused.value.path == "$.data.mirror"
+
+    (event,) = told(execution, StoreRepaired)
+    assert event.repair == report.repair
+    (given_up,) = told(execution, CheckpointPruned)
+    assert (given_up.checkpoints, given_up.lost) == ((completed["one"],), True)
+    git.assert_sound()
+    assert hankweave("fsck", "-e", str(execution)).returncode == 0
+
+
+async def test_a_start_after_a_crash_takes_an_older_success_if_the_last_is_damaged(
+    tmp_path: Path,
+) -> None:
+    """The server died in codon three, and codon two's checkpoint is damaged: the files go back to
+    codon one, a warning says so, and the plan goes on."""
+    go = tmp_path / "go"
+    three = codon("three", writes("a.txt", "torn"), waits_for(go))
+    hank, execution = write_hank(tmp_path / "hank", *TWO, three), tmp_path / "execution"
+    async with running_server(hank, None, execution) as server, server.client() as client:
+        await started(client, "three")
+        await _kill(server)
+
+    unpack(Layout.of_execution(execution).shadow_repository)
+    two = next(
+        codon.completion_checkpoint
+        for run in state(execution).runs
+        for codon in run.codons
+        if codon.codon_id == "two"
+    )
+    blob = GitWitness(execution).run("rev-parse", f"{two}:a.txt").strip()
+    damage(execution, blob, "removed")
+    async with (
+        running_server(hank, None, execution, "--no-autostart") as server,
+        server.client() as client,
+    ):
+        assert tree(execution / "agentRoot") == {"a.txt": b"one"}
+        await client.send(CheckpointCreate())
+
+    warned = [each for each in told(execution, ErrorEvent) if "Recovery degraded" in each.message]
+    assert len(warned) == 1
+    assert not told(execution, RollbackFailed)
+    assert journal(execution)[-1].type
+
+
+async def _kill(server: RunningServer) -> None:
+    server.kill()
+    await server.ended()

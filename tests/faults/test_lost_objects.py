@@ -1,0 +1,49 @@
+"""Claims about a store that has lost an object: everything else works, and a repair ends it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from support.damage import WAYS, StoredObject, Way, checkpoints, copy_of, damage, objects_of
+from support.damage import small_execution as made
+from support.damage_checks import works_around_damage
+from support.tiers import Tier
+
+
+@pytest.fixture(scope="module")
+def execution(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made(tmp_path_factory.mktemp("small"))
+
+
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("way", WAYS)
+def test_one_lost_object_makes_only_what_needs_it_unavailable(
+    execution: Path, way: Way, tmp_path: Path, tier: Tier
+) -> None:
+    """Each object in turn is removed, truncated or has a bit flipped: every command works or says
+    what is lost, `fsck` names it, and after `fsck --repair` stock git finds no fault either."""
+    before = checkpoints(execution)
+    completed = [sha for sha, kind in before.items() if kind.startswith("completed")]
+    targets = completed if tier.is_long else completed[1:2]
+    objects = objects_of(execution)
+    for index, lost in enumerate(_chosen(objects, before, tier, way)):
+        copy = copy_of(execution, tmp_path / str(index) / "execution")
+        damage(copy, lost.sha, way)
+        try:
+            works_around_damage(copy, lost, before, targets)
+        except AssertionError as error:
+            raise AssertionError(f"{way} {lost}") from error
+
+
+def _chosen(
+    objects: list[StoredObject], before: dict[str, str], tier: Tier, way: Way
+) -> list[StoredObject]:
+    """Return all objects, or in the fast tier one kind of object for each way."""
+    if tier.is_long:
+        return objects
+
+    kind = {"removed": "commit", "truncated": "tree", "flipped": "blob"}[way]
+    oldest_first = [each for each in reversed(objects) if each.kind == kind]
+    return oldest_first[len(oldest_first) // 2 :][:1]
