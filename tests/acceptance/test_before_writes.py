@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from hankweave_client.client import Client
-from hankweave_protocol.events import Event, StateTransition
+from hankweave_protocol.events import Event, StateTransition, ToolResult
 from hankweave_protocol.records import CheckpointRecord
 from support.git_facts import GitWitness
 from support.running_server import appears, running_server, tree
@@ -199,6 +200,62 @@ print({result!r}, flush=True)
         await idle(client)
 
     assert tree(execution / "agentRoot") == {"a.txt": b"mine"}
+
+
+PRETENDER = """
+import json, os, sys, time
+GATE = {gate!r}
+
+def say(kind, **fields):
+    print(json.dumps({{"type": kind, **fields}}), flush=True)
+
+def call(number):
+    block = {{"type": "tool_use", "id": f"t{{number}}", "name": "Bash", "input": {{}}}}
+    say("assistant", message={{"id": f"m{{number}}", "content": [block]}})
+
+def returned(number):
+    block = {{"type": "tool_result", "tool_use_id": f"t{{number}}", "content": ""}}
+    say("user", message={{"content": [block]}})
+
+say("system", subtype="init", session_id="s", model="m")
+call(1)
+open("a.txt", "w").write("mine")
+returned(1)
+while open("a.txt").read() == "mine":
+    time.sleep(0.01)
+
+call(2)
+while not os.path.exists(GATE):
+    time.sleep(0.01)
+
+open("a.txt", "w").write("mine again")
+returned(2)
+say("result", subtype="success", result="done", is_error=False, session_id="s")
+"""
+
+
+async def test_an_agent_that_should_wait_and_does_not_is_noticed(tmp_path: Path) -> None:
+    """A `claude` that runs no hooks: after its first call the next one's announcement is enough."""
+    gate, execution = tmp_path / "gate", tmp_path / "execution"
+    stand_in = tmp_path / "bin" / "claude"
+    stand_in.parent.mkdir()
+    stand_in.write_text(f"#!{sys.executable} -IS\n{PRETENDER.format(gate=str(gate))}")
+    stand_in.chmod(0o755)
+    env = {"PATH": f"{stand_in.parent}:{os.environ['PATH']}", "ANTHROPIC_API_KEY": "no-key"}
+    hank = write_hank(tmp_path / "hank", codon("one", agent={"type": "claude"}, model="sonnet"))
+    async with (
+        running_server(hank, None, execution, "--safe-points", "before-tool", env=env) as server,
+        server.client(since_seq=0) as client,
+    ):
+        edited = execution / "agentRoot" / "a.txt"
+        await client.until(ToolResult, timeout=DEADLINE)
+        edited.write_text("a person's")
+        record = await saved_as(client, GitWitness(execution), b"a person's")
+        gate.touch()
+        await idle(client)
+
+    assert record.label == "before Bash"
+    assert tree(execution / "agentRoot") == {"a.txt": b"mine again"}
 
 
 async def test_looks_that_find_nothing_take_no_checkpoint(tmp_path: Path) -> None:

@@ -153,6 +153,38 @@ async def test_an_agent_that_kills_its_keeper_leaves_nobody_behind(tmp_path: Pat
         assert await server.stop() == 0
 
 
+async def test_an_agent_that_stops_its_keeper_and_ends_does_not_hang_its_codon(
+    tmp_path: Path,
+) -> None:
+    """The keeper is continued: the codon ends as its agent did."""
+    execution = tmp_path / "execution"
+    hank = hank_of(tmp_path / "hank", "os.kill(os.getppid(), signal.SIGSTOP)")
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 0
+
+    assert isinstance(codon_of(execution), CompletedCodon)
+
+
+async def test_an_agent_that_keeps_stopping_its_keeper_fails_its_codon(tmp_path: Path) -> None:
+    """It is ended, nothing of it lives, and the codon's reason says what it did."""
+    execution = tmp_path / "execution"
+    source = (
+        "keeper = os.getppid(); announce('agent')\n"
+        "while True: os.kill(keeper, signal.SIGSTOP); time.sleep(0.001)"
+    )
+    async with running_server(hank_of(tmp_path / "hank", source), None, execution) as server:
+        processes = moments(await announced(execution, "agent"))
+        async with session(execution, since_seq=0) as client:
+            await idle(client, "codon-failed")
+
+        assert await all_dead(processes, DEATH_DEADLINE) == []
+        assert await server.stop() == 0
+
+    unruly = codon_of(execution)
+    assert isinstance(unruly, FailedCodon)
+    assert "SIGSTOP" in unruly.failure_reason.message
+
+
 async def test_a_stdout_that_a_grandchild_holds_does_not_hold_the_codon(tmp_path: Path) -> None:
     """T-P5: the agent has ended, and its child holds its stdout: the codon is done at once."""
     execution = tmp_path / "execution"

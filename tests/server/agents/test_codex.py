@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 import tomllib
 from itertools import pairwise
@@ -119,6 +120,35 @@ async def test_codex_is_quiet_and_gives_up_on_a_dead_network(a_task, given, home
         "features.plugins": False,
         "features.unbounded_connection_retries": False,
     }
+
+
+async def test_codex_waits_for_us_before_each_tool_by_a_hook(a_task, given, home) -> None:
+    """Every tool, by a command that asks on a socket which is gone when the agent is."""
+    task = a_task()
+    arguments = (await given(CodexAgent(home=home, asks_first=True), task))["arguments"]
+    assert "--dangerously-bypass-hook-trust" in arguments
+    (group,) = settings(arguments)["hooks.PreToolUse"]
+    assert group["matcher"] == "*"
+    (hook,) = group["hooks"]
+    assert (hook["type"], hook["timeout"]) == ("command", 600)
+    place = Path(shlex.split(hook["command"])[-1])
+    assert place.parent == task.processes_dir
+    assert not place.exists()
+
+
+async def test_codex_with_a_persons_home_gets_no_hook_and_trusts_none(
+    a_task, given, home, tmp_path
+) -> None:
+    """Hooks that lie there were perhaps never approved, and the flag would run them."""
+    environment = {"CODEX_HOME": str(tmp_path / "own")}
+    for agent, task in (
+        (CodexAgent(home=home, asks_first=True), a_task(environment=environment)),
+        (CodexAgent(asks_first=True), a_task()),
+        (CodexAgent(home=home), a_task()),
+    ):
+        arguments = (await given(agent, task))["arguments"]
+        assert "--dangerously-bypass-hook-trust" not in arguments
+        assert "hooks.PreToolUse" not in settings(arguments)
 
 
 async def test_codex_gets_what_the_hank_asks_for(a_task, given, home) -> None:
