@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from hankweave_protocol.events import PermissionResolved
+from hankweave_protocol.events import CodonWarning, PermissionResolved
 from support.models.turns import Says, Writes
 from support.real_agents import GEMINI, Grounds, Kind
 from support.running_server import running_server, tree
@@ -38,4 +38,5 @@ async def test_a_bold_persons_settings_do_not_answer_for_the_hank(
         assert await server.ended() == 0
 
     assert [each.decision for each in told(grounds.execution, PermissionResolved)] == ["deny"]
+    assert [each.tools for each in told(grounds.execution, CodonWarning)] == [("Edit",)]
     assert tree(grounds.work_tree) == {}

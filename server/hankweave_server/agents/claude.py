@@ -22,6 +22,9 @@ from hankweave_server.files import make_private_directory
 
 _OWN_PREFIXES = ("ANTHROPIC_", "CLAUDE_CODE_")
 
+SANDBOX = "IS_SANDBOX"
+"""Tells it that it may bypass permissions as root."""
+
 _BEDROCK = "CLAUDE_CODE_USE_BEDROCK"
 _CLOUD_PREFIXES = {
     _BEDROCK: ("AWS_",),
@@ -188,7 +191,7 @@ def _sandbox_marker(mode: str) -> dict[str, str]:
     container usually runs as root, so the variable is set there, and only there.
     HANKWEAVE_IS_SANDBOX=unset removes it, and with it the mode.
     """
-    return {"IS_SANDBOX": "1"} if mode == "bypassPermissions" and os.getuid() == 0 else {}
+    return {SANDBOX: "1"} if mode == "bypassPermissions" and os.getuid() == 0 else {}
 
 
 def _offering(tools: Sequence[McpServer]) -> list[str]:

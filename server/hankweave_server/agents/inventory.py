@@ -55,6 +55,9 @@ class Acquaintance:
     model: str = ""
     """One that costs little, for a self-test; empty: its own choice."""
 
+    engine: str = ""
+    """The program that an adapter starts, where the agent is one: its version counts."""
+
     oldest: str = ""
     """The first version that has every option it is started with."""
 
@@ -77,7 +80,7 @@ _BY_NAME: Mapping[str, Acquaintance] = {
         logins=(("CODEX_HOME", "~/.codex", "auth.json"),),
         log_in="run 'codex login'",
         model="gpt-6-luna",
-        oldest="0.50.0",
+        oldest="0.131.0",
     ),
     "gemini": Acquaintance(
         install="npm install -g @google/gemini-cli",
@@ -103,6 +106,8 @@ _BY_NAME: Mapping[str, Acquaintance] = {
         keys=("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY"),
         logins=(("PI_CODING_AGENT_DIR", "~/.pi/agent", "auth.json"),),
         log_in="run 'pi' and enter /login",
+        engine="pi",
+        oldest="0.80.4",
     ),
     "scripted": Acquaintance(install="It is built in and needs no model."),
 }
@@ -149,7 +154,7 @@ def look(name: str, spec: AgentSpec) -> Found:
     path = BUILT_IN if not command else shutil.which(command[0], path=environment.get("PATH"))
     told = Version(__version__) if not command else Version()
     if command and path is not None:
-        told = version_of(path, environment)
+        told = version_of(engine_of(known, path, environment), environment)
 
     everything = common(os.environ, os.environ)
     return Found(
@@ -187,6 +192,14 @@ def command_of(spec: AgentSpec) -> tuple[str, ...]:
 # --- versions ----------------------------------------------------------------------------------
 
 
+def engine_of(known: Acquaintance, path: str, environment: Mapping[str, str]) -> str | None:
+    """Return the program whose version counts; None if an adapter's own is missing."""
+    if not known.engine:
+        return path
+
+    return shutil.which(known.engine, path=environment.get("PATH"))
+
+
 @dataclass(frozen=True, slots=True)
 class Version:
     """What came of asking a program for its version."""
@@ -199,8 +212,11 @@ class Version:
     """Why the program cannot work."""
 
 
-def version_of(path: str, environment: Mapping[str, str]) -> Version:
+def version_of(path: str | None, environment: Mapping[str, str]) -> Version:
     """Run `--version`; takes up to some seconds."""
+    if path is None:
+        return Version(cannot_run="cannot be run: the program that it starts was not found")
+
     try:
         code, printed = _printed(path, environment)
     except subprocess.TimeoutExpired:

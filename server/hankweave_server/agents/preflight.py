@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from hankweave_protocol.hank import (
     AcpAgentSpec,
     AgentSpec,
+    ClaudeAgentSpec,
     CodexAgentSpec,
     Codon,
     CommandAgentSpec,
@@ -32,6 +33,7 @@ from hankweave_protocol.hank import (
 from hankweave_protocol.shapes import Value
 from hankweave_server.agents import inventory
 from hankweave_server.agents.acp import missing_library
+from hankweave_server.agents.claude import SANDBOX
 from hankweave_server.agents.environment import common
 from hankweave_server.agents.inventory import BUILT_IN, Acquaintance
 from hankweave_server.agents.roster import Roster
@@ -160,7 +162,7 @@ def _checked(need: _Need) -> AgentCheck:
     if not selection.is_known:
         return _with(empty, faults=(check.unknown_model(),))
 
-    faults = [*check.of_permissions(), *check.of_model()]
+    faults = [*check.of_permissions(), *check.of_model(), *check.of_root()]
     found = check.program()
     if found.fault is not None:
         return _with(empty, faults=(found.fault, *faults), notes=found.notes)
@@ -253,7 +255,11 @@ class _Check:
         )
 
     def _with_version(self, path: str) -> _Program:
-        found = inventory.version_of(path, self.host)
+        engine = inventory.engine_of(self.known, path, self.host)
+        if engine is None:
+            return _Program(path, fault=self._not_installed(self.known.engine))
+
+        found = inventory.version_of(engine, self.host)
         if found.cannot_run is not None:
             message = f"{self._title} {found.cannot_run}: {path}."
             return _Program(path, fault=AgentFault(message=message, hint=self._install_anew()))
@@ -349,6 +355,20 @@ class _Check:
             yield AgentFault(
                 message=f"The hank has permissions, and {self._title} asks for none.",
                 hint="Choose another agent, or take the permissions out.",
+            )
+
+    def of_root(self) -> Iterator[AgentFault]:
+        """Find Claude Code in the mode that it refuses to root, with its way out taken away."""
+        spec = self.need.selection.spec
+        bypasses = isinstance(spec, ClaudeAgentSpec) and spec.permission_mode == "bypassPermissions"
+        if not bypasses or self.need.permissions is not None or os.getuid() != 0:
+            return
+
+        seen = {**common(os.environ, {SANDBOX: "1"}), **self.need.environment}
+        if seen.get(SANDBOX) != "1":
+            yield AgentFault(
+                message=f"Claude Code does not bypass permissions as root unless {SANDBOX} is 1.",
+                hint=f"Run the server as another user, or take HANKWEAVE_{SANDBOX} away.",
             )
 
 

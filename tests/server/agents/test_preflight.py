@@ -161,6 +161,17 @@ def test_an_old_version_is_refused(programs: Path, monkeypatch: pytest.MonkeyPat
         assert faults(one) == expected
 
 
+def test_an_adapter_needs_the_program_that_it_starts(programs: Path) -> None:
+    """Pi speaks ACP through `pi-acp`, and it is the version of `pi` that counts."""
+    one = codon(model="pi/openai/gpt-5.4")
+    install(programs, "pi-acp", "0.0.34")
+    assert faults(one) == ["Pi is not installed: 'pi' was not found."]
+    install(programs, "pi", "0.74.2")
+    assert faults(one) == ["Pi 0.74.2 is too old: 0.80.4 or newer is needed."]
+    install(programs, "pi", "0.80.4")
+    assert faults(one) == []
+
+
 def test_a_program_that_the_kernel_refuses_is_a_fault(
     programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,3 +241,21 @@ def test_permissions_that_an_agent_would_not_ask_about_are_a_fault(
     told = "The hank has permissions, and Codex asks for none."
     assert faults(codon(model="gpt-5", **denying)) == [told]
     assert faults(codon(model="gpt-5", permissions={"otherwise": "allow"})) == []
+
+
+def test_claude_code_that_would_refuse_to_run_as_root_is_a_fault(
+    programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only where the variable that allows it is taken away, in the mode that needs it."""
+    install(programs, "claude")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
+    monkeypatch.setattr("os.getuid", lambda: 0)
+    assert faults(codon()) == []
+    monkeypatch.setenv("HANKWEAVE_IS_SANDBOX", "unset")
+    told = "Claude Code does not bypass permissions as root unless IS_SANDBOX is 1."
+    assert faults(codon()) == [told]
+    assert faults(codon(agent={"type": "claude", "permissionMode": "acceptEdits"})) == []
+    assert faults(codon(permissions={"deny": ["Bash"]})) == []
+    assert faults(codon(env={"IS_SANDBOX": "1"})) == []
+    monkeypatch.setattr("os.getuid", lambda: 1000)
+    assert faults(codon()) == []
