@@ -16,7 +16,7 @@ from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from typing import Literal
+from typing import Literal, Protocol
 
 import anyio
 import anyio.abc
@@ -59,6 +59,7 @@ from hankweave_server.domain.liveness import PreviousOwner
 from hankweave_server.domain.on_record import on_record
 from hankweave_server.domain.prices import Prices
 from hankweave_server.domain.salvage import salvage
+from hankweave_server.domain.stops import reason_of_stop
 from hankweave_server.domain.validation import corrected, validate
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.execution.branch_draft import TEMPORARY
@@ -68,7 +69,7 @@ from hankweave_server.execution.checkpointer import record_of
 from hankweave_server.execution.codon_run import Halt
 from hankweave_server.execution.data_access import whereabouts
 from hankweave_server.execution.recovery import Recovered
-from hankweave_server.execution.runner import Outcome
+from hankweave_server.execution.runner import Outcome, Runner
 from hankweave_server.hanks.advice import advice
 from hankweave_server.hanks.load import LoadedHank
 from hankweave_server.layout import DATA_SOURCE, STATE_DIRECTORY, Layout
@@ -137,6 +138,16 @@ class Past:
     files: tuple[str, ...]
 
 
+Choice = Literal["finish", "stop", "go on"]
+"""What a person may want at Ctrl-C: the end after this codon, at once, or not at all."""
+
+
+class AsksAtInterrupt(Protocol):
+    """Asks a person what is to become of the codon that runs."""
+
+    async def ask(self) -> Choice: ...
+
+
 class Daemon:
     """One server's life in one execution directory."""
 
@@ -151,8 +162,16 @@ class Daemon:
         tell_ready: Callable[[ServerReady, Callable[[], State]], None],
         tell_event: Callable[[Published], None],
         port: Port | None = None,
+        interrupts: AsksAtInterrupt | None = None,
     ) -> None:
-        """`port` was reserved for this server before anything on the disk was changed."""
+        """`port` was reserved for this server before anything on the disk was changed.
+
+        `interrupts` asks at the first Ctrl-C what is to become of a codon that runs.
+        """
+        self._interrupts = interrupts
+        self._asking: anyio.CancelScope | None = None
+        self._ends_after_codon = False
+        self._runner: Runner | None = None
         self._settings = settings
         self._port = port
         self._chosen = chosen
@@ -417,6 +436,7 @@ class Daemon:
                 self._tell_ready(app.ready(), lambda: opened.ledger.durable_state)
                 self._exits_at_once = app.exit_policy.is_immediate
                 app.runner.on_rest = self._on_rest
+                self._runner = app.runner
                 tasks.start_soon(app.runner.run)
                 tasks.start_soon(app.packing.run)
                 tasks.start_soon(app.checkpointer.progress.run)
@@ -484,7 +504,11 @@ class Daemon:
             self._switch.flip(refused.message, ExitCode.UNAVAILABLE)
 
     def _on_rest(self, outcome: Outcome) -> None:
-        if self._exits_at_once:
+        if self._ends_after_codon and outcome is not Outcome.COMPLETED:
+            self._flip_by_signal("SIGINT")
+        elif self._ends_after_codon:
+            self._switch.flip("SIGINT")
+        elif self._exits_at_once:
             self._end_after(outcome)
 
     async def _end_with_plan(self, app: App) -> None:
@@ -511,7 +535,7 @@ class Daemon:
         with anyio.move_on_after(self._switch.left_of(DRAIN_SECONDS)) as scope:
             async with alongside(partial(self._hurry_without_room, opened.ledger.space, scope)):
                 opened.ledger.leave(ServerStopping(reason=reason))
-                halt = Halt(f"The server stopped: {reason}.", checkpoint_kind="exit")
+                halt = Halt(reason_of_stop(reason), checkpoint_kind="exit")
                 await app.runner.close(halt)
                 await opened.ledger.flush()
 
@@ -533,12 +557,46 @@ class Daemon:
         drain.deadline = min(drain.deadline, anyio.current_time() + left)
 
     async def _watch_signals(self, *, task_status: TaskStatus[None]) -> None:
-        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
-            task_status.started()
-            async for number in received:
-                name = signal.Signals(number).name
-                unfinished = self._settings.headless
-                self._switch.flip(name, ExitCode.FAILED if unfinished else ExitCode.DONE)
+        async with anyio.create_task_group() as asking:
+            with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
+                task_status.started()
+                async for number in received:
+                    if number == signal.SIGINT and self._may_ask():
+                        self._asking = anyio.CancelScope()
+                        asking.start_soon(self._ask_what_to_do, self._asking)
+                    else:
+                        if self._asking is not None:
+                            self._asking.cancel()  # An answer would come too late.
+
+                        self._flip_by_signal(signal.Signals(number).name)
+
+    def _may_ask(self) -> bool:
+        """Whether a Ctrl-C asks: there is a terminal, it is the first, and a codon would suffer."""
+        is_first = self._asking is None and not self._ends_after_codon
+        is_working = self._runner is not None and self._runner.is_busy
+        return self._interrupts is not None and is_first and is_working
+
+    async def _ask_what_to_do(self, asking: anyio.CancelScope) -> None:
+        assert self._interrupts is not None
+        chosen: Choice = "stop"
+        with asking:
+            chosen = await self._interrupts.ask()
+
+        self._asking = None
+        match chosen:
+            case "stop":
+                self._flip_by_signal("SIGINT")
+            case "finish" if self._runner is not None:
+                self._ends_after_codon = True
+                self._runner.hold()
+                if not self._runner.is_busy:
+                    self._flip_by_signal("SIGINT")
+            case _:
+                return
+
+    def _flip_by_signal(self, name: str) -> None:
+        unfinished = self._settings.headless
+        self._switch.flip(name, ExitCode.FAILED if unfinished else ExitCode.DONE)
 
     def _bound_the_end(self) -> None:
         """Sees to it that the end comes, whatever a thread of ours is still busy with.

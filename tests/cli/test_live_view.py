@@ -18,6 +18,7 @@ from rich.console import Console
 from hankweave_protocol.events import AgentOutput, BudgetFigures, Event
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import State
+from hankweave_server.cli.interrupts import QUESTION
 from hankweave_server.cli.live import REDRAW_SECONDS, LiveVoice
 from hankweave_server.cli.live_frame import amount, duration, frame
 from hankweave_server.cli.live_model import NOTHING, Heard, view
@@ -52,6 +53,8 @@ def test_rows_appear_and_an_interrupt_leaves_the_terminal_as_it_was(tmp_path: Pa
             assert re.search(rf"{link}: http://127\.0\.0\.1:\d+/#token={token}\b", shown.text())
         shown.resize(44, 12)
         shown.until(lambda text: text.count("codons  ") > 3)
+        shown.process.send_signal(signal.SIGINT)
+        shown.until(lambda text: QUESTION.splitlines()[1] in text)
         shown.process.send_signal(signal.SIGINT)
         assert shown.ended() == 0
         text = shown.text()

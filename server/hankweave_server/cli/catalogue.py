@@ -25,6 +25,7 @@ from hankweave_server.domain.history import is_done, next_codon, thread
 from hankweave_server.domain.inheritance import NO_SERVER
 from hankweave_server.domain.liveness import GuardOwner, heartbeat_age
 from hankweave_server.domain.on_record import on_record
+from hankweave_server.domain.stops import is_of_stop
 from hankweave_server.errors import Stop
 from hankweave_server.layout import REMOVED_STATE, STATE_DIRECTORY, Layout
 from hankweave_server.ledger import foreign_journal
@@ -38,7 +39,15 @@ from hankweave_server.workspace.removal import size_of
 MANAGED_NAME = re.compile(r"\d{13}-[0-9a-z]{4}-(?:[0-9a-f]{6}|nodata)")
 
 Standing = Literal[
-    "new", "running", "completed", "failed", "crashed", "waiting", "removing", "unreadable"
+    "new",
+    "running",
+    "completed",
+    "failed",
+    "stopped",
+    "crashed",
+    "waiting",
+    "removing",
+    "unreadable",
 ]
 
 _BEHIND = ("completed", "skipped")
@@ -51,7 +60,8 @@ class Listed(Value, kw_only=True, omit_defaults=False):
 
     path: str
     state: Standing
-    """`waiting`: a branch that nobody has served yet; `removing`: a cleanup was cut short."""
+    """`stopped`: its server was ended in the middle of a codon, and a start goes on there;
+    `waiting`: a branch that nobody has served yet; `removing`: a cleanup was cut short."""
     hank: str | None = None
     data: str | None = None
     last_codon: str | None = None
@@ -70,9 +80,14 @@ class Listed(Value, kw_only=True, omit_defaults=False):
     """Why it cannot be read."""
 
 
+class _Reason(msgspec.Struct, rename="camel"):
+    message: str | None = None
+
+
 class _Codon(msgspec.Struct, rename="camel"):
     codon_id: str
     status: str
+    failure_reason: _Reason | None = None
 
 
 class _Run(msgspec.Struct, rename="camel"):
@@ -179,10 +194,17 @@ def _standing(state: _State, server: int | None) -> Standing:
             return "running"
         case "running":
             return "waiting" if run.server_pid == NO_SERVER and not run.codons else "crashed"
+        case "failed" if _was_stopped(run):
+            return "stopped"
         case "completed" | "failed" | "crashed":
             return run.status
         case _:
             return "unreadable"
+
+
+def _was_stopped(run: _Run) -> bool:
+    reason = run.codons[-1].failure_reason if run.codons else None
+    return reason is not None and is_of_stop(reason.message)
 
 
 def _state_of(layout: Layout) -> _State:

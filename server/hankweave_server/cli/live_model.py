@@ -50,6 +50,7 @@ from hankweave_server.domain.lifecycle import (
     status_of,
     tokens_of,
 )
+from hankweave_server.domain.stops import was_stopped
 
 _FILES_REMEMBERED = 200
 _REQUESTS_SHOWN = 3
@@ -240,6 +241,9 @@ def _state_text(codon: CodonExecution, retry: Retry | None, now: datetime) -> st
     if retry is not None and retry.codon_id == codon.codon_id and not is_active(codon):
         wait = max(0.0, (retry.at - now).total_seconds())
         return f"retry in {wait:.0f} s"
+
+    if isinstance(codon, FailedCodon) and was_stopped(codon.failure_reason):
+        return "stopped"
 
     status = status_of(codon)
     return "sentinels" if status == "completing-sentinels" else status

@@ -34,6 +34,7 @@ from hankweave_protocol.events import (
 from hankweave_server.cli.local_time import clock, date, zone
 from hankweave_server.cli.plain_text import one_line
 from hankweave_server.domain.permission_patterns import arguments_of
+from hankweave_server.domain.stops import was_stopped
 
 LONGEST = 100
 """Characters of what a sentinel says that go into a line."""
@@ -150,7 +151,13 @@ def _text_of(event: Event) -> str | None:
 
 
 def _ended(done: CodonCompletedEvent) -> str:
-    outcome = "completed" if done.success else "skipped" if done.skipped else "failed"
+    if done.success:
+        outcome = "completed"
+    elif was_stopped(done.failure_reason):
+        outcome = "stopped"
+    else:
+        outcome = "skipped" if done.skipped else "failed"
+
     line = f"{done.codon_id:<14} {outcome:<10} {done.duration / 1000:.1f} s  ${done.cost:.4f}"
     reason, over = done.failure_reason, done.budget_exceeded
     if reason is not None and reason.message is not None:

@@ -28,8 +28,9 @@ from hankweave_server.cli import (
 )
 from hankweave_server.cli.complaints import complain
 from hankweave_server.cli.executions import Chosen
+from hankweave_server.cli.interrupts import Interrupts, Notice
 from hankweave_server.cli.run_settings import settings_of, variables_of
-from hankweave_server.cli.tellers import Teller, teller_for
+from hankweave_server.cli.tellers import Teller, is_drawn, teller_for
 from hankweave_server.cli.terminals import can_ask
 from hankweave_server.clock import Clock, SystemClock
 from hankweave_server.config import NO_PROXY
@@ -149,7 +150,8 @@ def run(context: click.Context, /, **given: Any) -> None:
     stopped; elsewhere it ends with its plan, unless a client is connected. Without HANK the
     hank.json of the current directory is meant, and with --execution or --workspace the hank that
     was run there; a workspace that had none is served without a plan, for checkpoints and
-    rollbacks alone.
+    rollbacks alone. On a terminal Ctrl-C asks, while a step runs, whether to finish it first, to
+    stop now or to go on; a second one stops now.
 
     \b
     hankweave run examples/earthquakes/hank.json examples/earthquakes/data
@@ -222,8 +224,11 @@ def _serve_on(
     clock = SystemClock()
     chosen = _made_room(chosen, settings, clock)
     _confirm_hank(chosen.layout, loaded, settings)
+    notice = Notice()
+    drawn = teller is None and is_drawn(settings)
+    interrupts = Interrupts(notice, is_drawn=drawn) if _asks_at_ctrl_c(settings) else None
     if teller is None:
-        teller = teller_for(settings, loaded, clock)
+        teller = teller_for(settings, loaded, clock, notice.lines)
 
     daemon = Daemon(
         settings,
@@ -234,12 +239,17 @@ def _serve_on(
         tell_ready=partial(teller.greet, chosen.layout),
         tell_event=teller.tell,
         port=port,
+        interrupts=interrupts,
     )
     try:
         with teller.speaking():
             return anyio.run(daemon.live)
     except BaseExceptionGroup as group:
         raise _first_stop(group) from group
+
+
+def _asks_at_ctrl_c(settings: RunSettings) -> bool:
+    return can_ask() and not (settings.json_output or settings.plan_on_record)
 
 
 def _hank_for(settings: RunSettings, chosen: Chosen) -> LoadedHank:

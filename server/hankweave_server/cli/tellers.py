@@ -24,6 +24,7 @@ from hankweave_server.settings import LOOPBACK, RunSettings
 
 if TYPE_CHECKING:
     from hankweave_server.cli.live import LiveVoice
+    from hankweave_server.cli.live_frame import Said
 
 
 class Teller(Protocol):
@@ -39,19 +40,34 @@ class Teller(Protocol):
         """Holds while somebody listens; leaving it says what is left to say."""
 
 
-def teller_for(settings: RunSettings, hank: LoadedHank, clock: Clock) -> Teller:
-    """Chooses who tells on stdout, by what the person asked for and where it goes."""
+def is_drawn(settings: RunSettings) -> bool:
+    """Say whether a live view is what stdout shows."""
+    return not (settings.json_output or settings.plain) and can_be_drawn_on()
+
+
+def teller_for(
+    settings: RunSettings,
+    hank: LoadedHank,
+    clock: Clock,
+    foot: Callable[[], tuple[Said, ...]] = lambda: (),
+) -> Teller:
+    """Choose who tells on stdout, by what the person asked for and where it goes.
+
+    `foot` gives lines to show below a live view.
+    """
     if settings.json_output:
         return JsonTeller()
 
-    if settings.plain or not can_be_drawn_on():
+    if not is_drawn(settings):
         return LineTeller()
 
     from hankweave_server.cli.live import LiveVoice  # A server in a pipe has no use for it.
 
     ceilings = Ceilings(settings.max_cost, settings.max_time)
     voice = LiveVoice(
-        clock, lambda entry, state: figures_of(allowance(hank.hank, entry, state, ceilings))
+        clock,
+        lambda entry, state: figures_of(allowance(hank.hank, entry, state, ceilings)),
+        foot=foot,
     )
     return LiveTeller(voice)
 

@@ -110,6 +110,7 @@ class Runner:
         self._at_rest = anyio.Event()
         self._at_rest.set()
         self._closing = False
+        self._is_held = False
         self._rolling_back = False
         self._rolled_back = anyio.Event()
         self.blocked = False
@@ -227,6 +228,11 @@ class Runner:
         codon_id = entries[-1].codon.codon_id
         self.start(codon_id)
         return codon_id
+
+    def hold(self) -> None:
+        """Let the codon that runs be the last: none follows it, and it is not tried again."""
+        self._is_held = True
+        self._goes_on = False
 
     async def skip(self) -> None:
         await self._running().interrupt(Skip())
@@ -435,7 +441,7 @@ class Runner:
         codon, reason = entry.codon, failed.failure_reason
         made = attempts_made(self._around.state, entry.codon_id)
         match decide(codon.on_failure, codon.retry_config, reason, attempts=made, headless=False):
-            case Retry() as retry if not self._closing:
+            case Retry() as retry if not (self._closing or self._is_held):
                 await self._pause_before(retry, entry, failed)
             case Retry() | GiveUp() | Ignore():
                 await self._give_up(_failure_sentence(failed))

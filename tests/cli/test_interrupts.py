@@ -1,0 +1,135 @@
+"""Claims about Ctrl-C on a terminal: it asks what is to become of the step that runs."""
+
+from __future__ import annotations
+
+import json
+import signal
+import termios
+from pathlib import Path
+
+import pytest
+
+from hankweave_protocol.state import CompletedCodon, FailedCodon, State
+from hankweave_server.cli.interrupts import QUESTION
+from support.command_line import hankweave
+from support.running_server import state
+from support.screens import Screen, screen
+from support.scripted_hank import codon, waits_for, write_hank, writes
+
+ASKED = QUESTION.splitlines()[1]
+
+
+class Plan:
+    """Two steps of which the first waits for the test, and an execution of them."""
+
+    def __init__(self, root: Path) -> None:
+        self.go = root / "go"
+        self.executions = root / "executions"
+        self.execution = self.executions / "one"
+        one = codon("one", writes("a.txt", "a"), waits_for(self.go))
+        self.hank = write_hank(root / "hank", one, codon("two", writes("b.txt", "b")))
+
+    def words(self, *options: str) -> tuple[str, ...]:
+        return ("run", str(self.hank), "-e", str(self.execution), "-y", *options)
+
+    @property
+    def state(self) -> State:
+        return state(self.execution)
+
+    def listed(self) -> str:
+        base = {"HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR": str(self.executions)}
+        (found,) = json.loads(hankweave("ls", "--json", code=0, **base).stdout)
+        return str(found["state"])
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    return Plan(tmp_path)
+
+
+def begun(terminal: Screen, plan: Plan) -> None:
+    """Wait until the first step works."""
+    terminal.until(lambda text: "running    Codon one" in text)
+    terminal.until(lambda _text: (plan.execution / "agentRoot" / "a.txt").exists())
+
+
+def press_ctrl_c(terminal: Screen) -> None:
+    """Send what a terminal sends then; this one controls no session."""
+    terminal.process.send_signal(signal.SIGINT)
+
+
+def is_as_before(terminal: Screen) -> bool:
+    return termios.tcgetattr(terminal.slave) == terminal.before
+
+
+@pytest.mark.parametrize("options", [(), ("--plain",)], ids=["live", "plain"])
+def test_the_step_may_be_finished_first(plan: Plan, options: tuple[str, ...]) -> None:
+    """It completes, the next one does not begin, and a start goes on with that."""
+    with screen(*plan.words(*options)) as terminal:
+        begun(terminal, plan)
+        press_ctrl_c(terminal)
+        terminal.until(lambda text: ASKED in text)
+        terminal.press("f")
+        terminal.until(lambda text: "Stopping when this step has ended" in text)
+        assert terminal.process.poll() is None
+        plan.go.touch()
+        assert terminal.ended() == 0
+        assert is_as_before(terminal)
+
+    (one,) = plan.state.runs[0].codons
+    assert isinstance(one, CompletedCodon)
+    assert plan.listed() == "completed"
+    assert hankweave(*plan.words("--headless")).returncode == 0
+    assert [each.codon_id for run in plan.state.runs for each in run.codons] == ["two", "one"]
+
+
+def test_it_may_go_on_as_if_nothing_had_happened(plan: Plan) -> None:
+    """The plan comes to its end."""
+    with screen(*plan.words("--headless")) as terminal:
+        begun(terminal, plan)
+        press_ctrl_c(terminal)
+        terminal.until(lambda text: ASKED in text)
+        terminal.press("c")
+        plan.go.touch()
+        assert terminal.ended() == 0
+        assert is_as_before(terminal)
+
+    assert [each.codon_id for each in plan.state.runs[0].codons] == ["one", "two"]
+
+
+@pytest.mark.parametrize("answer", ["s", None], ids=["s", "second Ctrl-C"])
+def test_it_may_stop_now(plan: Plan, answer: str | None) -> None:
+    """As may a second Ctrl-C; people are told that the step was stopped, not that it failed."""
+    with screen(*plan.words()) as terminal:
+        begun(terminal, plan)
+        press_ctrl_c(terminal)
+        terminal.until(lambda text: ASKED in text)
+        press_ctrl_c(terminal) if answer is None else terminal.press(answer)
+        assert terminal.ended() == 0
+        assert is_as_before(terminal)
+        assert "one            stopped" in terminal.text()
+
+    (one,) = plan.state.runs[0].codons
+    assert isinstance(one, FailedCodon), "as in Hankweave: state.json knows no other word"
+    assert plan.listed() == "stopped"
+    assert "stopped" in hankweave("log", "-e", str(plan.execution)).stdout
+
+
+def test_nothing_is_asked_where_nothing_runs(plan: Plan) -> None:
+    """An idle server ends at once."""
+    with screen(*plan.words("--no-autostart")) as terminal:
+        terminal.until(lambda text: "Waiting for a command." in text)
+        press_ctrl_c(terminal)
+        assert terminal.ended() == 0
+        assert ASKED not in terminal.text()
+
+
+def test_other_signals_are_not_asked_about(plan: Plan) -> None:
+    """SIGTERM stops at once, also while a question is open."""
+    with screen(*plan.words()) as terminal:
+        begun(terminal, plan)
+        press_ctrl_c(terminal)
+        terminal.until(lambda text: ASKED in text)
+        terminal.process.send_signal(signal.SIGTERM)
+        assert terminal.ended() == 0
+        assert is_as_before(terminal)
