@@ -17,6 +17,8 @@ from hankweave_protocol.commands import RollbackToCodon
 from hankweave_protocol.events import RollbackCompleted
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import CompletedCodon, SkippedCodon
+from hankweave_server.architect import CHECKPOINT_PREFIX as PREFIX
+from hankweave_server.architect import CheckpointManager
 from support.command_line import Done, hankweave
 from support.running_server import appears, command, environment, running_server, state
 from support.seed_003 import PIPELINE
@@ -117,7 +119,7 @@ async def test_a_pipeline_goes_back_from_the_socket_that_the_page_uses(tmp_path:
 
 
 def test_a_persons_git_repository_is_not_touched(tmp_path: Path) -> None:
-    """Neither branch, index, stash, config nor hooks of it move; uncommitted work stays.
+    """With `--repository shadow` no branch, index, stash, config or hook moves, and work stays.
 
     Architect commits on the user's branch and sweeps everything along (A8, 1, 2 and 14).
     """
@@ -131,7 +133,7 @@ def test_a_persons_git_repository_is_not_touched(tmp_path: Path) -> None:
     (place / "mine.txt").write_text("and changed since\n")
     files = [path for path in sorted((place / ".git").rglob("*")) if path.is_file()]
     before = {path: path.read_bytes() for path in files}
-    hankweave("pipeline", "pipeline.yaml", cwd=place, code=0)
+    hankweave("pipeline", "pipeline.yaml", "--repository", "shadow", cwd=place, code=0)
     after = [path for path in sorted((place / ".git").rglob("*")) if path.is_file()]
     assert {path: path.read_bytes() for path in after} == before
     assert (place / "mine.txt").read_text() == "and changed since\n"
@@ -156,6 +158,78 @@ def test_labelled_checkpoints_are_commits_of_the_projects_branch_too(tmp_path: P
     ]
     assert git(place, "show", "HEAD~1:code.txt") == "implemented\n"
     assert git(place, "status", "--porcelain") == ""
+
+
+def test_in_a_git_repository_the_steps_are_commits_without_being_asked(tmp_path: Path) -> None:
+    """Pipeline, CheckpointManager, `history` and `git log` agree, and a line says so."""
+    place = project(tmp_path / "project", two_steps())
+    git(place, "init", "-q", "-b", "main")
+    done = hankweave("pipeline", "pipeline.yaml", cwd=place, code=0)
+    (line,) = [line for line in done.stderr.splitlines() if "--repository shadow" in line]
+    assert line.startswith("Checkpoints of steps become commits on your branch")
+
+    listed = git(place, "log", "--format=%H %s", "--grep=architect:checkpoint").splitlines()
+    with CheckpointManager(str(place)) as manager:
+        made = manager.list_checkpoints()
+
+    told = json.loads(hankweave("history", "--json", cwd=place).stdout)
+    assert [each.message for each in made] == ["optimize", "implement"]
+    assert [f"{each.commit_hash} {PREFIX}:{each.message}" for each in made] == listed
+    assert [each["commitHash"] for each in told] == [each.commit_hash for each in made]
+
+
+@pytest.mark.parametrize("option", ["--to-commit", "--to"])
+def test_a_hash_of_either_repository_goes_back(tmp_path: Path, option: str) -> None:
+    """`history` and its `--repository shadow` print hashes that `rollback` takes, and `undo`."""
+    place = project(tmp_path / "project", two_steps())
+    git(place, "init", "-q", "-b", "main")
+    hankweave("pipeline", "pipeline.yaml", cwd=place, code=0)
+    tip = git(place, "rev-parse", "HEAD")
+    for words in (("history",), ("history", "--repository", "shadow")):
+        entries = json.loads(hankweave(*words, "--json", cwd=place, code=0).stdout)
+        (sha,) = [each["commitHash"] for each in entries if each["name"] == "implement"]
+        done = hankweave("rollback", option, sha[:9], "--yes", cwd=place, code=0)
+        assert code(place) == ["implemented"]
+        assert ("your branch stays" in done.stdout) is (words == ("history",))
+        hankweave("undo", "--yes", cwd=place, code=0)
+        assert code(place) == ["implemented", "optimized"]
+
+    assert git(place, "rev-parse", "HEAD") == tip
+
+
+def test_a_checkpoint_that_git_alone_has_is_gone_to_in_git(tmp_path: Path) -> None:
+    """One that CheckpointManager made beside a pipeline; its undo is named, and works."""
+    place = project(tmp_path / "project", two_steps())
+    git(place, "init", "-q", "-b", "main")
+    hankweave("pipeline", "pipeline.yaml", cwd=place, code=0)
+    with CheckpointManager(str(place)) as manager:
+        (place / "code.txt").write_text("by hand\n")
+        made = manager.create(7, "by hand")
+
+    assert made is not None
+    for words in (("--to-step", "7"), ("--to-commit", made.short_hash())):
+        (place / "code.txt").write_text("later\n")
+        done = hankweave("rollback", *words, "--yes", cwd=place, code=0)
+        assert code(place) == ["by hand"]
+        assert "`hankweave undo --repository workspace` takes it back" in done.stdout
+        hankweave("undo", "--repository", "workspace", "--yes", cwd=place, code=0)
+        assert code(place) == ["later"]
+
+    hankweave("undo", "--repository", "workspace", "--yes", cwd=place, code=1)
+    hankweave("rollback", "--to-step", "8", "--yes", cwd=place, code=1)
+
+
+def test_outside_of_git_the_shadow_repository_has_the_steps(tmp_path: Path) -> None:
+    """Nothing is said of branches, and the manager lists what `history` lists."""
+    place = project(tmp_path / "project", two_steps())
+    done = hankweave("pipeline", "pipeline.yaml", cwd=place, code=0)
+    assert "--repository shadow" not in done.stderr
+    told = json.loads(hankweave("history", "--json", cwd=place).stdout)
+    with CheckpointManager(str(place)) as manager:
+        made = manager.list_checkpoints()
+
+    assert [each["commitHash"] for each in told] == [each.commit_hash for each in made]
+    assert [each.message for each in made] == ["optimize", "implement"]
 
 
 # --- going on -------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "nod
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
-const COMMAND =
+export const COMMAND =
   process.env.HANKWEAVE ?? new URL("../../.venv/bin/hankweave", import.meta.url).pathname;
 const PATIENCE = 30_000;
 

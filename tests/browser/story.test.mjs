@@ -127,7 +127,7 @@ test(
     await picture(page, "diff");
     await isAccessible(page, "a difference");
     await page.getByRole("tab", { name: "State" }).click();
-    await page.getByRole("tabpanel").getByText("running").first().waitFor();
+    await page.getByRole("tabpanel").getByText("completed", { exact: true }).first().waitFor();
     await page.getByRole("tab", { name: "Events" }).click();
     await page
       .getByRole("option", { name: /codon\.started/ })

@@ -12,7 +12,7 @@ from rich.text import Text
 from hankweave_protocol.shapes import Value
 from hankweave_server.cli.plain_text import one_line
 from hankweave_server.cli.remote import execution_option, json_option, print_json
-from hankweave_server.cli.steps import Repository, Step, place_of, steps_in
+from hankweave_server.cli.steps import Repository, Step, listed_in, place_of, steps_in
 from hankweave_server.cli.terminals import console
 
 _NO_STEPS = (
@@ -40,8 +40,8 @@ class HistoryEntry(Value, kw_only=True, omit_defaults=False):
     type=click.Choice(["auto", "workspace", "shadow"]),
     default="auto",
     show_default=True,
-    help="Whose: the workspace's own git, or Hankweave's shadow repository; auto takes the latter "
-    "where there is one.",
+    help="Whose: the workspace's own git, or Hankweave's shadow repository; auto takes the former "
+    "where the last pipeline kept its checkpoints there, or nothing of Hankweave's is there.",
 )
 @json_option
 def history(execution: Path | None, repository: Repository, as_json: bool) -> None:
@@ -53,7 +53,7 @@ def history(execution: Path | None, repository: Repository, as_json: bool) -> No
     hankweave history
     hankweave history --repository workspace
     """
-    place = place_of(execution, repository)
+    place = listed_in(place_of(execution, repository), repository)
     found = steps_in(place)
     if as_json:
         print_json([_entry(step) for step in found])

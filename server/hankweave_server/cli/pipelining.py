@@ -14,6 +14,7 @@ import click
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import State
 from hankweave_server import files
+from hankweave_server.architect.workspace import has_repository
 from hankweave_server.cli import executions, hanks, workspaces
 from hankweave_server.cli.complaints import complain, complain_of
 from hankweave_server.cli.past_files import on_files
@@ -36,6 +37,11 @@ from hankweave_server.ledger.reading import has_past
 from hankweave_server.settings import RunSettings
 from hankweave_server.workspace.data import read_meta
 
+_ON_THE_BRANCH = (
+    "Checkpoints of steps become commits on your branch, as in Architect; "
+    "`--repository shadow` leaves your git alone."
+)
+
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
@@ -57,7 +63,8 @@ from hankweave_server.workspace.data import read_meta
 @click.option(
     "--repository",
     type=click.Choice(["shadow", "workspace"]),
-    help="Where checkpoints are kept: `workspace` makes commits on your branch, too.",
+    help="Where checkpoints are kept: `workspace`, the default in a git repository, makes commits "
+    "on your branch, too.",
 )
 @click.option("--report", type=click.Choice(get_args(Format)), help="Print a report.")
 @click.option("--json", "as_json", is_flag=True, help="The same as --report json.")
@@ -111,6 +118,7 @@ def pipeline(
         sys.exit(PipelineExit.CONFIGURATION)
 
     layout = workspaces.layout_in(workspace or Path.cwd())
+    meant = _with_repository(meant, layout.root, quiet=quiet)
     before = _state_of(layout)
     if dry_run:
         click.echo(plan_summary(_rest_of(meant, from_step, before)), nl=False)
@@ -183,6 +191,20 @@ def _read(
             return replace(meant, checkpoints=replace(meant.checkpoints, repository=repository))
         case _:
             return meant
+
+
+def _with_repository(meant: Pipeline, root: Path, *, quiet: bool) -> Pipeline:
+    """Choose where the checkpoints of steps are kept, if nothing says: in git, as in Architect."""
+    if meant.checkpoints.repository is not None:
+        return meant
+
+    if not has_repository(root):
+        return replace(meant, checkpoints=replace(meant.checkpoints, repository="shadow"))
+
+    if not quiet:
+        click.echo(_ON_THE_BRANCH, err=True)
+
+    return replace(meant, checkpoints=replace(meant.checkpoints, repository="workspace"))
 
 
 def _state_of(layout: Layout) -> State | None:

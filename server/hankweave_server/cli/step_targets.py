@@ -11,9 +11,19 @@ import click
 from hankweave_protocol.ids import CodonId
 from hankweave_server.architect.labels import Mark
 from hankweave_server.architect.shadow_history import Labelled, reading
+from hankweave_server.checkpoints.workspace_git.engine import WorkspaceGit
 from hankweave_server.cli.asking import look
+from hankweave_server.cli.catalogue import living_server
 from hankweave_server.cli.remote import print_json
-from hankweave_server.cli.steps import Step, git_manager, is_in_git, place_of, sentences, step_of
+from hankweave_server.cli.steps import (
+    Step,
+    git_manager,
+    is_git_project,
+    place_of,
+    sentences,
+    step_of,
+)
+from hankweave_server.cli.workspaces import is_in_git
 from hankweave_server.domain.history import thread
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hanks.problems import did_you_mean
@@ -40,7 +50,7 @@ def target_in(root: Path, step: str | None, commit: str | None) -> Target:
     newest need not be the one that is meant.
     """
     if commit is not None:
-        return Target(commit, said=None if step is None else f"--to-commit {commit} was taken.")
+        return _committed(root, step, commit)
 
     assert step is not None
     with sentences(), reading(layout_of(root)) as history:
@@ -55,6 +65,39 @@ def target_in(root: Path, step: str | None, commit: str | None) -> Target:
         return Target(None, CodonId(step), f"{step} is a codon; its end is meant.")
 
     raise _unknown_step(step, marks, codons)
+
+
+def _committed(root: Path, step: str | None, commit: str) -> Target:
+    """Find the checkpoint that a hash means: its own, or that of a commit which was made of it."""
+    said = None if step is None else f"--to-commit {commit} was taken."
+    with sentences(), reading(layout_of(root)) as history:
+        is_known = bool(history.beginning_with(commit))
+
+    if not is_known and is_git_project(root):
+        with sentences():
+            found = WorkspaceGit(root).shadow_checkpoint_of(commit)
+
+        if found is not None:
+            named = f"Commit {commit} is checkpoint {found[:12]}; your branch stays where it is."
+            return Target(found, said=named)
+
+    return Target(commit, said=said)
+
+
+def _is_only_in_git(root: Path, step: str | None, commit: str | None) -> bool:
+    """Return whether git alone has what is meant, such as a checkpoint of CheckpointManager."""
+    with sentences(), reading(layout_of(root)) as history:
+        if commit is not None:
+            git = WorkspaceGit(root)
+            is_known = bool(history.beginning_with(commit))
+            return not is_known and git.has_commit(commit) and not git.shadow_checkpoint_of(commit)
+
+        assert step is not None
+        if history.called(step) or step in _codons_of(root):
+            return False
+
+    with git_manager(root) as manager, sentences():
+        return any(step_of(each).title == step for each in manager.list_checkpoints())
 
 
 def _the_one(called: list[Labelled], wanted: str) -> Target:
@@ -91,11 +134,39 @@ def _unknown_step(wanted: str, marks: list[Mark], codons: list[str]) -> Stop:
 # --- a step of a person's repository --------------------------------------------------------------
 
 
-def git_workspace(execution: Path | None) -> Path | None:
-    """Gives the workspace that keeps its checkpoints in its own git, if such a one is meant."""
+def git_workspace(
+    execution: Path | None,
+    step: str | None = None,
+    commit: str | None = None,
+    *,
+    in_git: bool = False,
+) -> Path | None:
+    """Return the workspace whose own git has the checkpoint that is meant, and nothing else has.
+
+    Without a step or commit: the workspace that keeps all its checkpoints there, or, with `in_git`,
+    the one that is meant. Raises Stop where a server runs in it: files must not move behind its
+    back.
+    """
     place = place_of(execution)
-    is_git = place.repository == "workspace" and is_in_git(place.root)
-    return place.root if is_git else None
+    if not is_in_git(place.root):
+        return None
+
+    if place.repository == "workspace":
+        return place.root
+
+    is_named = step is not None or commit is not None
+    is_only_there = is_named and is_git_project(place.root)
+    if not in_git and not (is_only_there and _is_only_in_git(place.root, step, commit)):
+        return None
+
+    if living_server(layout_of(place.root)) is not None:
+        raise Stop(
+            f"This is about the git repository alone, and a server runs in {place.root}.",
+            ExitCode.LOCK_HELD,
+            hint="Stop it first.",
+        )
+
+    return place.root
 
 
 def go_in_git(
@@ -112,7 +183,7 @@ def go_in_git(
         sha = commit if done is None else done.checkpoint.commit_hash
         print_json({"step": None if done is None else done.title, "commitHash": sha})
     else:
-        _say_where(done, commit)
+        _say_where(root, done, commit)
 
 
 def undo_in_git(root: Path, *, as_json: bool) -> bool:
@@ -149,12 +220,17 @@ def _rolled_back(root: Path, step: str | None, commit: str | None) -> Step | Non
     return target
 
 
-def _say_where(target: Step | None, commit: str | None) -> None:
+def _say_where(root: Path, target: Step | None, commit: str | None) -> None:
     """Tells what was really gone back to."""
     if target is None:
-        click.echo(f"Rolled back to commit {commit}; `hankweave undo` takes it back.")
+        click.echo(f"Rolled back to commit {commit}; `{_undo_of(root)}` takes it back.")
         return
 
     text = f": {target.text}" if target.text else ""
     click.echo(f"Rolled back to step {target.title} ({target.checkpoint.short_hash()}){text}.")
-    click.echo("`hankweave undo` takes it back.")
+    click.echo(f"`{_undo_of(root)}` takes it back.")
+
+
+def _undo_of(root: Path) -> str:
+    option = " --repository workspace" if is_git_project(root) else ""
+    return f"hankweave undo{option}"

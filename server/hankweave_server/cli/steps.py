@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,9 @@ from typing import Literal
 
 import click
 
+from hankweave_protocol.codec import decode_value
+from hankweave_protocol.errors import Refused
+from hankweave_protocol.shapes import Value
 from hankweave_server.architect import (
     Checkpoint,
     CheckpointError,
@@ -22,9 +24,10 @@ from hankweave_server.architect.shadow_history import reading
 from hankweave_server.checkpoints.errors import ShadowRepositoryError
 from hankweave_server.cli import workspaces
 from hankweave_server.cli.remote import root_of
+from hankweave_server.cli.workspaces import is_in_git
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.layout import STATE_DIRECTORY
-from hankweave_server.workspace.data import layout_of
+from hankweave_server.workspace.data import layout_of, read_meta
 
 Repository = Literal["auto", "workspace", "shadow"]
 
@@ -57,9 +60,41 @@ def place_of(execution: Path | None, repository: Repository = "auto") -> Place:
     return Place(root, "shadow" if (root / STATE_DIRECTORY).is_dir() else "workspace")
 
 
-def is_in_git(folder: Path) -> bool:
-    """Says whether a directory lies in a git repository, going by names alone."""
-    return any(os.path.lexists(each / ".git") for each in (folder, *folder.parents))
+def listed_in(place: Place, repository: Repository) -> Place:
+    """Take git where `auto` is meant and the last pipeline committed its steps there."""
+    if repository == "auto" and place.repository == "shadow" and is_published(place.root):
+        return Place(place.root, "workspace")
+
+    return place
+
+
+def is_published(root: Path) -> bool:
+    """Return whether what runs in a project keeps its labelled checkpoints in git, too."""
+    layout = layout_of(root)
+    meta = read_meta(layout)
+    if meta is None or meta.hank_path is None or not is_git_project(root):
+        return False
+
+    try:
+        hank = decode_value(_Hank, Path(meta.hank_path).read_bytes())
+    except (OSError, Refused):
+        return False
+
+    return hank.overrides.checkpoint_repository == "workspace"
+
+
+def is_git_project(root: Path) -> bool:
+    """Return whether a folder is a project in a git repository that Hankweave works in, too."""
+    meta = read_meta(layout_of(root))
+    return meta is not None and meta.in_place and is_in_git(root)
+
+
+class _Overrides(Value):
+    checkpoint_repository: str = "shadow"
+
+
+class _Hank(Value):
+    overrides: _Overrides = _Overrides()
 
 
 @dataclass(frozen=True, slots=True)

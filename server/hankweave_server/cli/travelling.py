@@ -28,6 +28,7 @@ from hankweave_server.cli.looking import as_text
 from hankweave_server.cli.remote import ask, execution_option, json_option, print_json, root_of
 from hankweave_server.cli.reports import draw_report
 from hankweave_server.cli.targeting import announce, require_consent, root_to_change
+from hankweave_server.cli.workspaces import is_in_git
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.layout import Layout
 
@@ -141,7 +142,7 @@ def rollback(
         # Architect's door brings git along: who rolls back otherwise need not load it.
         from hankweave_server.cli import step_targets
 
-        git_root = step_targets.git_workspace(execution)
+        git_root = step_targets.git_workspace(execution, to_step, to_commit)
         if git_root is not None:
             others = (kind, paths, restart, stop, pause, keep_edits, reason, rewind_memory)
             _require_plain(only_preview, *others)
@@ -155,6 +156,11 @@ def rollback(
         execution = root_of(execution)
         target = step_targets.target_in(execution, to_step, to_commit)
         sha, codon, said = target.sha, target.codon, target.said
+    elif sha is not None and is_in_git(root := root_of(execution)):
+        from hankweave_server.cli import step_targets
+
+        target = step_targets.target_in(root, None, sha)
+        sha, said = target.sha, target.said
 
     foreseen = _previewed(sha, codon, kind, paths=paths, keep_edits=keep_edits)
     if said is not None:
@@ -243,10 +249,17 @@ def _on_running(stop: bool, pause: bool) -> OnRunning:
 
 @click.command()
 @execution_option
+@click.option(
+    "--repository",
+    type=click.Choice(["auto", "workspace"]),
+    default="auto",
+    help="`workspace`: the last rollback in the project's own git, also where Hankweave has run.",
+)
 @_going
 @json_option
 def undo(
     execution: Path | None,
+    repository: str,
     stop: bool,
     pause: bool,
     keep_edits: bool,
@@ -266,11 +279,15 @@ def undo(
     if not (stop or pause or keep_edits or reason):
         from hankweave_server.cli import step_targets
 
-        git_root = step_targets.git_workspace(execution)
+        in_git = repository == "workspace"
+        git_root = step_targets.git_workspace(execution, in_git=in_git)
         if git_root is not None:
             require_consent(yes=yes, otherwise=_FORESEE)
             if step_targets.undo_in_git(git_root, as_json=as_json):
                 return
+
+            if in_git:
+                raise Stop("There is no rollback in git to undo.", ExitCode.FAILED)
 
     fields = {"on_running": _on_running(stop, pause), "keep_edits": keep_edits, "reason": reason}
     _go_or_return(execution, "undo", fields, yes=yes, as_json=as_json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from hankweave_server.errors import ExitCode, Stop
@@ -56,3 +57,8 @@ def around(folder: Path) -> Path | None:
             return root
 
     return None
+
+
+def is_in_git(folder: Path) -> bool:
+    """Return whether a directory lies in a git repository, going by names alone."""
+    return any(os.path.lexists(each / ".git") for each in (folder, *folder.parents))

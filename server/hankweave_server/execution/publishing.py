@@ -30,7 +30,10 @@ async def publish(around: Surroundings, record: CodonRecord, label: str | None) 
     if label is None or not label.startswith(PREFIX):
         return
 
-    commit = partial(_commit, around.layout.work_tree, label.removeprefix(PREFIX))
+    # Newest first: the one that was just made.
+    known = reversed(around.checkpointer.known.values())
+    made = next((each.sha for each in known if each.label == label), None)
+    commit = partial(_commit, around.layout.work_tree, label.removeprefix(PREFIX), made)
     try:
         told = await anyio.to_thread.run_sync(commit)
     except CheckpointError as error:
@@ -47,12 +50,12 @@ async def publish(around: Surroundings, record: CodonRecord, label: str | None) 
         await record.tell(*(Info(message=sentence) for sentence in told))
 
 
-def _commit(root: Path, title: str) -> list[str]:
+def _commit(root: Path, title: str, checkpoint: str | None) -> list[str]:
     """Makes the commit, if anything changed; gives what was left out of it."""
     from hankweave_server.checkpoints.workspace_git.engine import WorkspaceGit  # For the few.
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", CheckpointWarning)
-        WorkspaceGit(root).create(title)
+        WorkspaceGit(root).create(title, checkpoint=checkpoint)
 
     return [str(each.message) for each in caught]

@@ -17,7 +17,10 @@ SAFETY = b"architect:safety:"
 STAGED = b"architect:staged:"
 
 _STEP = re.compile(rb"step-(\d{1,18})(?: -- (.*))?", re.DOTALL)
-_TRAILER = re.compile(rb"\n\nHankweave-Workspace: (\S*)\n\Z")
+_TRAILER = re.compile(
+    rb"\n\n(?=Hankweave-)(?:Hankweave-Checkpoint: (?P<checkpoint>[0-9a-f]{40,64})\n)?"
+    rb"(?:Hankweave-Workspace: (?P<folder>\S*)\n)?\Z"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +33,24 @@ class Marked:
     message: str
 
 
-def message_of(title: str, text: str, folder: bytes) -> bytes:
-    """Writes a checkpoint's message; a workspace that is not the whole repository is named."""
+def message_of(title: str, text: str, folder: bytes, checkpoint: str | None = None) -> bytes:
+    """Write a checkpoint's message.
+
+    A workspace that is not the whole repository is named, and so is the checkpoint of the shadow
+    repository that has the same files.
+    """
     content = PREFIX + _encoded(title) + (b" -- " + _encoded(text) if text else b"")
     if b"\0" in content:
         raise CheckpointError("A checkpoint's message cannot hold a NUL.")
 
-    trailer = b"\nHankweave-Workspace: " + quote_from_bytes(folder).encode() + b"\n"
-    return content + b"\n" + (trailer if folder else b"")
+    trailers = b""
+    if checkpoint is not None:
+        trailers += b"Hankweave-Checkpoint: " + checkpoint.encode() + b"\n"
+
+    if folder:
+        trailers += b"Hankweave-Workspace: " + quote_from_bytes(folder).encode() + b"\n"
+
+    return content + b"\n" + (b"\n" + trailers if trailers else b"")
 
 
 def marked(commit: Commit) -> Marked | None:
@@ -57,7 +70,15 @@ def marked(commit: Commit) -> Marked | None:
 def belongs_to(commit: Commit, folder: bytes) -> bool:
     """Tells whether a checkpoint is of this workspace, and not of another one beside it."""
     trailer = _TRAILER.search(commit.message)
-    return trailer is None or not folder or trailer[1] == quote_from_bytes(folder).encode()
+    named = None if trailer is None else trailer["folder"]
+    return named is None or not folder or named == quote_from_bytes(folder).encode()
+
+
+def shadow_checkpoint(commit: Commit) -> str | None:
+    """Return the checkpoint of the shadow repository that a commit was made of, if any."""
+    trailer = _TRAILER.search(commit.message) if marked(commit) is not None else None
+    found = None if trailer is None else trailer["checkpoint"]
+    return None if found is None else found.decode()
 
 
 def is_ours(commit: Commit) -> bool:

@@ -19,6 +19,7 @@ from hankweave_server.checkpoints.workspace_git.commits import (
     SAFETY,
     is_ours,
     message_of,
+    shadow_checkpoint,
     what,
 )
 from hankweave_server.checkpoints.workspace_git.composing import is_in_one_of, without_collisions
@@ -67,8 +68,11 @@ class WorkspaceGit:
         with self._reading() as place:
             return place.is_ignored()
 
-    def create(self, title: str, text: str = "") -> Listed | None:
-        """Commits the workspace as `architect:checkpoint:<title>`; None when nothing changed."""
+    def create(self, title: str, text: str = "", *, checkpoint: str | None = None) -> Listed | None:
+        """Commit the workspace as `architect:checkpoint:<title>`; None when nothing changed.
+
+        `checkpoint` is that of the shadow repository that has the same files, if there is one.
+        """
         with self._changing() as place:
             captured = place.capture(store=True)
             tell_of(captured)
@@ -76,7 +80,7 @@ class WorkspaceGit:
             if tree == (place.head_tree or place.repo.write_tree(b"")):
                 return None
 
-            message = message_of(title, text, place.folder)
+            message = message_of(title, text, place.folder, checkpoint)
             sha = write_commit(place, tree, message)
             keep_staged(place, captured, sha)
             subject = message.partition(b"\n")[0]
@@ -109,6 +113,17 @@ class WorkspaceGit:
             captured = place.capture(store=False)
             now = without_collisions(captured.files, captured.standing)
             return now != place.files_of(place.repo.commit(sha).tree)
+
+    def shadow_checkpoint_of(self, name: str) -> str | None:
+        """Return the shadow checkpoint that a commit was made of; None for no such commit."""
+        with self._reading() as place:
+            sha = place.repo.named(name)
+            return None if sha is None else shadow_checkpoint(place.repo.commit(sha))
+
+    def has_commit(self, name: str) -> bool:
+        """Return whether a name is that of a commit of the repository."""
+        with self._reading() as place:
+            return place.repo.named(name) is not None
 
     def rollback(self, *, step: int | str | None = None, commit: str | None = None) -> bool:
         """Goes back to a commit or to the newest checkpoint of a step; False when there is none.

@@ -37,7 +37,7 @@ def compile_pipeline(pipeline: Pipeline) -> Hank:
     checkpoints = pipeline.checkpoints
     overrides = Overrides(
         checkpoint_every_steps=checkpoints.every_n_steps,
-        checkpoint_repository=checkpoints.repository,
+        checkpoint_repository=checkpoints.repository or "shadow",
         permissions=pipeline.permissions,
     )
     return Hank(

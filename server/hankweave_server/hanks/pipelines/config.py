@@ -44,7 +44,7 @@ class CheckpointKeys:
         every = self.every_n_steps or other.every_n_steps or DEFAULT_EVERY_N_STEPS
         return Checkpoints(
             every_n_steps=every if enabled else None,
-            repository=self.repository or other.repository or "shadow",
+            repository=self.repository or other.repository,
         )
 
 

@@ -51,7 +51,8 @@ class Checkpoints:
 
     every_n_steps: int | None = None
     """1 to 50 steps of an agent; None: none but those the steps ask for."""
-    repository: Repository = "shadow"
+    repository: Repository | None = None
+    """None: the project's own where it is in git, else the shadow repository."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

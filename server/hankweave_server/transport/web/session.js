@@ -5,7 +5,7 @@ import { Store } from "./store.js";
 const NOTE_STAYS = 12_000;
 
 /**
- * @typedef {{sha: string} | {seq: number} | null} Moment
+ * @typedef {{sha: string, path?: string} | {seq: number} | null} Moment
  * @typedef {{tab: string, moment: Moment, dialog: any, note: string, query: any}} Looks
  */
 

@@ -127,6 +127,14 @@ export function totals(state) {
   return { cost, tokens };
 }
 
+/** What codons cost that a rollback left behind, in USD. @param {any} state */
+export function rolledBackCost(state) {
+  const kept = new Set(thread(state));
+  return state.runs
+    .flatMap((run) => run.codons)
+    .reduce((sum, codon) => sum + (kept.has(codon) ? 0 : costOf(codon)), 0);
+}
+
 /** The codons on the one line that leads to now, oldest first. @param {any} state */
 export function thread(state) {
   const runs = new Map(state.runs.map((run) => [run.runId, run]));

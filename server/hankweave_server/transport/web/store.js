@@ -5,13 +5,15 @@
  * checkpoints. Everything older is asked of the server when somebody looks at it.
  */
 import { Feed, FEED_TYPES } from "./feed.js";
+import { ChangedFiles, movementOf } from "./files.js";
 import { asState, emptyState, fold } from "./state.js";
 
-const FILES_KEPT = 1_000;
 const ERRORS_KEPT = 50;
 const PAGE = 1_000;
 const FEED_AT_FIRST = 300;
 const FILES_AT_FIRST = 200;
+const ROLLBACKS = ["checkpoint.rollback", "rollback.completed"];
+const TARGETS = ["seq", "data.target.eventSeq", "data.report.target.eventSeq", "data.paths"];
 
 export class Store {
   /** @type {Set<() => void>} */
@@ -36,8 +38,7 @@ export class Store {
   checkpointsVersion = 0;
   areAllCheckpoints = false;
   feed = new Feed();
-  /** @type {Map<string, any>} newest last */
-  files = new Map();
+  files = new ChangedFiles();
   /** @type {Map<string, any>} */
   permissions = new Map();
   /** @type {Map<string, any>} */
@@ -97,7 +98,7 @@ export class Store {
   /** Asks for what was before this page: once, after the first handshake. */
   async load() {
     const newest = { field: "seq", direction: "desc" };
-    const [state, status, recent, changed] = await Promise.all([
+    const [state, status, recent, changed, rollbacks] = await Promise.all([
       this.ask("state.get"),
       this.ask("server.status"),
       this.ask("events.query", {
@@ -110,12 +111,18 @@ export class Store {
         orderBy: newest,
         limit: FILES_AT_FIRST,
       }),
+      this.ask("events.query", {
+        where: { field: "type", op: "in", value: ROLLBACKS },
+        orderBy: newest,
+        select: TARGETS,
+        limit: FILES_AT_FIRST,
+      }),
     ]);
     this.state = asState(state);
     this.#status(status);
     const fed = recent.events?.[0]?.seq ?? 0;
     for (const event of recent.events?.reverse() ?? []) this.feed.add(event);
-    for (const event of changed.events?.reverse() ?? []) this.#fact(event);
+    this.#filesUntilNow(changed.events ?? [], rollbacks.rows ?? []);
     this.isLoaded = true;
     this.lastSeq = Math.max(this.lastSeq, state.lastEventSeq ?? 0);
     const early = this.early.splice(0);
@@ -167,10 +174,7 @@ export class Store {
   #fact({ type, data, seq, timestamp }) {
     switch (type) {
       case "file.updated":
-        if ((this.files.get(data.path)?.seq ?? 0) > (seq ?? 0)) break;
-        this.files.delete(data.path);
-        this.files.set(data.path, { ...data, seq, timestamp });
-        if (this.files.size > FILES_KEPT) this.files.delete(this.files.keys().next().value ?? "");
+        this.files.changed({ data, seq, timestamp });
         break;
       case "permission.requested":
         this.permissions.set(data.requestId, data);
@@ -206,9 +210,12 @@ export class Store {
         this.rollback = { step: data.currentStep, of: data.totalSteps, message: data.message };
         break;
       case "rollback.completed":
-      case "checkpoint.rollback":
+      case "checkpoint.rollback": {
         this.rollback = null;
+        const movement = movementOf({ type, seq, data });
+        if (movement !== null) this.files.wentBack(movement);
         break;
+      }
       case "rollback.failed":
         this.rollback = null;
         this.#error(seq, timestamp, data.message);
@@ -249,7 +256,26 @@ export class Store {
     this.isIdle = status.activeCodonId === null;
   }
 
+  /** Both newest first, as they were asked for. */
+  #filesUntilNow(changed, rollbacks) {
+    const steps = rollbacks.map((row) => ({
+      seq: row.seq,
+      target: row["data.target.eventSeq"] ?? row["data.report.target.eventSeq"] ?? row.seq,
+      paths: row["data.paths"] ?? null,
+    }));
+    for (const event of changed.reverse()) {
+      while (steps.length > 0 && steps.at(-1).seq < event.seq) this.files.wentBack(steps.pop());
+      this.files.changed(event);
+    }
+    while (steps.length > 0) this.files.wentBack(steps.pop());
+  }
+
   // --- checkpoints ------------------------------------------------------------------------------
+
+  /** The first checkpoint that has what an event told of. @param {number} seq */
+  firstCheckpointAfter(seq) {
+    return this.checkpoints.find((each) => each.seq >= seq) ?? null;
+  }
 
   async #loadCheckpoints() {
     const bySha = this.bySha;

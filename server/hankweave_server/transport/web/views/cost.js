@@ -2,7 +2,7 @@
 import { html, useEffect, useRef, useState } from "../dom.js";
 import { compact, count, dollars, time, visible } from "../format.js";
 import { useNowAndThen, useOpen } from "../parts/hooks.js";
-import { costOf, tokensOf, totals } from "../state.js";
+import { costOf, rolledBackCost, thread, tokensOf, totals } from "../state.js";
 
 const PAGE = 1_000;
 const POINTS = 2_000; // Kept; of more, every other one goes.
@@ -27,6 +27,8 @@ export function CostView({ session }) {
   const { store } = session;
   const series = useSeries(session);
   const { cost, tokens } = totals(store.state);
+  const left = rolledBackCost(store.state);
+  const kept = new Set(thread(store.state));
   const [shown, setShown] = useState(ROWS);
   const codons = store.state.runs.flatMap((run) => run.codons.map((codon) => ({ codon, run })));
   return html`<section class="cost" aria-label="Cost and tokens">
@@ -53,7 +55,7 @@ export function CostView({ session }) {
               ${visible(codon.codonId)}${codon.attempt > 1 ? ` (attempt ${codon.attempt})` : ""}
             </td>
             <td>${run.runId.slice(-6)}</td>
-            <td>${codon.status}</td>
+            <td>${codon.status}${kept.has(codon) ? "" : ", rolled back"}</td>
             <td class="number">
               ${dollars(costOf(codon))}
             </td><td class="number">${count(tokensOf(codon))}</td>
@@ -61,6 +63,11 @@ export function CostView({ session }) {
           )}
         </tbody>
         <tfoot>
+          ${left > 0 && html`
+            <tr>
+              <td colspan="3">Of this, rolled back</td>
+              <td class="number">${dollars(left)}</td><td></td>
+            </tr>`}
           <tr>
             <td colspan="3">
               All runs

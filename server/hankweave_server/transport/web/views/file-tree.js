@@ -8,14 +8,17 @@ const ROW = 26;
 const LINK = 0o120000;
 const KIND = 0o170000;
 
-/** @param {{session: import("../session.js").Session, view: any, where: any, sha: string}} props */
-export function FileTree({ session, view, where, sha }) {
+/**
+ * @param {{session: import("../session.js").Session, view: any, where: any, sha: string,
+ *   first?: string | null}} props `first`: the file that is shown at first.
+ */
+export function FileTree({ session, view, where, sha, first = null }) {
   const [more, setMore] = useState({ files: /** @type {any[]} */ ([]), cursor: view.cursor });
   const [closed, setClosed] = useState(new Set());
-  const [at, setAt] = useState(0);
-  const [path, setPath] = useState(/** @type {string | null} */ (null));
+  const [path, setPath] = useState(first);
   const files = useMemo(() => [...view.tree, ...more.files], [view, more]);
   const rows = useMemo(() => unfolded(files, closed), [files, closed]);
+  const [at, setAt] = useState(() => Math.max(0, rows.findIndex((row) => row.path === first)));
   if (files.length === 0) return html`<p class="empty">No tracked file is here yet.</p>`;
 
   const open = (row) => {

@@ -2,18 +2,24 @@
 import { html } from "../dom.js";
 import { compact, dollars, duration } from "../format.js";
 import { useNow } from "../parts/hooks.js";
-import { activeCodon, totals } from "../state.js";
+import { activeCodon, rolledBackCost, totals } from "../state.js";
 
 /** @param {{session: import("../session.js").Session}} props */
 export function Header({ session }) {
   const { state } = session.store;
   const { cost, tokens } = totals(state);
+  const left = rolledBackCost(state);
   return html`<header class="top">
     <h1>Hankweave</h1>
     <${Connection} session=${session} />
     <p class="doing" aria-label="What goes on">${doing(session.store)}</p>
     <dl class="figures">
-      <div><dt>Cost</dt><dd>${dollars(cost)}</dd></div>
+      <div>
+        <dt>Cost</dt>
+        <dd>
+          ${left > 0 ? `${dollars(cost - left)} (+${dollars(left)} rolled back)` : dollars(cost)}
+        </dd>
+      </div>
       <div><dt>Tokens</dt><dd>${compact(tokens)}</dd></div>
       <div><dt>Run</dt><dd><${Elapsed} run=${state.runs[0]} /></dd></div>
     </dl>

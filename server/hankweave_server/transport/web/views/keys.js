@@ -1,6 +1,7 @@
 /** What the keys do. Whoever is disturbed by keys without Ctrl or Alt can turn them off. */
 import { html, useState } from "../dom.js";
 import { Dialog } from "../parts/dialog.js";
+import { nowSha } from "../moments.js";
 
 const TABS = ["live", "time", "events", "cost"];
 const OFF = "hankweave.keys";
@@ -8,7 +9,7 @@ const NOWHERE = "Stand at a checkpoint first: choose one under Time.";
 
 const KEYS = [
   ["1 2 3 4", "Live, Time, Events, Cost"],
-  ["[ ]", "one checkpoint back, one on"],
+  ["[ ]", "one checkpoint back, one on; [ begins at the newest"],
   ["← →, Page, Home, End", "the same, on the strip of time"],
   ["↑ ↓, Page, Home, End, Enter", "in any list"],
   ["r", "roll back to the moment one stands at"],
@@ -50,9 +51,9 @@ function act(key, session) {
 
   switch (key) {
     case "[":
-      return press("One back in time");
+      return step(session, "One back in time");
     case "]":
-      return press("One on in time");
+      return step(session, "One on in time");
     case "r":
       return ask(session, { kind: "rollback", target: { sha } }, sha === null && NOWHERE);
     case "b":
@@ -83,6 +84,24 @@ function ask(session, dialog, reason = false) {
   const why = session.obstacle ?? (reason || null);
   if (why === null) session.look({ dialog });
   else session.say(why);
+  return true;
+}
+
+/**
+ * From now, one step back is the newest checkpoint, and there is none forward.
+ * @param {import("../session.js").Session} session @param {string} label
+ */
+function step(session, label) {
+  const { tab, moment } = session.looks;
+  if (moment !== null) {
+    if (tab === "time") return press(label);
+    session.look({ tab: "time" });
+    return true;
+  }
+  const sha = nowSha(session.store, session.store.checkpoints);
+  if (sha === null) session.say("There is no checkpoint yet.");
+  else if (label === "One on in time") session.say("This is now: [ goes back in time.");
+  else session.look({ tab: "time", moment: { sha } });
   return true;
 }
 

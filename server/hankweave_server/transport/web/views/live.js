@@ -95,8 +95,8 @@ function Files({ session }) {
       ({ path, action, bytes: size, source, seq }) => html`<li key=${path}>
         <button
           class=${`file a-${action}`}
-          onClick=${() => session.look({ tab: "time", moment: { seq } })}
-          title="Stand at this moment"
+          onClick=${() => open(session, path, action, seq)}
+          title="See it in the first checkpoint that has it"
         >
           <span aria-hidden="true">${ACTIONS[action]}</span>
           <span class="path">${visible(path)}</span>
@@ -109,4 +109,15 @@ function Files({ session }) {
     )}
   </ul>
   ${all.length > SHOWN && html`<p class="empty">and ${all.length - SHOWN} more</p>`}`;
+}
+
+/** The moment of the change itself has no files: the checkpoint that follows it does. */
+function open(session, path, action, seq) {
+  const found = session.store.firstCheckpointAfter(seq);
+  if (found === null) {
+    session.say("No checkpoint has this change yet. Take one with Checkpoint … (key c), or wait.");
+    return;
+  }
+  const moment = action === "deleted" ? { sha: found.sha } : { sha: found.sha, path };
+  session.look({ tab: "time", moment });
 }

@@ -5,6 +5,7 @@ import { Sign, kindOf, titleOf } from "../kinds.js";
 import { Trouble } from "../parts/dialog.js";
 import { useAnswer, useStore } from "../parts/hooks.js";
 import { asState } from "../state.js";
+import { stateAtEnd } from "../moments.js";
 import { Changes } from "./changes.js";
 import { EventList } from "./event-list.js";
 import { FileTree } from "./file-tree.js";
@@ -31,7 +32,7 @@ export function MomentView({ session, moment, before, onStep }) {
   const { store } = session;
   useStore(store);
   const [tab, setTab] = useState("files");
-  const key = "sha" in moment ? moment.sha : moment.seq;
+  const key = "sha" in moment ? `${moment.sha} ${moment.path ?? ""}` : moment.seq;
   const where = "sha" in moment ? { checkpointSha: moment.sha } : { seq: moment.seq };
   const answer = useAnswer(() => look(session, where, before), [key, before], REST);
   const view = answer.data;
@@ -109,23 +110,26 @@ export function MomentView({ session, moment, before, onStep }) {
           where=${where}
           sha=${sha}
           record=${record}
+          path=${"sha" in moment ? moment.path : null}
         />`}
     </div>`;
 }
 
 async function look(session, where, before) {
   const { checkpointSha: sha } = where;
-  const [view, previous] = await Promise.all([
+  const [view, previous, ended] = await Promise.all([
     session.ask("replay.view", { ...where, compare: ["previous", "now"], limit: FILES }),
     sha && before ? session.ask("checkpoint.diff", { from: before, to: sha, limit: FILES }) : null,
+    stateAtEnd(session.ask, session.store.bySha.get(sha)),
   ]);
-  return { ...view, previous: previous ?? view.previous };
+  return { ...view, previous: previous ?? view.previous, state: ended ?? view.state };
 }
 
-function Panel({ session, tab, view, where, sha, record }) {
+function Panel({ session, tab, view, where, sha, record, path }) {
   const { events, state, previous, now } = view;
   if (tab === "files")
-    return html`<${FileTree} session=${session} view=${view} where=${where} sha=${sha} />`;
+    return html`
+      <${FileTree} session=${session} view=${view} where=${where} sha=${sha} first=${path ?? null} />`;
   if (tab === "before")
     return previous
       ? html`

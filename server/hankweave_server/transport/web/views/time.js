@@ -3,6 +3,7 @@ import { html, useEffect, useMemo, useState } from "../dom.js";
 import { count, time, visible } from "../format.js";
 import { KINDS, Legend, kindOf, titleOf } from "../kinds.js";
 import { layOut, linesAt, rowBefore } from "../lanes.js";
+import { nowSha } from "../moments.js";
 import { VirtualList } from "../parts/virtual-list.js";
 import { MomentView } from "./moment.js";
 import { Overview } from "./overview.js";
@@ -181,13 +182,6 @@ function strokes({ lane, fromLane, first, last, from, begin }, row, x) {
     if (row > first || from !== null) parts.push(`M${here} ${ROW}V${ROW / 2}`);
   }
   return parts.join("");
-}
-
-/** The checkpoint that the files now come from. */
-function nowSha(store, rows) {
-  const run = store.state.runs[0];
-  const own = run && rows.findLast((each) => each.runId === run.runId && each.kind !== "safety");
-  return own?.sha ?? run?.startingConditions?.source?.checkpointSha ?? rows.at(-1)?.sha ?? null;
 }
 
 function placeOf(rows, moment, store) {

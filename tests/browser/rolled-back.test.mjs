@@ -1,0 +1,77 @@
+/** On the real server: the files, the cost and the moments that are shown once one has gone back. */
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { launch, open } from "./browser.mjs";
+import { COMMAND, Daemon, codon, says, waitsFor, writes } from "./daemon.mjs";
+
+let browser;
+before(async () => (browser = await launch()));
+after(() => browser.close());
+
+const hank = (gate) => [
+  codon("first", [writes("kept.txt", "kept\n"), { cost: 3.2 }], { name: "First" }),
+  codon("second", [
+    ...Array.from({ length: 5 }, (_, at) => writes(`gone-${at}.txt`, "gone\n")),
+    says("All of it."),
+    { cost: 1.1 },
+  ]),
+  codon("third", [waitsFor(gate)]),
+];
+
+const button = (page, name) => page.getByRole("button", { name, exact: typeof name === "string" });
+const live = (page) => page.locator("section.files .path");
+
+test("what was rolled back is not shown as if it were there, nor is its cost silent", async (context) => {
+  const daemon = await Daemon.start(context, (folder) => hank(join(folder, "gate")));
+  const { page, faults } = await open(browser, daemon.page());
+  context.after(() => page.close());
+  await page.getByText("gone-4.txt").first().waitFor();
+
+  // `[` goes one step back from now, from any view, with nothing chosen before.
+  await page.keyboard.press("[");
+  await button(page, "One back in time").waitFor();
+  const newest = await page.getByRole("slider", { name: "Time" }).getAttribute("aria-valuenow");
+  await page.keyboard.press("[");
+  await page.waitForFunction(
+    (before) => document.querySelector(".overview")?.getAttribute("aria-valuenow") !== before,
+    newest,
+  );
+
+  // A click on a live file shows that file, as the first checkpoint after the change has it.
+  await button(page, "Live").click();
+  await page.locator("section.files button", { hasText: "gone-3.txt" }).click();
+  await page.locator(".moment").getByText("gone", { exact: true }).waitFor();
+  assert.match(await page.locator(".moment .tree").innerText(), /gone-3\.txt/);
+
+  // At "codon completed" the codon is completed.
+  await button(page, "Live").click();
+  await button(page, "Look at the end of first").click();
+  await page.getByRole("tab", { name: "State" }).click();
+  const first = page.locator(".then li.codon", { hasText: "first" });
+  await first.getByText("completed", { exact: true }).waitFor();
+  assert.equal(await page.locator(".then li[aria-current=step]").count(), 0);
+
+  // The rollback takes the files from the list, and says what they cost.
+  writeFileSync(join(daemon.folder, "gate"), "");
+  await page.getByText("The run is completed.").or(page.getByText("Idle")).first().waitFor();
+  await button(page, "Live").click();
+  assert.equal(await live(page).count(), 6);
+  const back = ["rollback", "--codon", "first", "--type", "completed", "--yes", "-e", daemon.execution];
+  execFileSync(COMMAND, back, { stdio: "ignore" });
+  await page.waitForFunction(() => document.querySelectorAll("section.files .path").length === 1);
+  assert.deepEqual(await live(page).allInnerTexts(), ["kept.txt"]);
+  await page.locator("header.top").getByText("$3.20 (+$1.10 rolled back)").waitFor();
+
+  // A page that is opened afterwards shows the same.
+  const { page: later } = await open(browser, daemon.page());
+  context.after(() => later.close());
+  await later.locator("header.top").getByText("$3.20 (+$1.10 rolled back)").waitFor();
+  await later.getByText("kept.txt").first().waitFor();
+  assert.deepEqual(await live(later).allInnerTexts(), ["kept.txt"]);
+  await button(later, "Cost").click();
+  await later.getByText("Of this, rolled back").waitFor();
+  assert.deepEqual(faults, []);
+});
