@@ -60,6 +60,7 @@ export class Daemon {
       "--execution",
       this.execution,
       "--json",
+      "--no-exit-on-complete", // Its stdout is a pipe, and pages come and go.
       ...options,
     ];
     const { descriptors } = this.limits ?? {};
