@@ -231,6 +231,16 @@ async def test_a_skipped_codon_at_the_end_completes_no_plan(tmp_path: Path) -> N
     assert reasons(execution) == ["codon-completed"]
 
 
+async def test_a_plan_whose_last_codon_skips_itself_is_completed(tmp_path: Path) -> None:
+    """Its condition did not hold: the plan has done all that it is to do."""
+    hank = write_hank(tmp_path / "hank", codon("one"), codon("two", condition="'a' == 'b'"))
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution, "--headless") as server:
+        assert await server.ended() == 0
+
+    assert reasons(execution) == ["all-codons-completed"]
+
+
 # --- what is told of failures ---------------------------------------------------------------------
 
 

@@ -579,7 +579,7 @@ async def test_an_agent_that_asks_without_end_fills_nobodys_memory(tmp_path: Pat
 
         assert len((await client.status()).pending_permissions) == 100
         await client.skip_codon()
-        await idle(client)
+        await idle(client, "codon-completed")
 
     ended = [each for each in resolved(tmp_path / "execution") if each.by == "ended"]
     assert len(ended) == 100

@@ -516,7 +516,7 @@ class Runner:
             then = "Server shutting down." if self._ends_server() else "Server remains active."
             await self._inform(f"All codons completed successfully. {then}")
 
-        if isinstance(terminal, SkippedCodon):
+        if isinstance(terminal, SkippedCodon) and _is_by_a_person(terminal):
             await self.idle("codon-completed", f"Codon {terminal.codon_id} skipped.")
         else:
             await self.idle("all-codons-completed", "All codons completed.")
@@ -541,6 +541,11 @@ class Runner:
 
 async def _nothing_to_take_back(codon_id: CodonId) -> Sha | None:
     return None
+
+
+def _is_by_a_person(skipped: SkippedCodon) -> bool:
+    """Tell whether a codon was skipped by a command, and not by the plan itself."""
+    return skipped.condition is None and skipped.budget_exceeded is None
 
 
 def _ignored_sentence(failed: FailedCodon) -> str:
