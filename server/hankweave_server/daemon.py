@@ -688,6 +688,9 @@ def _refuse_lost_state(layout: Layout) -> None:
     ):
         return
 
+    if any(layout.root.glob(f"{STATE_DIRECTORY}.backup-*")):
+        return  # `--new --force --no-wipe` set the state aside and kept the files.
+
     names = {path.name for path in layout.work_tree.iterdir()} if layout.work_tree.is_dir() else ()
     if set(names) - {DATA_SOURCE}:
         raise Stop(
