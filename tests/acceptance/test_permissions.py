@@ -189,11 +189,10 @@ async def test_an_agent_that_asks_nobody_is_not_let_in_by_the_command_line(tmp_p
         tmp_path / "hank", codon("one", writes("a.txt", "a"), permissions={"deny": ["Write"]})
     )
     execution = tmp_path / "execution"
-    async with running_server(hank, None, execution, "--headless", "--agent", "codex") as server:
-        assert await server.ended() == 1
-
-    (done,) = told(execution, CodonCompletedEvent)
-    assert "codex asks nobody" in done.failure_reason.message
+    words = ("run", str(hank), "--headless", "--execution", str(execution), "--agent", "codex")
+    refused = await anyio.to_thread.run_sync(cli, *words)
+    assert (refused.returncode, execution.exists()) == (78, False)
+    assert "permissions" in refused.stderr
 
 
 # --- clients --------------------------------------------------------------------------------------
