@@ -1892,7 +1892,7 @@ export interface RollbackRedo {
 export interface RollbackReport {
   target: Coordinate;
   source: Coordinate | null;
-  /** Holds all that the rollback overwrote or removed; null in a preview. */
+  /** Holds all that the rollback overwrote or removed; null in a preview, or if nothing was. */
   safety: Coordinate | null;
   added: TouchedFile[];
   updated: TouchedFile[];

@@ -183,7 +183,7 @@ class RollbackReport(Value):
     target: Coordinate
     source: Coordinate | None
     safety: Coordinate | None
-    """Holds all that the rollback overwrote or removed; null in a preview."""
+    """Holds all that the rollback overwrote or removed; null in a preview, or if nothing was."""
     added: tuple[TouchedFile, ...]
     updated: tuple[TouchedFile, ...]
     removed: tuple[TouchedFile, ...]

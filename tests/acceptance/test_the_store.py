@@ -369,7 +369,10 @@ async def test_fsck_names_what_is_missing(tmp_path: Path) -> None:
         await past.server.stop()
 
     git = GitWitness(tmp_path / "execution")
-    git.run("update-ref", "-d", _branch_of(git, past.old_safety))
+    for sha in past.may_go:
+        for ref in _refs_at(git, sha):
+            git.run("update-ref", "-d", ref)
+
     git.run("repack", "-a", "-d")
     git.run("prune", "--expire=now")
     hank = tmp_path / "hank" / "hank.json"
@@ -382,9 +385,9 @@ async def test_fsck_names_what_is_missing(tmp_path: Path) -> None:
         assert report.damages == ()
 
 
-def _branch_of(git: GitWitness, sha: Sha) -> str:
-    """The run's branch that ends in a commit."""
-    return git.run("for-each-ref", "--points-at", sha, "--format=%(refname)", "refs/heads").strip()
+def _refs_at(git: GitWitness, sha: Sha) -> list[str]:
+    """Return the refs that name a commit: a run's branch, or a safety checkpoint's own."""
+    return git.run("for-each-ref", "--points-at", sha, "--format=%(refname)").split()
 
 
 async def test_status_says_how_large_the_store_is(tmp_path: Path) -> None:
@@ -485,7 +488,11 @@ async def test_a_pruning_that_nobody_told_of_is_told_at_the_next_start(
     execution = tmp_path / "execution"
     if not told_before:
         git = GitWitness(execution)
-        git.run("update-ref", _branch_of(git, past.old_safety), f"{past.manual[0]}^")
+        for ref in (ref for sha in past.may_go for ref in _refs_at(git, sha)):
+            if ref.startswith("refs/heads/"):
+                git.run("update-ref", ref, f"{past.manual[0]}^")
+            else:
+                git.run("update-ref", "-d", ref)
 
     intent = PruneIntent(checkpoints=tuple(past.may_go), started_at="2025-01-04T12:00:00.000Z")
     (execution / ".hankweave" / "prune.intent").write_bytes(codec.encode(intent))

@@ -22,6 +22,7 @@ from hankweave_protocol.commands import (
     RollbackRedo,
     RollbackToCheckpoint,
     RollbackToCodon,
+    RollbackToLastSuccess,
     RollbackUndo,
 )
 from hankweave_protocol.errors import ErrorCode
@@ -34,6 +35,7 @@ from hankweave_protocol.events import (
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.records import RollbackReport
 from hankweave_protocol.replies import CheckpointPage
+from hankweave_protocol.state import FailedCodon
 from hankweave_server.domain.history import thread
 from hankweave_server.domain.replay import fold
 from support.git_facts import GitWitness
@@ -444,10 +446,6 @@ async def test_a_frozen_agent_goes_on_and_is_told(tmp_path):
             await client.send(RollbackToCheckpoint(checkpoint_sha=first))
 
         assert refused.value.code == ErrorCode.CODON_RUNNING
-        with pytest.raises(CommandRefused) as too_far:
-            await client.send(to_end_of("one", on_running="pause"))
-
-        assert too_far.value.path == "$.data.onRunning"
         back = RollbackToCheckpoint(
             checkpoint_sha=first, on_running="pause", reason="The second was wrong."
         )
@@ -464,6 +462,102 @@ async def test_a_frozen_agent_goes_on_and_is_told(tmp_path):
     assert word.how == "live"
     assert "The second was wrong." in word.text
     assert state(execution).notice is None
+    holds_together(execution)
+
+
+async def test_a_paused_codon_ends_where_the_target_is_before_it(tmp_path):
+    """Its agent is told, its codon ends as failed with all it wrote in a checkpoint, the execution
+    stands at the target, and the plan runs it again with the next agent told as well."""
+    gate, execution = tmp_path / "gate", tmp_path / "execution"
+    work = codon("work", writes("a.txt", "half"), writes("b.txt", "whole"), waits_for(gate))
+    async with (
+        running_server(write_hank(tmp_path / "hank", THREE[0], work), None, execution) as server,
+        server.client() as client,
+    ):
+        await started(client, "work")
+        await appears(execution / "agentRoot" / "b.txt")
+        report = await rolled_back(client, to_end_of("one", on_running="pause", reason="Too far."))
+        assert tree(execution / "agentRoot") == {"a.txt": b"one"}
+        assert paths(report.removed) == {"b.txt"}
+        ended = state(execution).runs[1].codons[-1]
+        assert isinstance(ended, FailedCodon)
+        assert on_thread(execution) == ["one"]
+        notices = list(execution.rglob("*notices*"))
+        assert any("Too far." in path.read_text() for path in notices if path.is_file())
+        gate.touch()
+        await client.send(CodonNext())
+        await idle(client)
+        assert tree(execution / "agentRoot") == {"a.txt": b"half", "b.txt": b"whole"}
+        await client.send(RollbackUndo())
+
+    saved = GitWitness(execution).run("show", f"{ended.error_checkpoint}:b.txt")
+    assert saved == "whole"
+    assert [word.how for word in told(execution, RollbackTold)] == ["prompt"]
+    holds_together(execution)
+
+
+async def test_rollbacks_in_a_row_leave_one_run(tmp_path):
+    """Between two checkpoints and back, eight times: one run waits, branches stay where they were,
+    each can be undone, and the next codon runs in that run, after a restart, too."""
+    execution = tmp_path / "execution"
+    hank = write_hank(tmp_path / "hank", *THREE)
+    async with running_server(hank, None, execution) as server, server.client() as client:
+        await idle(client)
+        branches = GitWitness(execution).run("for-each-ref", "refs/heads")
+        before = tree(execution / "agentRoot")
+        for name in ("one", "two") * 4:
+            await rolled_back(client, to_end_of(name))
+
+        assert [len(run.codons) for run in state(execution).runs] == [0, 3]
+        assert GitWitness(execution).run("for-each-ref", "refs/heads") == branches
+        assert len(state(execution).undo) == 8
+        for _ in range(8):
+            await rolled_back(client, RollbackUndo())
+
+        assert tree(execution / "agentRoot") == before
+        await rolled_back(client, to_end_of("two"))
+        assert [len(run.codons) for run in state(execution).runs] == [0, 3]
+        await server.stop()
+
+    waiting = state(execution).runs[0].run_id
+    async with running_server(hank, None, execution) as server, server.client(since_seq=0) as again:
+        await idle(again)
+
+    runs = state(execution).runs
+    assert runs[0].run_id == waiting
+    assert [[each.codon_id for each in run.codons] for run in runs] == [
+        ["three"],
+        ["one", "two", "three"],
+    ]
+    holds_together(execution)
+
+
+async def test_a_rollback_to_where_one_is_changes_nothing(tmp_path):
+    """No run, branch, checkpoint or undo comes of it; the client hears that it is done, and a
+    rollback that moves the plan alone takes no safety checkpoint."""
+    execution = tmp_path / "execution"
+    async with (
+        running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
+        server.client() as client,
+    ):
+        await idle(client)
+        refs, runs = GitWitness(execution).run("for-each-ref"), state(execution).runs
+        for command in (to_end_of("three"), RollbackToLastSuccess()):
+            report = await rolled_back(client, command)
+            assert (report.safety, report.added, report.updated) == (None, (), ())
+            assert report.note is not None
+
+        assert (state(execution).runs, state(execution).undo) == (runs, ())
+        assert GitWitness(execution).run("for-each-ref") == refs
+        done = told(execution, RollbackCompleted)
+        assert [each.from_run == each.to_run for each in done] == [True, True]
+
+        await rolled_back(client, to_end_of("one"))
+        undo, refs = state(execution).undo, GitWitness(execution).run("for-each-ref")
+        await rolled_back(client, to_end_of("one"))
+        assert state(execution).undo == undo
+        assert GitWitness(execution).run("for-each-ref") == refs
+
     holds_together(execution)
 
 
@@ -533,11 +627,11 @@ async def test_what_a_dead_server_left_is_not_called_a_persons(tmp_path):
     """The agent was at work: the files it had changed go back, saved, and are nobody's edits."""
     gate = tmp_path / "gate"
     execution = tmp_path / "execution"
-    work = codon("work", writes("a.txt", "half"), waits_for(gate))
+    work = codon("work", writes("a.txt", "half"), writes("b.txt", "whole"), waits_for(gate))
     hank = write_hank(tmp_path / "hank", THREE[0], work)
     async with running_server(hank, None, execution) as server, server.client() as client:
         await started(client, "work")
-        await appears(execution / "agentRoot" / "a.txt")
+        await appears(execution / "agentRoot" / "b.txt")
         server.kill()
 
     async with running_server(hank, None, execution, "--no-autostart") as server:

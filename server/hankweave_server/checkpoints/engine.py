@@ -164,7 +164,7 @@ class CheckpointEngine:
         ShadowRepositoryError when repository or work tree cannot be used at all.
         """
         with self._remembering_nothing_false():
-            parent = self._parent_of_next(request.run_id)
+            parent = self._parent_of(request)
             made = self._recording.record(request, parent, meter)
             self._untold.follow(request, None if parent is None else self._tree_of(parent), made)
             if len(made.changed) > SAVE_CACHE_AFTER:
@@ -507,6 +507,14 @@ class CheckpointEngine:
                     raise CheckpointDamaged(sha, tuple(damages)) from problem
 
             raise ShadowRepositoryError(f"cannot read {problem.args[0]}") from problem
+
+    def _parent_of(self, request: CheckpointRequest) -> Sha | None:
+        """Return what a checkpoint is made upon; one before a restore leaves HEAD and branches."""
+        if request.before is None:
+            return self._parent_of_next(request.run_id)
+
+        tip = self._repo.tip(request.run_id)
+        return tip if tip and self.exists(tip) else self._whole_or_none(self._repo.head())
 
     def _parent_of_next(self, run_id: RunId) -> Sha | None:
         """Finds the parent of a run's next checkpoint, and makes HEAD follow its branch."""

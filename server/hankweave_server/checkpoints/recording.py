@@ -30,7 +30,7 @@ from hankweave_server.checkpoints.notes import Notes
 from hankweave_server.checkpoints.notes_recovery import recover_notes
 from hankweave_server.checkpoints.objects import ObjectStaging
 from hankweave_server.checkpoints.reading import read_all
-from hankweave_server.checkpoints.shadow_repo import NOTES_REF, ShadowRepo
+from hankweave_server.checkpoints.shadow_repo import NOTES_REF, SAFETY, ShadowRepo
 from hankweave_server.checkpoints.trees import Difference, Entry, changes, write_trees
 from hankweave_server.workspace.open_files import OpenFiles
 from hankweave_server.workspace.table import Table, TrackedFile
@@ -92,7 +92,12 @@ class Recording:
         if notes is not None:
             self._repo.point(NOTES_REF, notes)
 
-        self._repo.point_branch(request.run_id, commit)
+        if request.before is None:
+            self._repo.point_branch(request.run_id, commit)
+        else:
+            # What a rollback is about to overwrite is no part of the run's line.
+            self._repo.point(SAFETY + commit, commit)
+
         self._memory.is_recorded(commit, tree)
         return CheckpointMade(
             sha=commit,

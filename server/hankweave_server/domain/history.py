@@ -54,6 +54,15 @@ def newest_run(state: State) -> Run | None:
     return state.runs[0] if state.runs else None
 
 
+def waiting_run(state: State) -> Run | None:
+    """Return the run that a rollback has opened and no codon has begun in, if it is the newest."""
+    run = newest_run(state)
+    if run is None or run.codons or not isinstance(run.starting_conditions, Continuation):
+        return None
+
+    return run if run.starting_conditions.reason == "rollback" else None
+
+
 def thread(state: State) -> tuple[ThreadEntry, ...]:
     """Returns the thread that ends with the newest run, oldest first."""
     runs, entries = _last_thread[0]  # Asked for many times between two changes of the runs.

@@ -58,6 +58,7 @@ from hankweave_protocol.transitions import (
 )
 from hankweave_server.domain import travels
 from hankweave_server.domain.costs import run_cost, total_cost
+from hankweave_server.domain.history import waiting_run
 from hankweave_server.domain.lifecycle import (
     Impossible,
     advance,
@@ -188,6 +189,11 @@ def _changed(state: State, transition: AnyTransition) -> State:
 
 
 def _with_new_run(state: State, run: Run) -> State:
+    """Add a run; one that waits since a rollback may begin anew, from elsewhere."""
+    waiting = waiting_run(state)
+    if waiting is not None and waiting.run_id == run.run_id:
+        state = replace(state, runs=state.runs[1:])
+
     if any(each.run_id == run.run_id for each in state.runs):
         raise Impossible(f"There is a run {run.run_id} already.")
 

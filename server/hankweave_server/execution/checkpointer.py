@@ -243,7 +243,9 @@ class Checkpointer:
         epoch = self.engine.remember(places, beyond=self._highest_epoch)
         request = replace(request, memory_epoch=epoch)
         made = self.engine.checkpoint(request, meter)
-        self._branch = request.run_id
+        if request.before is None:
+            self._branch = request.run_id
+
         self._highest_epoch = max(self._highest_epoch, epoch)
         return request, made
 

@@ -17,7 +17,7 @@ import anyio
 
 from hankweave_protocol.events import FileSource
 from hankweave_protocol.ids import RunId, Sha
-from hankweave_protocol.records import CheckpointKind
+from hankweave_protocol.records import CheckpointKind, Notice
 from hankweave_protocol.state import (
     BudgetExceeded,
     FailureReason,
@@ -191,6 +191,11 @@ class CodonRun:
                 yield
             finally:
                 await self._work.session.resume()
+
+    async def say(self, notice: Notice) -> None:
+        """Leave word for the agent, if there is one; it may end before it reads it."""
+        if self._work.session is not None:
+            await self._work.session.leave_word(notice.operation_id, text_of(notice))
 
     async def tell_of_rollback(self) -> None:
         """Leaves word for the agent; until one has acknowledged it, the next is told as well."""

@@ -19,10 +19,11 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager
 
 import anyio.to_thread
+import msgspec
 
 from hankweave_protocol import codec, instants
 from hankweave_protocol.errors import ErrorCode, Refused
@@ -30,6 +31,7 @@ from hankweave_protocol.events import CheckpointRollback, Info, RollbackFailed
 from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_protocol.records import (
     CheckpointRecord,
+    Notice,
     RollbackIntent,
     RollbackReport,
 )
@@ -42,7 +44,7 @@ from hankweave_server.checkpoints.errors import (
 from hankweave_server.checkpoints.meter import Meter
 from hankweave_server.checkpoints.model import RestorePlan, RestoreReport, Skipped
 from hankweave_server.domain import targets
-from hankweave_server.domain.history import conversation_of, newest_run
+from hankweave_server.domain.history import conversation_of, newest_run, waiting_run
 from hankweave_server.domain.rig_leftovers import leftovers
 from hankweave_server.domain.targets import RollbackTarget
 from hankweave_server.execution import edits
@@ -99,15 +101,39 @@ class Rollback:
             async with self._stillness(journey):
                 leftovers = self.outlook.leftovers(journey)
                 plan = await self.outlook.plan(journey.sha, journey.paths, leftovers)
-                intent = await self._prepare(journey, plan, leftovers)
-                await self._announce(intent, causes, recovered=False)
-                report = await self._restore_and_tell(intent, plan, causes, recovered=False)
+                if self.outlook.is_there_already(journey, plan):
+                    intent, report = await self._stay(journey, plan, causes)
+                else:
+                    intent = await self._prepare(journey, plan, leftovers)
+                    await self._announce(intent, causes, recovered=False)
+                    report = await self._restore_and_tell(intent, plan, causes, recovered=False)
 
         if intent.to_run is not None:
             await self._around.ledger.record(self._runner.snapshot(), causes=causes)
             await self._continue(intent)
 
         return report
+
+    async def _stay(
+        self, journey: Journey, plan: RestorePlan, causes: tuple[int | str, ...]
+    ) -> tuple[RollbackIntent, RollbackReport]:
+        """Answer a rollback to where the execution is already: no run, no checkpoint, no undo.
+
+        Nothing is moved, so that no intent has to be on the disk; clients hear the usual events.
+        """
+        run = newest_run(self._around.state)
+        assert run is not None, "where there is a checkpoint there is a run"
+        intent = self._intended(journey, run.run_id, journey.target.checkpoint, run.run_id)
+        nothing = RestoreReport(added=(), updated=(), removed=(), kept=(), skipped=())
+        report = msgspec.structs.replace(
+            report_of(intent, nothing, skipped=plan.kept, recovered=False),
+            safety=None,
+            note=intent.note or "The execution is there already; nothing has changed.",
+        )
+        await self._around.ledger.record(
+            *self._story.unchanged(intent, report), run_id=run.run_id, causes=causes
+        )
+        return intent, report
 
     async def take_back(self, codon_id: CodonId) -> Sha | None:
         """Takes the files back to where a codon's failed attempt began, before the next one.
@@ -203,7 +229,10 @@ class Rollback:
     async def _stillness(self, journey: Journey) -> AsyncIterator[None]:
         """Lets nothing work in the work tree while the block runs."""
         active = self._runner.active
-        if journey.on_running != "pause" or active is None:
+        if active is not None and self.outlook.ends_active_codon(journey):
+            await active.say(self._word_to_the_stopped(journey))
+
+        if self._runner.active is None or not self.outlook.keeps_active_codon(journey):
             await self._runner.quiesce(Halt(f"Rolled back to {journey.sha[:12]} while it ran."))
             if not journey.after_crash:
                 await self._note_edits()
@@ -211,10 +240,21 @@ class Rollback:
             yield
             return
 
+        assert active is not None, "a codon that is kept is there"
         async with active.frozen():
             yield
 
         await active.tell_of_rollback()
+
+    def _word_to_the_stopped(self, journey: Journey) -> Notice:
+        """Return what an agent is told whose codon does not exist at the target."""
+        return Notice(
+            operation_id=uuid.uuid4().hex,
+            direction="back",
+            target=journey.target.place,
+            timestamp=self._around.now_text(),
+            reason=f"{journey.reason or ''} Your step is not part of it, and ends now.".strip(),
+        )
 
     async def _note_edits(self) -> None:
         """Journals what people changed, before the safety checkpoint makes it part of history."""
@@ -229,25 +269,56 @@ class Rollback:
         run = newest_run(around.state)
         assert run is not None, "where there is a checkpoint there is a run"
         await around.ledger.catch_up(insists=False)
-        source = self.outlook.now()
         found = edits.conflicts(
             around.state, plan, leftovers=leftovers, agents_rested=not journey.after_crash
         )
-        safety = await self._save(plan, run.run_id, edited=len(found))
+        # What is overwritten is saved; where nothing is, the target holds all that there is.
+        overwrites = bool(plan.touched) or journey.rewinds
+        safety = await self._save(plan, run.run_id, edited=len(found)) if overwrites else None
         moves_files_only = journey.moves_files_only or self._runner.active is not None
+        to_run = None if moves_files_only else await self._next_run()
+        intent = self._intended(journey, run.run_id, safety or target.checkpoint, to_run, found)
+        await anyio.to_thread.run_sync(
+            files.replace_durably, around.layout.rollback_intent, codec.encode(intent)
+        )
+        return intent
+
+    async def _next_run(self) -> RunId:
+        """Return the run that goes on from the target.
+
+        One that a rollback opened, and in which nothing has happened yet, is taken over, so that
+        several rollbacks in a row leave one run.
+        """
+        checkpointer = self._around.checkpointer
+        waiting = waiting_run(self._around.state)
+        if waiting is None:
+            return self._around.new_run_id()
+
+        tip = await checkpointer.run(checkpointer.engine.tip, waiting.run_id)
+        return waiting.run_id if tip is None else self._around.new_run_id()
+
+    def _intended(
+        self,
+        journey: Journey,
+        from_run: RunId,
+        safety: CheckpointRecord,
+        to_run: RunId | None,
+        found: Mapping[bytes, str] | None = None,
+    ) -> RollbackIntent:
+        target, found = journey.target, found or {}
         undone = target.undone
-        intent = RollbackIntent(
+        return RollbackIntent(
             operation_id=uuid.uuid4().hex,
             target=target.checkpoint,
             safety=safety,
-            source=source,
-            from_run=run.run_id,
-            to_run=None if moves_files_only else around.new_run_id(),
+            source=self.outlook.now(),
+            from_run=from_run,
+            to_run=to_run,
             after_codon=target.after_codon,
             checkpoint_type=target.checkpoint.kind,
             codons_to_process=tuple(entry.codon.codon_id for entry in target.passed),
             auto_restart=journey.auto_restart,
-            started_at=around.now_text(),
+            started_at=self._around.now_text(),
             direction=journey.direction,
             place=target.place,
             paths=journey.path_texts,
@@ -259,10 +330,6 @@ class Rollback:
             undone=None if undone is None else undone.operation_id,
             note=target.note,
         )
-        await anyio.to_thread.run_sync(
-            files.replace_durably, around.layout.rollback_intent, codec.encode(intent)
-        )
-        return intent
 
     async def _save(self, plan: RestorePlan, run_id: RunId, *, edited: int) -> CheckpointRecord:
         """Takes the safety checkpoint: every path that will be touched, tracked or not."""
@@ -319,7 +386,8 @@ class Rollback:
             archived = await self._archives.go_along(intent)
             forgotten = await self._rewind_memory(intent)
             if intent.to_run is None:
-                await self._settle(intent)
+                if present is not None or intent.safety.sha != intent.target.sha:
+                    await self._settle(intent)
             else:
                 await self._around.checkpointer.detach(intent.target.sha)
         except Exception as error:

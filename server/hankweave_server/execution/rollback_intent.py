@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from hankweave_protocol import codec
 from hankweave_protocol.events import CheckpointRollback, RollbackCompleted
+from hankweave_protocol.ids import RunId
 from hankweave_protocol.records import RollbackIntent
+from hankweave_protocol.state import State
 from hankweave_server.domain import travels
 from hankweave_server.domain.history import run_named
 from hankweave_server.execution.surroundings import Surroundings
@@ -29,9 +31,14 @@ def has_happened(around: Surroundings, intent: RollbackIntent) -> bool:
     state = around.state
     return (
         travels.is_told(state, intent.operation_id)
-        or (intent.to_run is not None and run_named(state, intent.to_run) is not None)
+        or (intent.to_run not in (None, intent.from_run) and _has_begun(state, intent.to_run))
         or (intent.direction == "retry" and is_in_journal(around, intent))
     )
+
+
+def _has_begun(state: State, run_id: RunId | None) -> bool:
+    """Return whether the rollback's own run is there; one that it took over was there before."""
+    return run_named(state, run_id) is not None
 
 
 def is_in_journal(around: Surroundings, intent: RollbackIntent) -> bool:

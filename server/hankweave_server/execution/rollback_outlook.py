@@ -15,6 +15,7 @@ from hankweave_protocol.commands import OnRunning
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.records import Coordinate, ForeseenDiff, Movement, RollbackReport
+from hankweave_protocol.state import Continuation
 from hankweave_server.checkpoints.errors import (
     CheckpointDamaged,
     CheckpointNotFound,
@@ -22,7 +23,7 @@ from hankweave_server.checkpoints.errors import (
 )
 from hankweave_server.checkpoints.meter import Meter
 from hankweave_server.checkpoints.model import RestorePlan
-from hankweave_server.domain.history import thread
+from hankweave_server.domain.history import end_checkpoint, is_done, thread, waiting_run
 from hankweave_server.domain.rig_leftovers import leftovers
 from hankweave_server.domain.standing import now_coordinate, restored_checkpoint
 from hankweave_server.domain.targets import RollbackTarget
@@ -105,15 +106,46 @@ class Outlook:
         active = self._runner.active
         if journey.on_running == "refuse" or (journey.on_running == "pause" and active is None):
             self._runner.refuse_while_running()
-        elif journey.on_running == "pause" and active is not None:
+        elif active is not None and self.keeps_active_codon(journey):
             active.refuse_unless_pausable()
-            if journey.paths is None and not self._is_of_active_codon(journey.target):
-                raise Refused(
-                    ErrorCode.CODON_RUNNING,
-                    "A frozen codon can only go back to a moment of its own.",
-                    path="$.data.onRunning",
-                    hint="Name paths, or end the codon with onRunning: stop.",
-                )
+
+    def keeps_active_codon(self, journey: Journey) -> bool:
+        """Return whether the running codon goes on afterwards: only files move under it."""
+        if journey.on_running != "pause" or self._runner.active is None:
+            return False
+
+        return journey.paths is not None or self._is_of_active_codon(journey.target)
+
+    def ends_active_codon(self, journey: Journey) -> bool:
+        """Return whether a codon that was to be paused ends: at the target it does not exist."""
+        is_paused = journey.on_running == "pause" and self._runner.active is not None
+        return is_paused and not self.keeps_active_codon(journey)
+
+    def is_there_already(self, journey: Journey, plan: RestorePlan) -> bool:
+        """Return whether files and plan stand at the target, so that nothing is to be done."""
+        target, state = journey.target, self._around.state
+        moves_more = journey.rewinds or journey.moves_files_only or target.undone is not None
+        if moves_more or plan.touched or target.passed or self._runner.active is not None:
+            return False
+
+        waiting = waiting_run(state)
+        if waiting is not None:
+            conditions = waiting.starting_conditions
+            assert isinstance(conditions, Continuation), "a rollback opened it"
+            source = conditions.source
+            return (source.checkpoint_sha, source.after_codon, source.conversation) == (
+                journey.sha,
+                target.after_codon,
+                None,
+            )
+
+        newest = thread(state)[-1:]
+        return any(
+            entry.codon.codon_id == target.after_codon
+            and is_done(entry.codon, state.execution_plan)
+            and end_checkpoint(entry.codon) == journey.sha
+            for entry in newest
+        )
 
     def _is_of_active_codon(self, target: RollbackTarget) -> bool:
         """Tells of its checkpoints, and of the safety ones that were taken while it was frozen."""

@@ -164,12 +164,22 @@ class RollbackStory:
     def _new_run(self, intent: RollbackIntent) -> Iterator[Entry]:
         around, state = self._around, self._around.state
         old = open_run(state)
-        if old is not None:
+        if old is not None and old.run_id != intent.to_run:
             yield closing(old, around.now_text(), state.execution_plan)
 
         run = self._continuation(intent)
         yield RunStarted(run=run)
-        yield from self._replanned(run, state)
+        others = tuple(other for other in state.runs if other.run_id != run.run_id)
+        yield from self._replanned(run, msgspec.structs.replace(state, runs=others))
+
+    def unchanged(self, intent: RollbackIntent, report: RollbackReport) -> Iterator[Entry]:
+        """Return what is told where the execution is at the target already."""
+        yield from self.beginning(intent, recovered=False)
+        yield from self._passed(intent, report)
+        yield _codon_checkpoint(intent)
+        yield _checkpoint_rollback(intent, report)
+        assert intent.to_run is not None, "a rollback of files alone tells nothing of runs"
+        yield _completed(intent, intent.to_run, report)
 
     def _replanned(self, run: Run, before: State) -> Iterator[PlanSet]:
         plan = reentered_by(run, before, self._around.hank.hank)
@@ -286,7 +296,7 @@ def report_of(
     return RollbackReport(
         target=intent.target.coordinate,
         source=intent.source,
-        safety=intent.safety.coordinate,
+        safety=None if intent.safety.sha == intent.target.sha else intent.safety.coordinate,
         added=touched(restored.added),
         updated=touched(restored.updated),
         removed=touched(restored.removed),

@@ -26,6 +26,7 @@ from hankweave_server.domain.history import (
     starting_at,
     starting_conditions,
     thread,
+    waiting_run,
 )
 from hankweave_server.domain.plan import tracked_patterns
 from hankweave_server.execution.reentry import reentered_by
@@ -48,11 +49,21 @@ class Runs:
         if current is not None and (is_retry or not (again and current.codons)):
             return current.run_id
 
-        conditions = starting_conditions(state, codon_id, "retry" if again else "continue")
-        if current is not None:
-            await self.close()
+        if (waiting := waiting_run(state)) is not None:
+            # A rollback opened it, and its server ended before any codon began.
+            run = msgspec.structs.replace(
+                new_run(self._around, waiting.starting_conditions),
+                run_id=waiting.run_id,
+                run_folder=waiting.run_folder,
+                git_branch=waiting.git_branch,
+            )
+        else:
+            conditions = starting_conditions(state, codon_id, "retry" if again else "continue")
+            if current is not None:
+                await self.close()
 
-        run = new_run(self._around, conditions)
+            run = new_run(self._around, conditions)
+
         await self._around.ledger.record(RunStarted(run=run), run_id=run.run_id)
         return run.run_id
 

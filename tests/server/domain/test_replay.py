@@ -66,6 +66,7 @@ from support.histories import (
     some_tokens,
     starting,
 )
+from support.timelines import continued
 
 RUN = a_run().run_id
 OBSERVE = CodonId("observe")
@@ -146,6 +147,15 @@ def test_a_run_cannot_start_twice():
     """A run id names one run."""
     with pytest.raises(Impossible):
         after(RunStarted(run=a_run()), start=state_with())
+
+
+def test_a_run_that_waits_since_a_rollback_may_begin_anew():
+    """The next rollback takes it over: it stays one run, with the new beginning."""
+    waiting = continued("waiting", of=RUN, after=None, at=sha(1))
+    elsewhere = continued("waiting", of=RUN, after=None, at=sha(2))
+    first = after(RunStarted(run=waiting), start=state_with())
+    again = after(RunStarted(run=elsewhere), start=first)
+    assert (again.runs[0], len(again.runs)) == (elsewhere, len(first.runs))
 
 
 # --- codons ---------------------------------------------------------------------------------------

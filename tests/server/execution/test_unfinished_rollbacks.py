@@ -171,7 +171,8 @@ async def test_the_second_try_saves_what_it_found_and_comes_to_the_end(
 async def test_a_rollback_whose_target_is_gone_cannot_be_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is said, the intent stays, and nothing is touched."""
+    """It is given up and told, the intent is kept under another name, no file is touched, and no
+    codon runs until a rollback to something else has succeeded."""
     async with a_room(tmp_path) as room:
         written_meanwhile(room, monkeypatch)
         journey = room.journey
@@ -179,11 +180,11 @@ async def test_a_rollback_whose_target_is_gone_cannot_be_finished(
             await room.rollback.perform(journey)
 
         del room.around.checkpointer.known[journey.sha]
-        with pytest.raises(Refused) as refused:
-            await room.rollback.finish_interrupted()
-
-        assert refused.value.code is ErrorCode.CHECKPOINT_NOT_FOUND
-        assert room.is_intended
+        assert await room.rollback.finish_interrupted() is None
+        assert not room.is_intended
+        assert len(list(room.around.layout.state_directory.glob("rollback.intent.given-up-*"))) == 1
+        assert "safety checkpoint" in (await room.failures())[-1]
+        assert room.runner.blocked
         assert room.file.read_text() == "third, by somebody else"
 
 

@@ -37,7 +37,8 @@ export function asState(state) {
 export function fold(state, { type, data }) {
   switch (type) {
     case "RunStarted":
-      state.runs = [data.run, ...state.runs];
+      // A run that no codon of it has begun in may begin anew elsewhere.
+      state.runs = [data.run, ...state.runs.filter((run) => run.runId !== data.run.runId)];
       if (data.run.status === "running") state.currentRunId = data.run.runId;
       break;
     case "RunCompleted":
