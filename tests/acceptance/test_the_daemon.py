@@ -288,11 +288,11 @@ def test_a_broken_hank_reports_all_its_errors_and_exits_2(tmp_path: Path) -> Non
 
 
 async def test_a_missing_agent_program_fails_its_codon_with_a_sentence(tmp_path: Path) -> None:
-    """The codon fails with the program's name in its reason; headless ends with exit code 1."""
+    """Without the check at the start the codon fails with the program's name; exit code 1."""
     broken = codon("one") | {"agent": {"type": "command", "command": ["no-such-program-here"]}}
     hank = write_hank(tmp_path / "hank", broken)
     execution = tmp_path / "execution"
-    async with running_server(hank, None, execution, "--headless") as server:
+    async with running_server(hank, None, execution, "--headless", "--no-agent-check") as server:
         assert await server.ended() == 1
 
     failed = state(execution).runs[0].codons[-1]

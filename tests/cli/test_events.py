@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from hankweave_server.cli.app import main
+from hankweave_server.cli.local_time import precise_moment
 from hankweave_server.layout import Layout
 
 EVENTS: list[dict[str, Any]] = [
@@ -110,7 +111,9 @@ def test_options_make_the_query_a_client_would_send(
 
 def test_events_are_lines_for_people_and_json_for_programs(shell: Shell) -> None:
     """A table by default; JSON lines are the journal's own, byte for byte."""
-    assert shell("--since", "4").lines == ["     5  2025-01-04T12:00:05.000Z  codon.completed"]
+    assert shell("--since", "4").lines == [
+        f"     5  {precise_moment('2025-01-04T12:00:05.000Z')}  codon.completed"
+    ]
     journal = Layout.of_execution(shell.root).journal.read_text()
     assert shell("--format", "jsonl").out == shell("--json").out == journal
 
