@@ -285,3 +285,19 @@ def test_a_new_execution_may_keep_the_files_of_the_former(project: Project) -> N
     assert [path.name for path in place.glob("agentRoot.backup-*")] == []
     assert len(list(place.glob(".hankweave.backup-*"))) == 1
     assert journal(place)
+
+
+def test_a_script_may_offer_a_hank_for_want_of_another(project: Project) -> None:
+    """As scripts/run does: options and their values are ours to understand, not the script's."""
+    shell, place = project.root.parent / "shell", project.root.parent / "place"
+    shell.mkdir()
+    offer = ("--default-hank", str(project.hank), "--default-data", str(project.root))
+    words = ("run", *offer, "--headless", "--execution", str(place))
+    hankweave(*words, cwd=shell, code=0)
+    assert [each.codon_id for each in told(place, CodonStartedEvent)] == ["one"]
+    assert project.data_of(place) == project.root.resolve()
+
+    other = write_hank(project.root.parent / "other", codon("mine"))
+    mine = project.root.parent / "mine"
+    hankweave("run", *offer, str(other), "--headless", "-e", str(mine), cwd=shell, code=0)
+    assert [each.codon_id for each in told(mine, CodonStartedEvent)] == ["mine"]
