@@ -183,8 +183,7 @@ async def test_an_end_is_the_same_after_a_start_of_an_older_codon(tmp_path: Path
 
 
 async def test_each_attempt_costs_what_it_cost(tmp_path: Path) -> None:
-    """codon.completed and the record say the same of each attempt (Hankweave's event of the last
-    one has the costs of all before it)."""
+    """The record says it of each; codon.completed, as in Hankweave, of all up to its own."""
     retries: dict[str, Any] = {
         "onFailure": "retry",
         "retryConfig": {"maxAttempts": 2, "delayMs": 1},
@@ -198,7 +197,7 @@ async def test_each_attempt_costs_what_it_cost(tmp_path: Path) -> None:
 
     records: Any = state(execution).runs[0].codons
     assert [each.partial_cost for each in records] == [0.5, 0.5]
-    assert [each.cost for each in told(execution, CodonCompletedEvent)] == [0.5, 0.5]
+    assert [each.cost for each in told(execution, CodonCompletedEvent)] == [0.5, 1.0]
 
 
 async def test_a_rig_that_two_attempts_share_can_be_gone_back_to(tmp_path: Path) -> None:
