@@ -316,11 +316,14 @@ def _seconds(number: int | None) -> timedelta | None:
 
 
 def _roster(opened: Opened) -> Roster:
+    overrides = opened.hank.hank.overrides
+    # An agent that does not wait has gone on by the time its step is labelled.
+    counts_steps = overrides is not None and overrides.checkpoint_every_steps is not None
     return Roster(
         chosen=opened.settings.agent,
         hank_directory=opened.hank.directory,
         sessions=opened.layout.agent_sessions,
         homes=opened.layout.agent_homes,
-        asks_first="before-tool" in opened.settings.safe_points,
+        asks_first=counts_steps or "before-tool" in opened.settings.safe_points,
         model=opened.settings.model,
     )
