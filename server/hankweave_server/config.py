@@ -17,10 +17,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.settings import safe_points_named
+from hankweave_server.settings import LogFormat, LogLevel, safe_points_named
 
 PREFIX: Final = "HANKWEAVE_RUNTIME_"
 FILE: Final = "hankweave.json"
@@ -148,6 +148,16 @@ def _text(value: object) -> str:
     raise ValueError("expected text")
 
 
+def _one_of(words: tuple[str, ...]) -> Parse:
+    def parse(value: object) -> str:
+        if isinstance(value, str) and value.strip().lower() in words:
+            return value.strip().lower()
+
+        raise ValueError(f"expected one of {', '.join(words)}")
+
+    return parse
+
+
 def _path(value: object) -> Path:
     return Path(_text(value)).expanduser()
 
@@ -250,6 +260,20 @@ _ALL = (
     ),
     Setting(
         "safePoints", _safe_points, "all", "Which checkpoints are taken unasked.", "--safe-points"
+    ),
+    Setting(
+        "logLevel",
+        _one_of(get_args(LogLevel)),
+        "info",
+        "What server.log has: debug, info, warning or error.",
+        "--log-level",
+    ),
+    Setting(
+        "logFormat",
+        _one_of(get_args(LogFormat)),
+        "console",
+        "How server.log has it: console, for people, or json.",
+        "--log-format",
     ),
     Setting(
         "noAgentCheck",

@@ -7,6 +7,7 @@ after the ledger is closed, and the lock goes last, after all writers are joined
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import shlex
 import signal
@@ -68,6 +69,7 @@ from hankweave_server.execution.checking import recorded_checkpoints, reported_c
 from hankweave_server.execution.checkpointer import record_of
 from hankweave_server.execution.codon_run import Halt
 from hankweave_server.execution.data_access import whereabouts
+from hankweave_server.execution.event_log import EventLog
 from hankweave_server.execution.recovery import Recovered
 from hankweave_server.execution.runner import Outcome, Runner
 from hankweave_server.hanks.advice import advice
@@ -215,7 +217,14 @@ class Daemon:
                 files.clear_temporaries(folder)
 
             files.make_private_directory(layout.server_log.parent)
-            stack.enter_context(server_log(layout.server_log))
+            settings = self._settings
+            stack.enter_context(
+                server_log(
+                    layout.server_log,
+                    logging.getLevelName(settings.log_level.upper()),
+                    as_json=settings.log_format == "json",
+                )
+            )
             log.info("Starting Hankweave %s as pid %d", __version__, os.getpid())
             for sentence in advice(self._hank):
                 log.warning("hank.json: %s", sentence)
@@ -227,6 +236,7 @@ class Daemon:
             stack.callback(engine.close)
             ledger = await self._open_ledger(engine)
             stack.enter_context(ledger.subscribe(self._tell_event))
+            stack.enter_context(ledger.subscribe(EventLog(layout, self._clock).heed))
             stack.enter_context(ledger.subscribe(partial(_note_run, lock, layout)))
             past = Past(differences, agents, engine.leftovers)
             opened = Opened(
@@ -406,7 +416,6 @@ class Daemon:
             await ledger.record(Info(message=found.displaced.sentence))
 
         if (sentence := whereabouts(self._chosen.layout)) is not None:
-            log.info(sentence)
             await ledger.record(Info(message=sentence))
 
         if found.set_aside:
@@ -429,7 +438,7 @@ class Daemon:
             opened.lock.update(port=listener.port, run_id=opened.ledger.state.current_run_id)
             publish = listener.hub.publish
             with opened.ledger.subscribe(lambda each: publish(each.frame, each.event.seq)):
-                log.info("Listening on port %d", listener.port)
+                log.info("Starting HankweaveRuntime on port %d", listener.port)
                 # What lives as long as the server need not be looked at by each collection, which
                 # would hold the loop for as long as that takes.
                 gc.freeze()

@@ -1,12 +1,14 @@
 """server.log: one readable line for each thing the server did (seed 001, logs/).
 
 structlog makes the events, the standard library's rotating handler keeps the file. The format is
-seed 001's: `2025-01-04T12:00:00.000Z [INFO] Beginning codon: observe#0`.
+seed 001's: `2025-01-04T12:00:00.000Z [INFO] Beginning codon: observe#0`; or, for programs, a JSON
+object on each line. Whatever a message quotes, it is one line.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import sys
@@ -89,20 +91,22 @@ def _note_of_loss(record: logging.LogRecord, lost: int) -> logging.LogRecord:
 
 
 @contextmanager
-def server_log(path: Path) -> Iterator[None]:
-    """Sends everything logged to the file while the context lasts; its folder must exist."""
+def server_log(path: Path, level: int = logging.INFO, *, as_json: bool = False) -> Iterator[None]:
+    """Send everything logged to the file while the context lasts; its folder must exist."""
     handler = _PrivateRotatingHandler(
         path, maxBytes=MAX_BYTES, backupCount=BACKUPS, encoding="utf-8"
     )
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=_SHARED, processors=[_forget_record, _render]
+            foreign_pre_chain=_SHARED,
+            processors=[_forget_record, _render_json if as_json else _render],
         )
     )
     _configure()
     root = logging.getLogger()
     root.addHandler(handler)
-    root.setLevel(logging.INFO)
+    root.setLevel(level)
+    logging.getLogger("asyncio").setLevel(logging.WARNING)  # Its debug lines tell of selectors.
     try:
         yield
     finally:
@@ -134,8 +138,20 @@ def _render(_: Any, __: str, event: MutableMapping[str, Any]) -> str:
     stamp, level = event.pop("timestamp"), str(event.pop("level")).upper()
     message, trace = event.pop("event"), event.pop("exception", None)
     facts = "".join(f" {key}={value!r}" for key, value in sorted(event.items()))
-    line = f"{stamp} [{level}] {message}{facts}"
+    line = f"{stamp} [{level}] {_on_one_line(str(message))}{facts}"
     return line if trace is None else f"{line}\n{trace}"
+
+
+def _render_json(_: Any, __: str, event: MutableMapping[str, Any]) -> str:
+    """Write timestamp, level and message first, then what else is known."""
+    names = {"timestamp": "timestamp", "level": "level", "event": "message"}
+    found = {new: event.pop(old) for old, new in names.items()}
+    return json.dumps({**found, **event}, ensure_ascii=False, default=str)
+
+
+def _on_one_line(text: str) -> str:
+    """Show control characters, and marks that turn text around, by their escapes."""
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
 _SHARED: list[Any] = [

@@ -17,6 +17,9 @@ SafePoint: TypeAlias = Literal["rig-setup", "before-tool", "tool", "turn"]
 """A rig is set up; a tool asks leave to change files; a tool changed files; a message ended after
 files had changed (seed 004, "How checkpoints get written")."""
 
+LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
+LogFormat: TypeAlias = Literal["console", "json"]
+
 ALL_SAFE_POINTS: frozenset[SafePoint] = frozenset(get_args(SafePoint))
 
 
@@ -101,5 +104,8 @@ class RunSettings:
     """Whether sentinels keep what they remember; None: as the hank says."""
     tool_result_limit: int = 2500
     """Characters of a tool's result that an event carries."""
+    log_level: LogLevel = "info"
+    """What server.log has at least."""
+    log_format: LogFormat = "console"
     data_hash_seconds: float = 5.0
     """How long looking at the data may take before it is known by its place alone."""

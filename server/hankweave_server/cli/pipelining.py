@@ -20,7 +20,13 @@ from hankweave_server.cli.complaints import complain, complain_of
 from hankweave_server.cli.past_files import on_files
 from hankweave_server.cli.pipeline_report import Format
 from hankweave_server.cli.pipeline_run import PipelineExit, Telling, run_pipeline
-from hankweave_server.cli.run_settings import configured, from_layers, variables_of
+from hankweave_server.cli.run_settings import (
+    configured,
+    from_layers,
+    log_format_option,
+    log_level_option,
+    variables_of,
+)
 from hankweave_server.config import of_command_line
 from hankweave_server.domain.history import answers_of, next_codon, thread_before
 from hankweave_server.domain.plan import initial_plan
@@ -74,6 +80,8 @@ _ON_THE_BRANCH = (
     help="Write the report there; .json or .md tell its format.",
 )
 @click.option("--port", "-p", type=click.IntRange(0, 65535), default=0, help="0 takes a free one.")
+@log_level_option
+@log_format_option
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing while the steps run.")
 @click.pass_context
 def pipeline(
@@ -93,6 +101,8 @@ def pipeline(
     as_json: bool,
     report_file: Path | None,
     port: int,
+    log_level: str | None,
+    log_format: str | None,
     quiet: bool,
 ) -> None:
     """Run the steps of FILE, a pipeline in YAML, in the project one is in.
@@ -136,7 +146,12 @@ def pipeline(
         headless=True,
         begin_at=begin_at,
     )
-    given = {"port": port or None, "noAgentCheck": no_agent_check or None}
+    given = {
+        "port": port or None,
+        "noAgentCheck": no_agent_check or None,
+        "logLevel": log_level,
+        "logFormat": log_format,
+    }
     found = from_layers(of_command_line(given), None, variables_of(context.command))
     settings = replace(configured(settings, found), autostart=True)
     sys.exit(run_pipeline(meant, layout, settings, telling))

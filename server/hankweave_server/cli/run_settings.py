@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast, get_args
 
 import click
 
@@ -17,9 +17,16 @@ from hankweave_server import config
 from hankweave_server.cli import executions, hanks, inputs, invocation
 from hankweave_server.cli.complaints import complain
 from hankweave_server.config import Config, Layer
-from hankweave_server.settings import RunSettings, safe_points_named
+from hankweave_server.settings import LogFormat, LogLevel, RunSettings, safe_points_named
 
 T = TypeVar("T")
+
+log_level_option = click.option(
+    "--log-level", type=click.Choice(get_args(LogLevel)), help="What server.log has."
+)
+log_format_option = click.option(
+    "--log-format", type=click.Choice(get_args(LogFormat)), help="How server.log has it."
+)
 
 KEYS = {
     "port": "port",
@@ -33,6 +40,8 @@ KEYS = {
     "safe_points": "safePoints",
     "without_proxy": "withoutProxy",
     "exit_on_complete": "exitOnComplete",
+    "log_level": "logLevel",
+    "log_format": "logFormat",
 }
 """Options of `run` with a value, by what they set."""
 _ABOVE_HANK = (config.COMMAND_LINE, config.ENVIRONMENT)
@@ -224,6 +233,8 @@ def configured(settings: RunSettings, found: Config) -> RunSettings:
         ignore_rig_failures=_value(found, "ignoreRigFailures", bool),
         sentinel_persistence=None if persistence.is_default else bool(persistence.value),
         tool_result_limit=_value(found, "toolResultTruncateLength", int),
+        log_level=cast(LogLevel, _value(found, "logLevel", str)),
+        log_format=cast(LogFormat, _value(found, "logFormat", str)),
         data_hash_seconds=_value(found, "dataHashTimeLimit", int) / 1000,
     )
 

@@ -29,7 +29,12 @@ from hankweave_server.cli import (
 from hankweave_server.cli.complaints import complain
 from hankweave_server.cli.executions import Chosen
 from hankweave_server.cli.interrupts import Interrupts, Notice
-from hankweave_server.cli.run_settings import settings_of, variables_of
+from hankweave_server.cli.run_settings import (
+    log_format_option,
+    log_level_option,
+    settings_of,
+    variables_of,
+)
 from hankweave_server.cli.tellers import Teller, is_drawn, teller_for
 from hankweave_server.cli.terminals import can_ask
 from hankweave_server.clock import Clock, SystemClock
@@ -133,6 +138,8 @@ from hankweave_server.workspace.data import read_meta
     is_flag=True,
     help="Replace files that are in its way; else a copy gets another name.",
 )
+@log_level_option
+@log_format_option
 @click.option("--plain", is_flag=True, help="Print lines on a terminal too, as in a pipe.")
 @click.option("--json", "as_json", is_flag=True, help="Print the events, one JSON line each.")
 @click.option("--without-proxy/--proxy", default=None, hidden=True)

@@ -17,6 +17,7 @@ from hankweave_server.cli import completions
 from hankweave_server.cli.asking import look
 from hankweave_server.cli.plain_text import one_line
 from hankweave_server.cli.remote import execution_option, json_option, print_json, root_of
+from hankweave_server.cli.run_settings import log_format_option, log_level_option
 from hankweave_server.cli.running import run
 from hankweave_server.cli.terminals import console
 from hankweave_server.domain.history import end_checkpoint, is_done, next_codon, thread
@@ -116,9 +117,18 @@ def _table(found: list[Session]) -> Table:
 @click.command()
 @click.argument("session_id", metavar="ID", shell_complete=completions.runs)
 @execution_option
+@log_level_option
+@log_format_option
 @click.option("--plain", is_flag=True, help="Print lines on a terminal too, as in a pipe.")
 @click.option("--json", "as_json", is_flag=True, help="Print the events, one JSON line each.")
-def resume(session_id: str, execution: Path | None, plain: bool, as_json: bool) -> None:
+def resume(
+    session_id: str,
+    execution: Path | None,
+    log_level: str | None,
+    log_format: str | None,
+    plain: bool,
+    as_json: bool,
+) -> None:
     """Go on with the run ID (or a unique beginning of it) where it stopped, to the plan's end.
 
     Exit codes are those of `hankweave run --headless`; 3 where there is no such run.
@@ -149,6 +159,9 @@ def resume(session_id: str, execution: Path | None, plain: bool, as_json: bool) 
 
     place = "--workspace" if layout_of(root).is_in_place else "--execution"
     options = [word for word, wanted in (("--plain", plain), ("--json", as_json)) if wanted]
+    for name, value in (("--log-level", log_level), ("--log-format", log_format)):
+        options += [] if value is None else [name, value]
+
     run.main([place, str(root), "--headless", *options], "hankweave run", standalone_mode=False)
 
 

@@ -17,9 +17,6 @@ from hankweave_protocol.state import (
 from hankweave_server.domain import lifecycle
 from hankweave_server.execution.codon_record import CodonRecord
 from hankweave_server.execution.surroundings import Surroundings
-from hankweave_server.logs import logger
-
-log = logger(__name__)
 
 
 class CodonEnds:
@@ -56,7 +53,6 @@ class CodonEnds:
         sha = await self._checkpoint("completed", codon.checkpoint_label)
         warning = self._warning()
         if warning is not None:
-            log.warning("Codon %s: %s", warning.codon_id, warning.message)
             await self._record.tell(warning)
 
         done = lifecycle.complete(

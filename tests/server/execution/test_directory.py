@@ -135,6 +135,7 @@ async def test_the_server_log_tells_the_life_of_the_server(tmp_path: Path) -> No
     assert f"Found dead server: pid {killed}" in said
     assert said[-1] == "Stopped: SIGTERM"
     assert sum(line.startswith("Starting Hankweave ") for line in said) == 2
+    assert sum(bool(re.fullmatch(r"Starting HankweaveRuntime on port \d+", x)) for x in said) == 2
 
 
 def _open_to_others(folder: Path) -> dict[str, str]:
