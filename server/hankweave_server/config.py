@@ -514,7 +514,7 @@ def _parsed(setting: Setting, value: object, name: str) -> object:
         return setting.parse(value)
     except ValueError as problem:
         raise Stop(
-            f"{name} is {_shown(value)}: {problem}.",
+            f"{name} is {_shown(value)}: {str(problem).rstrip('.')}.",
             ExitCode.CONFIGURATION,
             hint=f"{setting.about} `hankweave config` shows all settings.",
         ) from None

@@ -19,9 +19,9 @@ from websockets.asyncio.client import ClientConnection, connect
 AT_ONCE = 50
 """Connections being opened at the same time."""
 
-HANDSHAKE = json.dumps({"type": "handshake", "data": {"mode": "readonly"}})
-GREETING = 2
-"""Frames before the first event: handshake.response and server.ready."""
+HANDSHAKE = json.dumps({"type": "handshake", "data": {"mode": "readonly", "protocolVersion": 1}})
+GREETING = 3
+"""Frames before the first event: handshake.response, server.ready and state.snapshot."""
 
 
 class Join(msgspec.Struct, tag_field="do", tag="join"):

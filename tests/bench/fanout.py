@@ -210,9 +210,6 @@ def _no_doors() -> Doors:
     async def handle(command: Command, caller: Caller) -> Answer:
         raise AssertionError("No client of this bench sends a command.")
 
-    async def greeted(caller: Caller) -> None:
-        pass
-
     ready = ServerReady(
         server_version="0",
         execution_path="/execution",
@@ -230,7 +227,7 @@ def _no_doors() -> Doors:
         last_seq=lambda: 0,
         ready=lambda: ready,
         snapshot=lambda: snapshot,
-        greeted=greeted,
+        greeted=lambda caller: (),
         health=lambda: Health(alive=True, ready=True),
         metrics=lambda: b"",
     )

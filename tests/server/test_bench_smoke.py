@@ -247,7 +247,10 @@ def test_results_of_another_shape_are_replaced(tmp_path: Path) -> None:
 def test_an_unknown_bench_is_a_mistake_of_usage(capsys: pytest.CaptureFixture[str]) -> None:
     """A name that no bench has measures nothing, and the names that there are are told."""
     assert main(["journal", "speed"]) == USAGE
-    assert "'speed'; there are: journal, fanout, startup, memory, trees" in capsys.readouterr().err
+    assert (
+        "'speed'; there are: journal, fanout, startup, memory, catching-up, trees"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(("value", "exit_code"), [(50_000, 0), (49_999, MISSED)])
