@@ -41,6 +41,7 @@ from hankweave_server.execution.branching import Branching
 from hankweave_server.execution.bulletin import Bulletin
 from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.exit_policy import ExitPolicy
+from hankweave_server.execution.git_index import GitIndex
 from hankweave_server.execution.housekeeper import Housekeeper
 from hankweave_server.execution.memories import Memories
 from hankweave_server.execution.packing import Packing
@@ -138,6 +139,8 @@ class App:
             self.packing,
             is_rolling_back=lambda: self.runner.is_rolling_back,
         )
+        self.git_index = GitIndex(opened.layout)
+        self.checkpointer.on_head_moved = self.git_index.note
         self.time_watch = TimeWatch(opened.ledger, opened.clock)
         self.branching = Branching(self.around, home=self._branch_home)
         self._dispatch = Dispatch(

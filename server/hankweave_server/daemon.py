@@ -97,6 +97,9 @@ DRAIN_SECONDS_WITHOUT_ROOM = 4.0
 FIRST_CLIENT_SECONDS = 2.0
 """How long the plan waits for a client, so that it hears how the first codon starts."""
 
+INDEX_SECONDS = 1.0
+"""How long an end waits for the index that stock git reads; the next start writes it else."""
+
 CLOSING_SECONDS = 7.2
 """How long after the word to stop the clients have had their time to say goodbye."""
 
@@ -448,6 +451,7 @@ class Daemon:
                 self._runner = app.runner
                 tasks.start_soon(app.runner.run)
                 tasks.start_soon(app.packing.run)
+                tasks.start_soon(app.git_index.run)
                 tasks.start_soon(app.checkpointer.progress.run)
                 tasks.start_soon(app.time_watch.run)
                 tasks.start_soon(app.rollback.finish_when_there_is_room)
@@ -458,6 +462,9 @@ class Daemon:
                     reason = await self._switch.wait()
 
                 await self._drain(app, opened, reason)
+                with anyio.move_on_after(min(INDEX_SECONDS, self._switch.left_of(CLOSING_SECONDS))):
+                    await app.git_index.write()
+
                 listener.hurry(self._switch.left_of(CLOSING_SECONDS))
 
     async def _begin(self, app: App, opened: Opened) -> None:

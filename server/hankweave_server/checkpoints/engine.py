@@ -480,7 +480,7 @@ class CheckpointEngine:
             return tuple(snapshot.described(path, entry) for path, entry in files)
 
     def refresh_index(self, sha: Sha) -> None:
-        """Writes the index, so that stock `git status` and `git diff` compare with a checkpoint."""
+        """Write the index, so that stock `git status` and `git diff` compare with a checkpoint."""
         self._repo.write_index(self._commit(sha).tree)
 
     # Inside

@@ -6,11 +6,13 @@ leaves garbage, or notes of commits that are gone: the next pruning takes both a
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from hankweave_protocol.ids import Sha
+from hankweave_server.checkpoints.errors import ShadowRepositoryError
 from hankweave_server.checkpoints.messages import NotACheckpoint, read_back
 from hankweave_server.checkpoints.meter import UNWATCHED, Meter
 from hankweave_server.checkpoints.model import CommitFacts
@@ -172,13 +174,18 @@ class PruningAct:
         except KeyError:
             commit = None
 
-        if not (self._repo.path / "index").exists():
+        index = self._repo.path / "index"
+        if not index.exists():
             return
 
-        if commit is None:
-            remove_durably(self._repo.path / "index")
-        else:
-            self._repo.write_index(commit.tree)
+        try:
+            if commit is not None:
+                self._repo.write_index(commit.tree)
+                return
+        except ShadowRepositoryError:
+            pass  # Damage: no index is better than one that names what is gone.
+
+        remove_durably(index)
 
     def _sweep(self, live: set[bytes]) -> bool:
         notes = self._repo.target(NOTES_REF)
@@ -243,7 +250,8 @@ class _Costs:
         self._repo = repo
         self._stored = {file.digest: file.size for file in files.loose()}
         for pack in files.packs():
-            self._stored |= {record.digest: record.length for record in pack.records()}
+            with contextlib.suppress(ValueError, OSError):  # Damaged: an estimate is enough.
+                self._stored |= {record.digest: record.length for record in pack.records()}
 
     def of(self, facts: CommitFacts) -> int:
         try:

@@ -124,6 +124,9 @@ class Repair:
         lost = self._lost(recorded)
         detached = Detaching(self._repo, self._quarantine.folder).run(recorded, lost)
         self._repo.reopen()
+        if lost or detached:
+            (self._repo.path / "index").unlink(missing_ok=True)  # It may name what is lost.
+
         moved = tuple(self._quarantine.moved)
         return Repaired(
             rewritten=tuple(sorted(Sha(digest.hex()) for digest in rewritten)),

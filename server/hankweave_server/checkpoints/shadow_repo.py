@@ -70,7 +70,7 @@ class ShadowRepo:
         _be_alone()
         self._repo = _opened(path)
         self.packs = PackReader(path / "objects")
-        self._whole_commits: set[bytes] = set()
+        self._whole_loose: set[bytes] = set()
         self.is_doubted = False
         """Objects were found missing or damaged: what exists is read before it is relied on."""
 
@@ -242,7 +242,7 @@ class ShadowRepo:
         if not tips:
             return
 
-        if not self._loose_commits_are_whole():
+        if not self._loose_are_whole():
             raise ShadowRepositoryError("A commit of the shadow repository is damaged.")
 
         try:
@@ -258,18 +258,18 @@ class ShadowRepo:
                 f"A commit of the shadow repository cannot be read: {problem}"
             ) from problem
 
-    def _loose_commits_are_whole(self) -> bool:
-        """Return whether libgit2 may walk: it never returns from a loose commit cut short."""
+    def _loose_are_whole(self) -> bool:
+        """Return whether libgit2 may read: it never returns from a loose object cut short."""
         objects = self.path / "objects"
         for path in objects.glob("[0-9a-f][0-9a-f]/" + "[0-9a-f]" * 38):
             digest = bytes.fromhex(path.parent.name + path.name)
-            if digest in self._whole_commits:
+            if digest in self._whole_loose:
                 continue
 
             try:
-                if loose_header(objects, digest)[0] in ("commit", "tag"):
+                if loose_header(objects, digest)[0] != "blob":
                     whole_loose(objects, digest)
-                    self._whole_commits.add(digest)
+                    self._whole_loose.add(digest)
             except FileNotFoundError:
                 continue
             except (ValueError, OSError):
@@ -379,13 +379,25 @@ class ShadowRepo:
         return LineDiff(added, removed, patch.data if patch_wanted else b"")
 
     def write_index(self, tree: Sha) -> None:
-        """Writes the index stock git compares the work tree with."""
+        """Write the index stock git compares the work tree with, durably."""
+        if not self._loose_are_whole():
+            raise ShadowRepositoryError("A tree of the shadow repository is damaged.")
+
         with _libgit2_errors():
-            index = pygit2.Index(str(self.path / "index"))
+            index = self._index()
             index.clear()
             index.read_tree(self._repo[tree].peel(pygit2.Tree))
             index.write()
             self._keep_private("index")
+            sync_directory(self.path)
+
+    def _index(self) -> pygit2.Index:
+        path = self.path / "index"
+        try:
+            return pygit2.Index(str(path))
+        except pygit2.GitError:
+            path.unlink()  # Torn: nothing in it is worth keeping.
+            return pygit2.Index(str(path))
 
     def _keep_private(self, name: str) -> None:
         """Takes back the permissions that libgit2 gives by the umask."""

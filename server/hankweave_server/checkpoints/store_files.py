@@ -141,7 +141,9 @@ class StoreFiles:
             if Path(place) == self.objects:
                 below[:] = [name for name in below if not _is_fan_out(name)]
 
-            blocks += sum(_blocks(Path(place, name)) for name in names)
+            # The index is no content of the store, and follows HEAD in its own time.
+            own = [name for name in names if Path(place) != self._repository or not _is_index(name)]
+            blocks += sum(_blocks(Path(place, name)) for name in own)
 
         loose = sum(len(folder.files) for folder in folders)
         packs = sum(1 for _ in self.pack_folder.glob("*.idx"))
@@ -185,6 +187,10 @@ def _listed(path: str, modified: int) -> _Folder:
                 files.append(LooseFile(Path(entry.path), digest, status.st_size))
 
     return _Folder(modified, tuple(sorted(files, key=lambda file: file.digest)), blocks)
+
+
+def _is_index(name: str) -> bool:
+    return name.startswith(("index", "hankweave-index"))
 
 
 def _blocks(path: Path) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,7 +15,11 @@ from hankweave_protocol.commands import CheckpointPin, StoreFsck, StoreGc
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.replies import FsckReport, GcReport
-from hankweave_server.checkpoints.errors import InsufficientSpace, ShadowRepositoryError
+from hankweave_server.checkpoints.errors import (
+    InsufficientSpace,
+    ShadowRepositoryError,
+    disk_faults,
+)
 from hankweave_server.checkpoints.meter import Meter
 from hankweave_server.checkpoints.repair_sources import NoRepository, Source, repository_source
 from hankweave_server.checkpoints.retention import RetentionPolicy
@@ -56,26 +62,19 @@ class Store:
             self._ledger.state, known, command.checkpoint_sha, self._checkpointer.missing
         )
         name = None if command.name is None else self._checkpointer.clean(command.name)
-        return await self._housekeeper.pin(
-            target.checkpoint, name, pinned=command.pinned, causes=causes
-        )
+        with _refusing("changed", "nothing is pinned yet"), disk_faults(self._layout.root):
+            return await self._housekeeper.pin(
+                target.checkpoint, name, pinned=command.pinned, causes=causes
+            )
 
     async def gc(self, command: StoreGc, causes: Causes) -> GcReport:
         """Prunes and packs, or says what that would do."""
         policy = policy_of(command)
-        try:
+        with _refusing("packed", "what is pruned is on record"), disk_faults(self._layout.root):
             if command.dry_run:
                 return await self._housekeeper.preview(policy)
 
             return await self._housekeeper.collect(policy, causes)
-        except InsufficientSpace as error:
-            raise Refused(
-                ErrorCode.INSUFFICIENT_SPACE,
-                f"The store cannot be packed: {error}.",
-                hint="Free some space and send the command again; what is pruned is on record.",
-            ) from None
-        except ShadowRepositoryError as error:
-            raise _unusable(error) from None
 
     async def fsck(self, command: StoreFsck, causes: Causes) -> FsckReport:
         """Check the store, after a repair if the command asks for one."""
@@ -84,16 +83,8 @@ class Store:
             return await self._checked(causes)
 
         sources = () if command.mirror is None else (_mirror(command.mirror),)
-        try:
+        with _refusing("repaired", "it goes on from there"), disk_faults(self._layout.root):
             repair = await self._housekeeper.repair(sources, causes)
-        except InsufficientSpace as error:
-            raise Refused(
-                ErrorCode.INSUFFICIENT_SPACE,
-                f"The store cannot be repaired: {error}.",
-                hint="Free some space and send the command again: it goes on from there.",
-            ) from None
-        except ShadowRepositoryError as error:
-            raise _unusable(error) from None
 
         return msgspec.structs.replace(await self._checked(causes), repair=repair)
 
@@ -120,6 +111,21 @@ class Store:
                 raise Refused(ErrorCode.SHUTTING_DOWN, "The server is stopping.") from None
             finally:
                 is_given_up.set()
+
+
+@contextmanager
+def _refusing(done: str, afterwards: str) -> Iterator[None]:
+    """Refuse with a code and a next step where the disk or the store does not take it."""
+    try:
+        yield
+    except InsufficientSpace as error:
+        raise Refused(
+            ErrorCode.INSUFFICIENT_SPACE,
+            f"The store cannot be {done}: {error}.",
+            hint=f"Free some space and send the command again; {afterwards}.",
+        ) from None
+    except ShadowRepositoryError as error:
+        raise _unusable(error) from None
 
 
 def _refuse_mirror(command: StoreFsck) -> None:

@@ -85,6 +85,8 @@ class Checkpointer:
         """All checkpoints on our refs, oldest first."""
         self.missing: frozenset[Sha] = frozenset()
         """Checkpoints that the journal names, and the repository does not have."""
+        self.on_head_moved: Callable[[], None] = lambda: None
+        """Called when HEAD leads to another commit."""
         self.on_taken: Callable[[], None] = lambda: None
         """Called when a checkpoint is on record."""
         self.memory: Callable[[frozenset[str]], Mapping[str, Path]] = lambda _also: {}
@@ -139,6 +141,7 @@ class Checkpointer:
             finally:
                 self._branch = None
                 await self.load(recorded - given_up)
+                self.on_head_moved()
 
             return repaired
 
@@ -232,6 +235,7 @@ class Checkpointer:
             )
 
         await self._ledger.record(*entries, run_id=run_id, codon_id=request.codon_id, causes=causes)
+        self.on_head_moved()
         self.on_taken()
         return record
 
@@ -260,6 +264,7 @@ class Checkpointer:
         """Leaves HEAD at a commit: the branch it was on keeps all it had (seed 000)."""
         await self.run(self.engine.detach, at)
         self._branch = None
+        self.on_head_moved()
 
     @property
     def current_branch(self) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+import anyio.lowlevel
 import anyio.to_thread
 
 from hankweave_protocol.events import FileSource, FileUpdated
@@ -14,6 +15,9 @@ from hankweave_server.execution import edits
 from hankweave_server.execution.surroundings import Surroundings
 from hankweave_server.ledger.batch import Entry
 from hankweave_server.workspace.descent import Descent
+
+POSTED_AT_ONCE = 200
+"""Changes that are decided in one turn of the event loop: some milliseconds."""
 
 PERSON = FileSource(kind="person")
 
@@ -52,8 +56,17 @@ class FileNews:
         else:
             entries += edits.by_agents(around.state, (update.path for update in updates))
 
-        await around.ledger.post(*entries, run_id=run_id, codon_id=codon_id)
+        await self._post(entries, run_id, codon_id)
         return News(any=True, moved=any(change.kind != "modified" for change in changes))
+
+    async def _post(
+        self, entries: tuple[Entry, ...], run_id: RunId | None, codon_id: CodonId | None
+    ) -> None:
+        """Post a few at a time: thousands at once would hold the event loop for a second."""
+        for at in range(0, len(entries), POSTED_AT_ONCE):
+            some = entries[at : at + POSTED_AT_ONCE]
+            await self._around.ledger.post(*some, run_id=run_id, codon_id=codon_id)
+            await anyio.lowlevel.checkpoint()
 
     async def tell_of_archive(
         self, moved: frozenset[bytes], run_id: RunId, codon_id: CodonId
@@ -75,7 +88,7 @@ class FileNews:
             *edits.by_people({update.path: update.sha256 for update in edited}),
         )
         if entries:
-            await around.ledger.post(*entries, run_id=run_id, codon_id=codon_id)
+            await self._post(entries, run_id, codon_id)
 
         return bool(gone)
 

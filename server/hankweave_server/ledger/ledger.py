@@ -51,6 +51,9 @@ __all__ = ["Entry", "Ledger", "LedgerFailed", "OutOfTime", "Published"]
 SETTLE_SECONDS = 0.2
 """How long state.json may lag behind costs (DESIGN 5: 250 ms)."""
 
+EVENTS_AT_ONCE = 500
+"""Events that are written by one call and told in one stretch, unless one batch has more."""
+
 PENDING_LIMIT = 2_000
 """Events that may wait for the disk before `post` makes its callers wait as well."""
 
@@ -328,7 +331,7 @@ class Ledger:
 
     async def _write(self, *, settle: bool) -> None:
         """Writes, syncs, saves and tells all that waits; a cancellation cannot come in between."""
-        batches, self._pending, self._pending_events = self._pending, [], 0
+        batches = self._taken()
         state = batches[-1].state if batches else self.durable_state
         saves = any(each.asks_for_save for each in batches) and state is not self._saved
         saves = saves or (settle and self._lags(state))
@@ -353,6 +356,25 @@ class Ledger:
         self._saved = state if saves else self._saved
         self._note_unsettled(state)
         self._tell(batches)
+
+    def _taken(self) -> list[_Batch]:
+        """Take what waits, whole batches of not many more than EVENTS_AT_ONCE events.
+
+        All that is taken is told in one stretch, which holds the event loop: a burst of thousands
+        is written and told in parts, so that others have their turn in between.
+        """
+        taken: list[_Batch] = []
+        events = 0
+        for batch in self._pending:
+            if taken and events + len(batch.published) > EVENTS_AT_ONCE:
+                break
+
+            taken.append(batch)
+            events += len(batch.published)
+
+        self._pending = self._pending[len(taken) :]
+        self._pending_events -= events
+        return taken
 
     async def _try(self, work: _Writing) -> None:
         with anyio.CancelScope(shield=True):
@@ -417,7 +439,9 @@ class Ledger:
         try:
             if self._failure is None:
                 self._queue((), self.state, saves=True)
-                await self._write(settle=True)
+                while self._pending:
+                    await self._write(settle=True)
+
         finally:
             self._journal.close()
             self._ended.set()

@@ -30,8 +30,9 @@ class OutboxLimits:
     bytes: int = 4 * 1024 * 1024
     """A single larger frame still goes out, alone."""
     send_seconds: float = 5.0
-    close_seconds: float = 1.0
-    """How long a client that was told to go may take to answer."""
+    close_seconds: float = 5.0
+    """How long a client that was told to go may take to answer: a slow one first has to read what
+    the kernel holds for it, before it sees why it is cut off."""
 
 
 class ConnectionLost(Exception):

@@ -95,7 +95,9 @@ class Desk:
 @asynccontextmanager
 async def a_desk(folder: Path, store: BusyStore) -> AsyncIterator[Desk]:
     ledger = await Ledger.open(Layout.of_execution(folder), SteppingClock())
-    engine = cast("CheckpointEngine", SimpleNamespace(housekeeping=store))
+    engine = cast(
+        "CheckpointEngine", SimpleNamespace(housekeeping=store, require_unmoved=lambda: None)
+    )
     checkpointer = Checkpointer(engine, ledger, SteppingClock())
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ledger.run)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -80,6 +81,42 @@ def journal_in(layout: Layout) -> list[bytes]:
 
 def info(text: str) -> Info:
     return Info(message=text)
+
+
+async def test_a_burst_is_told_in_parts(layout: Layout):
+    """Thousands of events at once do not hold the event loop: between two parts others run, and
+    the order stays, also at the end, where the last of them are written."""
+    async with open_ledger(layout) as ledger:
+        parts: list[list[int]] = [[]]
+        ticks = 0
+
+        def listen(each: Published) -> None:
+            parts[-1].append(each.event.seq)
+
+        async def others() -> None:
+            nonlocal ticks
+            while True:
+                ticks += 1
+                parts.append([])
+                await anyio.lowlevel.checkpoint()
+
+        with ledger.subscribe(listen):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(others)
+                for _ in range(30):
+                    ledger.leave(*(info("burst") for _ in range(100)))
+
+                await ledger.flush()
+                tasks.cancel_scope.cancel()
+
+        told = [part for part in parts if part]
+        assert max(map(len, told)) <= ledger_module.EVENTS_AT_ONCE
+        assert [seq for part in told for seq in part] == list(range(1, 3001))
+
+        for _ in range(30):
+            ledger.leave(*(info("the last") for _ in range(100)))
+
+    assert len(journal_in(layout)) == 6_000
 
 
 # --- recording ------------------------------------------------------------------------------------

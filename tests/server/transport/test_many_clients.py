@@ -103,7 +103,7 @@ async def _healthy(server: SmallServer, seqs: list[int], upto: int = EVENTS) -> 
 async def test_a_slow_reader_is_told_1013_after_a_stream_without_a_gap(tmp_path: Path) -> None:
     """What it did get is a prefix of the journal, and it can resume from there."""
     rest = SmallRest()
-    limits = OutboxLimits(messages=50, close_seconds=5)
+    limits = OutboxLimits(messages=50)
     async with (
         small_server(tmp_path, rest, outbox=limits) as server,
         server.follower(mode="readonly") as client,

@@ -1,0 +1,84 @@
+"""Claims about stock git on the shadow repository, with the exports of seed 000."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+
+from hankweave_protocol.commands import CheckpointCreate, RollbackToCodon
+from hankweave_protocol.ids import CodonId
+from support.command_line import hankweave
+from support.damage import git
+from support.running_server import running_server
+from support.scripted_hank import codon, write_hank, writes
+from support.watching import DEADLINE, idle
+
+TWO = (
+    codon("one", writes("a.txt", "one"), {"run": "chmod 600 a.txt; ln -s a.txt link; mkdir deep"}),
+    codon("two", writes("a.txt", "two"), writes("deep/b.txt", "two"), {"delete": "link"}),
+)
+
+
+def status(execution: Path) -> str:
+    done = git(execution, "status", "--porcelain")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+async def becomes_clean(execution: Path) -> None:
+    """The index follows a moment after HEAD; wait until git sees no difference."""
+    with anyio.fail_after(DEADLINE):
+        while True:
+            done = git(execution, "status", "--porcelain")
+            if (done.returncode, done.stdout) == (0, ""):
+                return
+
+            await anyio.sleep(0.05)
+
+
+async def test_git_status_is_clean_after_runs_rollbacks_and_crashes(tmp_path: Path) -> None:
+    """While the server idles, after a rollback, when it has stopped, after `kill -9` and a start,
+    and after a rollback without a server; a file that a person changes is seen at once."""
+    execution = tmp_path / "execution"
+    hank = write_hank(tmp_path / "hank", *TWO)
+    to_one = RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end")
+    async with running_server(hank, None, execution) as server, server.client() as client:
+        await idle(client)
+        await becomes_clean(execution)
+        (execution / "agentRoot" / "a.txt").write_text("by hand")
+        assert status(execution) == " M a.txt\n"
+        await client.send(CheckpointCreate())
+        await becomes_clean(execution)
+        await client.send(to_one)
+        await becomes_clean(execution)
+        assert git(execution, "ls-files").stdout.split() == ["a.txt", "link"]
+        server.kill()
+        await server.ended()
+
+    async with (
+        running_server(hank, None, execution, "--no-autostart") as server,
+        server.client() as client,
+    ):
+        await becomes_clean(execution)
+        await client.send(CheckpointCreate())
+        await server.stop()
+
+    assert status(execution) == ""
+    hankweave("rollback", "--codon", "two", "-e", str(execution), "-y", code=0)
+    assert status(execution) == ""
+    assert git(execution, "diff", "--cached", "--quiet").returncode == 0
+    assert git(execution, "fsck", "--strict").returncode == 0
+
+
+async def test_a_lost_index_is_written_again_by_the_next_start(tmp_path: Path) -> None:
+    """Nothing of the server depends on it."""
+    execution = tmp_path / "execution"
+    hank = write_hank(tmp_path / "hank", *TWO)
+    hankweave("run", str(hank), "--execution", str(execution), "--headless", code=0)
+    index = execution / ".hankweave/checkpoints/.hankweavecheckpoints/index"
+    assert status(execution) == ""
+    index.write_bytes(b"torn")
+    (index.parent / "hankweave-index").unlink()
+    async with running_server(hank, None, execution):
+        await becomes_clean(execution)
