@@ -11,7 +11,7 @@ Step = Mapping[str, Any]
 
 
 def codon(
-    name: str, *steps: Step, tracked: Sequence[str] = ("**",), **fields: Any
+    name: str, /, *steps: Step, tracked: Sequence[str] = ("**",), **fields: Any
 ) -> dict[str, Any]:
     """One codon of a scripted agent."""
     return {
