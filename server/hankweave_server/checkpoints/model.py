@@ -132,6 +132,12 @@ class RestorePlan:
     bytes_to_write: int
     unsaved: frozenset[bytes] = frozenset()
     """What it would change although HEAD has it otherwise: files edited, made or deleted since."""
+    folders_differ: bool = False
+    """Whether, where no file does, permissions or empty folders may differ from the target's."""
+
+    @property
+    def changes_nothing(self) -> bool:
+        return not self.touched and not self.folders_differ
 
     @property
     def touched(self) -> frozenset[bytes]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from hankweave_server.checkpoints.capture import Captured, Observation, Refused, Vanished
+from hankweave_server.checkpoints.manifest import manifest_of
 from hankweave_server.checkpoints.model import WITHOUT_CONTENT, PathEntry, RestorePlan, Skipped
 from hankweave_server.checkpoints.observe import Observer
 from hankweave_server.checkpoints.snapshot import Snapshot
@@ -90,6 +91,7 @@ class Planning:
 
         draft = self._draft
         changed = {entry.path for entry in (*draft.added, *draft.updated)}
+        is_same_below = not (changed or draft.removed)
         return RestorePlan(
             target=self._target.sha,
             added=_in_order(draft.added),
@@ -101,6 +103,16 @@ class Planning:
             unsaved=frozenset(
                 path for path in draft.unsaved if path in draft.removed or path in changed
             ),
+            folders_differ=is_same_below and self._folders_differ(),
+        )
+
+    def _folders_differ(self) -> bool:
+        """Return whether permissions or empty folders may not be those of the target."""
+        now, then = manifest_of(self._table, ()), self._target.manifest
+        return (now.usual, now.modes, now.empty_folders) != (
+            then.usual,
+            then.modes,
+            then.empty_folders,
         )
 
     def _candidates(self) -> tuple[dict[bytes, Entry], list[bytes]]:

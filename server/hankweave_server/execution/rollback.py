@@ -160,7 +160,7 @@ class Rollback:
         with self._runner.rolling_back(), self._watching():
             await self._note_edits()
             plan = await self.outlook.plan(journey.sha, None)
-            if plan.touched or journey.rewinds:
+            if not plan.changes_nothing or journey.rewinds:
                 intent = await self._prepare(journey, plan)
                 await self._restore_and_tell(intent, plan, (), recovered=False)
 
@@ -273,7 +273,7 @@ class Rollback:
             around.state, plan, leftovers=leftovers, agents_rested=not journey.after_crash
         )
         # What is overwritten is saved; where nothing is, the target holds all that there is.
-        overwrites = bool(plan.touched) or journey.rewinds
+        overwrites = not plan.changes_nothing or journey.rewinds
         safety = await self._save(plan, run.run_id, edited=len(found)) if overwrites else None
         moves_files_only = journey.moves_files_only or self._runner.active is not None
         to_run = None if moves_files_only else await self._next_run()

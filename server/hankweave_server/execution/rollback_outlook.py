@@ -125,7 +125,7 @@ class Outlook:
         """Return whether files and plan stand at the target, so that nothing is to be done."""
         target, state = journey.target, self._around.state
         moves_more = journey.rewinds or journey.moves_files_only or target.undone is not None
-        if moves_more or plan.touched or target.passed or self._runner.active is not None:
+        if moves_more or not plan.changes_nothing or target.passed or self._runner.active:
             return False
 
         waiting = waiting_run(state)
