@@ -12,6 +12,7 @@ import re
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -218,9 +219,15 @@ def test_history_can_be_searched_by_file_and_by_codon(live: Live) -> None:
 
 
 def test_git_status_is_clean_with_the_exports(live: Live) -> None:
-    """The picture that stock git draws is the true one: nothing is staged, nothing deleted."""
-    untracked = live.git("git status --porcelain --untracked-files=no")
-    assert untracked == ""
+    """The picture that stock git draws is the true one: nothing is staged, nothing deleted.
+
+    The index is written a moment after a checkpoint, because none waits for it.
+    """
+    deadline = time.monotonic() + SECONDS
+    while (shown := live.git("git status --porcelain")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+    assert shown == ""
 
 
 def test_the_git_configuration_is_isolated(live: Live) -> None:
