@@ -134,6 +134,9 @@ def rollback(
     if restart and paths:
         raise click.UsageError("--restart and --path exclude each other: no run ends.")
 
+    if sha is not None and codon is not None:
+        raise click.UsageError("--to and --codon exclude each other.")
+
     said: str | None = None
     if to_commit is not None or to_step is not None:
         if sha is not None or codon is not None:
