@@ -69,8 +69,9 @@ def a_blob_is_lost(past: Past) -> None:
 
 def a_branch_is_lost(past: Past) -> None:
     git = GitWitness(past.execution)
-    for branch in git.branches():
-        git.run("update-ref", "-d", f"refs/heads/{branch}")
+    lost = ("refs/heads", "refs/hankweave/safety")
+    for ref in git.run("for-each-ref", "--format=%(refname)", *lost).split():
+        git.run("update-ref", "-d", ref)
 
 
 def a_commit_is_on_no_record(past: Past) -> None:

@@ -7,6 +7,7 @@ comes from the clients.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -212,7 +213,12 @@ def _checkpoints(execution: Path, record: _Record) -> Iterator[str]:
     except subprocess.CalledProcessError as complaint:
         yield f"git fsck: {complaint.stdout!r} {complaint.stderr!r}"
 
-    on_refs = _commits_on_refs(git)
+    try:
+        on_refs = _commits_on_refs(git)
+    except subprocess.CalledProcessError as complaint:
+        yield f"git rev-list: {complaint.stderr!r}"
+        return
+
     for sha in sorted(on_refs):
         if record.made[sha] != 1:
             yield f"Commit {sha} is on our refs, and {record.made[sha]} times on record."
@@ -229,8 +235,12 @@ def _checkpoints(execution: Path, record: _Record) -> Iterator[str]:
 
 
 def _commits_on_refs(git: GitWitness) -> set[str]:
-    refs = git.run("for-each-ref", "--format=%(refname)", "refs/heads", "refs/pins").split()
-    head = git.run("rev-parse", "--quiet", "--verify", "HEAD^{commit}").split() if refs else []
+    ours = ("refs/heads", "refs/pins", "refs/hankweave/safety", "refs/hankweave/kept")
+    refs = git.run("for-each-ref", "--format=%(refname)", *ours).split()
+    head: list[str] = []
+    with contextlib.suppress(subprocess.CalledProcessError):  # Unborn, or lost: fsck says so.
+        head = git.run("rev-parse", "--quiet", "--verify", "HEAD^{commit}").split()
+
     return set(git.run("rev-list", *refs, *head).split()) if refs else set()
 
 
