@@ -42,6 +42,16 @@ LIST: dict[str, list[tuple[str, str]]] = {
         ("intruders/test_the_door.py", "test_before_the_token_nothing_is_told"),
         ("intruders/test_the_door.py", "test_a_wrong_token_is_told_nothing_but_that"),
     ],
+    "a crowd that asks for all history and reads nothing": [
+        (
+            "intruders/test_late_crowds.py",
+            "test_a_crowd_that_asks_for_everything_and_reads_nothing_costs_little",
+        ),
+        (
+            "intruders/test_late_crowds.py",
+            "test_those_that_read_beside_a_crowd_get_each_event_once",
+        ),
+    ],
     "roles that a client claims": [
         (LISTENER, "test_the_role_comes_from_the_token"),
         ("intruders/test_roles.py", "test_a_mode_that_there_is_not_is_refused"),
