@@ -8,6 +8,8 @@ module.
 from __future__ import annotations
 
 import os
+import subprocess
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,27 @@ settings.register_profile(
     "long", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
 settings.load_profile("long" if "HANKWEAVE_LONG_TIER" in os.environ else "fast")
+
+
+class Program(subprocess.Popen[Any]):
+    """A program that a test begins; one that a failure leaves running is killed.
+
+    The `with` statement waits for its program to end by itself: after a failure that can be for
+    ever, and no limit of a test applies any more.
+    """
+
+    def __exit__(self, kind: Any, value: Any, traceback: Any) -> None:
+        if kind is not None:
+            self.kill()
+
+        super().__exit__(kind, value, traceback)
+
+
+@pytest.fixture(autouse=True)
+def _programs_end_with_their_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patched:
+        patched.setattr(subprocess, "Popen", Program)
+        yield
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

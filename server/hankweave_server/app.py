@@ -80,7 +80,12 @@ class App:
     """The rooms of one execution, joined."""
 
     def __init__(
-        self, opened: Opened, *, stop: Callable[[str], None], kill: Callable[[str], None]
+        self,
+        opened: Opened,
+        *,
+        stop: Callable[[str], None],
+        kill: Callable[[str], None],
+        require_lock: Callable[[], None],
     ) -> None:
         self._opened = opened
         self._started = opened.clock.monotonic()
@@ -96,6 +101,7 @@ class App:
             opened.ledger,
             opened.clock,
             clean=partial(redact_text, known=secrets_in(os.environ)),
+            require_lock=require_lock,
         )
         roster = _roster(opened)
         self.around = Surroundings(
@@ -139,7 +145,7 @@ class App:
             self.packing,
             is_rolling_back=lambda: self.runner.is_rolling_back,
         )
-        self.git_index = GitIndex(opened.layout)
+        self.git_index = GitIndex(opened.layout, require_lock)
         self.checkpointer.on_head_moved = self.git_index.note
         self.time_watch = TimeWatch(opened.ledger, opened.clock)
         self.branching = Branching(self.around, home=self._branch_home)

@@ -260,7 +260,12 @@ class Daemon:
                 tasks.start_soon(opened.ledger.run)
                 tasks.start_soon(opened.ledger.space.watch)
                 tasks.start_soon(partial(opened.lock.heartbeat, on_lost=self._lock_lost))
-                app = App(opened, stop=self._stop_for_client, kill=self._kill_for_client)
+                app = App(
+                    opened,
+                    stop=self._stop_for_client,
+                    kill=self._kill_for_client,
+                    require_lock=partial(self._require_lock, opened.lock),
+                )
                 await self._recover(app, opened, past)
                 await self._serve(app, opened, tasks)
                 await opened.ledger.aclose()
@@ -643,6 +648,12 @@ class Daemon:
         """Leaves at once; agents die with us, and the next start recovers."""
         log.error("Forced to stop: %s", reason)
         os._exit(ExitCode.FAILED)
+
+    def _require_lock(self, lock: HeldLock) -> None:
+        try:
+            lock.verify()
+        except LockLost as lost:
+            self._lock_lost(lost)
 
     def _lock_lost(self, lost: LockLost) -> None:
         """Fences ourselves: whoever owns the directory now must find no second writer."""

@@ -42,8 +42,8 @@ def serving(
 ) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     """A server in the background; its execution."""
     hank, execution = write_hank(tmp_path / "hank", *codons), tmp_path / "execution"
-    options = ("--json", "--no-exit-on-complete", *options)
-    words = ("run", str(hank), "-e", str(execution), *options)
+    stays = () if "--headless" in options else ("--no-exit-on-complete",)
+    words = ("run", str(hank), "-e", str(execution), "--json", *stays, *options)
     with subprocess.Popen(command(*words), env=environment(), stdout=subprocess.PIPE) as server:
         try:
             assert server.stdout is not None
@@ -302,7 +302,8 @@ def test_where_no_server_runs_that_is_said(tmp_path: Path) -> None:
     hankweave("run", str(hank), "-e", str(execution), "--headless", code=0)
     for place in (execution, tmp_path / "nowhere"):
         done = hankweave("attach", "-e", str(place), code=69)
-        assert "hint: Start a server with `hankweave run`." in done.stderr
+        assert "hint: Start a server with `hankweave run" in done.stderr
+        assert "`hankweave ls` shows which have one" in done.stderr
 
 
 # --- the keys, alone ------------------------------------------------------------------------------

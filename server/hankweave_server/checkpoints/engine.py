@@ -74,7 +74,13 @@ SAVE_CACHE_AFTER = 1000  # Files read in one checkpoint that would be tiresome t
 class CheckpointEngine:
     """Takes checkpoints of a work tree and brings them back."""
 
-    def __init__(self, layout: Layout, leftovers: tuple[str, ...], size_limit: int | None) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        leftovers: tuple[str, ...],
+        size_limit: int | None,
+        place: StorePlace | None = None,
+    ) -> None:
         self.leftovers = leftovers
         """What a crash had left in the repository, and was cleared at the opening."""
         self.recorded: frozenset[Sha] = frozenset()
@@ -82,8 +88,8 @@ class CheckpointEngine:
         self.detached: tuple[DetachedRef, ...] = ()
         """Refs that were moved since the caller last looked, because they named what is lost."""
         self._layout = layout
-        self._place: StorePlace | None = None
-        self._repo = ShadowRepo(layout.shadow_repository)
+        self._place = place
+        self._repo = ShadowRepo(layout.shadow_repository if place is None else place.repository)
         self._notes = Notes(self._repo)
         self._memory = WorkTreeMemory(
             self._repo, self._notes, layout.work_tree, size_limit, in_place=layout.is_in_place
@@ -109,9 +115,11 @@ class CheckpointEngine:
             leftovers = skeleton.make_ready(layout)
             place = StorePlace.of(layout)
 
-        engine = cls(layout, leftovers, size_limit)
-        engine._place = place
-        return engine
+        try:
+            return cls(layout, leftovers, size_limit, place)
+        except BaseException:
+            place.close()
+            raise
 
     def require_unmoved(self) -> None:
         """Raise StoreMoved where the store is not the one that was opened any more."""
@@ -153,6 +161,8 @@ class CheckpointEngine:
         self._ranges.close()
         self._memory.descent.close()
         self._repo.close()
+        if self._place is not None:
+            self._place.close()
 
     # Checkpoints
 

@@ -32,13 +32,27 @@ class StorePlace:
 
     folders: tuple[tuple[Path, int, int], ...]
     """The path of each, its device and its inode."""
+    descriptor: int
+    """The shadow repository as it was opened."""
 
     @classmethod
     def of(cls, layout: Layout) -> StorePlace:
         """Note where a store lies; raises StoreMoved, and OSError where a folder is missing."""
         refuse_links(layout)
         found = ((path, path.lstat()) for path in _folders(layout))
-        return cls(tuple((path, status.st_dev, status.st_ino) for path, status in found))
+        folders = tuple((path, status.st_dev, status.st_ino) for path, status in found)
+        return cls(folders, os.open(layout.shadow_repository, os.O_PATH | os.O_DIRECTORY))
+
+    @property
+    def repository(self) -> Path:
+        """A path of the shadow repository that leads to no folder that took its place.
+
+        A call that is under way while the folder is replaced ends in the folder it began in.
+        """
+        return Path(f"/proc/self/fd/{self.descriptor}")
+
+    def close(self) -> None:
+        os.close(self.descriptor)
 
     def require_unmoved(self) -> None:
         """Raise StoreMoved where a folder is gone, or another one than was opened."""

@@ -120,7 +120,9 @@ async def _owned(layout: Layout, tell: Tell) -> AsyncIterator[Store]:
         engine = await open_engine(layout)
         stack.callback(engine.close)
         ledger = await open_ledger(layout, clock, engine)
-        checkpointer = Checkpointer(engine, ledger, clock)
+        checkpointer = Checkpointer(
+            engine, ledger, clock, require_lock=partial(_require_lock, lock)
+        )
         checkpointer.progress.tell = partial(tell_of, tell)
         packing = Packing(ledger, checkpointer)
         housekeeper = Housekeeper(layout, clock, ledger, checkpointer, packing)
@@ -151,6 +153,13 @@ def _say_who_died(lock: HeldLock) -> None:
     """The next start will not know of it any more: the lock file tells of us by then."""
     if lock.previous is not None:
         click.echo(f"found a dead server: pid {lock.previous.pid}", err=True)
+
+
+def _require_lock(lock: HeldLock) -> None:
+    try:
+        lock.verify()
+    except LockLost as lost:
+        _lock_lost(lost)
 
 
 def _lock_lost(lost: LockLost) -> None:

@@ -71,8 +71,15 @@ class Checkpointer:
         clock: Clock,
         *,
         clean: Callable[[str], str] = str,
+        require_lock: Callable[[], None] = lambda: None,
     ) -> None:
+        """`require_lock` ends the process where the execution's lock is lost.
+
+        It is called in a worker thread when the store turns out to have moved: whoever put another
+        directory in its place may own that one, and no clean-up of ours may touch it.
+        """
         self.engine = engine
+        self._require_lock = require_lock
         self.clean = clean
         """Removes secrets from a text that goes into a commit, a tag or the journal."""
         self.progress = ProgressWatch()
@@ -309,11 +316,15 @@ class Checkpointer:
 
     def _in_place(self, work: Callable[[], T]) -> T:
         """Call the engine; raise StoreMoved where its store was taken away before or meanwhile."""
-        self.engine.require_unmoved()
         try:
-            return work()
-        except Exception:
             self.engine.require_unmoved()
+            try:
+                return work()
+            except Exception:
+                self.engine.require_unmoved()
+                raise
+        except StoreMoved:
+            self._require_lock()
             raise
 
 

@@ -9,7 +9,7 @@ brings up to date.
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 
 import anyio
 import anyio.to_thread
@@ -28,8 +28,10 @@ log = logger(__name__)
 class GitIndex:
     """The index of one execution's shadow repository."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, require_lock: Callable[[], None]) -> None:
+        """`require_lock` ends the process where the execution's lock is lost."""
         self._layout = layout
+        self._require_lock = require_lock
         self._alone = anyio.Lock()
         self._moved = anyio.Event()
         self._moved.set()
@@ -52,8 +54,11 @@ class GitIndex:
     async def write(self) -> None:
         """Bring the index up to date, if it can be; it is no reason to end a server."""
         async with self._alone:
-            work = partial(bring_up_to_date, self._layout)
             try:
-                await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+                await anyio.to_thread.run_sync(self._write, abandon_on_cancel=True)
             except (InsufficientSpace, ShadowRepositoryError, OSError) as error:
                 log.info("The index of the shadow repository stays as it was: %s", error)
+
+    def _write(self) -> None:
+        self._require_lock()
+        bring_up_to_date(self._layout)

@@ -31,7 +31,8 @@ class LockLost(Stop):
         super().__init__(
             f"This server lost its execution directory: {reason}.",
             ExitCode.SOFTWARE,
-            hint="Somebody moved, deleted or took over .hankweave while the server was running.",
+            hint="Somebody moved, deleted or took over .hankweave while the server was running. If "
+            "it was moved, move it back, and start again: what was acknowledged is in it.",
         )
 
 

@@ -231,7 +231,7 @@ class HeldLock:
 
     def _find_loss(self) -> str | None:
         if not still_named(self._layout.lock_guard, self._guard):
-            return "its lock guard is gone or another one"
+            return f"{self._layout.lock_guard} is gone, or is another file"
 
         # A lock that is missing or torn names nobody else; the next beat writes it again.
         found = read_record(self._lock_file)
