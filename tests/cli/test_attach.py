@@ -297,13 +297,18 @@ def test_in_a_pipe_the_story_comes_in_lines_until_the_server_ends(tmp_path: Path
 
 
 def test_where_no_server_runs_that_is_said(tmp_path: Path) -> None:
-    """Exit 69, one sentence and a hint; where there is no execution, too."""
+    """Exit 69, one sentence, and a hint that starts one."""
     hank, execution = write_hank(tmp_path / "hank", codon("one")), tmp_path / "execution"
     hankweave("run", str(hank), "-e", str(execution), "--headless", code=0)
-    for place in (execution, tmp_path / "nowhere"):
-        done = hankweave("attach", "-e", str(place), code=69)
-        assert "hint: Start a server with `hankweave run" in done.stderr
-        assert "`hankweave ls` shows which have one" in done.stderr
+    done = hankweave("attach", "-e", str(execution), code=69)
+    assert f"hint: Start a server with `hankweave run -e {execution}`" in done.stderr
+
+
+def test_where_no_execution_is_that_is_said(tmp_path: Path) -> None:
+    """Exit 66, one sentence, and a hint that lists those that exist."""
+    done = hankweave("attach", "-e", str(tmp_path / "nowhere"), code=66)
+    assert "nowhere" in done.stderr
+    assert "`hankweave ls`" in done.stderr
 
 
 # --- the keys, alone ------------------------------------------------------------------------------
