@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.records import CheckpointRecord
-from hankweave_server.domain.timelines import RunLine
+from hankweave_server.domain.timelines import BEFORE_ROLLBACK, RunLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +88,10 @@ def _now(runs: Sequence[RunLine], known: set[Sha]) -> Sha | None:
         return None
 
     newest = runs[-1]
-    if newest.checkpoints:
+    if newest.checkpoints and newest.checkpoints[-1].codon_name != BEFORE_ROLLBACK:
         return newest.checkpoints[-1].sha
 
+    # A run that waits and is rolled back once more begins at the new target.
     source = None if newest.source is None else newest.source.checkpoint_sha
     return source if source in known else None
 

@@ -28,6 +28,9 @@ from hankweave_server.domain.lifecycle import status_of
 
 Reason = Literal["rollback", "retry", "continue"]
 
+BEFORE_ROLLBACK = "Before a rollback"
+"""The name of safety checkpoints: the work tree is at the rollback's target once they exist."""
+
 
 class CodonLine(Value):
     """One execution of a codon."""

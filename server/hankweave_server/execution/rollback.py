@@ -47,6 +47,7 @@ from hankweave_server.domain import targets
 from hankweave_server.domain.history import conversation_of, newest_run, waiting_run
 from hankweave_server.domain.rig_leftovers import leftovers
 from hankweave_server.domain.targets import RollbackTarget
+from hankweave_server.domain.timelines import BEFORE_ROLLBACK
 from hankweave_server.execution import edits
 from hankweave_server.execution import rollback_intent as intents
 from hankweave_server.execution.archive_return import ArchiveReturn
@@ -338,7 +339,7 @@ class Rollback:
             "safety",
             run_id=run_id,
             codon=None,
-            codon_name="Before a rollback",
+            codon_name=BEFORE_ROLLBACK,
             patterns=self._around.patterns(),
             label=f"{label}; holds {edited} edits by people" if edited else label,
             before=plan,
