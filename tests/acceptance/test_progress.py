@@ -201,6 +201,8 @@ async def test_a_gc_counts_what_it_keeps_and_packs(tmp_path: Path) -> None:
             await client.roll_back_to_codon(CodonId("one"), "end")
             await anyio.to_thread.run_sync(fill, tree, FILES // 2)
             kept = await client.create_checkpoint("half of it")
+            # The newest rollback can be undone: only an older one leaves something to prune.
+            await client.roll_back_to_codon(CodonId("one"), "end")
             await client.roll_back_to_checkpoint(kept.sha)
             async with slowed(server):
                 assert (await client.collect_garbage(max_count=0)).pruned

@@ -181,8 +181,8 @@ def _acknowledged(events: list[Event], record: _Record, told: Told) -> Iterator[
             yield f"Checkpoint {checkpoint.sha} was acknowledged, and is not on record."
 
     for report in told.rollbacks:
-        assert report.safety is not None
-        if report.safety.checkpoint_sha not in record.safeties:
+        # Without a safety checkpoint there was nothing to do: the files were at the target already.
+        if report.safety and report.safety.checkpoint_sha not in record.safeties:
             yield f"A rollback to {report.target.checkpoint_sha} was acknowledged, and is lost."
 
 

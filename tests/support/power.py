@@ -49,7 +49,7 @@ class FileSystem:
     """Of an image that is nearly all hole; XFS takes none below 300 MiB."""
 
 
-EXT4 = FileSystem("ext4", ("mkfs.ext4", "-q", "-F"))
+EXT4 = FileSystem("ext4", ("mkfs.ext4", "-q", "-F", "-e", "remount-ro"))
 XFS = FileSystem("XFS", ("mkfs.xfs", "-q", "-f"))
 
 
@@ -87,6 +87,19 @@ class Disk:
             fcntl.ioctl(descriptor, _SHUTDOWN, struct.pack("I", _WITHOUT_ITS_LOG))
         finally:
             os.close(descriptor)
+
+    def turn_read_only(self) -> None:
+        """Make the kernel find a fault of an ext4, after which it writes nothing more to it.
+
+        Raises NotHere where the kernel cannot be asked to.
+        """
+        device = self.place.stat().st_dev
+        name = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}").resolve().name
+        trigger = Path("/sys/fs/ext4", name, "trigger_fs_error")
+        try:
+            trigger.write_text("1")
+        except OSError as error:
+            raise NotHere(f"{trigger} cannot be written: {error}") from None
 
     async def reboot(self) -> None:
         """Finds the disk as it was left, once all that had files open on it is dead."""

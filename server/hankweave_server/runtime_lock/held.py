@@ -181,7 +181,9 @@ class HeldLock:
             self._is_released = True
             closing.callback(os.close, self._guard)
             closing.callback(os.close, self._folder)
-            with contextlib.suppress(LockLost):
+            # A disk that takes no change any more keeps runtime.lock. The guard is given up all the
+            # same, and the next start finds a dead owner; why this one ends must not be hidden.
+            with contextlib.suppress(LockLost, OSError):
                 self._verify()
                 files.remove_durably(self._lock_file)
 
