@@ -23,7 +23,7 @@ from support.watching import idle
 HEALTHY = 50
 RATE = 1_000
 TEXT_SIZE = 1_500
-HELLO = b'{"type":"handshake","data":{"mode":"readonly"}}'
+HELLO = b'{"type":"handshake","data":{"mode":"readonly","protocolVersion":1}}'
 MIB = 1024 * 1024
 
 

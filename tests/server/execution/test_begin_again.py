@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socket
 from pathlib import Path
 
 import pytest
@@ -128,12 +127,10 @@ async def test_a_plan_that_was_to_begin_again_does_so_after_a_fault(tmp_path: Pa
         codon("three", {"run": "echo new three >> log.txt"}),
         codon("four", {"run": "echo new four >> log.txt"}),
     )
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = str(taken.getsockname()[1])
-        assert refused(other, execution, "--from", "one", "--port", port).returncode == 69
-
+    in_the_way = execution / ".hankweave" / "server.token"
+    in_the_way.mkdir()
+    assert refused(other, execution, "--from", "one").returncode == 74
+    in_the_way.rmdir()
     assert next_codon(state(execution)) == "one"
     assert await ran(other, execution) == 0
     lines = (execution / "agentRoot" / "log.txt").read_text().splitlines()
