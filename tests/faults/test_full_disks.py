@@ -36,6 +36,7 @@ from hankweave_protocol.events import (
     ServerDegraded,
     ServerIdle,
     ServerRecovered,
+    ToolResult,
 )
 from hankweave_protocol.ids import CodonId
 from hankweave_server.errors import ExitCode
@@ -250,7 +251,7 @@ async def test_a_codon_ends_and_the_next_begins_only_when_there_is_room(
     )
     async with ward(disk, hank, '"server.ready"') as it:
         async with session(it.execution, since_seq=0) as client:
-            await started(client, "one")
+            await client.until(ToolResult, timeout=DEADLINE)  # The agent's file is written.
             it.loses_its_reserve()
             with full(disk):
                 gate.touch()
