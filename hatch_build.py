@@ -1,6 +1,6 @@
 """Builds the optional helper in C where a compiler and Python's headers are at hand.
 
-Without them the same work is done in Python (server/hankweave_server/workspace/differing.py), only
+Without them the same work is done in Python (server/hankweave_server/worktree/lstat_diff.py), only
 slower, so that nothing that goes wrong here may stop an installation.
 """
 
@@ -15,8 +15,8 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-PACKAGE = "server/hankweave_server/workspace"
-MODULE = "_differing"
+PACKAGE = "server/hankweave_server/worktree"
+MODULE = "_lstat_diff"
 
 
 class HelperInC(BuildHookInterface):  # type: ignore[type-arg]
@@ -32,7 +32,7 @@ class HelperInC(BuildHookInterface):  # type: ignore[type-arg]
             return
 
         if version != "editable":
-            build_data["force_include"][str(built)] = f"hankweave_server/workspace/{built.name}"
+            build_data["force_include"][str(built)] = f"hankweave_server/worktree/{built.name}"
             build_data["pure_python"] = False
             build_data["tag"] = f"cp311-abi3-{_platform()}"
 

@@ -25,8 +25,8 @@ ROWS: tuple[frozenset[str], ...] = (
 
 LIBRARY_ROOMS = {
     "pygit2": {
-        "hankweave_server.checkpoints.shadow_repo",
-        "hankweave_server.checkpoints.workspace_git.repository",
+        "hankweave_server.git.repo",
+        "hankweave_server.user_git.repository",
     },
     "websockets": {"hankweave_server.transport", "hankweave_client"},
 }

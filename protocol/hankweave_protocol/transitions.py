@@ -1,6 +1,6 @@
 """What can happen to the state: the payloads of `state.transition`.
 
-state.json is the fold of these, in journal order; `hankweave_server.domain.replay` applies them.
+state.json is the fold of these, in journal order; `hankweave_server.domain.reducer` applies them.
 A transition carries facts, never instructions, so that it means the same whenever it is folded.
 """
 

@@ -18,48 +18,48 @@ from hankweave_protocol.events import EventData, ServerIdle, ServerReady
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.replies import ServerStatus
 from hankweave_server import __version__
-from hankweave_server.agents.control_group import containment
-from hankweave_server.agents.roster import Roster
+from hankweave_server.agents.process.control_group import containment
+from hankweave_server.agents.registry import Roster
+from hankweave_server.api.branching import Branches
+from hankweave_server.api.control import Control
+from hankweave_server.api.dispatch import Dispatch, Sender
+from hankweave_server.api.history import Looks
+from hankweave_server.api.inspect import Inspect
+from hankweave_server.api.lookup import Sources
+from hankweave_server.api.maintenance import Store
+from hankweave_server.api.query import Queries
+from hankweave_server.api.rollback import Rollbacks
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.clock import Clock
-from hankweave_server.commands.branching import Branches
-from hankweave_server.commands.control import Control
-from hankweave_server.commands.dispatch import Dispatch, Sender
-from hankweave_server.commands.inspect import Inspect
-from hankweave_server.commands.looks import Looks
-from hankweave_server.commands.past import Sources
-from hankweave_server.commands.query import Queries
-from hankweave_server.commands.rollback import Rollbacks
-from hankweave_server.commands.store import Store
-from hankweave_server.domain.budget import Ceilings
-from hankweave_server.domain.budget_report import in_force
+from hankweave_server.domain.budget.allowance import Ceilings
+from hankweave_server.domain.budget.report import in_force
 from hankweave_server.domain.costs import total_cost
 from hankweave_server.domain.history import active_codon, next_codon
 from hankweave_server.domain.prices import Prices
-from hankweave_server.execution.agent_tools import granted
-from hankweave_server.execution.branching import Branching
-from hankweave_server.execution.bulletin import Bulletin
+from hankweave_server.execution.branch.branch import Branching
 from hankweave_server.execution.checkpointer import Checkpointer
+from hankweave_server.execution.codon.environment import granted
+from hankweave_server.execution.context import Surroundings
 from hankweave_server.execution.exit_policy import ExitPolicy
-from hankweave_server.execution.git_index import GitIndex
-from hankweave_server.execution.housekeeper import Housekeeper
-from hankweave_server.execution.memories import Memories
-from hankweave_server.execution.packing import Packing
+from hankweave_server.execution.maintenance.gc import Housekeeper
+from hankweave_server.execution.maintenance.git_index import GitIndex
+from hankweave_server.execution.maintenance.health_monitor import Bulletin
+from hankweave_server.execution.maintenance.repack import Packing
+from hankweave_server.execution.maintenance.time_watch import TimeWatch
 from hankweave_server.execution.recovery import Recovery
-from hankweave_server.execution.rollback import Rollback
+from hankweave_server.execution.rollback.rollback import Rollback
 from hankweave_server.execution.runner import Runner
-from hankweave_server.execution.surroundings import Surroundings
-from hankweave_server.execution.time_watch import TimeWatch
-from hankweave_server.hanks.load import LoadedHank
-from hankweave_server.layout import Layout
-from hankweave_server.ledger.ledger import Ledger
+from hankweave_server.execution.session_files import Memories
+from hankweave_server.hank.load import LoadedHank
+from hankweave_server.ledger.writer import Ledger
+from hankweave_server.paths import Layout
 from hankweave_server.runtime_lock import HeldLock
-from hankweave_server.sentinels.models import Models
+from hankweave_server.sentinels.providers.registry import Models
 from hankweave_server.settings import RunSettings
-from hankweave_server.transport.doors import Answer, Caller, Doors, Health
 from hankweave_server.transport.listener import Listener
 from hankweave_server.transport.redaction import redact_text, secrets_in
-from hankweave_server.workspace import data
+from hankweave_server.transport.server_api import Answer, Caller, Doors, Health
+from hankweave_server.worktree import data_source
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +191,8 @@ class App:
         """Beside this execution; a person's own project has no place beside it."""
         opened, layout = self._opened, self._opened.layout
         beside = opened.settings.executions_root if layout.is_in_place else layout.root.parent
-        meta = data.read_meta(layout)
-        name = data.managed_name(
+        meta = data_source.read_meta(layout)
+        name = data_source.managed_name(
             instants.epoch_ms(opened.clock.now()), None if meta is None else meta.data_hash
         )
         return beside / name

@@ -41,10 +41,11 @@ from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_protocol.records import StateValidation
 from hankweave_protocol.state import State
 from hankweave_protocol.transitions import RunStarted
-from hankweave_server import __version__, files
-from hankweave_server.agents import leftovers
-from hankweave_server.agents.control_group import containment
+from hankweave_server import __version__, fsutil
+from hankweave_server.agents.process import leftovers
+from hankweave_server.agents.process.control_group import containment
 from hankweave_server.app import App, Opened
+from hankweave_server.background_tasks import alongside
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.errors import (
     InsufficientSpace,
@@ -52,35 +53,34 @@ from hankweave_server.checkpoints.errors import (
     ShadowRepositoryError,
 )
 from hankweave_server.checkpoints.place import StoreMoved, refuse_links
-from hankweave_server.cli.executions import Chosen, Differences, hide, prepare, take_hank
 from hankweave_server.clock import Clock
-from hankweave_server.companions import alongside
+from hankweave_server.domain.checkpoint_records import on_record
 from hankweave_server.domain.history import next_codon
 from hankweave_server.domain.liveness import PreviousOwner
-from hankweave_server.domain.on_record import on_record
 from hankweave_server.domain.prices import Prices
 from hankweave_server.domain.salvage import salvage
 from hankweave_server.domain.stops import reason_of_stop
 from hankweave_server.domain.validation import corrected, validate
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.execution.branch_draft import TEMPORARY
+from hankweave_server.execution.branch.branch_draft import TEMPORARY
 from hankweave_server.execution.changed_hank import PlanConflict
-from hankweave_server.execution.checking import recorded_checkpoints, reported_costs
 from hankweave_server.execution.checkpointer import record_of
-from hankweave_server.execution.codon_run import Halt
-from hankweave_server.execution.data_access import whereabouts
+from hankweave_server.execution.codon.data_access import whereabouts
+from hankweave_server.execution.codon.run import Halt
 from hankweave_server.execution.event_log import EventLog
+from hankweave_server.execution.maintenance.fsck import recorded_checkpoints, reported_costs
 from hankweave_server.execution.recovery import Recovered
 from hankweave_server.execution.runner import Outcome, Runner
-from hankweave_server.hanks.advice import advice
-from hankweave_server.hanks.load import LoadedHank
-from hankweave_server.layout import DATA_SOURCE, STATE_DIRECTORY, Layout
+from hankweave_server.hank.advice import advice
+from hankweave_server.hank.load import LoadedHank
+from hankweave_server.ledger.disk_space import Space
 from hankweave_server.ledger.journal import JournalCorrupt
-from hankweave_server.ledger.ledger import Ledger, LedgerFailed, Published
 from hankweave_server.ledger.reading import whole_lines
-from hankweave_server.ledger.space import Space
-from hankweave_server.ledger.store import NewerState
+from hankweave_server.ledger.state_file import NewerState
+from hankweave_server.ledger.writer import Ledger, LedgerFailed, Published
+from hankweave_server.local.executions import Chosen, Differences, hide, prepare, take_hank
 from hankweave_server.logs import logger, server_log
+from hankweave_server.paths import DATA_SOURCE, STATE_DIRECTORY, Layout
 from hankweave_server.runtime_lock import HeldLock, LockLost, acquire
 from hankweave_server.settings import RunSettings
 from hankweave_server.transport.listener import ListenerSettings, serve
@@ -210,16 +210,16 @@ class Daemon:
     async def _live_in(self, layout: Layout) -> None:
         async with AsyncExitStack() as stack:
             refuse_moved_store(layout)
-            files.make_private_directory(layout.state_directory)
+            fsutil.make_private_directory(layout.state_directory)
             hide(layout)
             # In a thread: another program's heartbeat may have to be watched for a minute.
             lock = await anyio.to_thread.run_sync(acquire, layout, self._clock)
             self._lock = lock
             stack.callback(lock.release)
             for folder in layout.folders_of_small_files:
-                files.clear_temporaries(folder)
+                fsutil.clear_temporaries(folder)
 
-            files.make_private_directory(layout.server_log.parent)
+            fsutil.make_private_directory(layout.server_log.parent)
             settings = self._settings
             stack.enter_context(
                 server_log(
@@ -770,7 +770,7 @@ def _note_run(lock: HeldLock, layout: Layout, published: Published) -> None:
 def _make_folder(layout: Layout, run_id: RunId) -> None:
     # The first codon makes it where this fails, and says why if it cannot.
     with suppress(OSError):
-        files.make_private_directory(layout.run_folder(run_id))
+        fsutil.make_private_directory(layout.run_folder(run_id))
 
 
 def _milliseconds(previous: PreviousOwner | None) -> int | None:

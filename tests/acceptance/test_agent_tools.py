@@ -16,7 +16,7 @@ import pytest
 
 from hankweave_protocol.events import CheckpointRollback, RollbackTold, StateTransition
 from hankweave_protocol.transitions import CheckpointCreated
-from hankweave_server.execution.agent_tools import mcp_command
+from hankweave_server.execution.codon.environment import mcp_command
 from support.running_server import RunningServer, appears, environment, journal, running_server
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.watching import idle, told

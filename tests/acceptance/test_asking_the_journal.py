@@ -21,7 +21,7 @@ from hankweave_protocol import codec
 from hankweave_protocol.commands import EventsQuery
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.queries import Condition, EventsPage, Order, Reduction
-from hankweave_server.layout import Layout
+from hankweave_server.paths import Layout
 from support.running_server import RunningServer, command, environment, journal, running_server
 from support.scripted_hank import codon, write_hank, writes
 from support.watching import idle

@@ -21,7 +21,7 @@ from websockets.asyncio.client import connect as connect_socket
 from hankweave_client.discovery import discover
 from hankweave_protocol.commands import CodonForceStop, CodonNext, CodonSkip
 from hankweave_protocol.events import CodonCompletedEvent, Info, ServerIdle
-from hankweave_server.domain.replay import fold
+from hankweave_server.domain.reducer import fold
 from support.command_line import hankweave
 from support.reference_schema import faults_of
 from support.running_server import RunningServer, journal, running_server, state

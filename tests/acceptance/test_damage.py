@@ -18,7 +18,7 @@ from hankweave_protocol.events import (
 )
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.replies import FsckReport
-from hankweave_server.layout import Layout
+from hankweave_server.paths import Layout
 from support.command_line import hankweave
 from support.damage import damage, unpack
 from support.git_facts import GitWitness

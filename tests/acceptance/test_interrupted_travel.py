@@ -34,8 +34,8 @@ from hankweave_protocol.records import RollbackIntent
 from hankweave_protocol.state import State
 from hankweave_protocol.transitions import CheckpointCreated
 from hankweave_server.domain.history import next_codon, thread
-from hankweave_server.domain.replay import fold
-from hankweave_server.layout import Layout
+from hankweave_server.domain.reducer import fold
+from hankweave_server.paths import Layout
 from support.git_facts import GitWitness
 from support.running_server import RunningServer, journal, running_server, state, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes

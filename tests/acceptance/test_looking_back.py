@@ -27,7 +27,7 @@ from hankweave_protocol.commands import (
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.replies import FileRange, TreeFile
 from hankweave_protocol.state import State
-from hankweave_server.domain.replay import fold
+from hankweave_server.domain.reducer import fold
 from support.git_facts import GitWitness
 from support.running_server import RunningServer, journal, running_server, tree
 from support.scripted_hank import codon, write_hank, writes

@@ -27,8 +27,8 @@ from hankweave_protocol.events import AssistantAction, RollbackCompleted, Rollba
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.records import CheckpointRecord, RollbackIntent, RollbackReport
 from hankweave_server.domain.history import thread
-from hankweave_server.domain.replay import fold
-from hankweave_server.layout import Layout
+from hankweave_server.domain.reducer import fold
+from hankweave_server.paths import Layout
 from support.git_facts import GitWitness
 from support.running_server import RunningServer, journal, running_server, state, tree
 from support.scripted_hank import codon, write_hank, writes

@@ -29,7 +29,7 @@ from hankweave_protocol.events import (
     StoreProgress,
 )
 from hankweave_protocol.ids import CodonId, Sha
-from hankweave_server.execution.progress_watch import PATIENCE_SECONDS
+from hankweave_server.execution.maintenance.progress import PATIENCE_SECONDS
 from support.running_server import RunningServer, command, environment, journal, running_server
 from support.screens import screen
 from support.scripted_hank import codon, write_hank, writes

@@ -27,7 +27,7 @@ from hankweave_protocol.events import (
 )
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import CompletedCodon, Continuation, FreshStart
-from hankweave_server.domain.replay import fold
+from hankweave_server.domain.reducer import fold
 from support.git_facts import GitWitness
 from support.running_server import EXAMPLE, journal, running_server, state, tree
 

@@ -37,7 +37,7 @@ from hankweave_protocol.records import RollbackReport
 from hankweave_protocol.replies import CheckpointPage
 from hankweave_protocol.state import FailedCodon
 from hankweave_server.domain.history import thread
-from hankweave_server.domain.replay import fold
+from hankweave_server.domain.reducer import fold
 from support.git_facts import GitWitness
 from support.running_server import appears, journal, running_server, state, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes

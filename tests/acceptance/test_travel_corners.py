@@ -11,7 +11,7 @@ import pytest
 from hankweave_client.client import Client
 from hankweave_protocol.ids import CodonId
 from hankweave_server.domain.history import next_codon
-from hankweave_server.domain.replay import fold
+from hankweave_server.domain.reducer import fold
 from support.running_server import journal, running_server, state, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.watching import idle, started, taken

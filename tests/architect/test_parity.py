@@ -7,8 +7,8 @@ import re
 import click
 import pytest
 
-from hankweave_server.cli.pipelining import PipelineExit, pipeline
-from hankweave_server.hanks.pipelines.steps import KEYS
+from hankweave_server.cli.pipeline import PipelineExit, pipeline
+from hankweave_server.hank.pipelines.steps import KEYS
 from support.named_tests import TOP, faults_of
 
 PAGE = (TOP / "server" / "ARCHITECT.md").read_text()

@@ -27,7 +27,7 @@ from bench.scale import Scale
 from hankweave_client.client import Client, connect
 from hankweave_client.discovery import discover
 from hankweave_protocol.commands import CodonNext
-from hankweave_server.layout import Layout
+from hankweave_server.paths import Layout
 from support.running_server import appears, command, environment
 from support.scripted_hank import codon, write_hank
 

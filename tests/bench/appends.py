@@ -20,9 +20,9 @@ from bench.scale import Scale
 from hankweave_protocol.events import AssistantAction
 from hankweave_protocol.ids import CodonId
 from hankweave_server.clock import SystemClock
-from hankweave_server.layout import Layout
 from hankweave_server.ledger.journal import Journal
-from hankweave_server.ledger.ledger import Ledger
+from hankweave_server.ledger.writer import Ledger
+from hankweave_server.paths import Layout
 
 TARGET = AtLeast(50_000)
 

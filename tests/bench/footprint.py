@@ -11,7 +11,7 @@ import msgspec
 
 from bench.figures import AtMost, Figure
 from bench.lone_engine import Footprint
-from hankweave_server.layout import Layout
+from hankweave_server.paths import Layout
 from support.running_server import environment
 
 MEGABYTE = 1_000_000

@@ -12,7 +12,7 @@ import msgspec
 
 from bench.stores import request
 from hankweave_server.checkpoints.engine import CheckpointEngine
-from hankweave_server.layout import Layout
+from hankweave_server.paths import Layout
 
 
 class Footprint(msgspec.Struct):

@@ -23,10 +23,10 @@ from hankweave_protocol.queries import Condition, Order, Reduction
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.replies import PastView
 from hankweave_server.architect import CheckpointManager
-from hankweave_server.domain.query import checked
-from hankweave_server.domain.query_answer import answer
-from hankweave_server.layout import Layout
+from hankweave_server.domain.query.evaluate import answer
+from hankweave_server.domain.query.parse import checked
 from hankweave_server.ledger.journal import Journal
+from hankweave_server.paths import Layout
 from support.running_server import running_server
 from support.scripted_hank import codon, write_hank
 from support.watching import idle

@@ -22,7 +22,7 @@ from hankweave_protocol.commands import CheckpointCreate, CodonNext, ListCheckpo
 from hankweave_protocol.instants import from_text
 from hankweave_protocol.records import CheckpointRecord, RuntimeLock
 from hankweave_protocol.replies import CheckpointPage
-from hankweave_server.layout import Layout
+from hankweave_server.paths import Layout
 from support.running_server import running_server
 from support.scripted_hank import codon, write_hank
 from support.watching import idle

@@ -16,7 +16,7 @@ from bench.trees import SOURCES
 from hankweave_protocol.ids import RunId, Sha
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.model import CheckpointRequest, RestorePlan
-from hankweave_server.layout import Layout
+from hankweave_server.paths import Layout
 
 EVERYTHING = ("**",)
 RUN = RunId("1736000000000-abc123-def456")

@@ -10,7 +10,7 @@ import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
-from hankweave_server.layout import Layout
+from hankweave_server.paths import Layout
 
 FILES_IN_A_FOLDER = 11
 SOURCES = "*.py"

@@ -34,7 +34,7 @@ from hankweave_protocol.transitions import CodonStarted, CostsIncremented, Trans
 from hankweave_server.clock import SystemClock
 from hankweave_server.domain import lifecycle
 from hankweave_server.execution.checkpointer import Checkpointer
-from hankweave_server.ledger.ledger import Ledger
+from hankweave_server.ledger.writer import Ledger
 from support.scripted_hank import codon, write_hank
 
 BENCH = "ui"

@@ -12,8 +12,8 @@ import pytest
 
 from hankweave_protocol.state import Tokens
 from hankweave_server.agents import inventory
-from hankweave_server.hanks.named_agents import BY_NAME
-from hankweave_server.hanks.price_files import PACKAGED, load_prices
+from hankweave_server.hank.agents import BY_NAME
+from hankweave_server.hank.price_files import PACKAGED, load_prices
 from support.running_server import command, environment
 
 SECRET = "sk-nobody-may-see-this"

@@ -15,9 +15,8 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from hankweave_server.cli.attached.foot import foot
-from hankweave_server.cli.attached.keys import keys_of
-from hankweave_server.cli.attached.modes import (
+from hankweave_server.cli.live.foot import foot
+from hankweave_server.cli.live.keys import (
     LOOK_ONLY,
     Confirming,
     Mode,
@@ -27,7 +26,8 @@ from hankweave_server.cli.attached.modes import (
     Watching,
     step,
 )
-from hankweave_server.cli.attached.wishes import Answer, Consider, Foresee, List, Quit, Steer
+from hankweave_server.cli.live.keys_inner import keys_of
+from hankweave_server.cli.live.wishes import Answer, Consider, Foresee, List, Quit, Steer
 from support.command_line import hankweave
 from support.running_server import command, environment, journal, state
 from support.screens import Screen, screen

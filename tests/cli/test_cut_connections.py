@@ -14,7 +14,7 @@ from hankweave_client.reconnect import Backoff
 from hankweave_protocol.commands import CheckpointCreate, Command
 from hankweave_server.cli import remote
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.transport.doors import Answer, Caller
+from hankweave_server.transport.server_api import Answer, Caller
 from support.small_server import SmallRest, SmallServer, small_server
 
 

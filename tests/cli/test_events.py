@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from hankweave_server.cli.app import main
-from hankweave_server.cli.local_time import precise_moment
-from hankweave_server.layout import Layout
+from hankweave_server.cli.output.local_time import precise_moment
+from hankweave_server.paths import Layout
 
 EVENTS: list[dict[str, Any]] = [
     {"type": "codon.started", "data": {"codonId": "one"}, "causes": ["c-1"]},

@@ -19,7 +19,7 @@ from hankweave_server.cli.app import main
 from hankweave_server.cli.cleaning import remove_execution
 from hankweave_server.clock import SystemClock
 from hankweave_server.errors import Stop
-from hankweave_server.layout import Layout
+from hankweave_server.paths import Layout
 from hankweave_server.runtime_lock import LockHeld, acquire
 from support.running_server import command, environment
 from support.scripted_hank import codon, write_hank, writes
@@ -219,7 +219,7 @@ def test_a_living_server_keeps_its_execution(home: Home) -> None:
     """Named, it is refused with 75; in bulk it is kept. A dead one's lock file protects nothing."""
     alive, dead = home.execution(1), home.execution(2)
     crash = (
-        "import os, sys; from pathlib import Path; from hankweave_server.layout import Layout;"
+        "import os, sys; from pathlib import Path; from hankweave_server.paths import Layout;"
         "from hankweave_server.clock import SystemClock; from hankweave_server import runtime_lock;"
         "held = runtime_lock.acquire(Layout.of_execution(Path(sys.argv[1])), SystemClock());"
         "os._exit(9)"

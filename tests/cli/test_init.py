@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from hankweave_server.cli.beginning import EXAMPLES, SCHEMA_FILE
+from hankweave_server.cli.init import EXAMPLES, SCHEMA_FILE
 from support.command_line import Done, hankweave
 from support.running_server import command, environment
 

@@ -11,8 +11,8 @@ import pytest
 from hankweave_protocol.events import CodonStartedEvent, RigSetupFailed
 from hankweave_server import config
 from hankweave_server.cli.app import PLACES
-from hankweave_server.cli.invocation import translated
-from hankweave_server.cli.run_settings import configured
+from hankweave_server.cli.shared.invocation import translated
+from hankweave_server.cli.shared.run_settings import configured
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.settings import RunSettings
 from support.command_line import Done, hankweave

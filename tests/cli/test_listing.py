@@ -15,8 +15,8 @@ from hankweave_protocol.ids import CodonId, RunId
 from hankweave_protocol.records import CheckpointRecord, Coordinate
 from hankweave_protocol.replies import CheckpointPage
 from hankweave_protocol.state import EMPTY_STATE
-from hankweave_server.cli.listing import pages_of_checkpoints
-from hankweave_server.commands.listing import PAGE, page_of_checkpoints
+from hankweave_server.api.checkpoint_list import PAGE, page_of_checkpoints
+from hankweave_server.cli.checkpoints import pages_of_checkpoints
 from support.command_line import Done, hankweave
 from support.histories import sha
 from support.running_server import running_server

@@ -25,8 +25,8 @@ from hankweave_protocol.events import (
 )
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import FailureReason
-from hankweave_server.cli.live_model import NOTHING, Heard, Row, first_row, hear, view
-from hankweave_server.cli.plain_text import one_line
+from hankweave_server.cli.live.model import NOTHING, Heard, Row, first_row, hear, view
+from hankweave_server.plain_text import one_line
 from support.histories import MOMENT, completed, failed, running
 from support.showing import NOW, state_of
 

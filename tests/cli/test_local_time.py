@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from hankweave_protocol.events import Event, Info, ServerIdle
-from hankweave_server.cli import local_time
-from hankweave_server.cli.progress import Story
+from hankweave_server.cli.output import local_time
+from hankweave_server.cli.output.run_lines import Story
 
 AT = "2026-11-21T23:30:05.123Z"
 

@@ -16,9 +16,9 @@ from rich.cells import cell_len
 from hankweave_protocol.ids import RunId
 from hankweave_protocol.records import CheckpointKind
 from hankweave_protocol.state import ContinuationSource
-from hankweave_server.cli.graph_model import nodes_of, rows_of
-from hankweave_server.cli.graph_picture import MARKS, picture
-from hankweave_server.cli.looking import Lines
+from hankweave_server.cli.output.graph_model import nodes_of, rows_of
+from hankweave_server.cli.output.log_graph import MARKS, picture
+from hankweave_server.cli.show import Lines
 from hankweave_server.domain.timelines import RunLine
 from support.abandoned import dead_end
 from support.git_facts import GitWitness

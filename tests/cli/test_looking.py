@@ -20,7 +20,7 @@ import pytest
 from hankweave_client.client import Client
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.state import State
-from hankweave_server.domain.replay import fold
+from hankweave_server.domain.reducer import fold
 from support.git_facts import GitWitness
 from support.running_server import command, environment, journal, running_server
 from support.scripted_hank import codon, write_hank, writes

@@ -14,18 +14,18 @@ from click.testing import CliRunner
 from hankweave_protocol.hank import AgentTools, Hank, Overrides
 from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_protocol.replies import DiffPage, DiffStats, FileDifference, FileRange
-from hankweave_server.cli import mcp_command
+from hankweave_server.cli.mcp import command
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.execution import agent_tools
-from hankweave_server.layout import Layout
+from hankweave_server.execution.codon import environment
+from hankweave_server.paths import Layout
 
 
 def test_without_the_extra_it_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One sentence, the hint, and the exit code of what is not available."""
-    monkeypatch.setattr(mcp_command, "find_spec", lambda _name: None)
-    done = CliRunner().invoke(mcp_command.mcp, ["--execution", str(tmp_path)])
+    monkeypatch.setattr(command, "find_spec", lambda _name: None)
+    done = CliRunner().invoke(command.mcp, ["--execution", str(tmp_path)])
     assert isinstance(done.exception, Stop)
     assert done.exception.exit_code is ExitCode.UNAVAILABLE
     assert done.exception.hint == "pip install 'hankweave[mcp]'"
@@ -49,15 +49,15 @@ def test_tools_are_offered_where_they_can_be_and_may_be(
 ) -> None:
     """The daemon looks for the package without importing it, and heeds the hank."""
     if not is_installed:
-        monkeypatch.setattr(agent_tools, "find_spec", lambda _name: None)
-    elif agent_tools.find_spec("mcp") is None:
+        monkeypatch.setattr(environment, "find_spec", lambda _name: None)
+    elif environment.find_spec("mcp") is None:
         pytest.skip("the extra mcp is not installed")
 
     around = SimpleNamespace(
         hank=SimpleNamespace(hank=Hank(hank=(), overrides=overrides)),
         layout=Layout.of_execution(tmp_path),
     )
-    found = agent_tools.offered(cast("Any", around), RunId("r"), CodonId("one"))
+    found = environment.offered(cast("Any", around), RunId("r"), CodonId("one"))
     assert len(found) == count
     for server in found:
         assert server.name == "hankweave"
@@ -79,7 +79,7 @@ def page(*patches: str | None) -> DiffPage:
 
 def test_patches_share_the_room_that_there_is() -> None:
     """The first come first, none takes more than its part, and each that is not whole says so."""
-    answers = pytest.importorskip("hankweave_server.cli.mcp_door.answers")
+    answers = pytest.importorskip("hankweave_server.cli.mcp.answers")
     long = "x" * 100_000
     found = answers.Differences.of(page("short", long, long, long, long, None), patch=True).files
     part = answers.PATCH_CHARACTERS
@@ -95,7 +95,7 @@ def test_patches_share_the_room_that_there_is() -> None:
 @pytest.mark.parametrize("missing", [1, 2, 3])
 def test_a_content_ends_with_a_whole_character(missing: int) -> None:
     """A range that ends within a character is text up to there, and is read on from there."""
-    answers = pytest.importorskip("hankweave_server.cli.mcp_door.answers")
+    answers = pytest.importorskip("hankweave_server.cli.mcp.answers")
     data = "aé".encode() + "😀".encode()[:missing]
     found = FileRange(
         content=base64.b64encode(data).decode(),
@@ -111,7 +111,7 @@ def test_a_content_ends_with_a_whole_character(missing: int) -> None:
 @pytest.mark.parametrize("data", [b"\0abc", b"\xff\xff\xff\xff\xff"])
 def test_what_is_no_text_stays_in_base64(data: bytes) -> None:
     """Bytes are not cut until they look like text."""
-    answers = pytest.importorskip("hankweave_server.cli.mcp_door.answers")
+    answers = pytest.importorskip("hankweave_server.cli.mcp.answers")
     text = base64.b64encode(data).decode()
     found = FileRange(content=text, encoding="base64", size=9, mode=0o100644, next_offset=5)
     content = answers.Content.of("a", found)
@@ -120,6 +120,6 @@ def test_what_is_no_text_stays_in_base64(data: bytes) -> None:
 
 def test_words_of_an_agent_come_in_one_line() -> None:
     """No line break and no control character reaches a label, a reason or a log."""
-    daemon = pytest.importorskip("hankweave_server.cli.mcp_door.daemon")
+    daemon = pytest.importorskip("hankweave_server.cli.mcp.daemon")
     assert daemon.one_line(" a\nb\t\x1b[2J\u202ec ", 100) == "a b [2Jc"
     assert daemon.one_line("x" * 20, 10) == "x" * 9 + "…"

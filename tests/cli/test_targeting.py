@@ -9,8 +9,9 @@ from pathlib import Path
 import anyio.to_thread
 import pytest
 
-from hankweave_server.cli import catalogue, hints, targeting
+from hankweave_server.cli import hints
 from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.local import catalog, targeting
 from support.command_line import hankweave
 from support.running_server import running_server, tree
 from support.scripted_hank import codon, write_hank, writes
@@ -51,7 +52,7 @@ def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
 
 def serve(monkeypatch: pytest.MonkeyPatch, *living: Path) -> None:
     monkeypatch.setattr(
-        catalogue, "living_server", lambda layout: 1 if layout.root in living else None
+        catalog, "living_server", lambda layout: 1 if layout.root in living else None
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import threading
 
-from hankweave_server.cli.voice import WAITING, WAITING_CHARACTERS, Voice
+from hankweave_server.cli.output.server_lines import WAITING, WAITING_CHARACTERS, Voice
 
 
 class SlowReader(io.StringIO):

@@ -19,9 +19,9 @@ from hankweave_protocol.replies import FsckReport
 from hankweave_server.cli.events import READING, counted
 from hankweave_server.cli.offline import perform
 from hankweave_server.cli.remote import at_server
-from hankweave_server.execution import progress_watch
-from hankweave_server.layout import Layout
+from hankweave_server.execution.maintenance import progress
 from hankweave_server.ledger.journal import Journal
+from hankweave_server.paths import Layout
 from support.abandoned import dead_end
 from support.running_server import environment
 from support.screens import screen
@@ -86,8 +86,8 @@ async def test_without_a_server_fsck_counts_what_it_has_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Objects, of all that are stored; with no patience at all, it is told at once."""
-    monkeypatch.setattr(progress_watch, "PATIENCE_SECONDS", 0.0)
-    monkeypatch.setattr(progress_watch, "BETWEEN_LOOKS_SECONDS", 0.001)
+    monkeypatch.setattr(progress, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "BETWEEN_LOOKS_SECONDS", 0.001)
     async with dead_end(tmp_path) as past:
         tree = past.server.execution / "agentRoot"
         for number in range(40):
@@ -123,7 +123,7 @@ async def test_an_export_of_the_journal_counts_its_events(tmp_path: Path) -> Non
 
 SCRIPT = """
 import sys
-from hankweave_server.cli.waiting import waiting
+from hankweave_server.cli.output.progress_bar import waiting
 with waiting("Reading") as tell:
     tell("Reading checkpoints", 3, 10)
     sys.stdin.readline()
@@ -147,7 +147,7 @@ def test_on_a_terminal_a_bar_counts_and_leaves_nothing_behind() -> None:
 
 PHASES = """
 import sys
-from hankweave_server.cli.waiting import waiting
+from hankweave_server.cli.output.progress_bar import waiting
 with waiting("Branching") as tell:
     tell("Copying", 1 << 20, 2 << 20, unit="bytes")
     sys.stdin.readline()

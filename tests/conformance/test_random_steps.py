@@ -26,7 +26,7 @@ from conformance.model import IGNORED, Flat, Leaf, Model
 from hankweave_protocol.ids import CodonId, RunId
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.model import CheckpointRequest, RestorePlan
-from hankweave_server.layout import Layout
+from hankweave_server.paths import Layout
 from support.checkpointing import RUN, START
 from support.git_facts import GitWitness
 from support.work_tree import WorkTree, remove

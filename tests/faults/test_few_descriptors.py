@@ -16,7 +16,7 @@ import pytest
 
 from hankweave_client.discovery import discover
 from hankweave_protocol.events import ServerDegraded, ServerRecovered
-from hankweave_server.layout import Layout
+from hankweave_server.paths import Layout
 from support.invariants import Told, violations
 from support.running_server import command, running_server, state
 from support.scripted_hank import codon, write_hank, writes

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from hankweave_protocol.state import EMPTY_STATE
 from hankweave_server.clock import SystemClock
-from hankweave_server.layout import Layout
-from hankweave_server.ledger.store import StateStore
+from hankweave_server.ledger.state_file import StateStore
+from hankweave_server.paths import Layout
 from support.invariants import leftovers
 from support.running_server import running_server
 from support.scripted_hank import codon, write_hank, writes

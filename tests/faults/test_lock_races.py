@@ -29,7 +29,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from hankweave_protocol.ids import RunId
 from hankweave_protocol.instants import to_text
 from hankweave_server.errors import ExitCode
-from hankweave_server.layout import Layout
+from hankweave_server.paths import Layout
 from support.lock_witness import IMPORTED, Starter, Witness, overlaps, starters
 from support.running_server import RunningServer, command, running_server
 from support.scripted_hank import codon, write_hank

@@ -34,7 +34,7 @@ from hankweave_protocol.instants import from_text
 from hankweave_protocol.transitions import CheckpointCreated
 from hankweave_server.clock import SystemClock
 from hankweave_server.errors import ExitCode
-from hankweave_server.layout import Layout
+from hankweave_server.paths import Layout
 from hankweave_server.runtime_lock import LockHeld, LockLost, acquire
 from support.invariants import Told, violations
 from support.running_server import RunningServer, command, environment, journal, running_server

@@ -26,7 +26,7 @@ from hankweave_protocol import codec
 from hankweave_protocol.events import Event, StateTransition
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.transitions import CheckpointCreated, CodonStarted
-from hankweave_server.layout import Layout
+from hankweave_server.paths import Layout
 from support.invariants import Told, violations
 from support.nth_call import why_not
 from support.running_server import appears, command, journal, running_server, state

@@ -19,7 +19,7 @@ import msgspec
 import pytest
 
 from hankweave_protocol.ids import CodonId
-from hankweave_server.layout import Layout
+from hankweave_server.paths import Layout
 from support.git_facts import GitWitness
 from support.invariants import Told, tree_violations, violations
 from support.losing import lose_object

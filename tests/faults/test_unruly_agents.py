@@ -18,11 +18,11 @@ import pytest
 from hankweave_client.client import Client
 from hankweave_protocol.events import ServerStarted
 from hankweave_protocol.state import CompletedCodon, FailedCodon, TerminalCodon
-from hankweave_server.agents import process_table
-from hankweave_server.agents.control_group import containment
-from hankweave_server.checkpoints.pack_reader import OPEN_PACKS
-from hankweave_server.checkpoints.shadow_repo import LIBGIT2_OPEN_PACKS
-from hankweave_server.layout import Layout
+from hankweave_server.agents.process import process_table
+from hankweave_server.agents.process.control_group import containment
+from hankweave_server.git.pack_reader import OPEN_PACKS
+from hankweave_server.git.repo import LIBGIT2_OPEN_PACKS
+from hankweave_server.paths import Layout
 from support.running_server import RunningServer, journal, running_server, state
 from support.scripted_hank import codon, write_hank
 from support.struck import session

@@ -15,7 +15,7 @@ from hankweave_protocol.events import EVENTS, StateTransition
 from hankweave_protocol.hank import Hank
 from hankweave_protocol.records import RollbackIntent, RuntimeLock, TrafficRecord
 from hankweave_protocol.state import State
-from hankweave_server.hanks.load import HankInvalid, load
+from hankweave_server.hank.load import HankInvalid, load
 from hankweave_server.ledger.journal import Journal, JournalCorrupt
 from support.outcomes import outcome
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from hankweave_protocol.errors import Refused
 from hankweave_protocol.transitions import TRANSITIONS
-from hankweave_server.hanks.prompts import PromptFault, PromptFile, read_prompt_file
+from hankweave_server.hank.prompts import PromptFault, PromptFile, read_prompt_file
 from hankweave_server.ledger.journal import Journal, JournalCorrupt
 from intruders import guided
 from intruders.readers import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hankweave_server.workspace.ignore_rules import IgnoreRules
+from hankweave_server.worktree.gitignore import IgnoreRules
 
 LONG = b"a" * 255
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hankweave_protocol.ids import CodonId, RunId, Sha, branch_of
 from hankweave_server.checkpoints.model import CommitFacts
-from hankweave_server.checkpoints.retention import (
+from hankweave_server.domain.retention import (
     BranchMove,
     Lineage,
     Pruning,

@@ -27,10 +27,10 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from hankweave_protocol.ids import RunId
 from hankweave_protocol.instants import to_text
-from hankweave_server import files
+from hankweave_server import fsutil
 from hankweave_server.clock import SystemClock
 from hankweave_server.errors import ExitCode
-from hankweave_server.layout import Layout
+from hankweave_server.paths import Layout
 from hankweave_server.runtime_lock import HeldLock, LockHeld, LockLost, acquire
 from support.lock_starter import crash
 
@@ -498,14 +498,14 @@ def test_a_write_that_is_overtaken_by_a_move_goes_to_the_moved_directory(
 ) -> None:
     """Even between the check and the write nothing of ours lands in another's directory."""
     lock = acquire(layout, SystemClock(), RUN)
-    replace = files.replace
+    replace = fsutil.replace
 
     def replace_late(path: Path, data: bytes) -> None:
         layout.state_directory.rename(layout.root / "moved")
         layout.state_directory.mkdir()
         replace(path, data)
 
-    monkeypatch.setattr(files, "replace", replace_late)
+    monkeypatch.setattr(fsutil, "replace", replace_late)
     lock.update(port=7)
     assert not list(layout.state_directory.iterdir())
     assert json.loads((layout.root / "moved" / "runtime.lock").read_bytes())["port"] == 7
@@ -633,7 +633,7 @@ def test_a_full_disk_keeps_only_the_news_out_of_the_lock(
     """An update that finds no room is written by a later beat; any other fault is raised."""
     lock = acquire(layout, SystemClock())
     with monkeypatch.context() as broken:
-        broken.setattr(files, "replace", _refusing(number))
+        broken.setattr(fsutil, "replace", _refusing(number))
         with pytest.raises(OSError, match="Input") if is_told else contextlib.nullcontext():
             lock.update(port=7)
 

@@ -10,7 +10,7 @@ from typing import Any
 from mcp import Client, StdioServerParameters
 from mcp.types import CallToolResult, TextContent
 
-from hankweave_server.execution.agent_tools import mcp_command
+from hankweave_server.execution.codon.environment import mcp_command
 
 DEADLINE = 30.0
 

@@ -33,7 +33,7 @@ from hankweave_protocol.replies import CheckpointPage
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.errors import CheckpointDamaged, InsufficientSpace
 from hankweave_server.checkpoints.model import CheckpointRequest, RestorePlan
-from hankweave_server.layout import Layout
+from hankweave_server.paths import Layout
 from support.git_facts import GitWitness
 from support.privileges import as_ordinary_user, ordinary_command
 from support.running_server import command, environment

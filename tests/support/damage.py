@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from hankweave_server.layout import Layout
+from hankweave_server.paths import Layout
 from support.command_line import hankweave
 from support.scripted_hank import codon, write_hank, writes
 

@@ -6,8 +6,8 @@ import os
 import shutil
 from pathlib import Path
 
-from hankweave_server.cli import hanks
-from hankweave_server.hanks.load import HankInvalid, Problem
+from hankweave_server.cli.shared import hank_loading
+from hankweave_server.hank.load import HankInvalid, Problem
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 INVALID = sorted((GOLDEN / "invalid").glob("*.json"))
@@ -36,7 +36,7 @@ def problems_of(text: Path, directory: Path) -> tuple[Problem, ...]:
     file = directory / "hank.json"
     shutil.copyfile(text, file)
     try:
-        hanks.read(file)
+        hank_loading.read(file)
     except HankInvalid as invalid:
         return invalid.problems
 

@@ -34,8 +34,8 @@ from hankweave_protocol.replies import BranchMade
 from hankweave_protocol.state import EMPTY_STATE
 from hankweave_protocol.transitions import CheckpointCreated
 from hankweave_server.domain.lifecycle import Impossible
-from hankweave_server.domain.replay import fold
-from hankweave_server.layout import Layout
+from hankweave_server.domain.reducer import fold
+from hankweave_server.paths import Layout
 from support.git_facts import GitWitness
 from support.running_server import journal, state, tree
 

@@ -17,7 +17,7 @@ from typing import Any
 import anyio
 
 from hankweave_server.clock import SystemClock
-from hankweave_server.layout import Layout
+from hankweave_server.paths import Layout
 from hankweave_server.runtime_lock import HeldLock, LockHeld, LockLost, acquire
 
 

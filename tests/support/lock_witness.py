@@ -29,7 +29,7 @@ from typing import Any, Self
 import anyio
 
 from hankweave_server.clock import SystemClock
-from hankweave_server.layout import Layout
+from hankweave_server.paths import Layout
 from hankweave_server.runtime_lock import HeldLock, LockHeld, LockLost, acquire
 
 IMPORTED = [Path(__file__).parents[2] / name for name in ("server", "protocol", "tests")]

@@ -10,7 +10,7 @@ from hankweave_client.client import Client
 from hankweave_protocol.events import ExecutionBranched
 from hankweave_protocol.ids import CodonId
 from hankweave_server.domain.history import beginnings, thread
-from hankweave_server.layout import Layout
+from hankweave_server.paths import Layout
 from support.invariants import Told, tree_violations, violations
 from support.running_server import journal, running_server, state
 from support.scripted_hank import codon, waits_for, write_hank, writes

@@ -19,9 +19,9 @@ from hankweave_protocol.hank import Codon, SentinelEntry
 from hankweave_protocol.ids import CodonId, EventSeq, RunId
 from hankweave_protocol.state import NO_TOKENS, PlanEntry, SentinelState, Tokens
 from hankweave_protocol.transitions import SentinelStatesUpdated, Transition
-from hankweave_server.layout import Layout
-from hankweave_server.sentinels.model import Answer, Call, Model, ModelMissing
-from hankweave_server.sentinels.watch import LoadReport, Setting, Watch
+from hankweave_server.paths import Layout
+from hankweave_server.sentinels.engine import LoadReport, Setting, Watch
+from hankweave_server.sentinels.providers.base import Answer, Call, Model, ModelMissing
 
 RUN = RunId("1736000000000-abc123-def456")
 CODON = CodonId("observe#0")

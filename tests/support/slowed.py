@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 
-from hankweave_server.companions import alongside
+from hankweave_server.background_tasks import alongside
 from support.running_server import RunningServer
 
 STOPPED_SECONDS = 0.19

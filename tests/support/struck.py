@@ -26,7 +26,7 @@ from hankweave_protocol.events import (
     RollbackCompleted,
     ServerDegraded,
 )
-from hankweave_server.layout import Layout
+from hankweave_server.paths import Layout
 from support.invariants import Told, leftovers, tree_violations, violations
 from support.nth_call import Deed, Strike
 from support.running_server import (

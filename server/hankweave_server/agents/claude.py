@@ -14,11 +14,11 @@ from uuid import uuid4
 import msgspec
 
 from hankweave_server.agents.base import AgentSession, AgentTask, McpServer, is_file_name
-from hankweave_server.agents.environment import common, data_directory
-from hankweave_server.agents.program import Program, run_prepared
-from hankweave_server.agents.transcript import ask_first, user_message
+from hankweave_server.agents.process.environment import common, data_directory
+from hankweave_server.agents.process.program import Program, run_prepared
+from hankweave_server.agents.stream_json import ask_first, user_message
 from hankweave_server.clock import Clock, SystemClock
-from hankweave_server.files import make_private_directory
+from hankweave_server.fsutil import make_private_directory
 
 _OWN_PREFIXES = ("ANTHROPIC_", "CLAUDE_CODE_")
 

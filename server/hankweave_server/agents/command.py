@@ -10,7 +10,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from hankweave_server.agents.base import AgentSession, AgentTask, SessionStarted
-from hankweave_server.agents.program import Program, run_program
+from hankweave_server.agents.process.program import Program, run_program
 from hankweave_server.clock import Clock, SystemClock
 
 

@@ -25,8 +25,8 @@ from hankweave_server.agents.base import (
     Verdict,
 )
 from hankweave_server.agents.json_lines import as_object, as_text, object_in
-from hankweave_server.agents.transcript import hook_output
-from hankweave_server.files import make_private_directory
+from hankweave_server.agents.stream_json import hook_output
+from hankweave_server.fsutil import make_private_directory
 
 SUFFIX = ".sock"
 

@@ -24,7 +24,7 @@ from hankweave_protocol.hank import (
 )
 from hankweave_protocol.shapes import Value
 from hankweave_server import __version__
-from hankweave_server.agents.environment import common
+from hankweave_server.agents.process.environment import common
 
 VERSION_DEADLINE = 15.0
 """Seconds; some start an interpreter first, on a machine that may be busy."""

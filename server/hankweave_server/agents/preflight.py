@@ -32,14 +32,14 @@ from hankweave_protocol.hank import (
 )
 from hankweave_protocol.shapes import Value
 from hankweave_server.agents import inventory
-from hankweave_server.agents.acp import missing_library
+from hankweave_server.agents.acp.adapter import missing_library
 from hankweave_server.agents.claude import SANDBOX
-from hankweave_server.agents.environment import common
 from hankweave_server.agents.inventory import BUILT_IN, Acquaintance
-from hankweave_server.agents.roster import Roster
+from hankweave_server.agents.process.environment import common
+from hankweave_server.agents.registry import Roster
 from hankweave_server.domain.model_routes import AgentName, is_of_another_maker, suggestion_for
 from hankweave_server.domain.permissions import can_refuse, permissions_of
-from hankweave_server.hanks.named_agents import BY_NAME, Selection, name_of
+from hankweave_server.hank.agents import BY_NAME, Selection, name_of
 
 _ENDPOINTS: Mapping[str, str] = {
     "claude": "ANTHROPIC_BASE_URL",

@@ -33,7 +33,7 @@ from hankweave_server.agents.base import (
     ToolCalled,
     UsageReported,
 )
-from hankweave_server.domain.classification import classify
+from hankweave_server.domain.failures import classify
 from hankweave_server.domain.prices import Prices
 
 FILE = "hello.txt"

@@ -14,7 +14,7 @@ import anyio.to_thread
 import msgspec
 
 from hankweave_protocol.instants import to_text
-from hankweave_server.agents import transcript
+from hankweave_server.agents import stream_json
 from hankweave_server.agents.agent_log import AgentLog, entries_of, wrapped
 from hankweave_server.agents.base import (
     AgentOutcome,
@@ -33,12 +33,12 @@ from hankweave_server.agents.base import (
 )
 from hankweave_server.agents.conversation import Conversation
 from hankweave_server.agents.hook_server import HookServer
-from hankweave_server.agents.mailbox import Mailbox
 from hankweave_server.agents.patience import Patience
-from hankweave_server.agents.pipes import Line, LineSplitter, PipeReader
-from hankweave_server.agents.process import AgentProcess
+from hankweave_server.agents.process.child import AgentProcess
+from hankweave_server.agents.process.mailbox import Mailbox
+from hankweave_server.agents.process.stdio import Line, LineSplitter, PipeReader
 from hankweave_server.clock import Clock
-from hankweave_server.files import append_private, is_full
+from hankweave_server.fsutil import append_private, is_full
 
 PROMPT_DEADLINE = 10.0
 """Seconds; an agent that has not read its prompt by then does not want the rest of it."""
@@ -69,7 +69,7 @@ class Session:
         prompt: str,
         presumed: SessionStarted | None,
         quiet_start: timedelta,
-        parse: Callable[[bytes], list[AgentSignal]] = transcript.parse,
+        parse: Callable[[bytes], list[AgentSignal]] = stream_json.parse,
         takes_answers: bool = False,
         hooks: HookServer | None = None,
     ) -> None:
@@ -162,7 +162,7 @@ class Session:
         async with self._stdin:
             if not self._process.stdin.is_closed:
                 with anyio.move_on_after(ANSWER_DEADLINE):
-                    await self._process.stdin.write(transcript.answer_to(asked, verdict))
+                    await self._process.stdin.write(stream_json.answer_to(asked, verdict))
 
     def _await_no_more(self, request_id: str) -> None:
         if request_id in self._awaited:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from hankweave_server.checkpoints.workspace_git.errors import (
+from hankweave_server.user_git.errors import (
     CheckpointError,
     CheckpointWarning,
     NotARepository,

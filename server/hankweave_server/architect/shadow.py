@@ -27,13 +27,13 @@ from hankweave_server.architect.labels import label_of
 from hankweave_server.architect.model import Checkpoint
 from hankweave_server.architect.shadow_history import ShadowHistory, reading
 from hankweave_server.checkpoints.errors import CheckpointDamaged, ShadowRepositoryError
-from hankweave_server.cli.asking import look
-from hankweave_server.cli.passing import PassingServer
 from hankweave_server.cli.remote import at_server
-from hankweave_server.cli.workspaces import layout_in
 from hankweave_server.errors import Stop
-from hankweave_server.layout import Layout
-from hankweave_server.workspace import data
+from hankweave_server.local.asking import look
+from hankweave_server.local.ephemeral_server import PassingServer
+from hankweave_server.local.workspaces import layout_in
+from hankweave_server.paths import Layout
+from hankweave_server.worktree import data_source
 
 T = TypeVar("T")
 
@@ -54,8 +54,8 @@ def open_shadow(workspace_root: Path) -> Backend:
 
 
 def _layout_of(root: Path) -> Layout:
-    if data.read_meta(Layout.of_execution(root)) is not None:
-        return data.layout_of(root)
+    if data_source.read_meta(Layout.of_execution(root)) is not None:
+        return data_source.layout_of(root)
 
     return layout_in(root)
 

@@ -16,7 +16,7 @@ from hankweave_server.architect.labels import Mark, mark_in
 from hankweave_server.architect.model import Checkpoint
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.model import CommitFacts
-from hankweave_server.layout import Layout
+from hankweave_server.paths import Layout
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from hankweave_server.architect.model import Checkpoint
-from hankweave_server.checkpoints.workspace_git.engine import WorkspaceGit
-from hankweave_server.checkpoints.workspace_git.listing import Listed
-from hankweave_server.checkpoints.workspace_git.repository import git_folder_of
+from hankweave_server.user_git.listing import Listed
+from hankweave_server.user_git.repository import git_folder_of
+from hankweave_server.user_git.store import WorkspaceGit
 
 
 class WorkspaceBackend:

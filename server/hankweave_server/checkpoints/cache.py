@@ -18,9 +18,9 @@ from pathlib import Path
 import msgspec
 
 from hankweave_protocol.ids import Sha
-from hankweave_server.files import replace
-from hankweave_server.workspace.slots import Signature
-from hankweave_server.workspace.table import Table, TrackedFile
+from hankweave_server.fsutil import replace
+from hankweave_server.worktree.slots import Signature
+from hankweave_server.worktree.stat_index import StatIndex, TrackedFile
 
 VERSION = 3
 FILES_IN_A_BLOCK = 1000  # So that no process ever holds all of them as objects.
@@ -57,7 +57,7 @@ class ScanCache:
     """The files that the repository's objects were in, with size, time and inode."""
     _files: bytes
 
-    def apply(self, table: Table) -> None:
+    def apply(self, table: StatIndex) -> None:
         """Tells the tracked files what was read of them before."""
         for block in _blocks(self._files):
             for cached in _DECODE_FILES(block):

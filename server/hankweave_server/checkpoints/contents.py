@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hankweave_protocol.ids import Sha
-from hankweave_server.checkpoints.loose import loose_path, read_loose
-from hankweave_server.checkpoints.meter import UNWATCHED, Meter
 from hankweave_server.checkpoints.model import Damage, ObjectKind
 from hankweave_server.checkpoints.notes import Notes
-from hankweave_server.checkpoints.objects import STREAMED_FROM
-from hankweave_server.checkpoints.pack_reader import PackDamaged
-from hankweave_server.checkpoints.shadow_repo import ShadowRepo
-from hankweave_server.checkpoints.trees import FOLDER, parsed
-from hankweave_server.workspace.names import joined
-from hankweave_server.workspace.slots import Signature, signature_of
+from hankweave_server.git.loose import loose_path, read_loose
+from hankweave_server.git.objects import STREAMED_FROM
+from hankweave_server.git.pack_reader import PackDamaged
+from hankweave_server.git.repo import ShadowRepo
+from hankweave_server.git.trees import FOLDER, parsed
+from hankweave_server.meter import UNWATCHED, Meter
+from hankweave_server.worktree.names import joined
+from hankweave_server.worktree.slots import Signature, signature_of
 
 
 class Contents:

@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hankweave_protocol.ids import RunId, Sha, branch_of
-from hankweave_server.checkpoints import messages, skeleton
-from hankweave_server.checkpoints.comparing import Comparing
+from hankweave_server.checkpoints import commit_message, repo_init
+from hankweave_server.checkpoints.capture import Recording
 from hankweave_server.checkpoints.contents import Contents, Verification
-from hankweave_server.checkpoints.detaching import QUARANTINE, DetachedRef, set_aside
-from hankweave_server.checkpoints.epochs import Epochs
+from hankweave_server.checkpoints.detach import QUARANTINE, DetachedRef, set_aside
+from hankweave_server.checkpoints.diff import Comparing
 from hankweave_server.checkpoints.errors import (
     CheckpointDamaged,
     CheckpointNotFound,
@@ -28,11 +28,8 @@ from hankweave_server.checkpoints.errors import (
     disk_faults,
     free_bytes,
 )
-from hankweave_server.checkpoints.housekeeping import Housekeeping
+from hankweave_server.checkpoints.gc import Housekeeping
 from hankweave_server.checkpoints.manifest import ManifestCorrupt
-from hankweave_server.checkpoints.materialise import Materialising
-from hankweave_server.checkpoints.memory import WorkTreeMemory
-from hankweave_server.checkpoints.meter import UNWATCHED, Meter
 from hankweave_server.checkpoints.model import (
     CheckpointMade,
     CheckpointRequest,
@@ -49,20 +46,23 @@ from hankweave_server.checkpoints.model import (
 )
 from hankweave_server.checkpoints.notes import Notes
 from hankweave_server.checkpoints.place import StorePlace, refuse_links
-from hankweave_server.checkpoints.planning import Planning
+from hankweave_server.checkpoints.plan import Planning
 from hankweave_server.checkpoints.pruning import Pruned
 from hankweave_server.checkpoints.ranges import Ranges
-from hankweave_server.checkpoints.recording import Recording
 from hankweave_server.checkpoints.repair import Repair, Repaired
 from hankweave_server.checkpoints.repair_sources import Source, write_wanted
-from hankweave_server.checkpoints.retention import Pruning
-from hankweave_server.checkpoints.shadow_repo import BRANCHES, RawCommit, ShadowRepo
+from hankweave_server.checkpoints.restore import Materialising
+from hankweave_server.checkpoints.session_snapshots import Epochs
 from hankweave_server.checkpoints.snapshot import Snapshot
-from hankweave_server.checkpoints.spare import folder_for_spares
 from hankweave_server.checkpoints.untold import Untold
-from hankweave_server.files import sync_directory, sync_filesystem
-from hankweave_server.layout import Layout
-from hankweave_server.workspace.outline import Outline, outline
+from hankweave_server.checkpoints.worktree_index import WorkTreeMemory
+from hankweave_server.domain.retention import Pruning
+from hankweave_server.fsutil import sync_directory, sync_filesystem
+from hankweave_server.git.repo import BRANCHES, RawCommit, ShadowRepo
+from hankweave_server.meter import UNWATCHED, Meter
+from hankweave_server.paths import Layout
+from hankweave_server.worktree.spare import folder_for_spares
+from hankweave_server.worktree.tree_outline import Outline, outline
 
 SPACE_RESERVE = 8 << 20
 """Bytes that stay free whatever is restored: the journal must still be able to say so."""
@@ -112,7 +112,7 @@ class CheckpointEngine:
         """
         refuse_links(layout)
         with disk_faults(layout.root):
-            leftovers = skeleton.make_ready(layout)
+            leftovers = repo_init.make_ready(layout)
             place = StorePlace.of(layout)
 
         try:
@@ -229,13 +229,13 @@ class CheckpointEngine:
         for commit in self._repo.history(also):
             try:
                 yield _facts(commit)
-            except messages.NotACheckpoint:
+            except commit_message.NotACheckpoint:
                 continue
 
     def facts(self, sha: Sha) -> CommitFacts:
         try:
             return _facts(self._commit(sha))
-        except messages.NotACheckpoint as stranger:
+        except commit_message.NotACheckpoint as stranger:
             raise CheckpointNotFound(sha) from stranger
 
     def find(self, prefix: str) -> list[Sha]:
@@ -607,6 +607,6 @@ class CheckpointEngine:
 
 
 def _facts(commit: RawCommit) -> CommitFacts:
-    return messages.read_back(
+    return commit_message.read_back(
         commit.sha, commit.tree, commit.parents, commit.committed, commit.message
     )

@@ -10,7 +10,7 @@ from os import PathLike
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.ids import Sha
 from hankweave_server.checkpoints.model import Damage, RestoreReport, Skipped
-from hankweave_server.files import BROKEN, FULL, is_full
+from hankweave_server.fsutil import BROKEN, FULL, is_full
 
 
 class CheckpointNotFound(Exception):

@@ -14,17 +14,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from hankweave_protocol.ids import Sha, branch_of
-from hankweave_server.checkpoints import skeleton
+from hankweave_server.checkpoints import repo_init
+from hankweave_server.checkpoints.clone import Offshoot, epochs_of, facts_in, notes_tree
 from hankweave_server.checkpoints.errors import RestoreIncomplete, disk_faults
 from hankweave_server.checkpoints.manifest import Manifest
-from hankweave_server.checkpoints.materialise import Materialising
-from hankweave_server.checkpoints.memory import WorkTreeMemory
-from hankweave_server.checkpoints.meter import UNWATCHED, Meter
 from hankweave_server.checkpoints.notes import Notes
-from hankweave_server.checkpoints.objects import ObjectStaging, digest_of
-from hankweave_server.checkpoints.offshoot import Offshoot, epochs_of, facts_in, notes_tree
 from hankweave_server.checkpoints.pins import Pins
-from hankweave_server.checkpoints.shadow_repo import (
+from hankweave_server.checkpoints.restore import Materialising
+from hankweave_server.checkpoints.snapshot import Snapshot
+from hankweave_server.checkpoints.worktree_index import WorkTreeMemory
+from hankweave_server.fsutil import replace_durably
+from hankweave_server.git.objects import ObjectStaging, digest_of
+from hankweave_server.git.repo import (
     BRANCHES,
     MEMORY_REF,
     NOTES_REF,
@@ -32,11 +33,10 @@ from hankweave_server.checkpoints.shadow_repo import (
     ShadowRepo,
     shallow_in,
 )
-from hankweave_server.checkpoints.snapshot import Snapshot
-from hankweave_server.checkpoints.spare import folder_for_spares
-from hankweave_server.checkpoints.trees import FOLDER, Entry, encoded
-from hankweave_server.files import replace_durably
-from hankweave_server.layout import Layout
+from hankweave_server.git.trees import FOLDER, Entry, encoded
+from hankweave_server.meter import UNWATCHED, Meter
+from hankweave_server.paths import Layout
+from hankweave_server.worktree.spare import folder_for_spares
 
 EMPTY_TREE = digest_of("tree", b"")
 _COPIED_AT_ONCE = 64 << 20
@@ -58,7 +58,7 @@ def copy_repository(
     ShadowRepositoryError.
     """
     with disk_faults(layout.root):
-        skeleton.make_ready(layout)
+        repo_init.make_ready(layout)
         sizes = {file: (plan.source / file).stat().st_size for file in plan.files}
         meter.begin("copying", "bytes", sum(sizes.values()))
         for file, size in sizes.items():

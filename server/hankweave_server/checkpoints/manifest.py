@@ -14,12 +14,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from hankweave_server.checkpoints.capture import PERMISSIONS
+from hankweave_server.checkpoints.file_reader import PERMISSIONS
 from hankweave_server.checkpoints.model import CAPTURED_ANYWAY, Skipped
-from hankweave_server.checkpoints.trees import EXECUTABLE, FOLDER, REGULAR
-from hankweave_server.workspace.names import parents_of
-from hankweave_server.workspace.permissions import USUAL
-from hankweave_server.workspace.table import Folder, Table
+from hankweave_server.git.trees import EXECUTABLE, FOLDER, REGULAR
+from hankweave_server.worktree.file_modes import USUAL
+from hankweave_server.worktree.names import parents_of
+from hankweave_server.worktree.stat_index import Folder, StatIndex
 
 VERSION = 1
 
@@ -58,7 +58,7 @@ class Manifest:
         return not (self.modes or self.empty_folders or self.skipped) and self.usual == _USUAL
 
 
-def manifest_of(table: Table, skipped: Iterable[Skipped]) -> Manifest:
+def manifest_of(table: StatIndex, skipped: Iterable[Skipped]) -> Manifest:
     """Describes what the table holds; the commonest permissions of a kind become its usual ones.
 
     So a work tree under another umask has a short manifest too.
@@ -82,7 +82,7 @@ def _commonest(folder_modes: Iterable[int]) -> int:
     return winner if count > votes[_USUAL[FOLDER]] else _USUAL[FOLDER]
 
 
-def _recorded(table: Table, empty_folders: Iterable[Folder]) -> Iterator[Folder]:
+def _recorded(table: StatIndex, empty_folders: Iterable[Folder]) -> Iterator[Folder]:
     for folder in table.folders.values():
         if folder.parent is not None and folder.tree:
             yield folder

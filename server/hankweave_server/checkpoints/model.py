@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Literal
 
 from hankweave_protocol.ids import CodonId, RunId, Sha
-from hankweave_server.workspace.open_files import OpenFiles
+from hankweave_server.worktree.open_files import OpenFiles
 
 NO_CODON = CodonId("-")
 """Stands where the commit message wants a codon and none is concerned (initial, manual, safety)."""

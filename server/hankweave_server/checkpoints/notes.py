@@ -12,8 +12,8 @@ from collections.abc import Set as AbstractSet
 
 from hankweave_protocol.ids import Sha
 from hankweave_server.checkpoints.manifest import Manifest, ManifestCorrupt, decoded
-from hankweave_server.checkpoints.shadow_repo import NOTES_REF, ShadowRepo
-from hankweave_server.checkpoints.trees import FOLDER, REGULAR, Entry, encoded, parsed
+from hankweave_server.git.repo import NOTES_REF, ShadowRepo
+from hankweave_server.git.trees import FOLDER, REGULAR, Entry, encoded, parsed
 
 
 class Notes:

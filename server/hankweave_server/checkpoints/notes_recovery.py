@@ -13,9 +13,9 @@ from hankweave_protocol.ids import Sha
 from hankweave_server.checkpoints.manifest import Manifest, ManifestCorrupt, decoded
 from hankweave_server.checkpoints.manifest import encoded as manifest_bytes
 from hankweave_server.checkpoints.model import Skipped
-from hankweave_server.checkpoints.shadow_repo import MEMORY_REF, NOTES_REF, ShadowRepo
-from hankweave_server.checkpoints.store_files import StoreFiles
-from hankweave_server.checkpoints.trees import FOLDER, REGULAR, Entry, encoded, parsed
+from hankweave_server.git.repo import MEMORY_REF, NOTES_REF, ShadowRepo
+from hankweave_server.git.store_files import StoreFiles
+from hankweave_server.git.trees import FOLDER, REGULAR, Entry, encoded, parsed
 
 Add = Callable[[str, bytes], bytes]
 

@@ -6,11 +6,11 @@ import stat
 import time
 from collections.abc import Callable
 
-from hankweave_server.checkpoints.capture import Capture, Captured, Observation, Vanished
-from hankweave_server.checkpoints.objects import HashOnly
-from hankweave_server.workspace.descent import Descent
-from hankweave_server.workspace.scan import RACY_WINDOW_NS, WorkTreeScan
-from hankweave_server.workspace.slots import signature_of
+from hankweave_server.checkpoints.file_reader import Capture, Captured, Observation, Vanished
+from hankweave_server.git.objects import HashOnly
+from hankweave_server.worktree.dirfd import Descent
+from hankweave_server.worktree.scan import RACY_WINDOW_NS, WorkTreeScan
+from hankweave_server.worktree.slots import signature_of
 
 
 class Observer:

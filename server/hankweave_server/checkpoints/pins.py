@@ -11,11 +11,11 @@ from pathlib import Path
 
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.instants import epoch_ms
+from hankweave_server.checkpoints.commit_message import AUTHOR
 from hankweave_server.checkpoints.errors import CheckpointNotFound
-from hankweave_server.checkpoints.loose import write_loose
-from hankweave_server.checkpoints.messages import AUTHOR
-from hankweave_server.checkpoints.objects import flush
-from hankweave_server.checkpoints.shadow_repo import PINS, RawCommit, ShadowRepo
+from hankweave_server.git.loose import write_loose
+from hankweave_server.git.objects import flush
+from hankweave_server.git.repo import PINS, RawCommit, ShadowRepo
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\u0085\u2028\u2029]+")
 

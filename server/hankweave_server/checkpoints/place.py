@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hankweave_server.checkpoints.errors import ShadowRepositoryError
-from hankweave_server.layout import Layout
+from hankweave_server.paths import Layout
 
 
 class StoreMoved(ShadowRepositoryError):

@@ -12,25 +12,18 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from hankweave_protocol.ids import Sha
+from hankweave_server.checkpoints.commit_message import NotACheckpoint, read_back
 from hankweave_server.checkpoints.errors import ShadowRepositoryError
-from hankweave_server.checkpoints.messages import NotACheckpoint, read_back
-from hankweave_server.checkpoints.meter import UNWATCHED, Meter
 from hankweave_server.checkpoints.model import CommitFacts
 from hankweave_server.checkpoints.notes import Notes
-from hankweave_server.checkpoints.objects import ObjectStaging
-from hankweave_server.checkpoints.retention import Lineage, Pruning, RetentionPolicy, decide
-from hankweave_server.checkpoints.shadow_repo import (
-    BRANCHES,
-    KEPT,
-    NOTES_REF,
-    SAFETY,
-    RawCommit,
-    ShadowRepo,
-)
-from hankweave_server.checkpoints.store_files import StoreFiles
 from hankweave_server.checkpoints.sweeping import Stopped, Sweeping, Unreadable
-from hankweave_server.checkpoints.trees import FOLDER, parsed
-from hankweave_server.files import remove_durably
+from hankweave_server.domain.retention import Lineage, Pruning, RetentionPolicy, decide
+from hankweave_server.fsutil import remove_durably
+from hankweave_server.git.objects import ObjectStaging
+from hankweave_server.git.repo import BRANCHES, KEPT, NOTES_REF, SAFETY, RawCommit, ShadowRepo
+from hankweave_server.git.store_files import StoreFiles
+from hankweave_server.git.trees import FOLDER, parsed
+from hankweave_server.meter import UNWATCHED, Meter
 
 _RUNS = BRANCHES + "run-"
 

@@ -7,12 +7,7 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
-from hankweave_server.files import (
-    PRIVATE_FILE,
-    make_private_directory,
-    sync_directory,
-    write_all,
-)
+from hankweave_server.fsutil import PRIVATE_FILE, make_private_directory, sync_directory, write_all
 
 _CREATING = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 

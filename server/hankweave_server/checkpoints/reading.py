@@ -14,11 +14,11 @@ from contextlib import ExitStack
 from queue import SimpleQueue
 from typing import NamedTuple
 
-from hankweave_server.checkpoints.capture import Capture, Observation
-from hankweave_server.checkpoints.objects import ObjectStaging, digest_of
-from hankweave_server.checkpoints.packs import PackedObject, packed
-from hankweave_server.workspace.descent import Descent
-from hankweave_server.workspace.table import TrackedFile
+from hankweave_server.checkpoints.file_reader import Capture, Observation
+from hankweave_server.git.objects import ObjectStaging, digest_of
+from hankweave_server.git.packs import PackedObject, packed
+from hankweave_server.worktree.dirfd import Descent
+from hankweave_server.worktree.stat_index import TrackedFile
 
 THREADS = 2
 FEW = 32

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from hankweave_server.checkpoints.objects import digest_of, pieces
-from hankweave_server.checkpoints.trees import FOLDER, REGULAR, Entry, encoded
-from hankweave_server.workspace.scan import RACY_WINDOW_NS
-from hankweave_server.workspace.slots import Signature, signature_of
+from hankweave_server.git.objects import digest_of, pieces
+from hankweave_server.git.trees import FOLDER, REGULAR, Entry, encoded
+from hankweave_server.worktree.scan import RACY_WINDOW_NS
+from hankweave_server.worktree.slots import Signature, signature_of
 
 PIECE = 128 << 10
 """Bytes of a file that are one blob; a longer file is a folder of blobs."""

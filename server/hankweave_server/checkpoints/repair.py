@@ -33,22 +33,22 @@ from pathlib import Path
 
 from hankweave_protocol.ids import Sha
 from hankweave_server.checkpoints.contents import Contents, Verification
-from hankweave_server.checkpoints.detaching import QUARANTINE, DetachedRef, Detaching
-from hankweave_server.checkpoints.loose import read_loose
-from hankweave_server.checkpoints.meter import UNWATCHED, Meter
+from hankweave_server.checkpoints.detach import QUARANTINE, DetachedRef, Detaching
 from hankweave_server.checkpoints.notes import Notes
 from hankweave_server.checkpoints.notes_recovery import recover_notes, whole_memory
-from hankweave_server.checkpoints.objects import ObjectStaging
 from hankweave_server.checkpoints.repair_sources import (
     Source,
     first_of,
     objects_source,
     scanned_source,
 )
-from hankweave_server.checkpoints.shadow_repo import MEMORY_REF, NOTES_REF, ShadowRepo
-from hankweave_server.checkpoints.store_files import PackFile, StoreFiles
 from hankweave_server.checkpoints.sweeping import named_in
-from hankweave_server.files import make_private_directory, sync_directory
+from hankweave_server.fsutil import make_private_directory, sync_directory
+from hankweave_server.git.loose import read_loose
+from hankweave_server.git.objects import ObjectStaging
+from hankweave_server.git.repo import MEMORY_REF, NOTES_REF, ShadowRepo
+from hankweave_server.git.store_files import PackFile, StoreFiles
+from hankweave_server.meter import UNWATCHED, Meter
 
 CHUNK = 1 << 20
 

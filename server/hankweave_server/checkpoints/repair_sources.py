@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from hankweave_protocol.ids import Sha
-from hankweave_server.checkpoints.capture import Captured
-from hankweave_server.checkpoints.loose import whole_loose
-from hankweave_server.checkpoints.memory import WorkTreeMemory
-from hankweave_server.checkpoints.objects import ObjectStaging, digest_of
-from hankweave_server.checkpoints.pack_reader import PackReader
+from hankweave_server.checkpoints.file_reader import Captured
 from hankweave_server.checkpoints.reading import read_all
-from hankweave_server.checkpoints.shadow_repo import ShadowRepo, reader_of
-from hankweave_server.checkpoints.trees import write_trees
-from hankweave_server.layout import Layout
+from hankweave_server.checkpoints.worktree_index import WorkTreeMemory
+from hankweave_server.git.loose import whole_loose
+from hankweave_server.git.objects import ObjectStaging, digest_of
+from hankweave_server.git.pack_reader import PackReader
+from hankweave_server.git.repo import ShadowRepo, reader_of
+from hankweave_server.git.trees import write_trees
+from hankweave_server.paths import Layout
 
 Source = Callable[[bytes], tuple[str, bytes]]
 

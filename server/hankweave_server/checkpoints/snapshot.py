@@ -11,17 +11,10 @@ from itertools import pairwise
 from hankweave_protocol.ids import Sha
 from hankweave_server.checkpoints.manifest import Manifest
 from hankweave_server.checkpoints.model import PathEntry
-from hankweave_server.checkpoints.shadow_repo import ShadowRepo
-from hankweave_server.checkpoints.trees import (
-    FOLDER,
-    LINK,
-    Entry,
-    Lookup,
-    files_below,
-    parsed,
-)
-from hankweave_server.workspace.ignore_rules import IgnoreRules
-from hankweave_server.workspace.names import is_within, joined, parents_of
+from hankweave_server.git.repo import ShadowRepo
+from hankweave_server.git.trees import FOLDER, LINK, Entry, Lookup, files_below, parsed
+from hankweave_server.worktree.gitignore import IgnoreRules
+from hankweave_server.worktree.names import is_within, joined, parents_of
 
 TREES_AT_HAND = 1000  # A few megabytes; the way through a tree of any size needs far fewer.
 

@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from hankweave_protocol.ids import Sha
-from hankweave_server.checkpoints.consolidation import STEP_BYTES, STEP_OBJECTS
 from hankweave_server.checkpoints.errors import ShadowRepositoryError
-from hankweave_server.checkpoints.meter import UNWATCHED, Meter
-from hankweave_server.checkpoints.pack_index import Record
-from hankweave_server.checkpoints.repacking import packed_anew
-from hankweave_server.checkpoints.shadow_repo import ShadowRepo
-from hankweave_server.checkpoints.store_files import PackFile, StoreFiles
-from hankweave_server.checkpoints.trees import FOLDER, parsed
+from hankweave_server.git.pack_index import Record
+from hankweave_server.git.repack import STEP_BYTES, STEP_OBJECTS
+from hankweave_server.git.repacking import packed_anew
+from hankweave_server.git.repo import ShadowRepo
+from hankweave_server.git.store_files import PackFile, StoreFiles
+from hankweave_server.git.trees import FOLDER, parsed
+from hankweave_server.meter import UNWATCHED, Meter
 
 MUCH_GARBAGE = 1 / 2
 SOME_GARBAGE = 1 / 8

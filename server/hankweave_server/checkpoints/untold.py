@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from hankweave_server.checkpoints.capture import Captured, Refused
-from hankweave_server.checkpoints.memory import WorkTreeMemory
+from hankweave_server.checkpoints.capture import kind_of_change
+from hankweave_server.checkpoints.file_reader import Captured, Refused
 from hankweave_server.checkpoints.model import CheckpointMade, CheckpointRequest, FileChange
-from hankweave_server.checkpoints.recording import kind_of_change
-from hankweave_server.checkpoints.shadow_repo import ShadowRepo
-from hankweave_server.checkpoints.trees import Entry, Lookup
-from hankweave_server.workspace.table import TrackedFile
+from hankweave_server.checkpoints.worktree_index import WorkTreeMemory
+from hankweave_server.git.repo import ShadowRepo
+from hankweave_server.git.trees import Entry, Lookup
+from hankweave_server.worktree.stat_index import TrackedFile
 
 
 class Untold:

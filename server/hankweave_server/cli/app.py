@@ -13,37 +13,37 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hankweave_server import __version__
-from hankweave_server.cli.complaints import complain, complain_of
-from hankweave_server.cli.invocation import translated
+from hankweave_server.cli.output.errors import complain, complain_of
+from hankweave_server.cli.shared.invocation import translated
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.hanks.load import HankInvalid
+from hankweave_server.hank.load import HankInvalid
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 PLACES = {
-    "run": "running",
-    "init": "beginning",
-    "validate": "validating",
-    **dict.fromkeys(("ls", "cleanup"), "housekeeping"),
+    "run": "run",
+    "init": "init",
+    "validate": "validate",
+    **dict.fromkeys(("ls", "cleanup"), "ls"),
     **dict.fromkeys(("status", "log"), "remote"),
-    "checkpoints": "listing",
-    **dict.fromkeys(("show", "diff", "replay", "runs"), "looking"),
-    **dict.fromkeys(("rollback", "undo", "redo", "preview"), "travelling"),
+    "checkpoints": "checkpoints",
+    **dict.fromkeys(("show", "diff", "replay", "runs"), "show"),
+    **dict.fromkeys(("rollback", "undo", "redo", "preview"), "rollback"),
     "history": "history",
     **dict.fromkeys(("sessions", "resume"), "sessions"),
-    **dict.fromkeys(("gc", "fsck", "pin"), "storing"),
-    **dict.fromkeys(("permissions", "allow", "deny"), "permitting"),
-    "branch": "branching",
-    "checkpoint": "capturing",
+    **dict.fromkeys(("gc", "fsck", "pin"), "gc"),
+    **dict.fromkeys(("permissions", "allow", "deny"), "permissions"),
+    "branch": "branch",
+    "checkpoint": "checkpoint",
     **dict.fromkeys(("next", "skip", "stop", "retry"), "control"),
-    "completion": "completing",
-    "pipeline": "pipelining",
+    "completion": "completion",
+    "pipeline": "pipeline",
     "events": "events",
-    "agents": "acquaintances",
-    "attach": "attaching",
-    "mcp": "mcp_command",
-    "config": "config_command",
+    "agents": "agents",
+    "attach": "attach",
+    "mcp": "mcp.command",
+    "config": "config",
 }
 """The module of each command."""
 

@@ -19,16 +19,16 @@ from pathlib import Path
 import anyio
 
 from hankweave_protocol.records import ExecutionMeta
-from hankweave_server import files
-from hankweave_server.agents import leftovers
-from hankweave_server.cli.catalogue import MANAGED_NAME, state_folder_of
+from hankweave_server import fsutil
+from hankweave_server.agents.process import leftovers
 from hankweave_server.clock import Clock
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.layout import REMOVED_STATE, STATE_DIRECTORY, Layout
+from hankweave_server.local.catalog import MANAGED_NAME, state_folder_of
+from hankweave_server.paths import REMOVED_STATE, STATE_DIRECTORY, Layout
 from hankweave_server.runtime_lock import acquire
 from hankweave_server.runtime_lock.guard import GuardBusy, granted_guard
-from hankweave_server.workspace import data
-from hankweave_server.workspace.removal import DEEP, mounted_below, remove
+from hankweave_server.worktree import data_source
+from hankweave_server.worktree.removal import DEEP, mounted_below, remove
 
 _PARTS = re.compile(
     r"(?:agentRoot|rigArchive|read_only_data_source|\.hankweave)\.backup-\d{13}"
@@ -103,7 +103,7 @@ def remove_execution(root: Path, clock: Clock, *, managed: bool) -> Removed:
     with contextlib.suppress(FileNotFoundError):
         root.rmdir()
 
-    files.sync_directory(root.parent)
+    fsutil.sync_directory(root.parent)
     return Removed(freed)
 
 
@@ -116,7 +116,7 @@ def _owned(root: Path, clock: Clock) -> Iterator[None]:
         try:
             _end_agents(layout)
             layout.state_directory.rename(root / REMOVED_STATE)
-            files.sync_directory(root)
+            fsutil.sync_directory(root)
             yield
         finally:
             held.release()
@@ -172,6 +172,6 @@ def _remove_state(state: Path) -> int:
 def _meta_in(state: Path) -> ExecutionMeta | None:
     """Reads the metadata out of a state folder, whatever that is called now."""
     try:
-        return data.read_meta_in(state)
+        return data_source.read_meta_in(state)
     except (OSError, Stop):
         return None

@@ -17,9 +17,9 @@ from hankweave_protocol.commands import (
     ServerShutdown,
 )
 from hankweave_protocol.ids import CodonId
-from hankweave_server.cli import completions
 from hankweave_server.cli.remote import ask_running, execution_option, json_option, print_json
-from hankweave_server.cli.targeting import require_consent, root_to_change
+from hankweave_server.cli.shared import completions
+from hankweave_server.local.targeting import require_consent, root_to_change
 
 _yes_option = click.option(
     "--yes", "-y", is_flag=True, help="Needed where there is no terminal to ask on."

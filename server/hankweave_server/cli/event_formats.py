@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from hankweave_server.cli.local_time import precise_moment
-from hankweave_server.domain.query import Query
+from hankweave_server.cli.output.local_time import precise_moment
+from hankweave_server.domain.query.parse import Query
 
 EVENT_COLUMNS = ("seq", "timestamp", "type", "runId", "codonId", "causes", "data", "id")
 

@@ -17,15 +17,15 @@ from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import Event
 from hankweave_server.cli.event_formats import Format, format_of
 from hankweave_server.cli.event_questions import CAUSE, FIELDS, MOMENT, Asked, question_of
+from hankweave_server.cli.output.progress_bar import Tell, waiting
 from hankweave_server.cli.remote import execution_option, follow_from, json_option, root_of
-from hankweave_server.cli.waiting import Tell, waiting
-from hankweave_server.domain.query import Query, checked
-from hankweave_server.domain.query_answer import Scan, everything, forward, row_of
-from hankweave_server.domain.query_causes import Read
+from hankweave_server.domain.query.evaluate import Scan, everything, forward, row_of
+from hankweave_server.domain.query.parse import Query, checked
+from hankweave_server.domain.query.query_causes import Read
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.layout import Layout
 from hankweave_server.ledger.journal import Journal, JournalCorrupt
 from hankweave_server.ledger.reading import open_for_reading
+from hankweave_server.paths import Layout
 
 READING = "Reading the journal"
 

@@ -18,8 +18,7 @@ from hankweave_protocol.hank import (
 )
 from hankweave_protocol.state import PlanEntry
 from hankweave_server.agents.preflight import agent_named
-from hankweave_server.agents.roster import Roster
-from hankweave_server.cli import agent_checks
+from hankweave_server.agents.registry import Roster
 from hankweave_server.cli.outlook import (
     BudgetOutlook,
     CodonOutlook,
@@ -29,22 +28,23 @@ from hankweave_server.cli.outlook import (
     RequirementOutlook,
     TrackedFiles,
 )
-from hankweave_server.domain.budget_report import planned_budgets
-from hankweave_server.domain.budget_warnings import warnings as budget_warnings
+from hankweave_server.cli.shared import agent_checks
+from hankweave_server.domain.budget.report import planned_budgets
+from hankweave_server.domain.budget.warnings import warnings as budget_warnings
 from hankweave_server.domain.plan import initial_plan, tracked_patterns
 from hankweave_server.domain.prices import Prices
-from hankweave_server.hanks.advice import advice
-from hankweave_server.hanks.hank_files import HankFiles
-from hankweave_server.hanks.load import LoadedHank, Problem
-from hankweave_server.hanks.requirements import requirements_of
+from hankweave_server.hank.advice import advice
+from hankweave_server.hank.hank_files import HankFiles
+from hankweave_server.hank.load import LoadedHank, Problem
+from hankweave_server.hank.requirements import requirements_of
 from hankweave_server.sentinels.config import SentinelInvalid, load_config, reference_of
-from hankweave_server.sentinels.quickjs_process import QuickJs
-from hankweave_server.workspace.above import rules_above
-from hankweave_server.workspace.descent import Descent
-from hankweave_server.workspace.names import AT_THE_TOP
-from hankweave_server.workspace.resolver import UnifiedFileResolver
-from hankweave_server.workspace.scan import WorkTreeScan
-from hankweave_server.workspace.table import Table
+from hankweave_server.sentinels.templates.quickjs_process import QuickJs
+from hankweave_server.worktree.dirfd import Descent
+from hankweave_server.worktree.names import AT_THE_TOP
+from hankweave_server.worktree.parent_gitignore import rules_above
+from hankweave_server.worktree.patterns import UnifiedFileResolver
+from hankweave_server.worktree.scan import WorkTreeScan
+from hankweave_server.worktree.stat_index import StatIndex
 
 FIRST_WORDS = 8
 EVERYTHING = ("**",)
@@ -218,7 +218,7 @@ def _sizes(folder: Path, patterns: tuple[str, ...]) -> list[int]:
         return [folder.stat().st_size]
 
     with closing(Descent(folder, at_the_top=frozenset(AT_THE_TOP))) as descent:
-        table = Table()
+        table = StatIndex()
         scan = WorkTreeScan(descent, table, above=rules_above(folder))
         scan.refresh(UnifiedFileResolver(patterns))
         statuses = (descent.status(path) for path in table.files)

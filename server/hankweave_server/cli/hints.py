@@ -11,7 +11,7 @@ import shlex
 from pathlib import Path
 from typing import Final
 
-from hankweave_server.cli.targeting import is_default
+from hankweave_server.local.targeting import is_default
 
 _PHRASES: Final[tuple[tuple[str, str], ...]] = (
     (r"Wait for codon\.started", "Wait until the codon has started"),

@@ -10,10 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from hankweave_protocol.shapes import Value
-from hankweave_server.cli.plain_text import one_line
+from hankweave_server.cli.output.text import console
+from hankweave_server.cli.pipelines.steps import Repository, Step, listed_in, place_of, steps_in
 from hankweave_server.cli.remote import execution_option, json_option, print_json
-from hankweave_server.cli.steps import Repository, Step, listed_in, place_of, steps_in
-from hankweave_server.cli.terminals import console
+from hankweave_server.plain_text import one_line
 
 _NO_STEPS = (
     "No checkpoint of a step is recorded here: `hankweave history` lists labelled ones alone.\n"

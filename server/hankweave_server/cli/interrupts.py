@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import click
 
-from hankweave_server.cli.attached.terminal import Keyboard
-from hankweave_server.cli.live_frame import Said
+from hankweave_server.cli.live.frame import Said
+from hankweave_server.cli.live.terminal import Keyboard
 from hankweave_server.daemon import Choice
 
 QUESTION = "What is to become of this step?\nf finish, then stop   s stop   c go on"

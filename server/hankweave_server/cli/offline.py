@@ -20,24 +20,24 @@ import msgspec
 from hankweave_protocol.commands import CheckpointPin, CommandData, StoreFsck, StoreGc
 from hankweave_protocol.errors import Refused
 from hankweave_protocol.replies import FsckReport
+from hankweave_server.api.maintenance import Store
+from hankweave_server.background_tasks import alongside
 from hankweave_server.checkpoints.errors import InsufficientSpace, ShadowRepositoryError
-from hankweave_server.checkpoints.meter import Meter
-from hankweave_server.cli.waiting import Tell, tell_of
+from hankweave_server.cli.output.progress_bar import Tell, tell_of
 from hankweave_server.clock import SystemClock
-from hankweave_server.commands.store import Store
-from hankweave_server.companions import alongside
 from hankweave_server.daemon import disk_stop, open_engine, open_ledger, refuse_moved_store
-from hankweave_server.domain.on_record import OnRecord, on_record
+from hankweave_server.domain.checkpoint_records import OnRecord, on_record
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.execution.checking import check_store, recorded_checkpoints
 from hankweave_server.execution.checkpointer import Checkpointer
-from hankweave_server.execution.housekeeper import Housekeeper
-from hankweave_server.execution.packing import Packing
-from hankweave_server.execution.progress_watch import ProgressWatch
-from hankweave_server.layout import Layout
+from hankweave_server.execution.maintenance.fsck import check_store, recorded_checkpoints
+from hankweave_server.execution.maintenance.gc import Housekeeper
+from hankweave_server.execution.maintenance.progress import ProgressWatch
+from hankweave_server.execution.maintenance.repack import Packing
 from hankweave_server.ledger.journal import JournalCorrupt
-from hankweave_server.ledger.ledger import LedgerFailed
 from hankweave_server.ledger.reading import whole_lines
+from hankweave_server.ledger.writer import LedgerFailed
+from hankweave_server.meter import Meter
+from hankweave_server.paths import Layout
 from hankweave_server.runtime_lock import HeldLock, LockLost, acquire
 
 

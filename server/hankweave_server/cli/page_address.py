@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hankweave_server.layout import Layout
+from hankweave_server.paths import Layout
 from hankweave_server.settings import LOOPBACK
 
 

@@ -14,13 +14,13 @@ import msgspec
 
 from hankweave_protocol.hank import Codon, Hank, IterationLimit, Loop
 from hankweave_protocol.state import PlanEntry, State
-from hankweave_server.cli.past_files import reading_journal
-from hankweave_server.hanks.load import LoadedHank, no_hank
-from hankweave_server.layout import Layout
+from hankweave_server.hank.load import LoadedHank, no_hank
+from hankweave_server.ledger.history import Moments
 from hankweave_server.ledger.journal import JournalCorrupt
-from hankweave_server.ledger.moments import Moments
 from hankweave_server.ledger.reading import has_past
-from hankweave_server.workspace.data import read_meta
+from hankweave_server.local.reader import reading_journal
+from hankweave_server.paths import Layout
+from hankweave_server.worktree.data_source import read_meta
 
 
 def plan_on_record(layout: Layout) -> LoadedHank:

@@ -23,18 +23,18 @@ from hankweave_protocol.ids import CodonId
 from hankweave_protocol.replies import ServerStatus
 from hankweave_protocol.state import State
 from hankweave_server.cli import hints
-from hankweave_server.cli.amounts import size_text
-from hankweave_server.cli.local_time import moment
+from hankweave_server.cli.output.amounts import size_text
+from hankweave_server.cli.output.local_time import moment
+from hankweave_server.cli.output.progress_bar import Tell, tell_nobody, waiting, watched
+from hankweave_server.cli.output.run_lines import Story, call_text
 from hankweave_server.cli.page_address import page_of
-from hankweave_server.cli.passing import through_server
-from hankweave_server.cli.plain_text import one_line
-from hankweave_server.cli.progress import Story, call_text
-from hankweave_server.cli.targeting import require_execution, root_of
-from hankweave_server.cli.waiting import Tell, tell_nobody, waiting, watched
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.layout import Layout
 from hankweave_server.ledger.journal import JournalCorrupt
 from hankweave_server.ledger.reading import whole_lines
+from hankweave_server.local.ephemeral_server import through_server
+from hankweave_server.local.targeting import require_execution, root_of
+from hankweave_server.paths import Layout
+from hankweave_server.plain_text import one_line
 
 __all__ = ["root_of"]
 
@@ -212,9 +212,9 @@ def log(execution: Path | None, follow: bool, graph: bool) -> None:
 
     root = root_of(execution)
     if graph:
-        from hankweave_server.cli import graph_picture  # Who reads lines draws nothing.
+        from hankweave_server.cli.output import log_graph  # Who reads lines draws nothing.
 
-        graph_picture.draw(root)
+        log_graph.draw(root)
         return
 
     seq, story = 0, Story()

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import click
 
 from hankweave_protocol.records import KeptFile, RollbackReport, TouchedFile
-from hankweave_server.cli.amounts import size_text
-from hankweave_server.cli.patches import print_patch
-from hankweave_server.cli.plain_text import printable
-from hankweave_server.cli.terminals import say
+from hankweave_server.cli.output.amounts import size_text
+from hankweave_server.cli.output.patches import print_patch
+from hankweave_server.cli.output.text import say
+from hankweave_server.plain_text import printable
 
 
 def draw_report(report: RollbackReport, *, foreseen: bool) -> None:

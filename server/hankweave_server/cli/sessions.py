@@ -13,17 +13,17 @@ from rich.text import Text
 from hankweave_protocol.ids import RunId
 from hankweave_protocol.shapes import Value
 from hankweave_protocol.state import Run, RunStatus, State
-from hankweave_server.cli import completions
-from hankweave_server.cli.asking import look
-from hankweave_server.cli.plain_text import one_line
+from hankweave_server.cli.output.text import console
 from hankweave_server.cli.remote import execution_option, json_option, print_json, root_of
-from hankweave_server.cli.run_settings import log_format_option, log_level_option
-from hankweave_server.cli.running import run
-from hankweave_server.cli.terminals import console
+from hankweave_server.cli.run import run
+from hankweave_server.cli.shared import completions
+from hankweave_server.cli.shared.run_settings import log_format_option, log_level_option
 from hankweave_server.domain.history import end_checkpoint, is_done, next_codon, thread
 from hankweave_server.domain.lifecycle import cost_of
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.workspace.data import layout_of, read_meta
+from hankweave_server.local.asking import look
+from hankweave_server.plain_text import one_line
+from hankweave_server.worktree.data_source import layout_of, read_meta
 
 
 class Session(Value, kw_only=True, omit_defaults=False):

@@ -47,7 +47,7 @@ def salvage(records: Iterable[CheckpointRecord], *, runs_folder: str, server_pid
     runs: list[Run] = []
     for run_id, made in by_run.items():
         conditions = _conditions(runs)
-        runs.append(_run(run_id, made, conditions, runs_folder, server_pid))
+        runs.append(_salvaged_run(run_id, made, conditions, runs_folder, server_pid))
 
     return State(
         runs=tuple(reversed(runs)),
@@ -75,7 +75,7 @@ def _conditions(before: list[Run]) -> StartingConditions:
     )
 
 
-def _run(
+def _salvaged_run(
     run_id: RunId,
     made: list[CheckpointRecord],
     conditions: StartingConditions,

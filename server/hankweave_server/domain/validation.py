@@ -192,8 +192,8 @@ def checkpoints_in(state: State) -> Iterator[tuple[Sha, str]]:
             yield origin, f"The checkpoint that run {run.run_id} began with"
 
         for codon in run.codons:
-            for sha, field in _checkpoints_of(codon):
-                yield sha, f"{field} of codon {codon.codon_id} in run {run.run_id}"
+            for sha, name in _checkpoints_of(codon):
+                yield sha, f"{name} of codon {codon.codon_id} in run {run.run_id}"
 
 
 def _checkpoints_of(codon: CodonExecution) -> Iterable[tuple[Sha, str]]:

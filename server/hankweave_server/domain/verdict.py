@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import TypeAlias
 
 from hankweave_protocol.state import FailureReason
-from hankweave_server.domain.classification import classify
+from hankweave_server.domain.failures import classify
 
 
 @dataclass(frozen=True, slots=True)

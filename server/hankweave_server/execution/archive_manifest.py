@@ -15,9 +15,9 @@ from hankweave_protocol.records import (
     ArchiveMove,
     ArchiveTravel,
 )
-from hankweave_server import files
-from hankweave_server.layout import Layout
-from hankweave_server.workspace.names import meanings, shown
+from hankweave_server import fsutil
+from hankweave_server.paths import Layout
+from hankweave_server.worktree.names import meanings, shown
 
 VERSION = "1.0.0"
 TRAVELS_KEPT = 100
@@ -40,7 +40,7 @@ def read(layout: Layout) -> ArchiveManifest:
 def write(layout: Layout, manifest: ArchiveManifest) -> None:
     """Writes it durably, indented for people."""
     content = msgspec.json.format(codec.encode(manifest), indent=2)
-    files.replace_durably(layout.archive_manifest, content + b"\n")
+    fsutil.replace_durably(layout.archive_manifest, content + b"\n")
 
 
 def with_archived(

@@ -22,15 +22,15 @@ from hankweave_protocol.records import (
     RollbackIntent,
 )
 from hankweave_protocol.state import PlanEntry
-from hankweave_server import files
+from hankweave_server import fsutil
 from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
 from hankweave_server.domain.history import plan_entry
 from hankweave_server.execution import archive_manifest as manifests
-from hankweave_server.execution.archiving import both_places, intended
-from hankweave_server.execution.surroundings import Surroundings
-from hankweave_server.workspace import archive
-from hankweave_server.workspace.archive import Places
-from hankweave_server.workspace.names import shown
+from hankweave_server.execution.archive import both_places, intended
+from hankweave_server.execution.context import Surroundings
+from hankweave_server.worktree import archive
+from hankweave_server.worktree.archive import Places
+from hankweave_server.worktree.names import shown
 
 
 class ArchiveReturn:
@@ -80,7 +80,7 @@ class ArchiveReturn:
 
         manifest = manifests.with_archived(manifests.read(layout), intent, arrived, layout)
         manifests.write(layout, manifest)
-        files.remove_durably(layout.archive_intent)
+        fsutil.remove_durably(layout.archive_intent)
         return manifest
 
     async def _archived_after(

@@ -14,7 +14,7 @@ from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import PlanEntry, State
 from hankweave_server.domain import plan as plans
 from hankweave_server.domain.history import is_done, thread, thread_before
-from hankweave_server.execution.reentry import grown
+from hankweave_server.execution.resume import grown
 
 Plan = tuple[PlanEntry, ...]
 

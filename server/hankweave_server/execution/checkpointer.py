@@ -35,10 +35,9 @@ from hankweave_protocol.records import (
 )
 from hankweave_protocol.state import CodonExecution
 from hankweave_protocol.transitions import CheckpointCreated
-from hankweave_server.checkpoints.detaching import DetachedRef
+from hankweave_server.checkpoints.detach import DetachedRef
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.errors import ShadowRepositoryError, is_for_want_of_room
-from hankweave_server.checkpoints.meter import Meter
 from hankweave_server.checkpoints.model import (
     REASONS_THAT_LOSE_CONTENT,
     CheckpointMade,
@@ -53,10 +52,11 @@ from hankweave_server.checkpoints.pruning import Pruned
 from hankweave_server.checkpoints.repair import Repaired
 from hankweave_server.clock import Clock
 from hankweave_server.domain.history import session_of
-from hankweave_server.execution.progress_watch import ProgressWatch
-from hankweave_server.files import is_broken
-from hankweave_server.ledger.ledger import Ledger
-from hankweave_server.workspace.open_files import OpenFiles, files_open_for_writing
+from hankweave_server.execution.maintenance.progress import ProgressWatch
+from hankweave_server.fsutil import is_broken
+from hankweave_server.ledger.writer import Ledger
+from hankweave_server.meter import Meter
+from hankweave_server.worktree.open_files import OpenFiles, files_open_for_writing
 
 T = TypeVar("T")
 

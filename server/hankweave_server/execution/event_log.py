@@ -11,9 +11,9 @@ import logging
 
 from hankweave_protocol.events import FileUpdated
 from hankweave_server.clock import Clock
-from hankweave_server.domain.log_lines import log_line
-from hankweave_server.layout import Layout
+from hankweave_server.execution.log_lines import log_line
 from hankweave_server.ledger.batch import Published
+from hankweave_server.paths import Layout
 
 BURST = 100
 BURST_SECONDS = 1.0

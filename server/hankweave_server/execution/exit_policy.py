@@ -13,8 +13,8 @@ from collections.abc import Callable
 import anyio
 
 from hankweave_server.domain.history import next_codon
+from hankweave_server.execution.context import Surroundings
 from hankweave_server.execution.runner import Outcome, Runner
-from hankweave_server.execution.surroundings import Surroundings
 from hankweave_server.settings import RunSettings
 
 LINGER = 2.0

@@ -7,7 +7,7 @@ from hankweave_protocol.hank import Loop
 from hankweave_protocol.state import LoopContext, PlanEntry, TerminalCodon
 from hankweave_protocol.transitions import PlanSet
 from hankweave_server.domain import plan as plans
-from hankweave_server.execution.surroundings import Surroundings
+from hankweave_server.execution.context import Surroundings
 
 
 class Loops:

@@ -13,15 +13,15 @@ from hankweave_protocol.events import ErrorEvent, FileSource, Info, RigOutput
 from hankweave_protocol.hank import OutputFiles, RigCommand
 from hankweave_protocol.ids import RunId
 from hankweave_protocol.state import CompletedCodon, PlanEntry
-from hankweave_server.agents.errand import Errands
-from hankweave_server.execution.data_access import command_environment
-from hankweave_server.execution.file_news import FileNews
-from hankweave_server.execution.rig_setup import below_a_keeper
-from hankweave_server.execution.surroundings import Surroundings
-from hankweave_server.workspace.handing_out import HandingOutFailed, hand_out
-from hankweave_server.workspace.names import AT_THE_TOP
-from hankweave_server.workspace.resolver import UnsupportedPattern
-from hankweave_server.workspace.rigs import RigError, run_rig_command
+from hankweave_server.agents.process.subprocess_task import Errands
+from hankweave_server.execution.codon.data_access import command_environment
+from hankweave_server.execution.codon.file_changes import FileNews
+from hankweave_server.execution.codon.setup import below_a_keeper
+from hankweave_server.execution.context import Surroundings
+from hankweave_server.worktree.export import HandingOutFailed, hand_out
+from hankweave_server.worktree.names import AT_THE_TOP
+from hankweave_server.worktree.patterns import UnsupportedPattern
+from hankweave_server.worktree.rigs import RigError, run_rig_command
 
 
 class OutputFailed(Exception):

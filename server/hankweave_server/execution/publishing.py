@@ -13,9 +13,9 @@ from pathlib import Path
 import anyio.to_thread
 
 from hankweave_protocol.events import ErrorEvent, Info
-from hankweave_server.checkpoints.workspace_git.errors import CheckpointError, CheckpointWarning
-from hankweave_server.execution.codon_record import CodonRecord
-from hankweave_server.execution.surroundings import Surroundings
+from hankweave_server.execution.codon.record import CodonRecord
+from hankweave_server.execution.context import Surroundings
+from hankweave_server.user_git.errors import CheckpointError, CheckpointWarning
 
 PREFIX = "architect:checkpoint:"
 """What the labels begin with that a person's repository gets to see (seed 003, "Concept")."""
@@ -52,7 +52,7 @@ async def publish(around: Surroundings, record: CodonRecord, label: str | None) 
 
 def _commit(root: Path, title: str, checkpoint: str | None) -> list[str]:
     """Makes the commit, if anything changed; gives what was left out of it."""
-    from hankweave_server.checkpoints.workspace_git.engine import WorkspaceGit  # For the few.
+    from hankweave_server.user_git.store import WorkspaceGit  # For the few.
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", CheckpointWarning)

@@ -43,13 +43,13 @@ from hankweave_server.domain.history import (
     thread,
 )
 from hankweave_server.domain.retrying import GiveUp, Ignore, Retry, decide
-from hankweave_server.execution.aftermath import Aftermath, AftermathFailed
-from hankweave_server.execution.codon_run import CodonRun, Halt, Skip
+from hankweave_server.execution.codon.run import CodonRun, Halt, Skip
+from hankweave_server.execution.context import Surroundings
 from hankweave_server.execution.loops import Loops
+from hankweave_server.execution.post_codon import Aftermath, AftermathFailed
 from hankweave_server.execution.runs import Runs
 from hankweave_server.execution.snapshot import snapshot_of
-from hankweave_server.execution.surroundings import Surroundings
-from hankweave_server.ledger.space import RETRY_SECONDS
+from hankweave_server.ledger.disk_space import RETRY_SECONDS
 
 IdleReason = Literal[
     "startup",

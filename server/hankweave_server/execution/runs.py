@@ -15,7 +15,7 @@ from hankweave_protocol.transitions import (
     RunFailed,
     RunStarted,
 )
-from hankweave_server.domain.budget_report import is_budgeted, summary
+from hankweave_server.domain.budget.report import is_budgeted, summary
 from hankweave_server.domain.history import (
     end_state,
     is_done,
@@ -29,8 +29,8 @@ from hankweave_server.domain.history import (
     waiting_run,
 )
 from hankweave_server.domain.plan import tracked_patterns
-from hankweave_server.execution.reentry import reentered_by
-from hankweave_server.execution.surroundings import Surroundings
+from hankweave_server.execution.context import Surroundings
+from hankweave_server.execution.resume import reentered_by
 from hankweave_server.ledger.batch import Entry
 
 

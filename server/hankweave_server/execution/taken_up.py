@@ -7,7 +7,7 @@ import os
 from hankweave_protocol.records import Conversation
 from hankweave_protocol.state import PlanEntry
 from hankweave_server.domain.history import conversation_of
-from hankweave_server.execution.surroundings import Surroundings
+from hankweave_server.execution.context import Surroundings
 
 
 def taken_up(around: Surroundings, entry: PlanEntry) -> Conversation | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from hankweave_server.domain.conditions import parse
 from hankweave_server.domain.history import answers_of, thread
-from hankweave_server.execution.surroundings import Surroundings
+from hankweave_server.execution.context import Surroundings
 
 
 def known(around: Surroundings) -> Mapping[str, str]:

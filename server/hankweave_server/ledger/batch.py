@@ -31,7 +31,7 @@ from hankweave_protocol.transitions import (
     TravelsForgotten,
 )
 from hankweave_server.clock import Clock
-from hankweave_server.domain.replay import apply, as_known, resulting_state
+from hankweave_server.domain.reducer import apply, as_known, resulting_state
 
 Entry: TypeAlias = EventData | Transition
 NewId: TypeAlias = Callable[[], str]

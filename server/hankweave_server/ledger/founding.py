@@ -6,11 +6,11 @@ import uuid
 from collections.abc import Iterable
 
 from hankweave_protocol.state import EMPTY_STATE, State
-from hankweave_server import files
+from hankweave_server import fsutil
 from hankweave_server.clock import Clock
-from hankweave_server.layout import Layout
 from hankweave_server.ledger.batch import About, Entry, NewId, compose
-from hankweave_server.ledger.store import StateStore
+from hankweave_server.ledger.state_file import StateStore
+from hankweave_server.paths import Layout
 
 
 def found_ledger(
@@ -24,7 +24,7 @@ def found_ledger(
     Raises Impossible for entries that contradict one another, and OSError.
     """
     published, state = compose(EMPTY_STATE, entries, About(), clock=clock, new_id=new_id)
-    files.make_private_directory(layout.journal.parent)
-    files.replace_durably(layout.journal, b"".join(each.frame + b"\n" for each in published))
+    fsutil.make_private_directory(layout.journal.parent)
+    fsutil.replace_durably(layout.journal, b"".join(each.frame + b"\n" for each in published))
     StateStore(layout, clock).save(state)
     return state

@@ -26,7 +26,7 @@ from pathlib import Path
 
 import msgspec
 
-from hankweave_server import files
+from hankweave_server import fsutil
 from hankweave_server.ledger.bookmarks import BYTES_APART, Bookmarks
 
 
@@ -98,7 +98,7 @@ class Journal:
         `known_durable` is the last seq that is known to be on the disk; None trusts no hole.
         Raises JournalCorrupt, with the file untouched, and OSError.
         """
-        files.make_private_directory(path.parent)
+        fsutil.make_private_directory(path.parent)
         descriptor = _open_private(path)
         try:
             with _mapped(descriptor) as content:
@@ -181,7 +181,7 @@ class Journal:
         """
         self._require_untouched()
         try:
-            files.write_all(self._descriptor, b"".join(line + b"\n" for line in lines))
+            fsutil.write_all(self._descriptor, b"".join(line + b"\n" for line in lines))
             os.fdatasync(self._descriptor)
         except OSError as error:
             raise self._taken_back(error) from error
@@ -203,7 +203,7 @@ class Journal:
             failure.add_note(f"The fragment could not be truncated: {second}")
             return failure
 
-        return JournalFull(text) if files.is_full(error) else JournalWriteFailed(text)
+        return JournalFull(text) if fsutil.is_full(error) else JournalWriteFailed(text)
 
     def _require_untouched(self) -> None:
         size = os.fstat(self._descriptor).st_size
@@ -271,8 +271,8 @@ def _require_torn(path: Path, tail: bytes, number: int, known_durable: int | Non
 def _cut(path: Path, descriptor: int, end: int, tail: bytes) -> JournalRepair:
     """Keeps the tail in a file of its own, durably, and only then takes it off the journal."""
     quarantine = _free_name(path.with_name(f"{path.stem}.quarantine"))
-    files.write_private(quarantine, tail, durable=True)
-    files.sync_directory(path.parent)
+    fsutil.write_private(quarantine, tail, durable=True)
+    fsutil.sync_directory(path.parent)
     os.ftruncate(descriptor, end)
     os.fsync(descriptor)
     return JournalRepair(quarantine, len(tail))
@@ -291,9 +291,9 @@ def _open_private(path: Path) -> int:
     with contextlib.suppress(FileNotFoundError):
         return os.open(path, flags)
 
-    descriptor = os.open(path, flags | os.O_CREAT, files.PRIVATE_FILE)
-    files.sync_directory(path.parent)
-    files.sync_directory(path.parent.parent)
+    descriptor = os.open(path, flags | os.O_CREAT, fsutil.PRIVATE_FILE)
+    fsutil.sync_directory(path.parent)
+    fsutil.sync_directory(path.parent.parent)
     return descriptor
 
 

@@ -20,12 +20,12 @@ from hankweave_protocol.state import EMPTY_STATE, State
 from hankweave_server.clock import SystemClock
 from hankweave_server.domain.full_shas import with_full_shas
 from hankweave_server.domain.validation import errors_in
-from hankweave_server.layout import Layout
-from hankweave_server.ledger import foreign_journal
-from hankweave_server.ledger.foreign_journal import ForeignJournal
+from hankweave_server.ledger import typescript_format
 from hankweave_server.ledger.foreign_state import decode_state
 from hankweave_server.ledger.journal import Journal
-from hankweave_server.ledger.opening import KnownShas, write_imported
+from hankweave_server.ledger.open import KnownShas, write_imported
+from hankweave_server.ledger.typescript_format import ForeignJournal
+from hankweave_server.paths import Layout
 
 _PAGE = 5_000
 """Lines that are read together: a few megabytes."""
@@ -36,7 +36,7 @@ def open_for_reading(layout: Layout, known_shas: KnownShas = tuple) -> Journal:
 
     Raises FileNotFoundError where there is none, JournalCorrupt, and OSError.
     """
-    foreign = foreign_journal.find(layout.journal)
+    foreign = typescript_format.find(layout.journal)
     if foreign is None and (layout.journal.exists() or _foreign_state(layout) is None):
         return Journal.for_reading(layout.journal)
 
@@ -55,7 +55,7 @@ def whole_lines(layout: Layout) -> Iterator[bytes]:
     A last one without its end was never told to anybody. Raises FileNotFoundError where there is
     no journal, JournalCorrupt for a foreign one that cannot be read, and OSError.
     """
-    if layout.journal.exists() and foreign_journal.find(layout.journal) is None:
+    if layout.journal.exists() and typescript_format.find(layout.journal) is None:
         with layout.journal.open("rb") as journal:
             yield from (line[:-1] for line in journal if line.endswith(b"\n"))
 
@@ -70,7 +70,7 @@ def has_past(layout: Layout) -> bool:
     """Return whether an execution has events or a state that `open_for_reading` can read."""
     return (
         layout.journal.exists()
-        or foreign_journal.find(layout.journal) is not None
+        or typescript_format.find(layout.journal) is not None
         or _foreign_state(layout) is not None
     )
 

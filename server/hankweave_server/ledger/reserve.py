@@ -11,7 +11,7 @@ import os
 import weakref
 from pathlib import Path
 
-from hankweave_server.files import PRIVATE_FILE, is_full
+from hankweave_server.fsutil import PRIVATE_FILE, is_full
 
 RESERVE_BYTES = 1 << 20
 """More than a batch of events and a state file of a thousand codons need together."""

@@ -26,7 +26,7 @@ from hankweave_server.domain.liveness import (
 )
 from hankweave_server.runtime_lock import processes
 from hankweave_server.runtime_lock.errors import LockHeld
-from hankweave_server.runtime_lock.record import read_record
+from hankweave_server.runtime_lock.lock_file import read_record
 
 FOREIGN_WATCH = timedelta(seconds=75)  # Two heartbeats of another program and half a one to spare.
 _BETWEEN_LOOKS = timedelta(seconds=1)

@@ -11,10 +11,10 @@ import stat
 from pathlib import Path
 
 from hankweave_protocol import codec
-from hankweave_server import files
+from hankweave_server import fsutil
 from hankweave_server.domain.liveness import GuardOwner
 from hankweave_server.runtime_lock import processes
-from hankweave_server.runtime_lock.record import MISSING, decoded
+from hankweave_server.runtime_lock.lock_file import MISSING, decoded
 
 _LARGEST = 64 * 1024
 
@@ -34,7 +34,7 @@ def granted_guard(path: Path) -> int:
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     while True:
-        guard = os.open(path, flags, files.PRIVATE_FILE)
+        guard = os.open(path, flags, fsutil.PRIVATE_FILE)
         with contextlib.ExitStack() as undo:
             undo.callback(os.close, guard)
             _lock(guard, path)

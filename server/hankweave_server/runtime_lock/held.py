@@ -19,10 +19,10 @@ from hankweave_protocol import codec
 from hankweave_protocol.ids import RunId
 from hankweave_protocol.instants import to_text
 from hankweave_protocol.records import RuntimeLock
-from hankweave_server import files
+from hankweave_server import fsutil
 from hankweave_server.clock import Clock
 from hankweave_server.domain.liveness import GuardOwner, PreviousOwner, heartbeat_age
-from hankweave_server.layout import Layout
+from hankweave_server.paths import Layout
 from hankweave_server.runtime_lock.errors import LockHeld, LockLost, described
 from hankweave_server.runtime_lock.examination import HeartbeatWatch, examine
 from hankweave_server.runtime_lock.guard import (
@@ -33,7 +33,7 @@ from hankweave_server.runtime_lock.guard import (
     still_named,
     write_owner,
 )
-from hankweave_server.runtime_lock.record import read_record
+from hankweave_server.runtime_lock.lock_file import read_record
 
 HEARTBEAT_INTERVAL = timedelta(seconds=30)  # Seed 001: `lastHeartbeat`, "every 30 seconds".
 
@@ -63,7 +63,7 @@ def acquire(
     its heartbeat is not old yet: then it watches, up to `FOREIGN_WATCH`, whether the heartbeat
     moves. `wait` takes seconds; `tell` gets the countdown.
     """
-    files.make_private_directory(layout.state_directory)
+    fsutil.make_private_directory(layout.state_directory)
     watch = HeartbeatWatch(layout.runtime_lock, clock, wait, tell)
     if not os.path.lexists(layout.lock_guard):
         # None of ours was ever here. An owner of another program must not even find a guard.
@@ -77,9 +77,9 @@ def acquire(
         undo.callback(os.close, folder)
         now = to_text(clock.now())
         record = RuntimeLock(pid=os.getpid(), run_id=run_id, start_time=now, last_heartbeat=now)
-        files.remove_durably(layout.runtime_lock)
+        fsutil.remove_durably(layout.runtime_lock)
         write_owner(guard, identity(now))
-        files.replace_durably(layout.runtime_lock, codec.encode(record))
+        fsutil.replace_durably(layout.runtime_lock, codec.encode(record))
         held = HeldLock(layout, clock, guard, folder, record, previous)
         held.verify()
         undo.pop_all()
@@ -135,7 +135,7 @@ class HeldLock:
                 self._write()
             except OSError as error:
                 # On a full disk the next beat writes it: what informs must not end what works.
-                if not files.is_full(error):
+                if not fsutil.is_full(error):
                     raise
 
     def verify(self) -> None:
@@ -185,7 +185,7 @@ class HeldLock:
             # same, and the next start finds a dead owner; why this one ends must not be hidden.
             with contextlib.suppress(LockLost, OSError):
                 self._verify()
-                files.remove_durably(self._lock_file)
+                fsutil.remove_durably(self._lock_file)
 
             self._loss = self._loss or "it was given up"
 
@@ -249,7 +249,7 @@ class HeldLock:
     def _write(self) -> None:
         now = to_text(self._clock.now())
         self._record = msgspec.structs.replace(self._record, last_heartbeat=now)
-        files.replace(self._lock_file, codec.encode(self._record))
+        fsutil.replace(self._lock_file, codec.encode(self._record))
 
 
 def _granted(layout: Layout, clock: Clock) -> int:

@@ -13,15 +13,22 @@ import anyio.to_thread
 from hankweave_protocol.state import Tokens
 from hankweave_server.sentinels.backlog import Waiting
 from hankweave_server.sentinels.config import LoadedConfig
+from hankweave_server.sentinels.context import Around
 from hankweave_server.sentinels.failures import Failure
 from hankweave_server.sentinels.history import History
-from hankweave_server.sentinels.model import Answer, Call, CallFailed, FatalKind, Message, Model
 from hankweave_server.sentinels.outputs import Outputs
+from hankweave_server.sentinels.providers.base import (
+    Answer,
+    Call,
+    CallFailed,
+    FatalKind,
+    Message,
+    Model,
+)
 from hankweave_server.sentinels.questions import Question, question_of
 from hankweave_server.sentinels.structured import BadAnswer
-from hankweave_server.sentinels.surroundings import Around
 from hankweave_server.sentinels.tally import Tally
-from hankweave_server.sentinels.templates import NotRendered, RenderLimit
+from hankweave_server.sentinels.templates.base import NotRendered, RenderLimit
 
 LONGEST_CALL = 600.0
 """Seconds for one call with all its retries; an endpoint that trickles must end some time."""

@@ -17,25 +17,25 @@ import msgspec
 
 from hankweave_protocol.hank import SentinelEntry, SentinelSettings
 from hankweave_protocol.sentinels import SentinelConfig, StructuredOutput
-from hankweave_server.hanks import shape
-from hankweave_server.hanks.hank_files import HankFiles
-from hankweave_server.hanks.problems import Finding, JsonPath, path_text
-from hankweave_server.hanks.prompts import PromptFault
-from hankweave_server.hanks.source import parse
-from hankweave_server.hanks.syntax import NotJson
+from hankweave_server.hank import shape
+from hankweave_server.hank.hank_files import HankFiles
+from hankweave_server.hank.json_source import parse
+from hankweave_server.hank.problems import Finding, JsonPath, path_text
+from hankweave_server.hank.prompts import PromptFault
+from hankweave_server.hank.syntax import NotJson
 from hankweave_server.sentinels import rules
-from hankweave_server.sentinels.eta_template import EtaTemplate
-from hankweave_server.sentinels.jinja_template import JinjaTemplate
-from hankweave_server.sentinels.quickjs_process import QuickJs
 from hankweave_server.sentinels.structured import BadSchema, Form, Schema, form_of
-from hankweave_server.sentinels.templates import (
+from hankweave_server.sentinels.templates.base import (
     LARGEST_TEMPLATE,
     BadTemplate,
     Template,
     engine_of,
     looks_like_jinja,
 )
-from hankweave_server.sentinels.zod_schema import ZodSchema
+from hankweave_server.sentinels.templates.javascript import EtaTemplate
+from hankweave_server.sentinels.templates.jinja import JinjaTemplate
+from hankweave_server.sentinels.templates.quickjs_process import QuickJs
+from hankweave_server.sentinels.templates.zod_schema import ZodSchema
 
 _SHAPE = msgspec.inspect.type_info(SentinelConfig)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from hankweave_server.sentinels.model import FatalKind
+from hankweave_server.sentinels.providers.base import FatalKind
 
 UnloadReason: TypeAlias = Literal[
     "codon-complete", "fatal-error", "consecutive-failures", "shutdown"

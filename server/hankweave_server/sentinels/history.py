@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Literal, assert_never
 
 from hankweave_protocol.sentinels import MaxTokens, MaxTurns
-from hankweave_server.files import make_private_directory, replace_durably
-from hankweave_server.sentinels.model import Message
-from hankweave_server.sentinels.scripted_model import CHARACTERS_PER_TOKEN
+from hankweave_server.fsutil import make_private_directory, replace_durably
+from hankweave_server.sentinels.providers.base import Message
+from hankweave_server.sentinels.providers.scripted import CHARACTERS_PER_TOKEN
 
 INVALID_SHARE = 0.2
 """Where more entries than this are not messages, the file is set aside (Hankweave)."""

@@ -19,14 +19,14 @@ from typing import Any
 from hankweave_protocol.hank import SentinelOutputPaths, SentinelSettings
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.sentinels import SentinelConfig, SentinelOutputPlace
-from hankweave_server.files import (
+from hankweave_server.fsutil import (
     PRIVATE_DIRECTORY,
     PRIVATE_FILE,
     make_private_directory,
     write_all,
 )
-from hankweave_server.layout import Layout
-from hankweave_server.workspace.descent import FOLDER_FLAGS
+from hankweave_server.paths import Layout
+from hankweave_server.worktree.dirfd import FOLDER_FLAGS
 
 DEFAULT_JOIN = "\n---\n"
 _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r", "\\\\": "\\"}

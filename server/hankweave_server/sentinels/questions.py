@@ -12,7 +12,7 @@ import msgspec
 
 from hankweave_server.sentinels.backlog import Waiting
 from hankweave_server.sentinels.config import LoadedConfig
-from hankweave_server.workspace.descent import FILE_FLAGS, Descent
+from hankweave_server.worktree.dirfd import FILE_FLAGS, Descent
 
 LARGEST_CONTENT = 256 * 1024
 """Bytes of a file that a template is shown."""

@@ -20,8 +20,8 @@ from hankweave_protocol.sentinels import (
     SequenceTrigger,
     StructuredOutput,
 )
-from hankweave_server.hanks import references
-from hankweave_server.hanks.problems import Finding, JsonPath, did_you_mean
+from hankweave_server.hank import references
+from hankweave_server.hank.problems import Finding, JsonPath, did_you_mean
 from hankweave_server.sentinels.conditions import fault_of_value, has_path
 from hankweave_server.sentinels.routing import EVERY, ROUTED
 from hankweave_server.sentinels.triggers import HISTORY_LIMIT

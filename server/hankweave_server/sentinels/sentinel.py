@@ -13,13 +13,13 @@ from hankweave_server.sentinels.answering import Answering
 from hankweave_server.sentinels.backlog import Backlog, Waiting
 from hankweave_server.sentinels.conditions import TooSlow
 from hankweave_server.sentinels.config import LoadedConfig
+from hankweave_server.sentinels.context import Around
 from hankweave_server.sentinels.failures import Failure, UnloadReason
 from hankweave_server.sentinels.history import History
-from hankweave_server.sentinels.model import FatalKind, Model
 from hankweave_server.sentinels.outputs import Outputs
+from hankweave_server.sentinels.providers.base import FatalKind, Model
 from hankweave_server.sentinels.routing import Seen
 from hankweave_server.sentinels.strategies import Batch, strategy_of
-from hankweave_server.sentinels.surroundings import Around
 from hankweave_server.sentinels.tally import Tally
 from hankweave_server.sentinels.triggers import trigger_of
 from hankweave_server.sentinels.voice import Voice

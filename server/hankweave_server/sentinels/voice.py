@@ -16,9 +16,9 @@ from hankweave_protocol.hank import SentinelReports
 from hankweave_protocol.state import Tokens
 from hankweave_server.sentinels.backlog import Waiting
 from hankweave_server.sentinels.config import LoadedConfig
+from hankweave_server.sentinels.context import Around
 from hankweave_server.sentinels.failures import Failure, UnloadReason
-from hankweave_server.sentinels.model import FatalKind
-from hankweave_server.sentinels.surroundings import Around
+from hankweave_server.sentinels.providers.base import FatalKind
 from hankweave_server.sentinels.tally import Tally
 
 

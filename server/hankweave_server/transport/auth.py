@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import assert_never
 
 from hankweave_protocol.replies import Mode
-from hankweave_server.files import make_private_directory, replace
+from hankweave_server.fsutil import make_private_directory, replace
 
 TOKEN_BYTES = 32  # 256 bits: guessing is hopeless, so failures need no counting.
 

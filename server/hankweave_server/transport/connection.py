@@ -29,15 +29,14 @@ from hankweave_protocol.ids import ClientId, CommandId
 from hankweave_protocol.replies import HandshakeData, HandshakeResponse, HandshakeResponseData
 from hankweave_protocol.shapes import Value
 from hankweave_server.clock import Clock
-from hankweave_server.transport.answers import AnswerBook, Frames
 from hankweave_server.transport.auth import Gate, Role
-from hankweave_server.transport.doors import Answer, Caller, Doors
 from hankweave_server.transport.frames import (
     error_frame,
     event_frame,
     failure_frame,
     success_frame,
 )
+from hankweave_server.transport.idempotency import AnswerBook, Frames
 from hankweave_server.transport.journal_pages import JournalPages
 from hankweave_server.transport.messages import (
     Message,
@@ -48,6 +47,7 @@ from hankweave_server.transport.messages import (
 )
 from hankweave_server.transport.outbox import ClientGone
 from hankweave_server.transport.rate import TokenBucket
+from hankweave_server.transport.server_api import Answer, Caller, Doors
 
 MAX_FRAME = 1024 * 1024  # Bytes; commands are small, and a prompt is not sent over the wire.
 HISTORY_SHOWN = 50  # Hankweave's handshakeHistoryLimit.

@@ -25,8 +25,8 @@ from hankweave_server.transport.auth import (
     Role,
     Undecided,
 )
-from hankweave_server.transport.doors import Doors
 from hankweave_server.transport.pages import Page, read_pages
+from hankweave_server.transport.server_api import Doors
 
 SOCKET_PATHS = frozenset({"/", "/ws"})
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")

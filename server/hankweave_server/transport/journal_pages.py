@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 
-from hankweave_server.transport.doors import LongLine
+from hankweave_server.transport.server_api import LongLine
 
 KEPT_BYTES = 4 * 1024 * 1024
 LINE_BYTES = 200

@@ -22,25 +22,25 @@ from websockets.http11 import Request, Response
 from hankweave_protocol import reference
 from hankweave_server.clock import Clock, SystemClock
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.transport.answers import AnswerBook
 from hankweave_server.transport.auth import (
     Gate,
     Keyring,
     issued_tokens,
     withdraw_tokens,
 )
+from hankweave_server.transport.client_session import Conversations, Patience
 from hankweave_server.transport.connection import (
     MAX_FRAME,
     Shared,
     Snapshots,
 )
-from hankweave_server.transport.conversation import Conversations, Patience
 from hankweave_server.transport.door_settings import ListenerSettings, refuse_open_doors
-from hankweave_server.transport.doors import Doors
 from hankweave_server.transport.http import Addresses, FrontDoor
 from hankweave_server.transport.hub import Hub
+from hankweave_server.transport.idempotency import AnswerBook
 from hankweave_server.transport.journal_pages import JournalPages
 from hankweave_server.transport.port import Port
+from hankweave_server.transport.server_api import Doors
 from hankweave_server.transport.sockets import Socket
 from hankweave_server.transport.traffic_log import TrafficLog
 

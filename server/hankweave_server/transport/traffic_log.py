@@ -22,7 +22,7 @@ from hankweave_protocol.codec import encode
 from hankweave_protocol.instants import to_text
 from hankweave_protocol.records import TrafficMetadata, TrafficRecord
 from hankweave_server.clock import Clock
-from hankweave_server.files import PRIVATE_FILE, append_whole, make_private_directory
+from hankweave_server.fsutil import PRIVATE_FILE, append_whole, make_private_directory
 from hankweave_server.transport.redaction import redact
 
 ROTATE_AT = 64 * 1024 * 1024

@@ -29,7 +29,7 @@ from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import Info, Pong, ServerIdle, ServerStarted
 from hankweave_protocol.records import RuntimeLock
 from hankweave_protocol.state import EMPTY_STATE
-from hankweave_server.transport.doors import Answer, Caller
+from hankweave_server.transport.server_api import Answer, Caller
 from support.small_server import NOON, SmallRest, SmallServer, eventually, small_server
 
 QUICK = Backoff(first=0.01, longest=0.05)

@@ -14,8 +14,7 @@ import anyio
 import psutil
 import pytest
 
-from hankweave_server.agents import own_program
-from hankweave_server.agents.acp import AcpAgent
+from hankweave_server.agents.acp.adapter import AcpAgent
 from hankweave_server.agents.base import (
     AgentLimits,
     AgentNotFound,
@@ -35,6 +34,7 @@ from hankweave_server.agents.base import (
     ToolCalled,
     ToolReturned,
 )
+from hankweave_server.agents.process import own_program
 
 STAND_IN = Path(__file__).resolve().parents[2] / "support" / "acp_agent.py"
 DEADLINE = 60.0

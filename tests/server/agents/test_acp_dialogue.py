@@ -9,12 +9,12 @@ import anyio.lowlevel
 import pytest
 from acp.exceptions import RequestError
 
-from hankweave_server.agents import transcript
-from hankweave_server.agents.acp_bridge import said
-from hankweave_server.agents.acp_dialogue import Dialogue, Ended
-from hankweave_server.agents.acp_order import Order, Tools, from_line, to_line
-from hankweave_server.agents.acp_story import Story
-from hankweave_server.domain.classification import classify, is_context_full
+from hankweave_server.agents import stream_json
+from hankweave_server.agents.acp.acp_order import Order, Tools, from_line, to_line
+from hankweave_server.agents.acp.bridge import said
+from hankweave_server.agents.acp.dialogue import Dialogue, Ended
+from hankweave_server.agents.acp.events import Story
+from hankweave_server.domain.failures import classify, is_context_full
 
 OPTION = {
     "id": "llm",
@@ -207,7 +207,7 @@ async def test_a_full_context_is_known_as_one() -> None:
     for text in (ended.text, said(overflow)):
         assert is_context_full(text)
         line = b'{"type":"result","is_error":true,"result":"%s"}' % text.encode()
-        assert len(transcript.parse(line)) == 2
+        assert len(stream_json.parse(line)) == 2
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hankweave_server.agents.acp import AcpAgent
-from hankweave_server.agents.acp_known import Home, home_of, keys_of
+from hankweave_server.agents.acp.acp_known import Home, home_of, keys_of
+from hankweave_server.agents.acp.adapter import AcpAgent
 
 GEMINI = ("gemini", "--acp")
 OPENCODE = ("opencode", "acp")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hankweave_server.agents.acp_memory import Database, Lines
+from hankweave_server.agents.acp.conversations import Database, Lines
 
 
 def add(database: Path, word: str) -> None:

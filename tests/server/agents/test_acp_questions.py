@@ -7,9 +7,9 @@ from typing import Any
 import anyio
 import pytest
 
-from hankweave_server.agents.acp_lines import LONGEST_TEXT
-from hankweave_server.agents.acp_questions import Questions
-from hankweave_server.agents.acp_story import Story
+from hankweave_server.agents.acp.acp_questions import Questions
+from hankweave_server.agents.acp.events import Story
+from hankweave_server.agents.acp.json_lines import LONGEST_TEXT
 
 ALL = ("allow_always", "allow_once", "reject_always", "reject_once")
 CANCELLED = {"outcome": {"outcome": "cancelled"}}

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hankweave_server.agents import transcript
-from hankweave_server.agents.acp_lines import LONGEST_LINE, LONGEST_TEXT, encoded
-from hankweave_server.agents.acp_story import Story
+from hankweave_server.agents import stream_json
+from hankweave_server.agents.acp.events import Story
+from hankweave_server.agents.acp.json_lines import LONGEST_LINE, LONGEST_TEXT, encoded
 from hankweave_server.agents.base import (
     PlainOutput,
     Said,
@@ -50,7 +50,7 @@ class Listener:
         data = encoded(line)
         assert data.endswith(b"\n")
         assert len(data) <= LONGEST_LINE
-        self.signals += transcript.parse(data[:-1])
+        self.signals += stream_json.parse(data[:-1])
 
     def before_telling(self) -> None:
         self.safe_points += 1

@@ -22,7 +22,7 @@ from hankweave_server.agents.base import (
     SessionStarted,
     TokenCounts,
 )
-from hankweave_server.agents.codex import CodexAgent
+from hankweave_server.agents.codex.adapter import CodexAgent
 
 THREAD = "01a1ff2d-fb37-7402-b046-000000000001"
 

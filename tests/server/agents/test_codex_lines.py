@@ -21,8 +21,8 @@ from hankweave_server.agents.base import (
     ToolCalled,
     ToolReturned,
 )
-from hankweave_server.agents.codex_lines import parse
-from hankweave_server.domain.classification import classify
+from hankweave_server.agents.codex.stream import parse
+from hankweave_server.domain.failures import classify
 from support.golden import GOLDEN
 
 RECORDED = GOLDEN / "agents" / "codex"

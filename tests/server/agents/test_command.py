@@ -126,7 +126,9 @@ async def test_a_program_the_kernel_refuses_is_a_failed_start(a_task) -> None:
 
 async def test_a_keeper_that_cannot_run_is_a_failed_start(a_task, monkeypatch) -> None:
     """If Python itself does not come up, the start fails and is not taken for an agent."""
-    monkeypatch.setattr("hankweave_server.agents.process.own_program", lambda _module: ("false",))
+    monkeypatch.setattr(
+        "hankweave_server.agents.process.child.own_program", lambda _module: ("false",)
+    )
     with pytest.raises(AgentStartFailed, match="keeper"):
         async with CommandAgent(("true",)).start(a_task()):
             pass

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from hankweave_server.agents import control_group
-from hankweave_server.agents.control_group import containment, kill, make, members, remove
+from hankweave_server.agents.process import control_group
+from hankweave_server.agents.process.control_group import containment, kill, make, members, remove
 
 # In a session of its own, it says that it is there, and sleeps.
 MEMBER = "echo 0 > $0/cgroup.procs; echo; exec sleep 600"

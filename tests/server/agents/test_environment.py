@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hankweave_server.agents.environment import MARK, agent_environment
+from hankweave_server.agents.process.environment import MARK, agent_environment
 
 
 def compose(task, host: dict[str, str], **extra: str) -> dict[str, str]:

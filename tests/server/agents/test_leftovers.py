@@ -18,8 +18,8 @@ import psutil
 import pytest
 
 from hankweave_protocol.ids import CodonId, RunId
-from hankweave_server.agents import process_table
-from hankweave_server.agents.leftovers import AgentRecord, sweep
+from hankweave_server.agents.process import process_table
+from hankweave_server.agents.process.leftovers import AgentRecord, sweep
 
 # A daemon of its own: it starts an agent whose four processes print their pids, and hands them on.
 STARTER = """
@@ -207,7 +207,7 @@ async def test_a_damaged_record_still_finds_by_mark(tmp_path: Path, marked) -> N
 
 async def test_a_survivor_is_named_and_its_record_kept(tmp_path, stranger, monkeypatch) -> None:
     """What cannot be killed is reported, and the next sweep tries again."""
-    monkeypatch.setattr("hankweave_server.agents.leftovers.KILL_DEADLINE", 0.1)
+    monkeypatch.setattr("hankweave_server.agents.process.leftovers.KILL_DEADLINE", 0.1)
     monkeypatch.setattr("signal.pidfd_send_signal", lambda _descriptor, _number: None)
     facts = process_table.read(stranger.pid)
     a_record(pid=stranger.pid, starttime=facts.start_ticks).remember(tmp_path)
@@ -220,7 +220,7 @@ async def test_a_sweeper_started_by_a_leftover_spares_itself(tmp_path: Path) -> 
     """A new daemon that an old agent has started carries its mark, and lives on."""
     program = (
         "import anyio, sys; from pathlib import Path; "
-        "from hankweave_server.agents.leftovers import sweep; "
+        "from hankweave_server.agents.process.leftovers import sweep; "
         "print(anyio.run(sweep, Path(sys.argv[1])))"
     )
     a_record().remember(tmp_path)

@@ -8,7 +8,7 @@ import anyio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hankweave_server.agents.pipes import Line, LineSplitter, PipeReader, PipeWriter
+from hankweave_server.agents.process.stdio import Line, LineSplitter, PipeReader, PipeWriter
 
 
 def split(chunks: list[bytes], limit: int) -> list[Line]:

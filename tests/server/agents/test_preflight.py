@@ -10,7 +10,7 @@ import pytest
 
 from hankweave_protocol.hank import Codon
 from hankweave_server.agents.preflight import AgentCheck, check_agents
-from hankweave_server.agents.roster import Roster
+from hankweave_server.agents.registry import Roster
 
 VARIABLES = (
     *("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "CLAUDE_CODE_OAUTH_TOKEN"),

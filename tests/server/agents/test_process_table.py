@@ -9,8 +9,8 @@ from pathlib import Path
 
 import psutil
 
-from hankweave_server.agents import process_table
-from hankweave_server.agents.process_table import ProcessFacts, ancestors, descendants
+from hankweave_server.agents.process import process_table
+from hankweave_server.agents.process.process_table import ProcessFacts, ancestors, descendants
 
 
 def facts(pid: int, parent: int) -> ProcessFacts:

@@ -19,7 +19,7 @@ from hankweave_server.agents.base import (
     Stderr,
 )
 from hankweave_server.agents.command import CommandAgent
-from hankweave_server.agents.process import KEEPER_STOPPED
+from hankweave_server.agents.process.child import KEEPER_STOPPED
 
 # Each process prints its name and pid, and sleeps; none listens to SIGINT or SIGTERM.
 TREE = """
@@ -146,7 +146,7 @@ async def test_an_agent_that_stops_its_keeper_does_not_get_away(
     a_task, python, words, lives, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A keeper that answers nothing is given up after its deadline, and hunted with the others."""
-    monkeypatch.setattr("hankweave_server.agents.process.KILL_DEADLINE", 0.2)
+    monkeypatch.setattr("hankweave_server.agents.process.child.KILL_DEADLINE", 0.2)
     with anyio.fail_after(20):
         async with python(TREE).start(a_task()) as session:
             tree = await words(session, 4)

@@ -9,14 +9,14 @@ import msgspec
 import pytest
 
 from hankweave_protocol.hank import Codon
-from hankweave_server.agents.acp import AcpAgent
+from hankweave_server.agents.acp.adapter import AcpAgent
 from hankweave_server.agents.base import Agent
 from hankweave_server.agents.claude import ClaudeAgent
-from hankweave_server.agents.codex import CodexAgent
+from hankweave_server.agents.codex.adapter import CodexAgent
 from hankweave_server.agents.command import CommandAgent
-from hankweave_server.agents.roster import Roster
-from hankweave_server.agents.scripted import ScriptedAgent
-from hankweave_server.hanks.named_agents import BY_NAME
+from hankweave_server.agents.registry import Roster
+from hankweave_server.agents.scripted.adapter import ScriptedAgent
+from hankweave_server.hank.agents import BY_NAME
 
 HOMES = Path("/execution/.hankweave/homes")
 

@@ -27,7 +27,7 @@ from hankweave_server.agents.base import (
     ToolReturned,
     UsageReported,
 )
-from hankweave_server.agents.scripted import ScriptedAgent
+from hankweave_server.agents.scripted.adapter import ScriptedAgent
 
 
 def script(*steps: dict) -> str:

@@ -26,7 +26,7 @@ from hankweave_server.agents.base import (
     UsageReported,
     Verdict,
 )
-from hankweave_server.agents.transcript import answer_to, ask_first, parse, user_message
+from hankweave_server.agents.stream_json import answer_to, ask_first, parse, user_message
 
 
 def assistant(content: object, **message: object) -> dict:

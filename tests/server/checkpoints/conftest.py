@@ -22,8 +22,8 @@ from hankweave_server.checkpoints.model import (
     RestorePlan,
     RestoreReport,
 )
-from hankweave_server.layout import Layout
-from hankweave_server.workspace.open_files import OpenFiles
+from hankweave_server.paths import Layout
+from hankweave_server.worktree.open_files import OpenFiles
 
 RUN = RunId("1736000000000-abc123-def456")
 EVERYTHING = ("**",)

@@ -14,16 +14,16 @@ from pathlib import Path
 import pytest
 
 from hankweave_protocol.ids import Sha
-from hankweave_server.checkpoints import consolidation
-from hankweave_server.checkpoints.consolidation import Consolidation
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.errors import InsufficientSpace, ShadowRepositoryError
-from hankweave_server.checkpoints.housekeeping import Housekeeping
+from hankweave_server.checkpoints.gc import Housekeeping
 from hankweave_server.checkpoints.notes import Notes
-from hankweave_server.checkpoints.pack_index import read_index
-from hankweave_server.checkpoints.repacking import Unpackable, joined
-from hankweave_server.checkpoints.shadow_repo import ShadowRepo
-from hankweave_server.checkpoints.store_files import StoreFiles
+from hankweave_server.git import repack
+from hankweave_server.git.pack_index import read_index
+from hankweave_server.git.repack import Consolidation
+from hankweave_server.git.repacking import Unpackable, joined
+from hankweave_server.git.repo import ShadowRepo
+from hankweave_server.git.store_files import StoreFiles
 
 
 def never() -> bool:
@@ -174,7 +174,7 @@ def test_it_is_needed_when_packs_have_piled_up(lab, housekeeping):
 
 def test_it_is_needed_when_loose_objects_have_piled_up(lab, housekeeping, monkeypatch):
     """Checkpoints without a change ask for it, too."""
-    monkeypatch.setattr(consolidation, "LOOSE_OBJECTS", 5)
+    monkeypatch.setattr(repack, "LOOSE_OBJECTS", 5)
     grow(lab, 1, unchanged=4)
     assert not housekeeping.needs_consolidation()
 
@@ -198,7 +198,7 @@ def test_what_was_consolidated_is_not_rewritten(lab, housekeeping):
 
 def test_packs_of_a_like_size_are_joined(lab, housekeeping, monkeypatch):
     """Sixteen consolidated packs become one, by copying, and git agrees with its index."""
-    monkeypatch.setattr(consolidation, "STEP_OBJECTS", 8)
+    monkeypatch.setattr(repack, "STEP_OBJECTS", 8)
     shas = grow(lab, 70)
     before = content(lab, shas)
 
@@ -285,7 +285,7 @@ def test_a_damaged_pack_stays_and_hinders_nobody(lab, housekeeping):
 
 def test_a_pack_that_was_damaged_later_is_not_joined(lab, housekeeping, monkeypatch):
     """Joining holds every record against the checksum its index has for it."""
-    monkeypatch.setattr(consolidation, "STEP_OBJECTS", 8)
+    monkeypatch.setattr(repack, "STEP_OBJECTS", 8)
     grow(lab, 31)
     housekeeping.consolidate(never)
     damaged = min(packs(lab), key=lambda pack: pack.stat().st_size)
@@ -409,7 +409,7 @@ def test_an_index_over_many_packs_does_not_mislead_git(lab, housekeeping):
 
 def test_it_stops_between_two_steps(lab, housekeeping, monkeypatch):
     """Asked to stop, it leaves a sound store, and the next call goes on from there."""
-    monkeypatch.setattr(consolidation, "STEP_OBJECTS", 40)
+    monkeypatch.setattr(repack, "STEP_OBJECTS", 40)
     shas = grow(lab, 40)
     before = content(lab, shas)
 
@@ -455,7 +455,7 @@ def test_a_crash_loses_nothing(lab, moment, power_cut, monkeypatch):
     shas = grow(lab, 12, unchanged=6)
     before, listed = content(lab, shas), objects(lab)
     with monkeypatch.context() as patch:
-        patch.setattr(consolidation, "STEP_OBJECTS", 40)
+        patch.setattr(repack, "STEP_OBJECTS", 40)
         housekeeping = opened(lab)
         power_cut(moment)
         with pytest.raises(PowerCut):

@@ -13,7 +13,7 @@ import pytest
 
 from hankweave_protocol.ids import Sha
 from hankweave_server.checkpoints import engine as engine_module
-from hankweave_server.checkpoints import objects, reading, recording, skeleton, spare
+from hankweave_server.checkpoints import reading, repo_init
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.errors import (
     CheckpointDamaged,
@@ -22,7 +22,10 @@ from hankweave_server.checkpoints.errors import (
     ShadowRepositoryError,
 )
 from hankweave_server.checkpoints.model import Skipped
-from hankweave_server.layout import Layout
+from hankweave_server.git import objects
+from hankweave_server.git.repo import ShadowRepo
+from hankweave_server.paths import Layout
+from hankweave_server.worktree import spare
 
 
 class SimulatedCrash(BaseException):
@@ -89,7 +92,7 @@ def test_a_crash_anywhere_in_creation_leaves_a_startable_state(tmp_path, system)
         layout = Layout.of_execution(root)
         system.crash_before(number)
         try:
-            skeleton.make_ready(layout)
+            repo_init.make_ready(layout)
             survived += 1
         except SimulatedCrash:
             pass
@@ -202,8 +205,8 @@ def test_the_branch_moves_only_after_the_flush(lab, monkeypatch):
         objects.StagedPack, "adopt", noting("name", objects.StagedPack.adopt), raising=True
     )
     monkeypatch.setattr(objects, "sync_directory", noting("flush names", objects.sync_directory))
-    point = recording.ShadowRepo.point_branch
-    monkeypatch.setattr(recording.ShadowRepo, "point_branch", noting("ref", point))
+    point = ShadowRepo.point_branch
+    monkeypatch.setattr(ShadowRepo, "point_branch", noting("ref", point))
     lab.write("a", "1")
 
     lab.checkpoint()

@@ -13,7 +13,7 @@ import pytest
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.model import Skipped
 from hankweave_server.checkpoints.remembered import PIECE
-from hankweave_server.layout import Layout
+from hankweave_server.paths import Layout
 
 REF = "refs/hankweave/memory"
 LINE = b'{"step": "0123456789"}\n'

@@ -11,9 +11,10 @@ import threading
 
 import pytest
 
-from hankweave_server.checkpoints import capture, placing
+from hankweave_server.checkpoints import file_reader
 from hankweave_server.checkpoints.errors import RestoreIncomplete
 from hankweave_server.checkpoints.model import Skipped
+from hankweave_server.worktree import tree_writer
 
 
 def outside(lab, name="outside"):
@@ -602,7 +603,7 @@ def test_a_file_that_never_rests_is_stored_and_marked(lab, monkeypatch):
 
 def _disturb(monkeypatch, lab, times):
     """Writes to `a` after its content was read and before its stat data is compared."""
-    real, left = capture._signature_if_unchanged, [times]
+    real, left = file_reader._signature_if_unchanged, [times]
 
     def signature_if_unchanged(descriptor, status):
         if left[0]:
@@ -611,15 +612,13 @@ def _disturb(monkeypatch, lab, times):
 
         return real(descriptor, status)
 
-    monkeypatch.setattr(capture, "_signature_if_unchanged", signature_if_unchanged)
+    monkeypatch.setattr(file_reader, "_signature_if_unchanged", signature_if_unchanged)
 
 
 def test_a_large_file_that_shrinks_while_it_is_read_is_not_stored(lab, monkeypatch):
     """A stream that ends early cannot be stored: the file is named, and the checkpoint partial."""
     lab.write("a", bytes(9 << 20))
-    monkeypatch.setattr(
-        "hankweave_server.checkpoints.objects.os.read", lambda descriptor, size: b""
-    )
+    monkeypatch.setattr("hankweave_server.git.objects.os.read", lambda descriptor, size: b"")
 
     made = lab.checkpoint()
 
@@ -894,7 +893,7 @@ def test_an_unreadable_folder_protects_what_is_in_it(lab, without_privileges):
 
 def test_a_half_written_restore_is_never_captured(lab):
     """What a crash leaves of a restore is ours: no checkpoint takes it for the agent's."""
-    lab.write("d/" + placing.TEMPORARY.decode(), "half")
+    lab.write("d/" + tree_writer.TEMPORARY.decode(), "half")
     lab.write("d/a", "1")
 
     assert lab.names(lab.checkpoint().sha) == {b"d/a"}

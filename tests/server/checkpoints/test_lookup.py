@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hankweave_server.checkpoints.trees import FOLDER, Entry, Lookup, encoded
+from hankweave_server.git.trees import FOLDER, Entry, Lookup, encoded
 
 FILE = 0o100644
 

@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 
 from hankweave_protocol.ids import RunId, Sha
-from hankweave_server import files
+from hankweave_server import fsutil
+from hankweave_server.checkpoints.clone import plan_offshoot
 from hankweave_server.checkpoints.engine import CheckpointEngine
-from hankweave_server.checkpoints.epochs import Epochs
 from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
 from hankweave_server.checkpoints.grafting import (
     Interrupted,
     copy_repository,
     fill_work_tree,
 )
-from hankweave_server.checkpoints.offshoot import plan_offshoot
-from hankweave_server.checkpoints.shadow_repo import ShadowRepo
-from hankweave_server.layout import Layout
+from hankweave_server.checkpoints.session_snapshots import Epochs
+from hankweave_server.git.repo import ShadowRepo
+from hankweave_server.paths import Layout
 from support.losing import lose_object
 
 OTHER = RunId("1736000000001-abc123-def456")
@@ -29,7 +29,7 @@ OTHER = RunId("1736000000001-abc123-def456")
 def offshoot_of(lab, target: Sha, root: Path) -> Layout:
     """Makes one the way a branch does."""
     layout = Layout.of_execution(root)
-    files.make_private_directory(layout.checkpoints)
+    fsutil.make_private_directory(layout.checkpoints)
     layout.work_tree.mkdir()
     copy_repository(plan_offshoot(lab.layout, target), layout, should_stop=lambda: False)
     fill_work_tree(target, layout)
@@ -118,7 +118,7 @@ def test_a_copy_that_is_to_stop_says_so(lab, tmp_path):
     target = lab.checkpoint()
     before = stored(lab)
     layout = Layout.of_execution(tmp_path / "branch")
-    files.make_private_directory(layout.checkpoints)
+    fsutil.make_private_directory(layout.checkpoints)
     with pytest.raises(Interrupted):
         copy_repository(plan_offshoot(lab.layout, target.sha), layout, should_stop=lambda: True)
 

@@ -7,7 +7,7 @@ import os
 from functools import partial
 
 from hankweave_server.checkpoints.model import Skipped
-from hankweave_server.workspace.open_files import files_open_for_writing
+from hankweave_server.worktree.open_files import files_open_for_writing
 
 
 def looking(lab):

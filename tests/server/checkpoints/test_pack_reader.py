@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from hankweave_server.checkpoints.contents import Contents
-from hankweave_server.checkpoints.objects import STREAMED_FROM
-from hankweave_server.checkpoints.pack_reader import OPEN_PACKS, PIECE, PackDamaged, PackReader
-from hankweave_server.checkpoints.shadow_repo import LIBGIT2_OPEN_PACKS, ShadowRepo
+from hankweave_server.git.objects import STREAMED_FROM
+from hankweave_server.git.pack_reader import OPEN_PACKS, PIECE, PackDamaged, PackReader
+from hankweave_server.git.repo import LIBGIT2_OPEN_PACKS, ShadowRepo
 
 MEBIBYTE = 1 << 20
 
@@ -252,7 +252,7 @@ _READ_ALL = """
 import resource, sys
 from pathlib import Path
 from hankweave_server.checkpoints.contents import Contents
-from hankweave_server.checkpoints.shadow_repo import ShadowRepo
+from hankweave_server.git.repo import ShadowRepo
 contents = Contents(ShadowRepo(Path(sys.argv[1])))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 total = sum(len(piece) for piece in contents.pieces(bytes.fromhex(sys.argv[2])))

@@ -8,7 +8,7 @@ import pytest
 
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.place import StoreMoved, StorePlace, refuse_links
-from hankweave_server.layout import Layout
+from hankweave_server.paths import Layout
 
 FOLDERS = (".hankweave", ".hankweave/checkpoints", ".hankweave/checkpoints/.hankweavecheckpoints")
 

@@ -7,14 +7,14 @@ import os
 
 import pytest
 
-from hankweave_server.checkpoints import placing
 from hankweave_server.checkpoints.errors import (
     InsufficientSpace,
     RestoreIncomplete,
     ShadowRepositoryError,
 )
 from hankweave_server.checkpoints.model import Skipped
-from hankweave_server.checkpoints.spare import Spares
+from hankweave_server.worktree import tree_writer
+from hankweave_server.worktree.spare import Spares
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_a_write_that_fails_beside_its_place_leaves_the_old_file(lab, on_another
     def full(descriptor, content):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(placing, "write_sparsely", full)
+    monkeypatch.setattr(tree_writer, "write_sparsely", full)
 
     with pytest.raises(InsufficientSpace):
         lab.engine.restore(made.sha, safety.sha)
@@ -86,13 +86,13 @@ def test_a_folder_that_fills_in_the_last_moment_stays(lab, monkeypatch):
     made = lab.checkpoint()
     lab.write("d/a", "new")
     safety = lab.checkpoint(kind="safety", codon=None)
-    real = placing.Placing.remove
+    real = tree_writer.Placing.remove
 
     def remove(self, path):
         real(self, path)
         lab.write("d/late", "in the last moment")
 
-    monkeypatch.setattr(placing.Placing, "remove", remove)
+    monkeypatch.setattr(tree_writer.Placing, "remove", remove)
     lab.engine.restore(made.sha, safety.sha)
 
     assert lab.read("d/late") == b"in the last moment"
@@ -104,14 +104,14 @@ def test_folders_that_somebody_else_removed_are_as_good_as_removed(lab, monkeypa
     made = lab.checkpoint()
     lab.write("d/e/a", "new")
     safety = lab.checkpoint(kind="safety", codon=None)
-    real = placing.Placing.remove
+    real = tree_writer.Placing.remove
 
     def remove(self, path):
         real(self, path)
         os.removedirs(lab.path("d/e"))
         os.makedirs(lab.tree, exist_ok=True)
 
-    monkeypatch.setattr(placing.Placing, "remove", remove)
+    monkeypatch.setattr(tree_writer.Placing, "remove", remove)
 
     report = lab.engine.restore(made.sha, safety.sha)
 

@@ -13,11 +13,11 @@ import pytest
 
 from hankweave_protocol.ids import RunId, Sha
 from hankweave_server.checkpoints.errors import CheckpointNotFound
-from hankweave_server.checkpoints.housekeeping import Housekeeping
+from hankweave_server.checkpoints.gc import Housekeeping
 from hankweave_server.checkpoints.notes import Notes
 from hankweave_server.checkpoints.pruning import PruningOutdated
-from hankweave_server.checkpoints.retention import RetentionPolicy
-from hankweave_server.checkpoints.shadow_repo import ShadowRepo
+from hankweave_server.domain.retention import RetentionPolicy
+from hankweave_server.git.repo import ShadowRepo
 from support.git_facts import GitWitness
 
 FIRST = RunId("1736000000000-aaaaaa-aaaaaa")

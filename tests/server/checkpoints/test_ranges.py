@@ -15,8 +15,8 @@ from hankweave_server.checkpoints.errors import (
     ShadowRepositoryError,
 )
 from hankweave_server.checkpoints.model import ContentRange
-from hankweave_server.checkpoints.objects import STREAMED_FROM, digest_of
-from hankweave_server.layout import Layout
+from hankweave_server.git.objects import STREAMED_FROM, digest_of
+from hankweave_server.paths import Layout
 
 SMALL = b"0123456789" * 50
 LARGE = random.Random(7).randbytes(STREAMED_FROM + 1_500_000)

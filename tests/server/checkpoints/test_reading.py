@@ -12,11 +12,12 @@ from contextlib import closing
 
 import pytest
 
-from hankweave_server.checkpoints import deflate, objects, reading
-from hankweave_server.checkpoints.capture import Captured
+from hankweave_server.checkpoints import reading
 from hankweave_server.checkpoints.errors import InsufficientSpace, ShadowRepositoryError
-from hankweave_server.workspace.descent import Descent
-from hankweave_server.workspace.table import Table
+from hankweave_server.checkpoints.file_reader import Captured
+from hankweave_server.git import deflate, objects
+from hankweave_server.worktree.dirfd import Descent
+from hankweave_server.worktree.stat_index import StatIndex
 
 
 def _many(lab, count: int) -> dict[bytes, bytes]:
@@ -52,7 +53,7 @@ def test_what_is_read_comes_in_the_order_it_was_asked_for(lab, monkeypatch):
     for number in range(300):
         lab.write(f"f{number}", chance(30_000 if number % 40 == 0 else number))
 
-    table = Table()
+    table = StatIndex()
     files = [table.track(f"f{number}".encode()) for number in reversed(range(300))]
     store = lab.layout.shadow_repository / "objects"
     staging = objects.ObjectStaging(store, lambda digest: False)

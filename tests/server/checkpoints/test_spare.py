@@ -9,9 +9,9 @@ import stat
 
 import pytest
 
-from hankweave_server.checkpoints import spare
 from hankweave_server.checkpoints.errors import RestoreIncomplete
 from hankweave_server.checkpoints.model import Skipped
+from hankweave_server.worktree import spare
 
 FILES = 40
 

@@ -7,7 +7,7 @@ import configparser
 import pytest
 
 from hankweave_protocol.ids import RunId
-from hankweave_server.checkpoints.messages import read_back, written
+from hankweave_server.checkpoints.commit_message import read_back, written
 
 
 @pytest.fixture

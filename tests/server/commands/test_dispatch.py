@@ -30,8 +30,8 @@ from hankweave_protocol.events import EventData, Pong
 from hankweave_protocol.ids import ClientId, CodonId, CommandId, RunId
 from hankweave_protocol.replies import CheckpointPage
 from hankweave_protocol.state import State
-from hankweave_server.commands.dispatch import Dispatch, Done, Sender
-from hankweave_server.ledger.space import Space
+from hankweave_server.api.dispatch import Dispatch, Done, Sender
+from hankweave_server.ledger.disk_space import Space
 from support.histories import MOMENT, a_run
 from support.timelines import a_state
 

@@ -16,13 +16,13 @@ from hankweave_protocol.ids import RunId, Sha
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.replies import DiffPage, PastView
 from hankweave_protocol.state import EMPTY_STATE
+from hankweave_server.api.history import Looks
+from hankweave_server.api.lookup import Sources
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.model import CheckpointRequest
-from hankweave_server.commands.looks import Looks
-from hankweave_server.commands.past import Sources
 from hankweave_server.execution.checkpointer import record_of
-from hankweave_server.layout import Layout
-from hankweave_server.ledger.moments import Moment
+from hankweave_server.ledger.history import Moment
+from hankweave_server.paths import Layout
 
 T = TypeVar("T")
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from hankweave_protocol.codec import encode
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.ids import Sha
+from hankweave_server.api.listings import Listing, Listings, below
+from hankweave_server.api.naming import the_path
+from hankweave_server.api.pages import ANSWER_BYTES, page_of
 from hankweave_server.checkpoints.model import PathEntry
-from hankweave_server.commands.listings import Listing, Listings, below
-from hankweave_server.commands.naming import the_path
-from hankweave_server.commands.pages import ANSWER_BYTES, page_of
-from hankweave_server.workspace.names import is_out_of_bounds, is_within, shown
+from hankweave_server.worktree.names import is_out_of_bounds, is_within, shown
 
 names = st.binary(min_size=1, max_size=6).filter(lambda name: not {0, 47} & set(name))
 paths = st.lists(names, min_size=1, max_size=3).map(b"/".join)

@@ -16,12 +16,12 @@ from hankweave_protocol.commands import EventsQuery
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import Info
 from hankweave_protocol.queries import Reduction
+from hankweave_server.api import query as query_module
+from hankweave_server.api.query import Queries
 from hankweave_server.clock import SystemClock
-from hankweave_server.commands import query as query_module
-from hankweave_server.commands.query import Queries
-from hankweave_server.domain.query_answer import LINES_AT_ONCE
-from hankweave_server.layout import Layout
-from hankweave_server.ledger.ledger import Ledger
+from hankweave_server.domain.query.evaluate import LINES_AT_ONCE
+from hankweave_server.ledger.writer import Ledger
+from hankweave_server.paths import Layout
 
 PAGES = 5
 """So many times the journal is read for one query."""

@@ -10,12 +10,12 @@ import pytest
 from hankweave_protocol.commands import RollbackPreview, RollbackToCheckpoint, RollbackUndo
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.records import RollbackReport
+from hankweave_server.api.rollback import Rollbacks
 from hankweave_server.checkpoints.errors import CheckpointDamaged, RestoreIncomplete
 from hankweave_server.checkpoints.model import Damage, RestoreReport, Skipped
-from hankweave_server.commands.rollback import Rollbacks
-from hankweave_server.execution.rollback import CutShort, Rollback
-from hankweave_server.execution.rollback_outlook import Journey
-from hankweave_server.execution.surroundings import Surroundings
+from hankweave_server.execution.context import Surroundings
+from hankweave_server.execution.rollback.planner import Journey
+from hankweave_server.execution.rollback.rollback import CutShort, Rollback
 from support.histories import completed, sha
 from support.timelines import a_state, checkpoints_of, ended
 

@@ -11,9 +11,9 @@ import pytest
 
 from hankweave_protocol.commands import CheckpointPin, StoreFsck, StoreGc
 from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_server.api.maintenance import Store
 from hankweave_server.checkpoints.errors import InsufficientSpace, ShadowRepositoryError
-from hankweave_server.commands.store import Store
-from hankweave_server.layout import Layout
+from hankweave_server.paths import Layout
 from support.histories import completed
 from support.timelines import a_state, checkpoints_of, ended
 

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from hankweave_protocol.hank import Codon, CodonBudget, ContainerBudget, Hank, Loop
 from hankweave_protocol.state import BudgetExceeded, State
-from hankweave_server.domain.allotment import shares_of
-from hankweave_server.domain.budget import (
+from hankweave_server.domain.budget.allotment import shares_of
+from hankweave_server.domain.budget.allowance import (
     NO_CEILINGS,
     UNLIMITED,
     Allowance,
@@ -19,7 +19,7 @@ from hankweave_server.domain.budget import (
     allowance,
     capped,
 )
-from hankweave_server.domain.spending import NOTHING, Spent, counted, total
+from hankweave_server.domain.budget.spending import NOTHING, Spent, counted, total
 from support.budgets import (
     NO_CODONS,
     a_codon,

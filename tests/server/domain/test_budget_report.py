@@ -8,8 +8,8 @@ from hankweave_protocol import codec
 from hankweave_protocol.events import BudgetFigures, BudgetSummary, BudgetTotals, SpentFigures
 from hankweave_protocol.hank import CodonBudget, ContainerBudget
 from hankweave_protocol.state import BudgetExceeded, CompletedCodon
-from hankweave_server.domain.budget import Ceilings
-from hankweave_server.domain.budget_report import is_budgeted, planned_budgets, summary
+from hankweave_server.domain.budget.allowance import Ceilings
+from hankweave_server.domain.budget.report import is_budgeted, planned_budgets, summary
 from support.budgets import NO_CODONS, a_codon, a_hank, a_loop, a_state, entry_of, spent
 from support.histories import a_run, running, skipped
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from hankweave_server.domain.classification import RULES, classify, is_context_full
+from hankweave_server.domain.failures import RULES, classify, is_context_full
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 

@@ -19,7 +19,7 @@ from hankweave_server.domain.inheritance import (
     inherited,
     inherited_coordinates,
 )
-from hankweave_server.domain.replay import apply
+from hankweave_server.domain.reducer import apply
 from hankweave_server.domain.targets import RollbackTarget, target_of
 from hankweave_server.domain.validation import errors_in, validate
 from support.histories import a_plan, a_run, completed, failed, running, sha, skipped

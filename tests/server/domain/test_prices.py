@@ -7,7 +7,7 @@ import pytest
 
 from hankweave_protocol.state import NO_TOKENS, Tokens
 from hankweave_server.domain.prices import NO_PRICES, PriceFile, parse, price_list
-from hankweave_server.hanks.price_files import PACKAGED
+from hankweave_server.hank.price_files import PACKAGED
 
 MILLION = Tokens(
     input_tokens=1_000_000,

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hankweave_protocol import codec
 from hankweave_protocol.commands import EventsQuery
 from hankweave_protocol.errors import ErrorCode, Refused
-from hankweave_server.domain.query import checked
-from hankweave_server.domain.query_answer import answer
-from hankweave_server.domain.query_conditions import OPERATORS
+from hankweave_server.domain.query.evaluate import answer
+from hankweave_server.domain.query.parse import checked
+from hankweave_server.domain.query.query_conditions import OPERATORS
 from support.outcomes import outcome
 from support.protocol_values import values_of
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from hankweave_protocol.commands import EventsQuery
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.queries import Order, Reduction
-from hankweave_server.domain import query_answer, query_reduction
-from hankweave_server.domain.query import checked
-from hankweave_server.domain.query_answer import answer, everything
+from hankweave_server.domain.query import aggregate, evaluate
+from hankweave_server.domain.query.evaluate import answer, everything
+from hankweave_server.domain.query.parse import checked
 from support.naive_queries import Event, at, compare, journals, naively, queries, same
 
 # --- the machine under test -----------------------------------------------------------------------
@@ -92,7 +92,7 @@ def test_how_much_is_read_at_once_changes_no_answer(data: st.DataObject, at_once
     query = data.draw(queries(len(events)))
     journal = Lines(events)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(query_answer, "LINES_AT_ONCE", at_once)
+        patch.setattr(evaluate, "LINES_AT_ONCE", at_once)
         found, _ = journal.page(query)
 
     assert found == naively(events, query)
@@ -205,7 +205,7 @@ def test_an_answer_that_would_be_too_large_is_refused(
     limit: str, reduction: Reduction, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Exactly the limit is answered; one more is RESULT_TOO_LARGE, with what to do."""
-    monkeypatch.setattr(query_reduction, limit, 5)
+    monkeypatch.setattr(aggregate, limit, 5)
     journal = Lines([event(seq) for seq in range(1, 7)])
     with pytest.raises(Refused) as refused:
         journal.page(EventsQuery(reduce=reduction))

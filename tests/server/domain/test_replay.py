@@ -39,7 +39,7 @@ from hankweave_protocol.transitions import (
 )
 from hankweave_server.domain.costs import total_cost
 from hankweave_server.domain.lifecycle import IllegalTransition, Impossible
-from hankweave_server.domain.replay import (
+from hankweave_server.domain.reducer import (
     NoActiveCodon,
     UnknownRun,
     apply,

@@ -13,7 +13,14 @@ from hankweave_protocol.state import (
     TerminalCodon,
     Tokens,
 )
-from hankweave_server.domain.spending import NOTHING, Spent, context_of, counted, spent_by, total
+from hankweave_server.domain.budget.spending import (
+    NOTHING,
+    Spent,
+    context_of,
+    counted,
+    spent_by,
+    total,
+)
 from support.budgets import a_codon, a_hank, a_state, spent, state_of
 from support.histories import a_run, running, sha
 

@@ -21,9 +21,9 @@ from hankweave_protocol.transitions import (
     Transition,
     TravelsForgotten,
 )
-from hankweave_server.domain import travels
+from hankweave_server.domain import undo
 from hankweave_server.domain.lifecycle import Impossible
-from hankweave_server.domain.replay import apply
+from hankweave_server.domain.reducer import apply
 from support.histories import MOMENT, sha
 
 
@@ -64,7 +64,7 @@ class Editor:
             self.places = [*self.places[: self.at + 1], place]
 
         self.at += -1 if direction == "undo" else 1
-        forgotten = max(0, len(self.places) - 1 - travels.KEPT)
+        forgotten = max(0, len(self.places) - 1 - undo.KEPT)
         self.places, self.at = self.places[forgotten:], self.at - forgotten
 
 
@@ -81,9 +81,9 @@ class Traveller:
             case "back":
                 target = sha(number)
             case "undo":
-                target = travels.to_undo(self.state).safety
+                target = undo.to_undo(self.state).safety
             case "redo":
-                target = travels.to_redo(self.state).safety
+                target = undo.to_redo(self.state).safety
 
         self.state = after(TimeTravelled(direction=direction, travel=travel), start=self.state)
         self.position = int(target, 16)
@@ -111,11 +111,11 @@ def test_undo_and_redo_lead_where_an_editor_would(steps: list[Direction]) -> Non
         assert len(traveller.state.redo) == len(editor.places) - 1 - editor.at
 
 
-@given(st.integers(0, travels.KEPT + 20), st.integers(0, travels.KEPT + 20))
+@given(st.integers(0, undo.KEPT + 20), st.integers(0, undo.KEPT + 20))
 def test_a_hundred_journeys_are_kept(gone: int, undone: int) -> None:
     """Older ones are forgotten, the oldest first; what is left is as in the model."""
     editor, traveller = Editor(), Traveller()
-    for number in range(1, travels.KEPT + gone + 1):
+    for number in range(1, undo.KEPT + gone + 1):
         editor.go("back", number)
         traveller.go("back", number)
 
@@ -127,8 +127,8 @@ def test_a_hundred_journeys_are_kept(gone: int, undone: int) -> None:
         traveller.go("undo", 1000 + number)
 
     assert traveller.position == editor.places[editor.at]
-    assert len(traveller.state.undo) + len(traveller.state.redo) == travels.KEPT
-    refounded = after(*travels.founding(traveller.state))
+    assert len(traveller.state.undo) + len(traveller.state.redo) == undo.KEPT
+    refounded = after(*undo.founding(traveller.state))
     assert (refounded.undo, refounded.redo) == (traveller.state.undo, traveller.state.redo)
 
 
@@ -146,7 +146,7 @@ def test_a_journey_is_told_while_it_can_be_taken_back() -> None:
         TimeTravelled(direction="back", travel=a_travel(2)),
         TimeTravelled(direction="undo", travel=a_travel(3)),
     )
-    told = [number for number in range(5) if travels.is_told(state, f"op-{number}")]
+    told = [number for number in range(5) if undo.is_told(state, f"op-{number}")]
     assert told == [1, 3]
 
 
@@ -224,7 +224,7 @@ def histories(draw: st.DrawFn) -> list[Transition]:
 def test_what_is_known_of_journeys_can_be_told_anew(history: list[Transition]) -> None:
     """The founding transitions make the same undo, redo, edits and notice out of none."""
     state = after(*history)
-    refounded = after(*travels.founding(state))
+    refounded = after(*undo.founding(state))
     assert (refounded.undo, refounded.redo) == (state.undo, state.redo)
     assert (refounded.edits, refounded.notice) == (state.edits, state.notice)
 
@@ -244,15 +244,15 @@ def test_a_journey_whose_safety_checkpoint_is_gone_leaves_the_stacks() -> None:
     went = [TimeTravelled(direction="back", travel=a_travel(n, n)) for n in (1, 2, 3, 4)]
     undone = TimeTravelled(direction="undo", travel=a_travel(5, 5))
     state = after(*went, undone)
-    lost = travels.without_safety(state, {sha(1), sha(3)})
+    lost = undo.without_safety(state, {sha(1), sha(3)})
     assert lost == TravelsForgotten(operation_ids=("op-2", "op-5"))
     left = after(lost, start=state)
     assert [travel.operation_id for travel in left.undo] == ["op-1", "op-3"]
     assert left.redo == ()
-    assert travels.to_undo(left).operation_id == "op-3"
+    assert undo.to_undo(left).operation_id == "op-3"
 
 
 def test_where_every_safety_checkpoint_stands_nothing_is_forgotten() -> None:
     """No transition is recorded for nothing."""
     state = after(TimeTravelled(direction="back", travel=a_travel(1, 1)))
-    assert travels.without_safety(state, {sha(1)}) is None
+    assert undo.without_safety(state, {sha(1)}) is None

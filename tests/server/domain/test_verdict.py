@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hankweave_server.domain.classification import classify
+from hankweave_server.domain.failures import classify
 from hankweave_server.domain.verdict import ContextFull, Ending, Failure, Success, judge
 
 

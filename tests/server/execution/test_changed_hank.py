@@ -10,7 +10,7 @@ from hankweave_protocol.state import EMPTY_STATE, CodonExecution, PlanEntry, Sta
 from hankweave_server.domain import plan as plans
 from hankweave_server.domain.history import thread
 from hankweave_server.execution.changed_hank import PlanConflict, replanned
-from hankweave_server.execution.reentry import grown
+from hankweave_server.execution.resume import grown
 from support.histories import a_codon, a_run, completed, failed, skipped
 
 

@@ -13,8 +13,8 @@ from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.transitions import RunStarted
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.execution.checkpointer import Checkpointer
-from hankweave_server.layout import Layout
-from hankweave_server.ledger.ledger import Ledger
+from hankweave_server.ledger.writer import Ledger
+from hankweave_server.paths import Layout
 from support.git_facts import GitWitness
 from support.histories import SteppingClock, a_run
 

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from hankweave_protocol.events import FileNode, FiletreeUpdated, FileUpdated
-from hankweave_server.workspace.outline import Branch, outline
-from hankweave_server.workspace.table import Table
+from hankweave_server.worktree.stat_index import StatIndex
+from hankweave_server.worktree.tree_outline import Branch, outline
 from support.running_server import running_server
 from support.scripted_hank import codon, write_hank, writes
 from support.watching import told
 
 
-def table_of(*paths: bytes) -> Table:
-    table = Table()
+def table_of(*paths: bytes) -> StatIndex:
+    table = StatIndex()
     for path in paths:
         table.track(path)
 

@@ -51,21 +51,21 @@ from hankweave_server.agents.base import (
     Said,
     SessionStarted,
 )
+from hankweave_server.api.control import Control
+from hankweave_server.api.dispatch import Dispatch, Sender
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.clock import SystemClock
-from hankweave_server.commands.control import Control
-from hankweave_server.commands.dispatch import Dispatch, Sender
 from hankweave_server.domain.history import newest_run
-from hankweave_server.domain.replay import fold
+from hankweave_server.domain.reducer import fold
 from hankweave_server.execution.checkpointer import Checkpointer
-from hankweave_server.execution.codon_run import Halt
+from hankweave_server.execution.codon.run import Halt
+from hankweave_server.execution.context import Surroundings
 from hankweave_server.execution.recovery import Recovery
-from hankweave_server.execution.rollback import Rollback
+from hankweave_server.execution.rollback.rollback import Rollback
 from hankweave_server.execution.runner import Runner
-from hankweave_server.execution.surroundings import Surroundings
-from hankweave_server.hanks.load import load
-from hankweave_server.layout import Layout
-from hankweave_server.ledger.ledger import Ledger
+from hankweave_server.hank.load import load
+from hankweave_server.ledger.writer import Ledger
+from hankweave_server.paths import Layout
 from support.running_server import journal
 from support.scripted_hank import codon, write_hank
 from support.sentinels import Actor, Cast, a_sentinel

@@ -9,13 +9,13 @@ import anyio.to_thread
 import pytest
 
 from hankweave_protocol.events import StoreProgress
-from hankweave_server.checkpoints.meter import Meter
-from hankweave_server.companions import alongside
-from hankweave_server.execution.progress_watch import (
+from hankweave_server.background_tasks import alongside
+from hankweave_server.execution.maintenance.progress import (
     BETWEEN_LOOKS_SECONDS,
     PATIENCE_SECONDS,
     ProgressWatch,
 )
+from hankweave_server.meter import Meter
 
 DEADLINE = 10.0
 

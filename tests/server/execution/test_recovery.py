@@ -23,8 +23,8 @@ from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import CompletedCodon, FailedCodon
 from hankweave_protocol.transitions import CheckpointCreated
 from hankweave_server.domain.history import thread
-from hankweave_server.domain.replay import fold
-from hankweave_server.layout import Layout
+from hankweave_server.domain.reducer import fold
+from hankweave_server.paths import Layout
 from support.git_facts import GitWitness
 from support.running_server import appears, journal, running_server, state, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes

@@ -13,19 +13,19 @@ import pytest
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import FailedCodon
-from hankweave_server.agents.scripted import ScriptedAgent
+from hankweave_server.agents.scripted.adapter import ScriptedAgent
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.clock import SystemClock
 from hankweave_server.domain.history import active_codon
 from hankweave_server.execution.checkpointer import Checkpointer
-from hankweave_server.execution.codon_run import Halt
+from hankweave_server.execution.codon.run import Halt
+from hankweave_server.execution.context import Surroundings
 from hankweave_server.execution.recovery import Recovery
-from hankweave_server.execution.rollback import Rollback
+from hankweave_server.execution.rollback.rollback import Rollback
 from hankweave_server.execution.runner import Runner
-from hankweave_server.execution.surroundings import Surroundings
-from hankweave_server.hanks.load import load
-from hankweave_server.layout import Layout
-from hankweave_server.ledger.ledger import Ledger
+from hankweave_server.hank.load import load
+from hankweave_server.ledger.writer import Ledger
+from hankweave_server.paths import Layout
 from support.scripted_hank import codon, waits_for, write_hank
 
 

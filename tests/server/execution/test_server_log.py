@@ -13,9 +13,9 @@ from hankweave_protocol.events import Event, FileSource, FileUpdated, Info
 from hankweave_protocol.ids import CodonId, EventSeq
 from hankweave_server.clock import SystemClock
 from hankweave_server.execution.event_log import BURST, EventLog
-from hankweave_server.layout import Layout
 from hankweave_server.ledger.batch import Published
 from hankweave_server.logs import server_log
+from hankweave_server.paths import Layout
 from support.command_line import hankweave
 from support.running_server import running_server
 from support.scripted_hank import codon, write_hank, writes

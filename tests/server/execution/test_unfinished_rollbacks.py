@@ -19,7 +19,7 @@ from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import RollbackFailed
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.records import CheckpointRecord
-from hankweave_server.agents.scripted import ScriptedAgent
+from hankweave_server.agents.scripted.adapter import ScriptedAgent
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.errors import (
     CheckpointDamaged,
@@ -31,14 +31,14 @@ from hankweave_server.checkpoints.model import Damage
 from hankweave_server.clock import SystemClock
 from hankweave_server.domain import targets
 from hankweave_server.execution.checkpointer import Checkpointer
+from hankweave_server.execution.context import Surroundings
 from hankweave_server.execution.recovery import Recovery
-from hankweave_server.execution.rollback import CutShort, Rollback
-from hankweave_server.execution.rollback_outlook import Journey
+from hankweave_server.execution.rollback.planner import Journey
+from hankweave_server.execution.rollback.rollback import CutShort, Rollback
 from hankweave_server.execution.runner import Runner
-from hankweave_server.execution.surroundings import Surroundings
-from hankweave_server.hanks.load import load
-from hankweave_server.layout import Layout
-from hankweave_server.ledger.ledger import Ledger
+from hankweave_server.hank.load import load
+from hankweave_server.ledger.writer import Ledger
+from hankweave_server.paths import Layout
 from support.running_server import journal
 from support.scripted_hank import codon, write_hank
 

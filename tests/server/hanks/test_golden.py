@@ -10,11 +10,11 @@ import pytest
 
 from hankweave_protocol.hank import ContextExceededEnd, IterationLimit, Loop, RigCopy
 from hankweave_protocol.sentinels import SentinelConfig, SequenceTrigger
-from hankweave_server.cli import hanks
+from hankweave_server.cli.shared import hank_loading
 from hankweave_server.domain.plan import initial_plan, tracked_patterns
-from hankweave_server.hanks.hank_files import HankFiles
+from hankweave_server.hank.hank_files import HankFiles
 from hankweave_server.sentinels.config import load_config
-from hankweave_server.sentinels.quickjs_process import QuickJs
+from hankweave_server.sentinels.templates.quickjs_process import QuickJs
 from support.golden import GOLDEN, INVALID, VALID, hank_directory, problems_of
 
 EXPECTED = json.loads((GOLDEN / "expected.json").read_text())
@@ -49,14 +49,14 @@ def test_every_expectation_has_its_hank() -> None:
 def test_a_hank_of_hankweave_loads_unchanged(folder: Path) -> None:
     """A whole directory as its users have it: no problem, and not a byte of it is written."""
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    loaded = hanks.read(folder)
+    loaded = hank_loading.read(folder)
     assert loaded.hank.hank
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
 def test_nothing_of_a_real_hank_is_lost() -> None:
     """Loops, rigs, archives, budgets, retries and prompts arrive as they were written."""
-    loaded = hanks.read(REAL)
+    loaded = hank_loading.read(REAL)
     observe, generate, review, until_full = loaded.hank.hank
     assert isinstance(review, Loop)
     assert isinstance(until_full, Loop)
@@ -88,7 +88,7 @@ def test_the_sentinels_of_a_real_hank_can_be_started() -> None:
     with closing(QuickJs()) as quickjs:
         configs: list[SentinelConfig] = [
             load_config(entry, files, quickjs).config
-            for step in hanks.read(REAL).hank.hank
+            for step in hank_loading.read(REAL).hank.hank
             for codon in (step.codons if isinstance(step, Loop) else (step,))
             for entry in codon.sentinels
         ]

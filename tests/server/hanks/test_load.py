@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hankweave_protocol.hank import Codon, Loop
-from hankweave_server.hanks.load import HankInvalid, LoadedHank, Problem, hash_of, load
+from hankweave_server.hank.load import HankInvalid, LoadedHank, Problem, hash_of, load
 
 Raw = dict[str, Any]
 

@@ -22,14 +22,14 @@ from hankweave_protocol.hank import (
     RetryConfig,
     ScriptedAgentSpec,
 )
-from hankweave_server.cli import hanks
-from hankweave_server.hanks.named_agents import BY_NAME
-from hankweave_server.hanks.pipelines.compile import compile_pipeline, write_compiled
-from hankweave_server.hanks.pipelines.load import load_pipeline
-from hankweave_server.hanks.pipelines.model import Pipeline, PipelineInvalid
-from hankweave_server.hanks.pipelines.summary import plan_summary, unknown_step
-from hankweave_server.hanks.pipelines.variables import NotAVariable, parse_var
-from hankweave_server.hanks.problems import HankInvalid
+from hankweave_server.cli.shared import hank_loading
+from hankweave_server.hank.agents import BY_NAME
+from hankweave_server.hank.pipelines.compile import compile_pipeline, write_compiled
+from hankweave_server.hank.pipelines.load import load_pipeline
+from hankweave_server.hank.pipelines.model import Pipeline, PipelineInvalid
+from hankweave_server.hank.pipelines.summary import plan_summary, unknown_step
+from hankweave_server.hank.pipelines.variables import NotAVariable, parse_var
+from hankweave_server.hank.problems import HankInvalid
 from support.golden import GOLDEN
 
 VALID = GOLDEN / "pipelines" / "valid"
@@ -162,7 +162,7 @@ def test_a_script_goes_with_the_hank(tmp_path: Path) -> None:
     played = [json.loads((file.parent / name).read_text()) for name in scripts if name]
     assert played[0] == {"steps": [{"say": "from a file"}]}
     assert played[1] == {"steps": [{"say": "at once"}, {"wait": 0.5}]}
-    assert hanks.read(file).hank == compile_pipeline(pipeline)
+    assert hank_loading.read(file).hank == compile_pipeline(pipeline)
 
 
 @pytest.mark.parametrize("name", ["build", "plan", "review", "resume"])

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from hankweave_server.cli import hanks
-from hankweave_server.hanks.pipelines.compile import compile_pipeline, write_compiled
-from hankweave_server.hanks.pipelines.load import load_pipeline
-from hankweave_server.hanks.pipelines.model import Pipeline, PipelineInvalid
-from hankweave_server.hanks.pipelines.summary import plan_summary
+from hankweave_server.cli.shared import hank_loading
+from hankweave_server.hank.pipelines.compile import compile_pipeline, write_compiled
+from hankweave_server.hank.pipelines.load import load_pipeline
+from hankweave_server.hank.pipelines.model import Pipeline, PipelineInvalid
+from hankweave_server.hank.pipelines.summary import plan_summary
 from support.golden import GOLDEN
 from support.outcomes import outcome
 
@@ -65,7 +65,7 @@ def assert_loaded_or_told(found: Pipeline | PipelineInvalid, folder: Path) -> No
         return
 
     assert plan_summary(found)
-    assert hanks.read(write_compiled(found, folder)).hank == compile_pipeline(found)
+    assert hank_loading.read(write_compiled(found, folder)).hank == compile_pipeline(found)
 
 
 @often

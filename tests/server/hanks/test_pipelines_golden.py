@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from hankweave_server.cli import hanks
-from hankweave_server.hanks.pipelines.compile import compile_pipeline, write_compiled
-from hankweave_server.hanks.pipelines.load import load_pipeline
-from hankweave_server.hanks.pipelines.model import PipelineInvalid
+from hankweave_server.cli.shared import hank_loading
+from hankweave_server.hank.pipelines.compile import compile_pipeline, write_compiled
+from hankweave_server.hank.pipelines.load import load_pipeline
+from hankweave_server.hank.pipelines.model import PipelineInvalid
 from support.golden import GOLDEN
 
 PIPELINES = GOLDEN / "pipelines"
@@ -46,8 +46,8 @@ def test_a_compiled_pipeline_is_a_hank_like_any_other(file: Path, tmp_path: Path
     """What is written loads without a problem, from its own folder alone, to the same hank."""
     pipeline = load_pipeline(file)
     assert not pipeline.warnings
-    loaded = hanks.read(write_compiled(pipeline, tmp_path / "compiled"))
+    loaded = hank_loading.read(write_compiled(pipeline, tmp_path / "compiled"))
     assert loaded.hank == compile_pipeline(pipeline)
     assert {path.stat().st_mode & 0o077 for path in (tmp_path / "compiled").rglob("*")} == {0}
     again = write_compiled(pipeline, tmp_path / "again")
-    assert hanks.read(again).hank_hash == loaded.hank_hash
+    assert hank_loading.read(again).hank_hash == loaded.hank_hash

@@ -8,7 +8,7 @@ import pytest
 
 from hankweave_protocol.state import Tokens
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.hanks.price_files import load_prices, usual_place
+from hankweave_server.hank.price_files import load_prices, usual_place
 
 ONE = Tokens(input_tokens=1_000_000, output_tokens=0, cache_creation_tokens=0, cache_read_tokens=0)
 OWN = '{"models": {"local/mine": {"input": 42, "output": 1}}}'

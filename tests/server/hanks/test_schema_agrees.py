@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from hankweave_protocol.hank import Hank
-from hankweave_server.hanks import shape
+from hankweave_server.hank import shape
 from support.golden import GOLDEN, INVALID, VALID
 
 VALIDATOR = Draft202012Validator(

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from hankweave_protocol.hank import Codon, Hank, Loop, Requirements
-from hankweave_server.cli import hanks
+from hankweave_server.cli.shared import hank_loading
 from hankweave_server.domain.plan import initial_plan
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.hanks.advice import advice
-from hankweave_server.hanks.load import LoadedHank, load
-from hankweave_server.hanks.requirements import requirements_of
+from hankweave_server.hank.advice import advice
+from hankweave_server.hank.load import LoadedHank, load
+from hankweave_server.hank.requirements import requirements_of
 
 
 def written(directory: Path, *steps: dict[str, Any], **fields: Any) -> Path:
@@ -74,9 +74,9 @@ def test_all_that_is_missing_is_told_before_the_run(
     """Not one after the other: the first start names everything."""
     monkeypatch.delenv("NO_SUCH_KEY", raising=False)
     wanted = {"env": ["NO_SUCH_KEY"], "tools": ["no-such-tool"]}
-    loaded = hanks.read(written(tmp_path, a_codon(), requirements=wanted))
+    loaded = hank_loading.read(written(tmp_path, a_codon(), requirements=wanted))
     with pytest.raises(Stop) as stop:
-        hanks.require(loaded)
+        hank_loading.require(loaded)
 
     assert stop.value.exit_code is ExitCode.CONFIGURATION
     assert "NO_SUCH_KEY" in stop.value.message
@@ -153,5 +153,5 @@ def test_ten_thousand_codons_load_and_are_planned_in_order(tmp_path: Path) -> No
         del codon["promptText"]
 
     path = written(tmp_path, *codons)
-    plan = initial_plan(hanks.read(path).hank)
+    plan = initial_plan(hank_loading.read(path).hank)
     assert [entry.codon_id for entry in plan] == [f"c{number}" for number in range(10_000)]

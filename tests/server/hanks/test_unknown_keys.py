@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from hankweave_server.hanks.advice import advice
-from hankweave_server.hanks.load import HankInvalid, LoadedHank, load
+from hankweave_server.hank.advice import advice
+from hankweave_server.hank.load import HankInvalid, LoadedHank, load
 
 SENTINEL: dict[str, Any] = {
     "id": "watcher",

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hankweave_server import files
+from hankweave_server import fsutil
 from hankweave_server.ledger import journal as journal_module
 from hankweave_server.ledger.journal import Journal, JournalCorrupt, JournalWriteFailed, LongLine
 
@@ -193,7 +193,7 @@ def test_an_append_that_fails_leaves_no_fragment(path: Path, monkeypatch, room: 
     journal.append([line(1)])
     disk = FullDisk(room)
     with monkeypatch.context() as patch:
-        patch.setattr(files, "write_all", lambda fd, data: _write_with(disk, fd, data))
+        patch.setattr(fsutil, "write_all", lambda fd, data: _write_with(disk, fd, data))
         with pytest.raises(JournalWriteFailed, match="No space left"):
             journal.append([line(2), line(3)])
 
@@ -233,7 +233,7 @@ def test_nothing_is_appended_after_a_fragment_that_could_not_be_taken_back(path,
     journal, _ = Journal.open(path)
     journal.append([line(1)])
     with monkeypatch.context() as patch:
-        patch.setattr(files, "write_all", lambda fd, data: _write_with(FullDisk(9), fd, data))
+        patch.setattr(fsutil, "write_all", lambda fd, data: _write_with(FullDisk(9), fd, data))
         patch.setattr(journal_module.os, "ftruncate", _fails_with(errno.EIO))
         with pytest.raises(JournalWriteFailed):
             journal.append([line(2)])

@@ -32,13 +32,13 @@ from hankweave_protocol.transitions import (
     PlanSet,
     RunStarted,
 )
-from hankweave_server import files
+from hankweave_server import fsutil
 from hankweave_server.domain.lifecycle import IllegalTransition
-from hankweave_server.domain.replay import fold
-from hankweave_server.layout import Layout
+from hankweave_server.domain.reducer import fold
 from hankweave_server.ledger import journal as journal_module
-from hankweave_server.ledger import ledger as ledger_module
-from hankweave_server.ledger.ledger import Entry, Ledger, LedgerFailed, Published
+from hankweave_server.ledger import writer as ledger_module
+from hankweave_server.ledger.writer import Entry, Ledger, LedgerFailed, Published
+from hankweave_server.paths import Layout
 from support.histories import (
     SteppingClock,
     a_plan,
@@ -280,14 +280,14 @@ async def test_costs_reach_the_state_file_without_a_save_each(layout: Layout, mo
     async with open_ledger(layout) as ledger:
         await ledger.record(RunStarted(run=a_run(codons=(running(),))))
         saves = 0
-        real = files.write_private
+        real = fsutil.write_private
 
         def counted(*arguments, **named) -> None:
             nonlocal saves
             saves += 1
             real(*arguments, **named)
 
-        monkeypatch.setattr(files, "write_private", counted)
+        monkeypatch.setattr(fsutil, "write_private", counted)
         for _ in range(100):
             await ledger.post(TICK)
 
@@ -525,9 +525,9 @@ def _fails(number: int):
 
 FAULTS = [
     (journal_module.os, "fdatasync", errno.EIO),
-    (files, "write_all", errno.ENOSPC),
-    (files, "write_private", errno.ENOSPC),
-    (files, "sync_directory", errno.EIO),
+    (fsutil, "write_all", errno.ENOSPC),
+    (fsutil, "write_private", errno.ENOSPC),
+    (fsutil, "sync_directory", errno.EIO),
 ]
 
 
@@ -645,7 +645,7 @@ async def _assert_every_prefix_folds(layout: Layout, choices: list[tuple[int, st
 async def test_many_events_are_written_in_few_writes(layout: Layout, monkeypatch):
     """Fifty thousand posted events are all there, in order, by far fewer writes than events."""
     writes = 0
-    real = files.write_all
+    real = fsutil.write_all
 
     def counted(descriptor: int, data: bytes) -> None:
         nonlocal writes
@@ -653,7 +653,7 @@ async def test_many_events_are_written_in_few_writes(layout: Layout, monkeypatch
         real(descriptor, data)
 
     async with open_ledger(layout) as ledger:
-        monkeypatch.setattr(files, "write_all", counted)
+        monkeypatch.setattr(fsutil, "write_all", counted)
         for number in range(50_000):
             await ledger.post(info(str(number)))
 

@@ -23,11 +23,11 @@ from hankweave_protocol.transitions import (
     RunCompleted,
     RunStarted,
 )
-from hankweave_server.domain.replay import fold
-from hankweave_server.layout import Layout
+from hankweave_server.domain.reducer import fold
 from hankweave_server.ledger.journal import JournalCorrupt
-from hankweave_server.ledger.ledger import Ledger
-from hankweave_server.ledger.opening import open_ledger
+from hankweave_server.ledger.open import open_ledger
+from hankweave_server.ledger.writer import Ledger
+from hankweave_server.paths import Layout
 from support.histories import (
     LATER,
     SteppingClock,

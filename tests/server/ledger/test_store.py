@@ -14,9 +14,8 @@ import pytest
 from hankweave_protocol.hank import ContainerBudget
 from hankweave_protocol.records import ValidationError
 from hankweave_protocol.state import EMPTY_STATE, State
-from hankweave_server.layout import Layout
-from hankweave_server.ledger import store as store_module
-from hankweave_server.ledger.store import (
+from hankweave_server.ledger import state_file as store_module
+from hankweave_server.ledger.state_file import (
     Absent,
     FromBackup,
     FromPrimary,
@@ -24,6 +23,7 @@ from hankweave_server.ledger.store import (
     StateStore,
     Unreadable,
 )
+from hankweave_server.paths import Layout
 from support.histories import SteppingClock, a_plan, a_run, completed, running
 
 

@@ -17,12 +17,12 @@ import pytest
 from hankweave_protocol.events import Info
 from hankweave_protocol.state import State
 from hankweave_protocol.transitions import RunStarted
-from hankweave_server import files
-from hankweave_server.layout import Layout
+from hankweave_server import fsutil
 from hankweave_server.ledger import reserve as reserve_module
-from hankweave_server.ledger.ledger import Ledger, LedgerFailed
+from hankweave_server.ledger.disk_space import LONGEST_PAUSE, RETRY_SECONDS, Space
 from hankweave_server.ledger.reserve import RESERVE_BYTES, Reserve
-from hankweave_server.ledger.space import LONGEST_PAUSE, RETRY_SECONDS, Space
+from hankweave_server.ledger.writer import Ledger, LedgerFailed
+from hankweave_server.paths import Layout
 from support.histories import SteppingClock, a_run
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -420,7 +420,7 @@ async def test_a_shortage_is_over_when_nobody_waits_and_the_reserve_stands(
 
 
 def _space(layout: Layout, disk: Disk) -> Space:
-    files.make_private_directory(layout.state_directory)
+    fsutil.make_private_directory(layout.state_directory)
     return Space(Reserve(layout.reserve), pause=disk.pause)
 
 
@@ -429,7 +429,7 @@ def _space(layout: Layout, disk: Disk) -> Space:
 
 def test_the_reserve_really_takes_room(layout: Layout) -> None:
     """Blocks, not a promise: and for its owner alone."""
-    files.make_private_directory(layout.state_directory)
+    fsutil.make_private_directory(layout.state_directory)
     reserve = Reserve(layout.reserve)
     assert reserve.make()
     assert reserve.make()
@@ -445,7 +445,7 @@ def test_a_reserve_that_cannot_be_made_leaves_nothing(
     layout: Layout, monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
     """A disk without room says so; one that cannot reserve counts as one that has room."""
-    files.make_private_directory(layout.state_directory)
+    fsutil.make_private_directory(layout.state_directory)
 
     def refuse(*_: object) -> None:
         raise OSError(error, os.strerror(error))
@@ -459,7 +459,7 @@ def test_a_disk_with_little_room_gets_no_reserve(
     layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would take from what others need."""
-    files.make_private_directory(layout.state_directory)
+    fsutil.make_private_directory(layout.state_directory)
     monkeypatch.setattr(reserve_module, "ROOM_BYTES", 1 << 60)
     assert not Reserve(layout.reserve).make()
     assert not layout.reserve.exists()
@@ -469,10 +469,10 @@ def test_a_reserve_is_not_sought_in_a_folder_that_took_its_place(
     layout: Layout, tmp_path: Path
 ) -> None:
     """If another directory takes the path, its reserve stays."""
-    files.make_private_directory(layout.state_directory)
+    fsutil.make_private_directory(layout.state_directory)
     reserve = Reserve(layout.reserve)
     layout.state_directory.rename(tmp_path / "moved")
-    files.make_private_directory(layout.state_directory)
+    fsutil.make_private_directory(layout.state_directory)
     layout.reserve.write_bytes(b"another server's")
     assert not reserve.spend()
     assert layout.reserve.exists()

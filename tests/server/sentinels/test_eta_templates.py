@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from hankweave_server.sentinels.eta_template import MOST_EVENTS, EtaTemplate
-from hankweave_server.sentinels.quickjs_process import QuickJs
-from hankweave_server.sentinels.templates import (
+from hankweave_server.sentinels.templates.base import (
     BadTemplate,
     NotRendered,
     RenderLimit,
     engine_of,
     looks_like_jinja,
 )
+from hankweave_server.sentinels.templates.javascript import MOST_EVENTS, EtaTemplate
+from hankweave_server.sentinels.templates.quickjs_process import QuickJs
 from support.golden import GOLDEN
 
 SET = json.loads((GOLDEN / "templates" / "cases.json").read_text())

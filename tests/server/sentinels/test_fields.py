@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from hankweave_protocol.events import SentinelUnloaded
-from hankweave_server.hanks.hank_files import HankFiles
+from hankweave_server.hank.hank_files import HankFiles
 from hankweave_server.sentinels.config import load_config
-from hankweave_server.sentinels.model import CallFailed
-from hankweave_server.sentinels.quickjs_process import QuickJs
+from hankweave_server.sentinels.providers.base import CallFailed
+from hankweave_server.sentinels.templates.quickjs_process import QuickJs
 from support.sentinels import Actor, a_sentinel, entry_of, info, on_stage, write
 
 RISK = {"type": "object", "properties": {"risk": {"enum": ["high", "low"]}}, "required": ["risk"]}

@@ -13,7 +13,7 @@ import pytest
 from hankweave_protocol.hank import SentinelSettings
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.sentinels import MaxTokens, MaxTurns, SentinelConfig
-from hankweave_server.layout import Layout
+from hankweave_server.paths import Layout
 from hankweave_server.sentinels.history import History, HistoryDamaged
 from hankweave_server.sentinels.outputs import Outputs, outputs_of
 from support.sentinels import a_sentinel

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hankweave_server.sentinels.jinja_template import JinjaTemplate
-from hankweave_server.sentinels.templates import BadTemplate, NotRendered, RenderLimit
+from hankweave_server.sentinels.templates.base import BadTemplate, NotRendered, RenderLimit
+from hankweave_server.sentinels.templates.jinja import JinjaTemplate
 from support.outcomes import outcome
 
 EVENTS = [
@@ -72,6 +72,6 @@ def test_the_sandbox_holds(source: str) -> None:
 
 def test_a_template_is_stopped_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one that writes nothing and calls nothing, and would go on for hours."""
-    monkeypatch.setattr("hankweave_server.sentinels.jinja_template.LONGEST_RENDER", 0.1)
+    monkeypatch.setattr("hankweave_server.sentinels.templates.jinja.LONGEST_RENDER", 0.1)
     with pytest.raises(RenderLimit):
         rendered("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}")

@@ -8,9 +8,15 @@ from datetime import timedelta
 import pytest
 
 from hankweave_protocol.sentinels import StructuredOutput
-from hankweave_server.sentinels.model import Answer, Call, CallFailed, Message, ModelMissing
-from hankweave_server.sentinels.models import Models
-from hankweave_server.sentinels.scripted_model import ScriptedModel
+from hankweave_server.sentinels.providers.base import (
+    Answer,
+    Call,
+    CallFailed,
+    Message,
+    ModelMissing,
+)
+from hankweave_server.sentinels.providers.registry import Models
+from hankweave_server.sentinels.providers.scripted import ScriptedModel
 from hankweave_server.sentinels.structured import form_of
 from support.model_endpoint import (
     Endpoint,

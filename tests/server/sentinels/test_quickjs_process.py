@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from hankweave_server.sentinels import quickjs_process
-from hankweave_server.sentinels.quickjs_process import (
+from hankweave_server.sentinels.templates import quickjs_process
+from hankweave_server.sentinels.templates.quickjs_process import (
     JavaScriptError,
     JavaScriptLimit,
     QuickJs,

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from hankweave_protocol.sentinels import StructuredOutput
-from hankweave_server.sentinels.quickjs_process import QuickJs
 from hankweave_server.sentinels.structured import BadAnswer, BadSchema, Form, form_of
-from hankweave_server.sentinels.zod_schema import ZodSchema
+from hankweave_server.sentinels.templates.quickjs_process import QuickJs
+from hankweave_server.sentinels.templates.zod_schema import ZodSchema
 
 
 @pytest.fixture(scope="module")

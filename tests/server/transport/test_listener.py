@@ -14,8 +14,8 @@ from websockets.exceptions import ConnectionClosed
 
 from hankweave_protocol.commands import Command
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.transport.doors import Answer, Caller
 from hankweave_server.transport.listener import serve
+from hankweave_server.transport.server_api import Answer, Caller
 from support.small_server import SmallRest, eventually, settings_in, small_server
 
 

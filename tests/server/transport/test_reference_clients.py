@@ -19,7 +19,7 @@ from hankweave_protocol.events import (
     ServerStopping,
 )
 from hankweave_protocol.ids import ClientId, CodonId, RunId
-from hankweave_server.transport.doors import Answer, Caller
+from hankweave_server.transport.server_api import Answer, Caller
 from support.reference_schema import faults_of
 from support.small_server import RawClient, SmallRest, small_server
 

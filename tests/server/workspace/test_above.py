@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from hankweave_server.workspace.above import rules_above
+from hankweave_server.worktree.parent_gitignore import rules_above
 
 
 def a_project(tmp_path: Path, rules: dict[str, str], top: str = "repo") -> Path:

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from hankweave_protocol.records import ArchiveMove
-from hankweave_server.workspace import archive
-from hankweave_server.workspace.archive import Places
-from hankweave_server.workspace.handing_out import HandingOutFailed, hand_out
-from hankweave_server.workspace.names import AT_THE_TOP
-from hankweave_server.workspace.selection import choose, literally
+from hankweave_server.worktree import archive
+from hankweave_server.worktree.archive import Places
+from hankweave_server.worktree.export import HandingOutFailed, hand_out
+from hankweave_server.worktree.names import AT_THE_TOP
+from hankweave_server.worktree.selection import choose, literally
 
 
 @pytest.fixture

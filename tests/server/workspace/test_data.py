@@ -14,8 +14,8 @@ import pytest
 
 from hankweave_protocol.records import ExecutionMeta
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.layout import Layout
-from hankweave_server.workspace.data import (
+from hankweave_server.paths import Layout
+from hankweave_server.worktree.data_source import (
     data_hash,
     find_execution,
     link_data,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from hankweave_server.layout import Layout
-from hankweave_server.workspace.data import link_data
-from hankweave_server.workspace.data_link import Displaced, adopt, restore_link
+from hankweave_server.paths import Layout
+from hankweave_server.worktree.data_link import Displaced, adopt, restore_link
+from hankweave_server.worktree.data_source import link_data
 
 NOW = 1736000000000
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hankweave_server.workspace.ignore_rules import IgnoreRules
+from hankweave_server.worktree.gitignore import IgnoreRules
 
 NAMES = ("a", "b", "ab", "foo", "foobar", "x.c", "\u00e9", "*", "]", "a b", "\\", "#a", "!a", "-")
 PIECES = (

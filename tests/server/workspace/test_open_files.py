@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hankweave_server.workspace.open_files import OpenFiles, files_open_for_writing
+from hankweave_server.worktree.open_files import OpenFiles, files_open_for_writing
 
 OURSELVES = (os.getpid(),)
 

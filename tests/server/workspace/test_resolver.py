@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hankweave_server.workspace.resolver import (
-    UnifiedFileResolver,
-    UnsupportedPattern,
-    expanded,
-)
+from hankweave_server.worktree.patterns import UnifiedFileResolver, UnsupportedPattern, expanded
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ import anyio
 import pytest
 
 from hankweave_protocol.ids import CodonId, RunId
-from hankweave_server.agents import leftovers
-from hankweave_server.agents.errand import Errands
-from hankweave_server.execution.rig_setup import below_a_keeper
-from hankweave_server.workspace.rigs import (
+from hankweave_server.agents.process import leftovers
+from hankweave_server.agents.process.subprocess_task import Errands
+from hankweave_server.execution.codon.setup import below_a_keeper
+from hankweave_server.worktree.rigs import (
     CommandFailed,
     CommandTimedOut,
     RigError,

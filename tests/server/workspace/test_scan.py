@@ -12,13 +12,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from hankweave_server.workspace import scan as scan_module
-from hankweave_server.workspace.descent import Descent
-from hankweave_server.workspace.names import is_out_of_bounds, is_reserved, is_within
-from hankweave_server.workspace.resolver import UnifiedFileResolver
-from hankweave_server.workspace.scan import RACY_WINDOW_NS, WorkTreeScan
-from hankweave_server.workspace.slots import signature_of
-from hankweave_server.workspace.table import Table
+from hankweave_server.worktree import scan as scan_module
+from hankweave_server.worktree.dirfd import Descent
+from hankweave_server.worktree.names import is_out_of_bounds, is_reserved, is_within
+from hankweave_server.worktree.patterns import UnifiedFileResolver
+from hankweave_server.worktree.scan import RACY_WINDOW_NS, WorkTreeScan
+from hankweave_server.worktree.slots import signature_of
+from hankweave_server.worktree.stat_index import StatIndex
 
 EVERYTHING = UnifiedFileResolver(["**"])
 FAR_AHEAD = 10_000_000_000  # Ten seconds: long after every write of the test.
@@ -35,7 +35,7 @@ def tree(tmp_path):
     descent = Descent(root)
     clock = SimpleNamespace(ahead=FAR_AHEAD)
     now = os.stat(root).st_ctime_ns
-    scan = WorkTreeScan(descent, Table(), now_ns=lambda: now + clock.ahead)
+    scan = WorkTreeScan(descent, StatIndex(), now_ns=lambda: now + clock.ahead)
     yield SimpleNamespace(root=root, scan=scan, clock=clock)
     descent.close()
 

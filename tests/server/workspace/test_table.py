@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import tracemalloc
 
-from hankweave_server.workspace.permissions import Permissions
-from hankweave_server.workspace.slots import Signature
-from hankweave_server.workspace.table import Table
+from hankweave_server.worktree.file_modes import Permissions
+from hankweave_server.worktree.slots import Signature
+from hankweave_server.worktree.stat_index import StatIndex
 
 READ = Signature(ctime_ns=2**62, mtime_ns=-5, size=2**40, inode=2**64 - 1, mode=0o100644)
 REGULAR, EXECUTABLE = 0o100644, 0o100755
@@ -15,7 +15,7 @@ DIGEST = b"d" * 20
 
 def test_a_file_is_remembered_as_it_was_held():
     """Signature, digest and modes come back as they went in, at the limits of their ranges."""
-    table = Table()
+    table = StatIndex()
     file = table.track(b"a/b/c")
     table.hold(file, READ, DIGEST, REGULAR, 0o600)
 
@@ -26,7 +26,7 @@ def test_a_file_is_remembered_as_it_was_held():
 
 def test_a_file_that_could_not_be_captured_has_no_digest():
     """Holding nothing forgets what was there before."""
-    table = Table()
+    table = StatIndex()
     file = table.track(b"pipe")
     table.hold(file, READ, DIGEST, REGULAR, 0o644)
     table.hold(file, None)
@@ -38,7 +38,7 @@ def test_a_file_that_could_not_be_captured_has_no_digest():
 
 def test_the_place_of_a_lost_file_is_used_again_and_is_empty():
     """A new file never inherits what was known of another."""
-    table = Table()
+    table = StatIndex()
     old = table.track(b"old")
     table.hold(old, READ, DIGEST, REGULAR, 0o644)
     table.lose(old)
@@ -52,7 +52,7 @@ def test_the_place_of_a_lost_file_is_used_again_and_is_empty():
 
 def test_a_lost_folder_takes_everything_in_it_along():
     """Files below it are gone, folders below it are unknown, and their places are free."""
-    table = Table()
+    table = StatIndex()
     for path in (b"d/a", b"d/e/b", b"c"):
         table.hold(table.track(path), READ, DIGEST, REGULAR, 0o644)
 
@@ -72,7 +72,7 @@ def test_a_tracked_file_costs_less_than_four_hundred_bytes():
     """Ten thousand files in folders of eleven, all that is known of them included."""
     tracemalloc.start()
     try:
-        table = Table()
+        table = StatIndex()
         for number in range(10_000):
             path = b"part%d/module%d/file%d.py" % (number // 1100, number // 11, number)
             table.hold(table.track(path), READ, DIGEST, REGULAR, 0o644)
@@ -86,7 +86,7 @@ def test_a_tracked_file_costs_less_than_four_hundred_bytes():
 
 def test_unusual_permissions_are_known_by_name_as_files_come_and_go():
     """The commonest permissions of a kind are usual, and all others are listed."""
-    table = Table()
+    table = StatIndex()
     kinds = {b"a": (REGULAR, 0o600), b"b": (REGULAR, 0o600), b"c": (REGULAR, 0o644)}
     kinds |= {b"x": (EXECUTABLE, 0o755)}
     for path, (git_mode, permissions) in kinds.items():

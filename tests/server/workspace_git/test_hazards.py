@@ -14,7 +14,7 @@ import pytest
 
 from hankweave_server.architect import CheckpointManager
 from hankweave_server.architect.errors import RollbackIncomplete, UnsupportedRepository
-from hankweave_server.checkpoints.workspace_git import moving, restoring
+from hankweave_server.user_git import move, restore
 from support.person_repository import PersonRepository
 
 DEEDS = frozenset(
@@ -233,14 +233,14 @@ def test_no_link_is_followed_out_of_the_workspace(
     manager.create(1)
     outside = PersonRepository(tmp_path / "outside")
     outside.write({"b": "precious\n", "e/c": "precious\n"})
-    real = restoring.Restoring.run
+    real = restore.Restoring.run
 
-    def swapped(self: restoring.Restoring, changes: object) -> restoring.Restored:
+    def swapped(self: restore.Restoring, changes: object) -> restore.Restored:
         (repo.root / "d").rename(repo.root / "moved")
         (repo.root / "d").symlink_to(outside.root)
         return real(self, changes)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(moving.Restoring, "run", swapped)
+    monkeypatch.setattr(move.Restoring, "run", swapped)
     with pytest.raises(RollbackIncomplete) as caught:
         manager.rollback(commit="HEAD~1")
 
@@ -255,14 +255,14 @@ def test_a_file_that_changes_meanwhile_is_left(
     manager = CheckpointManager(str(repo.root))
     repo.write({"a": "2\n", "d/b": "2\n"})
     manager.create(1)
-    real = restoring.Restoring.run
+    real = restore.Restoring.run
 
-    def meddled(self: restoring.Restoring, changes: object) -> restoring.Restored:
+    def meddled(self: restore.Restoring, changes: object) -> restore.Restored:
         repo.write({"a": "someone else's\n"})
         return real(self, changes)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patched:
-        patched.setattr(moving.Restoring, "run", meddled)
+        patched.setattr(move.Restoring, "run", meddled)
         with pytest.raises(RollbackIncomplete, match=r"is done, but for files .*: a"):
             manager.rollback(commit="HEAD~1")
 

@@ -11,9 +11,9 @@ import pytest
 from hankweave_server.architect import CheckpointError, CheckpointManager, CheckpointWarning
 from hankweave_server.architect.errors import RepositoryBusy, UnsupportedRepository
 from hankweave_server.architect.workspace import has_repository
-from hankweave_server.checkpoints.shadow_repo import ShadowRepo
-from hankweave_server.checkpoints.workspace_git import locking
-from hankweave_server.checkpoints.workspace_git.opened import opened
+from hankweave_server.git.repo import ShadowRepo
+from hankweave_server.user_git import locking
+from hankweave_server.user_git.workspace import opened
 from support.person_repository import PersonRepository
 
 

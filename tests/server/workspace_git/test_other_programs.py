@@ -16,14 +16,8 @@ from hankweave_server.architect.errors import (
     RollbackIncomplete,
     UnsupportedRepository,
 )
-from hankweave_server.checkpoints.workspace_git import (
-    engine,
-    locking,
-    moving,
-    repository,
-    restoring,
-)
-from hankweave_server.workspace.slots import Signature, signature_of
+from hankweave_server.user_git import locking, move, repository, restore, store
+from hankweave_server.worktree.slots import Signature, signature_of
 from support.person_repository import PersonRepository
 
 INTENT = ".git/hankweave-rollback.intent"
@@ -47,7 +41,7 @@ def killed_with_the_intent(
     """Has a process die right after it wrote down what it means to do; a person tidies up."""
     child = os.fork()
     if child == 0:
-        engine.move = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
+        store.move = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
         try:
             act(CheckpointManager(str(repo.root)))
         finally:
@@ -187,13 +181,13 @@ def test_a_branch_that_moves_under_a_checkpoint_makes_it_fail(
     tree = repo.git("rev-parse", "HEAD^{tree}").strip()
     other = repo.git("commit-tree", "-m", "other", tree).strip()
     repo.write({"a": "2\n"})
-    real = engine.keep_staged
+    real = store.keep_staged
 
     def meddled(*arguments: object) -> None:
         real(*arguments)  # type: ignore[arg-type]
         repo.git("update-ref", "refs/heads/main", other)
 
-    monkeypatch.setattr(engine, "keep_staged", meddled)
+    monkeypatch.setattr(store, "keep_staged", meddled)
     with pytest.raises(RepositoryBusy, match="moved the branch"):
         manager.create(1)
 
@@ -209,14 +203,14 @@ def test_a_branch_that_moves_under_a_rollback_is_told(
     repo.write({"a": "2\n"})
     manager.create(1)
     repo.write({"b": "uncommitted\n"})
-    real = restoring.Restoring.run
+    real = restore.Restoring.run
 
-    def meddled(self: restoring.Restoring, changes: object) -> restoring.Restored:
+    def meddled(self: restore.Restoring, changes: object) -> restore.Restored:
         done = real(self, changes)  # type: ignore[arg-type]
         repo.git("switch", "-qc", "theirs")
         return done
 
-    monkeypatch.setattr(moving.Restoring, "run", meddled)
+    monkeypatch.setattr(move.Restoring, "run", meddled)
     with pytest.raises(RollbackIncomplete, match="kept as refs/hankweave/safety/1"):
         manager.rollback(commit="HEAD~1")
 
@@ -240,14 +234,14 @@ def test_who_was_waited_for_and_died_is_finished_first(
     """A call that waits for one that then dies does not take its half-done work for a person's."""
     repo.write({"a": "2\n"})
     manager.create(1)
-    real = engine.alone
+    real = store.alone
 
     def dies_meanwhile(common_dir: Path) -> object:
-        monkeypatch.setattr(engine, "alone", real)
+        monkeypatch.setattr(store, "alone", real)
         killed_with_the_intent(repo, lambda other: other.rollback(commit="HEAD~1"))
         return real(common_dir)
 
-    monkeypatch.setattr(engine, "alone", dies_meanwhile)
+    monkeypatch.setattr(store, "alone", dies_meanwhile)
     assert manager.create(2) is None
     assert repo.subjects() == ["begin"]
     assert repo.standing()["a"] == b"1\n"
@@ -258,7 +252,7 @@ def test_a_change_in_the_instant_of_the_look_is_not_overwritten(
 ) -> None:
     """Two writes that the disk's clock does not tell apart: the second is no captured content."""
     repo.write({"a": "old\n"})
-    real = engine.save
+    real = store.save
 
     def meddled(*arguments: object) -> object:
         seen = (repo.root / "a").stat()
@@ -269,9 +263,9 @@ def test_a_change_in_the_instant_of_the_look_is_not_overwritten(
     def coarse(status: os.stat_result) -> Signature:
         return signature_of(status)._replace(ctime_ns=0)
 
-    monkeypatch.setattr(engine, "save", meddled)
-    monkeypatch.setattr(restoring, "signature_of", coarse)
-    monkeypatch.setattr(restoring, "INSTANT_NS", 60 * 10**9)
+    monkeypatch.setattr(store, "save", meddled)
+    monkeypatch.setattr(restore, "signature_of", coarse)
+    monkeypatch.setattr(restore, "INSTANT_NS", 60 * 10**9)
     target = repo.git("commit-tree", "-m", "target", "HEAD^{tree}").strip()
     with pytest.raises(RollbackIncomplete):
         manager.rollback(commit=target)

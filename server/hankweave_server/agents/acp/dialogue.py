@@ -1,0 +1,274 @@
+"""The order of things with an ACP agent: initialize, authenticate, a session, its mode and model,
+the prompt, and what its end means.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import anyio
+from acp.exceptions import RequestError
+from acp.meta import AGENT_METHODS, PROTOCOL_VERSION
+from acp.schema import (
+    CancelNotification,
+    ClientCapabilities,
+    EnvVariable,
+    FileSystemCapabilities,
+    Implementation,
+    InitializeRequest,
+    LoadSessionRequest,
+    McpServerStdio,
+    NewSessionRequest,
+    PromptRequest,
+    SetSessionModeRequest,
+    TextContentBlock,
+)
+from pydantic import BaseModel
+
+from hankweave_server.agents.acp.acp_answers import (
+    STOPPED,
+    WORDLESS,
+    cost_of,
+    fitting,
+    match_of,
+    named,
+    option,
+    options,
+    resuming,
+    unauthenticated,
+    usage_of,
+)
+from hankweave_server.agents.acp.acp_order import Order, Tools
+from hankweave_server.agents.acp.events import Story
+from hankweave_server.agents.acp.json_lines import Message, Voice, as_object, as_text
+
+AUTHENTICATION_REQUIRED = -32000
+
+_QUIET = 0.5
+"""Seconds without an update after which a loaded session has been told again to its end."""
+
+_LONGEST_HISTORY = 20.0
+"""Seconds; an agent that has not told it by then is not waited for."""
+
+_SET_MODEL = "session/set_model"
+"""Not in the SDK any more; agents of an older draft know it, and offer `models` then."""
+
+
+class Peer(Protocol):
+    """The agent, as JSON-RPC; the SDK's `Connection` is one."""
+
+    def send_request(self, method: str, params: Any = None) -> Awaitable[Any]: ...
+
+    def send_notification(self, method: str, params: Any = None) -> Awaitable[None]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    success: bool
+    text: str = ""
+    spent: Message = field(default_factory=dict)
+    """Usage and cost, in the words of a result."""
+
+
+class Dialogue:
+    def __init__(
+        self,
+        order: Order,
+        peer: Peer,
+        story: Story,
+        voice: Voice,
+        began: Callable[[str, str], None],
+    ) -> None:
+        """`began` is called with the session and its model, before the prompt."""
+        self._order = order
+        self._peer = peer
+        self._story = story
+        self._voice = voice
+        self._began = began
+        self._session: str | None = None
+        self._is_prompting = False
+        self._giving_up = anyio.CancelScope()
+        self.doing = "initialize"
+        """The method whose answer is awaited."""
+
+    async def hold(self) -> Ended:
+        """Has the whole dialogue. Raises RequestError, and ConnectionError where the agent ends."""
+        with self._giving_up:
+            abilities, methods = await self._initialize()
+            if self._order.resume is not None and not resuming(abilities, self._order.forks):
+                return Ended(
+                    False,
+                    "This agent cannot go on in an earlier session: it offers neither session/load "
+                    "nor session/resume. Set continuationMode to fresh.",
+                )
+
+            offer = await self._open(abilities, methods)
+            if not self._session:
+                return Ended(False, f"The agent answered {self.doing} without a session.")
+
+            if problem := await self._set_mode(offer):
+                return Ended(False, problem)
+
+            self._began(self._session, await self._set_model(offer))
+            return await self._prompt()
+
+        return Ended(False, STOPPED["cancelled"])
+
+    async def cancel(self) -> None:
+        """Asks the agent to end its turn; before there is one, the dialogue ends at once."""
+        if self._session is not None and self._is_prompting:
+            notice = CancelNotification(session_id=self._session)
+            with contextlib.suppress(ConnectionError):
+                await self._peer.send_notification(AGENT_METHODS["session_cancel"], _plain(notice))
+        else:
+            self._giving_up.cancel()
+
+    # --- before the prompt ---------------------------------------------------------------------
+
+    async def _initialize(self) -> tuple[Message, list[Any]]:
+        request = InitializeRequest(
+            protocol_version=PROTOCOL_VERSION,
+            client_capabilities=ClientCapabilities(
+                fs=FileSystemCapabilities(read_text_file=False, write_text_file=False),
+                terminal=False,
+            ),
+            client_info=Implementation(name="hankweave", title="Hankweave", version="1"),
+        )
+        answer = await self._ask(AGENT_METHODS["initialize"], request)
+        if answer.get("protocolVersion") != PROTOCOL_VERSION:
+            spoken = answer.get("protocolVersion")
+            raise RequestError(0, f"The agent speaks ACP {spoken!r}, and not {PROTOCOL_VERSION}.")
+
+        methods = answer.get("authMethods")
+        abilities = as_object(answer.get("agentCapabilities"))
+        return abilities, methods if isinstance(methods, list) else []
+
+    async def _open(self, abilities: Message, methods: list[Any]) -> Message:
+        """Begins or resumes the session, authenticates if it must; gives what the agent offers."""
+        try:
+            return await self._begin(abilities)
+        except RequestError as error:
+            if error.code != AUTHENTICATION_REQUIRED:
+                raise
+
+            method = next(fitting(methods), None)
+            if method is None:
+                raise RequestError(error.code, unauthenticated(str(error), methods)) from error
+
+        await self._ask("authenticate", {"methodId": method})
+        return await self._begin(abilities)
+
+    async def _begin(self, abilities: Message) -> Message:
+        tools = [_offered(tool) for tool in self._order.tools]
+        cwd, resumed = self._order.work_tree, self._order.resume
+        if resumed is None:
+            return self._opened(
+                await self._ask(
+                    AGENT_METHODS["session_new"], NewSessionRequest(cwd=cwd, mcp_servers=[*tools])
+                )
+            )
+
+        method = resuming(abilities, self._order.forks)
+        request = LoadSessionRequest(cwd=cwd, session_id=resumed, mcp_servers=[*tools])
+        self._story.is_history = True
+        offer = await self._ask(method, request)
+        if method == AGENT_METHODS["session_load"]:
+            await self._history_ends()
+
+        self._story.is_history = False
+        return self._opened({"sessionId": resumed} | offer)
+
+    def _opened(self, offer: Message) -> Message:
+        self._session = as_text(offer.get("sessionId")) or None
+        return offer
+
+    async def _history_ends(self) -> None:
+        """Waits until a loaded session has been told again; some agents go on after the answer."""
+        with anyio.move_on_after(_LONGEST_HISTORY):
+            while True:
+                heard = self._story.heard_so_far
+                await anyio.sleep(_QUIET)
+                if self._story.heard_so_far == heard:
+                    return
+
+    async def _set_mode(self, offer: Message) -> str | None:
+        """Sets the hank's mode; gives what is wrong with it."""
+        mode = self._order.mode
+        if mode is None:
+            return None
+
+        modes = as_object(offer.get("modes"))
+        known = named(modes.get("availableModes"), "id")
+        known += [value for value in options(offer, "mode") if value not in known]
+        if mode not in known:
+            offered = f"it has: {', '.join(known)}" if known else "it has none"
+            return f"The agent has no mode {mode!r}; {offered}."
+
+        request = SetSessionModeRequest(session_id=self._session or "", mode_id=mode)
+        await self._ask(AGENT_METHODS["session_set_mode"], request)
+        return None
+
+    async def _set_model(self, offer: Message) -> str:
+        """Sets the hank's model if the agent has it; gives the model that is at work."""
+        wanted, setting = self._order.model, option(offer, "model")
+        models = as_object(offer.get("models"))
+        if found := match_of(wanted, options(offer, "model")):
+            chosen = {"configId": setting.get("id"), "value": found}
+            method = AGENT_METHODS["session_set_config_option"]
+            await self._ask(method, {"sessionId": self._session} | chosen)
+            return found
+
+        if found := match_of(wanted, named(models.get("availableModels"), "modelId")):
+            await self._ask(_SET_MODEL, {"sessionId": self._session, "modelId": found})
+            return found
+
+        current = as_text(setting.get("currentValue")) or as_text(models.get("currentModelId"))
+        if not wanted:
+            return current
+
+        self._voice.note(
+            f"The agent does not offer the model {wanted!r}; it works with "
+            f"{repr(current) if current else 'its own choice'}."
+        )
+        return current or wanted
+
+    # --- the prompt ----------------------------------------------------------------------------
+
+    async def _prompt(self) -> Ended:
+        before = self._story.cost if self._order.resume is not None else 0.0
+        request = PromptRequest(
+            session_id=self._session or "",
+            prompt=[TextContentBlock(type="text", text=self._order.prompt)],
+        )
+        self._is_prompting = True
+        answer = await self._ask(AGENT_METHODS["session_prompt"], request)
+        spent = usage_of(answer) | cost_of(before, self._story.cost)
+        reason = as_text(answer.get("stopReason"))
+        self._story.end_message()
+        if reason == "end_turn" and self._story.has_answered:
+            return Ended(True, spent=spent)
+
+        if reason == "end_turn":
+            return Ended(False, WORDLESS, spent)
+
+        return Ended(False, STOPPED.get(reason) or f"The turn ended with {reason!r}.", spent)
+
+    async def _ask(self, method: str, params: BaseModel | Message) -> Message:
+        self.doing = method
+        return as_object(await self._peer.send_request(method, _plain(params)))
+
+
+def _offered(tool: Tools) -> McpServerStdio:
+    program, *arguments = tool.command
+    variables = [EnvVariable(name=name, value=value) for name, value in tool.environment.items()]
+    return McpServerStdio(name=tool.name, command=program, args=arguments, env=variables)
+
+
+def _plain(params: BaseModel | Message) -> Message:
+    if isinstance(params, BaseModel):
+        return params.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+    return params

@@ -1,0 +1,1 @@
+"""Agent processes: started below a keeper, read, signalled and cleaned up."""

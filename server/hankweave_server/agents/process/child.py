@@ -1,0 +1,300 @@
+"""One agent's processes, seen from the daemon: started, signalled and ended through their keeper.
+
+Nothing here waits for a pipe to find out whether a process has ended: a grandchild may hold it open
+for ever. The keeper's reports tell it, and for the keeper itself a pidfd.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from hankweave_protocol.ids import CodonId, RunId
+from hankweave_server.agents.base import AgentStartFailed, Exited, Killed
+from hankweave_server.agents.process import control_group, keeper, process_table
+from hankweave_server.agents.process.leftovers import KILL_DEADLINE, AgentRecord, kill_members
+from hankweave_server.agents.process.own_program import own_program
+from hankweave_server.agents.process.stdio import LineSplitter, PipeReader, PipeWriter
+
+_ORDER_DEADLINE = 5.0  # Seconds; a keeper that the agent has stopped or killed answers nothing.
+_LONGEST_REPORT = 64
+_BETWEEN_LOOKS = 1.0  # Seconds between two looks at whether the keeper still runs.
+_MOST_STOPS = 3
+"""How many times a stopped keeper is continued; an agent that stops it again is ended."""
+
+KEEPER_STOPPED = "The keeper of the agent's processes was stopped (SIGSTOP) and has been continued."
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What is needed to start an agent's program, and to find its processes again."""
+
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    work_tree: Path
+    mark: str
+    run_id: RunId
+    codon_id: CodonId
+
+
+class AgentProcess:
+    """Lives from its making to `close`; `follow` has to run as a task in between."""
+
+    def __init__(self, launch: Launch) -> None:
+        """Starts the keeper, which starts the agent. Raises AgentStartFailed."""
+        group = control_group.make(launch.mark)
+        try:
+            self._keeper, own_ends = _start_keeper(launch, group)
+        except AgentStartFailed:
+            control_group.remove(group)
+            raise
+
+        self._keeper_pidfd = os.pidfd_open(self._keeper.pid)
+        self.stdin = PipeWriter(own_ends.stdin)
+        self.stdout = PipeReader(own_ends.stdout)
+        self.stderr = PipeReader(own_ends.stderr)
+        self._reports = PipeReader(own_ends.report)
+        self._orders = PipeWriter(own_ends.orders)
+        self._answers: deque[anyio.Event] = deque()
+        self._started = anyio.Event()
+        self._has_ended = anyio.Event()
+        self._start_error: int | None = None
+        self._following = anyio.CancelScope(shield=True)
+        self._ending_once = anyio.Lock()
+        self._is_tree_empty = False
+        self.has_disabled_keeper = False
+        """The agent kept stopping its keeper, and was ended for it."""
+        self.ending: Exited | Killed = Killed(signal.SIGKILL)
+        """How the agent ended; without the keeper's word it went down together with the keeper."""
+
+        self.record = _record_of(launch, self._keeper.pid, group)
+
+    async def started(self) -> None:
+        """Returns when the program runs. Raises AgentStartFailed if the kernel refused it."""
+        await self._started.wait()
+        if self._start_error is not None:
+            raise AgentStartFailed(
+                f"The agent's program could not be run: {os.strerror(self._start_error)}"
+            )
+
+        if self.record.pid == 0:
+            raise AgentStartFailed(
+                "The agent's keeper ended before it could start the agent.",
+                hint="The codon's env may keep Python itself from running; its log may say more.",
+            )
+
+    async def ended(self) -> None:
+        """Returns when the keeper has ended, and with it, in all but hostile cases, the tree."""
+        await self._has_ended.wait()
+
+    async def follow(self) -> None:
+        """Listens to the keeper until it ends, which `end` sees to; until then it is shielded."""
+        reports = LineSplitter(_LONGEST_REPORT)
+        try:
+            with self._following:
+                async for chunk in self._reports.chunks():
+                    for report in reports.feed(chunk):
+                        self._note(report.content.split())
+
+                await anyio.wait_readable(self._keeper_pidfd)
+                self._keeper.wait()
+        finally:
+            self._has_ended.set()
+            self._started.set()
+            for answer in self._answers:
+                answer.set()
+
+    async def watch_keeper(self, report: Callable[[str], Awaitable[None]] | None = None) -> None:
+        """Continue a keeper that was stopped (SIGSTOP), and end an agent that keeps stopping it.
+
+        A stopped keeper cannot report that the agent has ended, so its codon would wait for ever.
+        `report` is called with a sentence each time. Runs until it is cancelled.
+        """
+        for _ in range(_MOST_STOPS):
+            await self._keeper_stopped()
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._keeper_pidfd, signal.SIGCONT)
+
+            if report is not None:
+                await report(KEEPER_STOPPED)
+
+        await self._keeper_stopped()
+        self.has_disabled_keeper = True
+        await self.end()
+
+    async def _keeper_stopped(self) -> None:
+        while True:
+            await anyio.sleep(_BETWEEN_LOOKS)
+            facts = process_table.read(self._keeper.pid)
+            if facts is not None and facts.state == "T":
+                return
+
+    def tree(self) -> frozenset[int]:
+        """Return the pids of what lives below the keeper. May be called in any thread."""
+        if self._has_ended.is_set():
+            return frozenset()
+
+        group = control_group.members(self.record.group_folder) - {self._keeper.pid}
+        below = process_table.descendants(process_table.scan(), [self._keeper.pid])
+        return frozenset(group | below)
+
+    async def interrupt(self) -> None:
+        await self._order(keeper.INTERRUPT)
+
+    async def terminate(self) -> None:
+        await self._order(keeper.TERMINATE)
+
+    async def pause(self) -> None:
+        await self._order(keeper.PAUSE)
+
+    async def resume(self) -> None:
+        await self._order(keeper.RESUME)
+
+    async def end(self) -> tuple[int, ...]:
+        """Kills what lives of the tree and returns the pids of those who survived that.
+
+        Bounded: the keeper gets KILL_DEADLINE, and if it fails (the agent may have killed it) the
+        processes are hunted as leftovers are. May be called again; cannot be cancelled.
+        """
+        survivors: tuple[int, ...] = ()
+        with anyio.CancelScope(shield=True):
+            async with self._ending_once:
+                self._orders.close()
+                with anyio.move_on_after(KILL_DEADLINE):
+                    await self._has_ended.wait()
+
+                if not self._is_tree_empty:
+                    survivors = await self._hunt()
+
+                control_group.remove(self.record.group_folder)
+
+        return survivors
+
+    def close(self) -> None:
+        """Gives the descriptors back; no task may use them any more."""
+        for pipe_end in (self.stdin, self.stdout, self.stderr, self._reports, self._orders):
+            pipe_end.close()
+
+        os.close(self._keeper_pidfd)
+        self._keeper.poll()
+
+    async def _hunt(self) -> tuple[int, ...]:
+        killed = await anyio.to_thread.run_sync(kill_members, self.record)
+        survivors = tuple(leftover.pid for leftover in killed if leftover.survived)
+        self._is_tree_empty = not survivors
+        with anyio.move_on_after(KILL_DEADLINE):
+            await self._has_ended.wait()
+
+        self._following.cancel()  # A keeper that survived SIGKILL is not waited for.
+        return survivors
+
+    async def _order(self, order: bytes) -> None:
+        """Has an order carried out; none is needed, or heard, once the tree is being ended."""
+        if self._orders.is_closed or self._has_ended.is_set():
+            return
+
+        answer = anyio.Event()
+        self._answers.append(answer)
+        with anyio.move_on_after(_ORDER_DEADLINE):
+            await self._orders.write(order)
+            await answer.wait()
+
+    def _note(self, report: list[bytes]) -> None:
+        match report:
+            case [b"started", pid]:
+                self.record = _with_agent(self.record, int(pid))
+                self._started.set()
+            case [b"failed", number]:
+                self._start_error = int(number)
+                self._is_tree_empty = True
+                self._started.set()
+            case [b"exited", code]:
+                self.ending = Exited(int(code))
+            case [b"killed", number]:
+                self.ending = Killed(int(number))
+            case [b"done"]:
+                self._answers.popleft().set()
+            case [b"empty"]:
+                self._is_tree_empty = True
+
+
+@dataclass(frozen=True, slots=True)
+class _OwnEnds:
+    stdin: int
+    stdout: int
+    stderr: int
+    report: int
+    orders: int
+
+
+def _start_keeper(launch: Launch, group: Path | None) -> tuple[subprocess.Popen[bytes], _OwnEnds]:
+    with contextlib.ExitStack() as kept, contextlib.ExitStack() as handed_over:
+        stdin, own_stdin = _pipe(handed_over, kept)
+        own_stdout, stdout = _pipe(kept, handed_over)
+        own_stderr, stderr = _pipe(kept, handed_over)
+        own_report, report = _pipe(kept, handed_over)
+        orders, own_orders = _pipe(handed_over, kept)
+        try:
+            process = subprocess.Popen(
+                [
+                    *own_program(keeper.__name__),
+                    str(report),
+                    str(orders),
+                    str(group or ""),
+                    *launch.command,
+                ],
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                cwd=launch.work_tree,
+                env=launch.environment,
+                pass_fds=(report, orders),
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise AgentStartFailed(f"The agent could not be started: {error}") from error
+
+        kept.pop_all()  # From here on the pipes' readers and writers own them.
+        return process, _OwnEnds(own_stdin, own_stdout, own_stderr, own_report, own_orders)
+
+
+def _pipe(read_owner: contextlib.ExitStack, write_owner: contextlib.ExitStack) -> tuple[int, int]:
+    read_end, write_end = os.pipe()
+    read_owner.callback(os.close, read_end)
+    write_owner.callback(os.close, write_end)
+    return read_end, write_end
+
+
+def _record_of(launch: Launch, keeper_pid: int, group: Path | None) -> AgentRecord:
+    """Writes down what is known before the agent runs; no process has the pid 0."""
+    return AgentRecord(
+        mark=launch.mark,
+        boot_id=process_table.boot_id(),
+        pid=0,
+        starttime=0,
+        pgid=0,
+        keeper_pid=keeper_pid,
+        keeper_starttime=_start_ticks(keeper_pid),
+        run_id=launch.run_id,
+        codon_id=launch.codon_id,
+        control_group=None if group is None else str(group),
+    )
+
+
+def _with_agent(record: AgentRecord, pid: int) -> AgentRecord:
+    return msgspec.structs.replace(record, pid=pid, starttime=_start_ticks(pid), pgid=pid)
+
+
+def _start_ticks(pid: int) -> int:
+    facts = process_table.read(pid)
+    return facts.start_ticks if facts is not None else 0

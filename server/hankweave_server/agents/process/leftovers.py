@@ -1,0 +1,215 @@
+"""Agents that outlived their daemon: found by what was written down about them, and killed.
+
+They are never adopted: their pipes are gone and their output is lost, while they would go on to
+change the work tree that recovery is about to judge (DESIGN 10).
+
+A process is one of ours if its pid *and* start time were recorded in this boot, if it carries the
+recorded mark in its environment, if it stands in the recorded control group, or if it shares a
+session with one of those or descends from one.
+A pid alone proves nothing. A record needs no fsync: after a power cut none of its processes live.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import anyio.to_thread
+import msgspec
+
+from hankweave_protocol.ids import CodonId, RunId
+from hankweave_server import fsutil
+from hankweave_server.agents.process import control_group, process_table
+from hankweave_server.agents.process.environment import MARK
+from hankweave_server.agents.process.process_table import ProcessFacts, ProcessTable
+
+KILL_DEADLINE = 5.0
+"""Seconds; a process that SIGKILL did not end by then hangs in the kernel."""
+
+_BETWEEN_LOOKS = 0.5
+
+
+class AgentRecord(msgspec.Struct, frozen=True, rename="camel"):
+    """What is written down about a living agent, as `{mark}.json`."""
+
+    mark: str
+    boot_id: str
+    pid: int
+    starttime: int
+    """Field 22 of /proc/PID/stat."""
+
+    pgid: int
+    keeper_pid: int
+    keeper_starttime: int
+    run_id: RunId
+    codon_id: CodonId
+    control_group: str | None = None
+
+    @property
+    def group_folder(self) -> Path | None:
+        return None if self.control_group is None else Path(self.control_group)
+
+    def remember(self, folder: Path) -> None:
+        fsutil.make_private_directory(folder)
+        fsutil.replace(self._path(folder), msgspec.json.encode(self))
+
+    def forget(self, folder: Path) -> None:
+        self._path(folder).unlink(missing_ok=True)
+
+    def _path(self, folder: Path) -> Path:
+        return folder / f"{self.mark}.json"
+
+
+@dataclass(frozen=True, slots=True)
+class KilledLeftover:
+    """A process that an earlier daemon left behind; `survived` if SIGKILL did not end it."""
+
+    pid: int
+    command: str
+    run_id: RunId
+    codon_id: CodonId
+    survived: bool
+
+
+async def sweep(processes_dir: Path) -> tuple[KilledLeftover, ...]:
+    """Kills what lives of the agents recorded in the folder and removes their records.
+
+    Returns after at most KILL_DEADLINE per record. The record of an agent with survivors stays, so
+    that the next sweep tries again. For use when no agent of this daemon runs: it would be killed.
+    """
+    return await anyio.to_thread.run_sync(_sweep_now, processes_dir)
+
+
+def _sweep_now(folder: Path) -> tuple[KilledLeftover, ...]:
+    for left in folder.glob("*.sock"):  # Of `hook_server`: nobody listens there any more.
+        left.unlink(missing_ok=True)
+
+    return tuple(
+        killed
+        for path in sorted(folder.glob("*.json"))
+        for killed in _sweep_record(_read_record(path), folder)
+    )
+
+
+def _read_record(path: Path) -> AgentRecord:
+    """Reads a record; of one that is damaged, the mark remains, for it is the file's name."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=AgentRecord)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return AgentRecord(
+            mark=path.stem,
+            boot_id=process_table.boot_id(),
+            pid=0,
+            starttime=0,
+            pgid=0,
+            keeper_pid=0,
+            keeper_starttime=0,
+            run_id=RunId(""),
+            codon_id=CodonId(""),
+        )
+
+
+def _sweep_record(record: AgentRecord, folder: Path) -> list[KilledLeftover]:
+    killed = kill_members(record)
+    if not any(leftover.survived for leftover in killed):
+        record.forget(folder)
+
+    return killed
+
+
+def kill_members(record: AgentRecord) -> list[KilledLeftover]:
+    """Kills every process of the agent, round after round until a look finds none; blocks."""
+    killed: dict[int, KilledLeftover] = {}
+    deadline = time.monotonic() + KILL_DEADLINE
+    while members := members_of(record, process_table.scan()):
+        for facts in members:
+            killed.setdefault(facts.pid, _leftover(facts, record))
+
+        if not _holds_us(record):
+            control_group.kill(record.group_folder)
+
+        _kill_and_wait(members, min(_BETWEEN_LOOKS, deadline - time.monotonic()))
+        if time.monotonic() >= deadline:
+            break
+
+    control_group.remove(record.group_folder)
+    surviving = {facts.pid for facts in members_of(record, process_table.scan())}
+    return [replace(each, survived=each.pid in surviving) for each in killed.values()]
+
+
+def members_of(record: AgentRecord, table: ProcessTable) -> list[ProcessFacts]:
+    """Returns the living processes of the agent: never us, nor one that we descend from."""
+    if record.boot_id != process_table.boot_id():
+        return []
+
+    roots = _recorded(record, table) | _marked(record, table) | _grouped(record, table)
+    sessions = {table[pid].session for pid in roots}
+    roots |= {facts.pid for facts in table.values() if facts.session in sessions}
+    # An agent may have started this very daemon.
+    spared = {os.getpid()} | process_table.ancestors(table, os.getpid())
+    members = (roots | process_table.descendants(table, roots - spared)) - spared
+    return [table[pid] for pid in sorted(members) if not table[pid].is_dead]
+
+
+def _recorded(record: AgentRecord, table: ProcessTable) -> set[int]:
+    recorded = {
+        (record.pid, record.starttime),
+        (record.keeper_pid, record.keeper_starttime),
+    }
+    return {pid for pid, ticks in recorded if pid in table and table[pid].start_ticks == ticks}
+
+
+def _marked(record: AgentRecord, table: ProcessTable) -> set[int]:
+    return {
+        facts.pid
+        for facts in table.values()
+        if facts.start_ticks >= record.keeper_starttime
+        and process_table.carries(facts.pid, MARK, record.mark)
+    }
+
+
+def _grouped(record: AgentRecord, table: ProcessTable) -> set[int]:
+    return control_group.members(record.group_folder) & table.keys()
+
+
+def _holds_us(record: AgentRecord) -> bool:
+    """An agent may have started this very daemon, in its own group."""
+    return os.getpid() in control_group.members(record.group_folder)
+
+
+def _leftover(facts: ProcessFacts, record: AgentRecord) -> KilledLeftover:
+    return KilledLeftover(
+        pid=facts.pid,
+        command=process_table.command_of(facts.pid),
+        run_id=record.run_id,
+        codon_id=record.codon_id,
+        survived=True,
+    )
+
+
+def _kill_and_wait(members: list[ProcessFacts], seconds: float) -> None:
+    """Kills each process through a pidfd, so that no other one can be meant, and waits for all."""
+    deadline = time.monotonic() + seconds
+    with contextlib.ExitStack() as descriptors:
+        dying = [fd for facts in members if (fd := _kill(facts, descriptors)) is not None]
+        for descriptor in dying:
+            death = select.poll()
+            death.register(descriptor, select.POLLIN)
+            death.poll(1000 * max(0.0, deadline - time.monotonic()))
+
+
+def _kill(facts: ProcessFacts, descriptors: contextlib.ExitStack) -> int | None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        descriptor = os.pidfd_open(facts.pid)
+        descriptors.callback(os.close, descriptor)
+        now = process_table.read(facts.pid)
+        if now is not None and now.start_ticks == facts.start_ticks:
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+            return descriptor
+
+    return None

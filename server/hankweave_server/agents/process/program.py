@@ -1,0 +1,145 @@
+"""Runs one program as an agent: what every kind of agent here comes down to."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+import anyio.to_thread
+
+from hankweave_server.agents import stream_json
+from hankweave_server.agents.agent_log import AgentLog
+from hankweave_server.agents.base import (
+    AgentNotFound,
+    AgentSignal,
+    AgentStartFailed,
+    AgentTask,
+    SessionStarted,
+)
+from hankweave_server.agents.hook_server import HookServer
+from hankweave_server.agents.process.child import AgentProcess, Launch
+from hankweave_server.agents.process.environment import agent_environment
+from hankweave_server.agents.session import Session
+from hankweave_server.clock import Clock
+from hankweave_server.fsutil import is_broken, is_full
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """How one kind of agent is run for one task."""
+
+    command: tuple[str, ...]
+    stdin: str
+    hint: str
+    """What to do if the program is not on this machine."""
+
+    extra_environment: Mapping[str, str] = field(default_factory=dict)
+    presumed_session: SessionStarted | None = None
+    """The session of a program that may be plain; None for one that always names its own."""
+
+    quiet_start: timedelta = timedelta(0)
+    """How long a program that may be plain can be silent before its session is presumed."""
+
+    parse: Callable[[bytes], list[AgentSignal]] = stream_json.parse
+    """Understands one line of its stdout, without the line's end."""
+
+    takes_answers: bool = False
+    """Its stdin stays open, for answers to what it asks, until it has reported its result."""
+
+    hook_socket: Path | None = None
+    """Where its hooks wait for an answer before they let a tool be called (`hook_server`)."""
+
+    needs: str | None = None
+    """A further program without which it cannot work."""
+
+
+@asynccontextmanager
+async def run_program(program: Program, task: AgentTask, clock: Clock) -> AsyncIterator[Session]:
+    """Runs a program for a task; leaving the context ends all its processes, whatever happens.
+
+    Raises AgentNotFound and AgentStartFailed, OSError if the log cannot be opened, and on leaving
+    AgentUnkillable.
+    """
+    mark = secrets.token_hex(16)
+    environment = agent_environment(task, os.environ, mark=mark, extra=program.extra_environment)
+    for needed in filter(None, (program.command[0], program.needs)):
+        if not _is_there(needed, environment.get("PATH"), task.work_tree):
+            raise AgentNotFound(f"{needed!r} was not found.", hint=program.hint)
+
+    launch = Launch(program.command, environment, task.work_tree, mark, task.run_id, task.codon_id)
+    with (
+        AgentLog(task.log_path, limit=task.limits.log_bytes) as log,
+        _listening(program.hook_socket) as hooks,
+    ):
+        process = AgentProcess(launch)
+        session = Session(
+            process,
+            log,
+            task,
+            clock,
+            prompt=program.stdin,
+            presumed=program.presumed_session,
+            quiet_start=program.quiet_start,
+            parse=program.parse,
+            takes_answers=program.takes_answers,
+            hooks=hooks,
+        )
+        try:
+            async with session.at_work():
+                yield session
+        finally:
+            process.close()
+
+
+@contextmanager
+def _listening(path: Path | None) -> Iterator[HookServer | None]:
+    if path is None:
+        yield None
+        return
+
+    server = HookServer(path)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+@asynccontextmanager
+async def run_prepared(
+    prepare: Callable[[AgentTask], Program], task: AgentTask, clock: Clock
+) -> AsyncIterator[Session]:
+    """Runs a program that must be made ready first; a thread does that, for it reads files.
+
+    Raises AgentStartFailed where these, a person's among them, cannot be read, OSError where the
+    disk is full or broken, and what `run_program` raises.
+    """
+    program = await anyio.to_thread.run_sync(_ready, prepare, task)
+    async with run_program(program, task, clock) as session:
+        yield session
+
+
+def _ready(prepare: Callable[[AgentTask], Program], task: AgentTask) -> Program:
+    try:
+        return prepare(task)
+    except OSError as error:
+        if is_full(error) or is_broken(error):
+            raise
+
+        raise AgentStartFailed(
+            f"The agent could not be made ready: {error}",
+            hint="Its home or its login may belong to somebody else.",
+        ) from error
+
+
+def _is_there(program: str, search_path: str | None, work_tree: Path) -> bool:
+    """Looks where exec(3) will look: a name with a slash is relative to the work tree."""
+    if "/" in program:
+        return shutil.which(work_tree / program) is not None
+
+    return shutil.which(program, path=search_path) is not None

@@ -1,0 +1,1 @@
+"""The scripted agent, for the demo and for tests."""

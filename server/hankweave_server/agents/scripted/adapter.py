@@ -1,0 +1,82 @@
+"""An agent that does what its script says, the same every time: for the demo and for tests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hankweave_server.agents.base import AgentSession, AgentTask, is_file_name
+from hankweave_server.agents.process.own_program import own_program
+from hankweave_server.agents.process.program import Program, run_program
+from hankweave_server.agents.scripted import player
+from hankweave_server.agents.stream_json import user_message
+from hankweave_server.clock import Clock, SystemClock
+from hankweave_server.fsutil import make_private_directory
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedAgent:
+    """Plays the prompt if it is a script, else the file HANKWEAVE_SCRIPT names, else a default.
+
+    `script_player.py` has the steps. The file is named by the codon's `env` or the daemon's.
+    """
+
+    script: Path | None = None
+    """Played where the prompt is none; wins over the file that the environment names."""
+
+    sessions: Path | None = None
+    """Where it keeps what it remembers; without, it remembers nothing."""
+
+    asks_first: bool = False
+    """Waits for us before each step that changes files."""
+
+    clock: Clock = field(default_factory=SystemClock)
+
+    @property
+    def name(self) -> str:
+        return "scripted"
+
+    @property
+    def can_ask(self) -> bool:
+        return True
+
+    @property
+    def waits_before_tools(self) -> bool:
+        return self.asks_first
+
+    def start(self, task: AgentTask) -> AbstractAsyncContextManager[AgentSession]:
+        named = str(self.script) if self.script else os.environ.get(player.SCRIPT)
+        extra = {player.SCRIPT: named} if named else {}
+        if self.sessions is not None:
+            make_private_directory(self.sessions)
+            extra[player.SESSIONS] = str(self.sessions)
+
+        if task.goes_on:
+            extra[player.GOES_ON] = task.fork_at or ""
+
+        if task.asks:
+            extra[player.ASKS] = "1"
+
+        if self.asks_first:
+            extra[player.WAITS] = "1"
+
+        program = Program(
+            command=own_program(player.__name__),
+            stdin=user_message(task.prompt),
+            hint="The Python that runs this server is gone; install it again.",
+            extra_environment=extra,
+            takes_answers=True,
+        )
+        return run_program(program, task, self.clock)
+
+    def memory_of(
+        self, session_id: str, work_tree: Path, environment: Mapping[str, str]
+    ) -> tuple[Path, ...]:
+        """One file a session: each prompt it was given and each step it has played, a line each."""
+        if self.sessions is None or not is_file_name(session_id):
+            return ()
+
+        return (self.sessions / f"{session_id}.jsonl",)

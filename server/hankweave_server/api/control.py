@@ -1,0 +1,92 @@
+"""Commands that steer: codons, checkpoints on request, the server's end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hankweave_protocol.commands import (
+    CheckpointCreate,
+    CodonForceStop,
+    CodonStart,
+    PermissionAnswer,
+)
+from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.ids import ClientId, CodonId
+from hankweave_protocol.records import CheckpointRecord
+from hankweave_server.domain.history import newest_run, thread
+from hankweave_server.domain.permissions import Answer
+from hankweave_server.execution.codon.file_changes import PERSON, FileNews
+from hankweave_server.execution.context import Surroundings
+from hankweave_server.execution.runner import Runner
+
+
+class Control:
+    def __init__(
+        self,
+        around: Surroundings,
+        runner: Runner,
+        *,
+        stop: Callable[[str], None],
+        kill: Callable[[str], None],
+    ) -> None:
+        self._around = around
+        self._runner = runner
+        self._stop = stop
+        self._kill = kill
+
+    def start(self, command: CodonStart) -> None:
+        self._runner.start(command.codon_id, skip_rig=command.skip_pre_commands)
+
+    def next(self) -> CodonId:
+        return self._runner.start_next()
+
+    def redo(self) -> CodonId:
+        return self._runner.redo()
+
+    async def skip(self) -> None:
+        await self._runner.skip()
+
+    async def force_stop(self, command: CodonForceStop) -> None:
+        await self._runner.force_stop(command.reason)
+
+    async def answer_permission(
+        self, command: PermissionAnswer, client_id: ClientId, causes: tuple[int | str, ...]
+    ) -> None:
+        """Lets an agent make the call that it waits to make, or not."""
+        answer = Answer(
+            command.decision,
+            "client",
+            client_id=client_id,
+            message=command.message,
+            causes=causes,
+        )
+        await self._around.desk.answer(command.request_id, answer)
+
+    async def checkpoint(
+        self, command: CheckpointCreate, causes: tuple[int | str, ...]
+    ) -> CheckpointRecord:
+        """Takes a `manual` checkpoint of what is tracked at this moment."""
+        run = newest_run(self._around.state)
+        if run is None:
+            raise Refused(ErrorCode.UNKNOWN_RUN, "There is no run yet to take a checkpoint of.")
+
+        if not self._runner.is_busy:
+            await FileNews(self._around).tell(PERSON, run.run_id, None)
+
+        entries = thread(self._around.state)
+        return await self._around.checkpointer.take(
+            "manual",
+            run_id=run.run_id,
+            codon=entries[-1].codon if entries else None,
+            codon_name=command.label or "Manual checkpoint",
+            patterns=self._around.patterns(),
+            label=command.label,
+            causes=causes,
+            waits_for_room=False,
+        )
+
+    def shut_down(self, reason: str) -> None:
+        self._stop(reason)
+
+    def force_shut_down(self, reason: str) -> None:
+        self._kill(reason)

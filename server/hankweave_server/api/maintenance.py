@@ -1,0 +1,187 @@
+"""Commands that keep the store: pin, gc, fsck."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import anyio.to_thread
+import msgspec
+
+from hankweave_protocol.commands import CheckpointPin, StoreFsck, StoreGc
+from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.records import CheckpointRecord
+from hankweave_protocol.replies import FsckReport, GcReport
+from hankweave_server.checkpoints.errors import (
+    InsufficientSpace,
+    ShadowRepositoryError,
+    disk_faults,
+)
+from hankweave_server.checkpoints.repair_sources import NoRepository, Source, repository_source
+from hankweave_server.domain import targets
+from hankweave_server.domain.retention import RetentionPolicy
+from hankweave_server.execution.checkpointer import Checkpointer
+from hankweave_server.execution.maintenance.fsck import GivenUp, check_store, recorded_checkpoints
+from hankweave_server.execution.maintenance.gc import Causes, Housekeeper
+from hankweave_server.execution.maintenance.repack import Packing
+from hankweave_server.ledger.writer import Ledger
+from hankweave_server.meter import Meter
+from hankweave_server.paths import Layout
+
+
+class Store:
+    def __init__(
+        self,
+        layout: Layout,
+        ledger: Ledger,
+        checkpointer: Checkpointer,
+        housekeeper: Housekeeper,
+        packing: Packing,
+    ) -> None:
+        self._layout = layout
+        self._ledger = ledger
+        self._checkpointer = checkpointer
+        self._housekeeper = housekeeper
+        self._packing = packing
+
+    async def pin(self, command: CheckpointPin, causes: Causes) -> CheckpointRecord:
+        """Pins the one checkpoint that is meant, or lets it go."""
+        if command.name is not None and not (command.name.isprintable() and command.name.strip()):
+            raise Refused(
+                ErrorCode.INVALID_COMMAND,
+                "A name is a line of printable characters.",
+                path="$.data.name",
+                hint="Leave out line breaks and other control characters.",
+            )
+
+        known = self._checkpointer.known
+        target = targets.of_prefix(
+            self._ledger.state, known, command.checkpoint_sha, self._checkpointer.missing
+        )
+        name = None if command.name is None else self._checkpointer.clean(command.name)
+        with _refusing("changed", "nothing is pinned yet"), disk_faults(self._layout.root):
+            return await self._housekeeper.pin(
+                target.checkpoint, name, pinned=command.pinned, causes=causes
+            )
+
+    async def gc(self, command: StoreGc, causes: Causes) -> GcReport:
+        """Prunes and packs, or says what that would do."""
+        policy = policy_of(command)
+        with _refusing("packed", "what is pruned is on record"), disk_faults(self._layout.root):
+            if command.dry_run:
+                return await self._housekeeper.preview(policy)
+
+            return await self._housekeeper.collect(policy, causes)
+
+    async def fsck(self, command: StoreFsck, causes: Causes) -> FsckReport:
+        """Check the store, after a repair if the command asks for one."""
+        if not command.repair:
+            _refuse_mirror(command)
+            return await self._checked(causes)
+
+        sources = () if command.mirror is None else (_mirror(command.mirror),)
+        with _refusing("repaired", "it goes on from there"), disk_faults(self._layout.root):
+            repair = await self._housekeeper.repair(sources, causes)
+
+        return msgspec.structs.replace(await self._checked(causes), repair=repair)
+
+    async def _checked(self, causes: Causes) -> FsckReport:
+        """Read the store beside the engine: no checkpoint has to wait for it."""
+        is_given_up = threading.Event()
+
+        def check(meter: Meter) -> FsckReport:
+            recorded = recorded_checkpoints(self._ledger)
+            return check_store(
+                self._layout,
+                recorded,
+                should_stop=lambda: is_given_up.is_set() or self._packing.is_stopping,
+                meter=meter,
+            )
+
+        async with self._packing.alone:
+            try:
+                with self._checkpointer.progress.watching("fsck", causes) as meter:
+                    return await anyio.to_thread.run_sync(check, meter, abandon_on_cancel=True)
+            except ShadowRepositoryError as error:
+                raise _unusable(error) from None
+            except GivenUp:
+                raise Refused(ErrorCode.SHUTTING_DOWN, "The server is stopping.") from None
+            finally:
+                is_given_up.set()
+
+
+@contextmanager
+def _refusing(done: str, afterwards: str) -> Iterator[None]:
+    """Refuse with a code and a next step where the disk or the store does not take it."""
+    try:
+        yield
+    except InsufficientSpace as error:
+        raise Refused(
+            ErrorCode.INSUFFICIENT_SPACE,
+            f"The store cannot be {done}: {error}.",
+            hint=f"Free some space and send the command again; {afterwards}.",
+        ) from None
+    except ShadowRepositoryError as error:
+        raise _unusable(error) from None
+
+
+def _refuse_mirror(command: StoreFsck) -> None:
+    if command.mirror is not None:
+        raise Refused(
+            ErrorCode.INVALID_COMMAND,
+            "A mirror is for a repair.",
+            path="$.data.mirror",
+            hint="Add repair: true (`hankweave fsck --repair --mirror PATH`).",
+        )
+
+
+def _mirror(place: str) -> Source:
+    try:
+        return repository_source(Path(place))
+    except (NoRepository, OSError, ValueError) as error:
+        raise Refused(
+            ErrorCode.INVALID_PATH,
+            f"There are no objects to repair the store with: {error}.",
+            path="$.data.mirror",
+            hint="Name a git repository, a clone of the checkpoints, or an execution directory.",
+        ) from None
+
+
+def policy_of(command: StoreGc) -> RetentionPolicy:
+    """The limits that a command sets; refuses those that can mean nothing."""
+    limits = (command.max_age_seconds, command.max_count, command.max_bytes)
+    if command.kinds is not None and limits == (None, None, None):
+        raise Refused(
+            ErrorCode.INVALID_COMMAND,
+            "Kinds without a limit let nothing go.",
+            path="$.data.kinds",
+            hint="Add maxAgeSeconds, maxCount or maxBytes; a maxCount of 0 means all of them.",
+        )
+
+    if command.kinds is not None and "completed" in command.kinds:
+        raise Refused(
+            ErrorCode.INVALID_COMMAND,
+            "Checkpoints of the kind completed are never pruned.",
+            path=f"$.data.kinds[{command.kinds.index('completed')}]",
+            hint="Leave it out.",
+        )
+
+    age = command.max_age_seconds
+    return RetentionPolicy(
+        kinds=None if command.kinds is None else frozenset(command.kinds),
+        max_age=None if age is None else timedelta(seconds=age),
+        max_count=command.max_count,
+        max_bytes=command.max_bytes,
+    )
+
+
+def _unusable(error: ShadowRepositoryError) -> Refused:
+    return Refused(
+        ErrorCode.INTERNAL_ERROR,
+        f"The store cannot be used: {error}.",
+        hint="store.fsck with repair: true (`hankweave fsck --repair`) says what is lost, and "
+        "repairs what it can; what was pruned before is on record.",
+    )

@@ -1,0 +1,206 @@
+"""Commands that go back: the target is resolved here, the work is done by `execution.rollback`."""
+
+from __future__ import annotations
+
+from hankweave_protocol.commands import (
+    RollbackCommand,
+    RollbackPreview,
+    RollbackRedo,
+    RollbackToCheckpoint,
+    RollbackToCodon,
+    RollbackToLastSuccess,
+    RollbackUndo,
+)
+from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.records import Direction, RollbackReport, Travel
+from hankweave_server.checkpoints.errors import CheckpointDamaged, RestoreIncomplete
+from hankweave_server.domain import targets, undo
+from hankweave_server.domain.targets import RollbackTarget
+from hankweave_server.execution.context import Surroundings
+from hankweave_server.execution.rollback.planner import Journey
+from hankweave_server.execution.rollback.rollback import CutShort, Rollback
+from hankweave_server.worktree.names import is_out_of_bounds, meanings, meant_by
+
+
+class Rollbacks:
+    def __init__(self, around: Surroundings, rollback: Rollback) -> None:
+        self._around = around
+        self._rollback = rollback
+
+    async def perform(
+        self, command: RollbackCommand, causes: tuple[int | str, ...]
+    ) -> RollbackReport:
+        """Rolls back; the reply comes after `rollback.completed` (DESIGN 9)."""
+        target = self._target(command)
+        journey = Journey(
+            target,
+            paths=await self._paths(command.paths, target),
+            on_running=command.on_running,
+            keep_edits=command.keep_edits,
+            auto_restart=command.auto_restart,
+            rewind_memory=command.rewind_memory,
+            reason=command.reason,
+        )
+        return await self._performed(journey, causes)
+
+    async def undo_or_redo(
+        self, command: RollbackUndo | RollbackRedo, causes: tuple[int | str, ...]
+    ) -> RollbackReport:
+        """Takes the last rollback, or the last undo, back."""
+        direction: Direction = "undo" if isinstance(command, RollbackUndo) else "redo"
+        travel = self._travel(direction)
+        journey = Journey(
+            self._target_of(travel),
+            direction=direction,
+            paths=_paths_of(travel),
+            on_running=command.on_running,
+            keep_edits=command.keep_edits,
+            reason=command.reason,
+        )
+        return await self._performed(journey, causes)
+
+    async def preview(
+        self, command: RollbackPreview, causes: tuple[int | str, ...]
+    ) -> RollbackReport:
+        target, paths = await self._previewed(command)
+        journey = Journey(
+            target,
+            direction=command.direction or "back",
+            paths=paths,
+            keep_edits=command.keep_edits,
+        )
+        return await self._rollback.outlook.preview(journey, causes, patch=command.patch)
+
+    async def _performed(self, journey: Journey, causes: tuple[int | str, ...]) -> RollbackReport:
+        try:
+            return await self._rollback.perform(journey, causes)
+        except CutShort as error:
+            raise Refused(
+                ErrorCode.INSUFFICIENT_SPACE,
+                f"The rollback was cut short: {error}.",
+                hint="Free some space: it is finished then, or by the next start; "
+                "rollback.completed says so.",
+            ) from None
+        except RestoreIncomplete as error:
+            raise Refused(
+                ErrorCode.INTERNAL_ERROR,
+                f"The rollback could not finish: {len(error.unfinished)} paths are not restored.",
+                hint="The next start of the server finishes it; see the rollback.failed event.",
+            ) from None
+
+    # --- targets -------------------------------------------------------------------------------
+
+    def _target(self, command: RollbackCommand) -> RollbackTarget:
+        state, known = self._around.state, self._around.checkpointer.known
+        match command:
+            case RollbackToCheckpoint(checkpoint_sha=prefix):
+                missing = self._around.checkpointer.missing
+                return targets.of_prefix(state, known, prefix, missing)
+            case RollbackToCodon(codon_id=codon_id, checkpoint_type=kind):
+                return targets.of_codon(state, known, codon_id, kind)
+            case RollbackToLastSuccess():
+                return targets.last_success(state, known)
+            case _:
+                raise AssertionError(f"{command.TYPE} is no rollback")
+
+    async def _previewed(
+        self, command: RollbackPreview
+    ) -> tuple[RollbackTarget, frozenset[bytes] | None]:
+        if command.direction is not None:
+            _refuse_second_target(command)
+            travel = self._travel(command.direction)
+            return self._target_of(travel), _paths_of(travel)
+
+        target = self._target(_as_rollback(command))
+        return target, await self._paths(command.paths, target)
+
+    def _travel(self, direction: Direction) -> Travel:
+        state = self._around.state
+        return undo.to_undo(state) if direction == "undo" else undo.to_redo(state)
+
+    def _target_of(self, travel: Travel) -> RollbackTarget:
+        return targets.of_travel(self._around.state, self._around.checkpointer.known, travel)
+
+    # --- paths ---------------------------------------------------------------------------------
+
+    async def _paths(
+        self, texts: tuple[str, ...] | None, target: RollbackTarget
+    ) -> frozenset[bytes] | None:
+        """Reads the paths of a command; each has to be in the target or in the work tree."""
+        if texts is None:
+            return None
+
+        if not texts:
+            raise Refused(
+                ErrorCode.INVALID_PATH,
+                "No path is named.",
+                path="$.data.paths",
+                hint="Name files or folders, or leave paths out to restore everything.",
+            )
+
+        meant = [_path(text, index) for index, text in enumerate(texts)]
+        checkpointer = self._around.checkpointer
+        sha = target.checkpoint.sha
+        try:
+            wanted = tuple(path for paths in meant for path in paths)
+            known = await checkpointer.run(checkpointer.engine.known_paths, sha, wanted)
+        except CheckpointDamaged:
+            return frozenset(wanted)  # The plan says what is damaged, and refuses.
+
+        found = [next((path for path in paths if path in known), None) for paths in meant]
+        for index, path in enumerate(found):
+            if path is None:
+                raise Refused(
+                    ErrorCode.INVALID_PATH,
+                    f"{texts[index]!r} is neither in checkpoint {sha[:12]} nor in the work tree.",
+                    path=f"$.data.paths[{index}]",
+                    hint="replay.view lists what a checkpoint holds.",
+                )
+
+        return frozenset(path for path in found if path is not None)
+
+
+def _path(text: str, index: int) -> tuple[bytes, ...]:
+    """What a path may mean, the likelier first."""
+    paths = meanings(text.rstrip("/"))
+    if any(is_out_of_bounds(path) for path in paths):
+        raise Refused(
+            ErrorCode.INVALID_PATH,
+            f"{text!r} is no path of the work tree that a rollback may touch.",
+            path=f"$.data.paths[{index}]",
+            hint="Paths are relative to the work tree, without . or .., and never in .git.",
+        )
+
+    return paths
+
+
+def _paths_of(travel: Travel) -> frozenset[bytes] | None:
+    return None if travel.paths is None else meant_by(travel.paths)
+
+
+def _refuse_second_target(command: RollbackPreview) -> None:
+    others = (command.checkpoint_sha, command.codon_id, command.checkpoint_type, command.paths)
+    if any(other is not None for other in others):
+        raise Refused(
+            ErrorCode.INVALID_COMMAND,
+            f"A preview of {command.direction} has its target and its paths already.",
+            path="$.data",
+        )
+
+
+def _as_rollback(command: RollbackPreview) -> RollbackCommand:
+    match command:
+        case RollbackPreview(checkpoint_sha=None, codon_id=None, checkpoint_type=None):
+            return RollbackToLastSuccess()
+        case RollbackPreview(checkpoint_sha=str() as prefix, codon_id=None):
+            return RollbackToCheckpoint(checkpoint_sha=prefix)
+        case RollbackPreview(checkpoint_sha=None, codon_id=str() as codon_id):
+            return RollbackToCodon(
+                codon_id=codon_id, checkpoint_type=command.checkpoint_type or "end"
+            )
+        case _:
+            raise Refused(
+                ErrorCode.INVALID_COMMAND,
+                "A preview has one target: checkpointSha, or codonId and checkpointType.",
+                path="$.data",
+            )

@@ -1,0 +1,204 @@
+"""What a branch needs of a shadow repository: one checkpoint and all it descends from.
+
+It takes whole files, loose objects and packs, each that holds something needed: that is as quick
+as the disk. A pack may bring objects along that nobody needs there; the first `gc` of the new
+execution drops them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hankweave_protocol.ids import Sha
+from hankweave_server.checkpoints.commit_message import NotACheckpoint, read_back
+from hankweave_server.checkpoints.contents import Verification
+from hankweave_server.checkpoints.errors import (
+    CheckpointDamaged,
+    CheckpointNotFound,
+    ShadowRepositoryError,
+    disk_faults,
+)
+from hankweave_server.checkpoints.model import CommitFacts
+from hankweave_server.checkpoints.notes import Notes
+from hankweave_server.git.pack_index import read_index
+from hankweave_server.git.repo import MEMORY_REF, NOTES_REF, RawCommit, ShadowRepo
+from hankweave_server.git.trees import FOLDER, Entry, parsed
+from hankweave_server.meter import UNWATCHED, Meter
+from hankweave_server.paths import Layout
+
+_BESIDE_AN_INDEX = (".pack", ".idx")
+
+
+@dataclass(frozen=True, slots=True)
+class Offshoot:
+    """What has to be copied for one checkpoint; the source must not change until it is."""
+
+    source: Path
+    target: Sha
+    commits: dict[Sha, RawCommit]
+    """The checkpoint and all it descends from, as far as they can be read."""
+    files: tuple[Path, ...]
+    """Relative to the repository."""
+    bytes: int
+    """Of the files, and of the work tree."""
+
+    @property
+    def beginnings(self) -> frozenset[Sha]:
+        """The commits whose parents are not copied, because they are lost."""
+        return frozenset(
+            sha
+            for sha, commit in self.commits.items()
+            if any(parent not in self.commits for parent in commit.parents)
+        )
+
+
+def plan_offshoot(layout: Layout, target: Sha, meter: Meter = UNWATCHED) -> Offshoot:
+    """Reads the whole checkpoint, and finds the files its history lies in; writes nothing.
+
+    Raises CheckpointNotFound, CheckpointDamaged and ShadowRepositoryError.
+    """
+    with disk_faults(layout.root):
+        source = ShadowRepo(layout.shadow_repository)
+        try:
+            return _planned(source, target, meter)
+        except (KeyError, ValueError) as problem:
+            raise ShadowRepositoryError(f"Notes or packs cannot be read: {problem}") from problem
+        finally:
+            source.close()
+
+
+def _planned(source: ShadowRepo, target: Sha, meter: Meter) -> Offshoot:
+    notes = Notes(source)
+    commit = source.commit(target)
+    if commit is None:
+        raise CheckpointNotFound(target)
+
+    meter.begin("checking", "objects")
+    if damages := Verification(source, notes).damages(target, meter):
+        raise CheckpointDamaged(target, tuple(damages))
+
+    commits, _ = source.reachable([target])
+    needed = _objects_of(source, commits)
+    files = tuple(_files_with(source.path, needed))
+    copied = sum((source.path / file).stat().st_size for file in files)
+    restored = sum(source.size(digest) for digest in _blobs_of(source, commit))
+    return Offshoot(source.path, target, commits, files, copied + restored)
+
+
+def _objects_of(source: ShadowRepo, commits: dict[Sha, RawCommit]) -> set[bytes]:
+    """Names every object of these commits; a tree that cannot be read hides what is below it.
+
+    That is damage of an older checkpoint, which the offshoot shares with its source.
+    """
+    found = {bytes.fromhex(sha) for sha in commits}
+    found.update(_objects_of_notes(source, commits))
+    waiting = [bytes.fromhex(commit.tree) for commit in commits.values()]
+    waiting += [tree.digest for fan in epochs_of(source, commits).values() for tree in fan.values()]
+    while waiting:
+        tree = waiting.pop()
+        if tree in found:
+            continue
+
+        found.add(tree)
+        try:
+            entries = list(parsed(source.read_tree(tree)))
+        except (KeyError, ValueError):
+            continue
+
+        waiting += [entry.digest for _, entry in entries if entry.mode == FOLDER]
+        found.update(entry.digest for _, entry in entries if entry.mode != FOLDER)
+
+    return found
+
+
+def _objects_of_notes(source: ShadowRepo, commits: dict[Sha, RawCommit]) -> Iterator[bytes]:
+    """Gives the notes of these commits, and the trees in which any note is."""
+    top = notes_tree(source)
+    waiting = [] if top is None else [(b"", top)]
+    while waiting:
+        prefix, tree = waiting.pop()
+        try:
+            entries = list(parsed(source.read_tree(tree)))
+        except (KeyError, ValueError):
+            continue  # Damage of other checkpoints: the target's own manifest was read.
+
+        yield tree
+        for name, entry in entries:
+            if entry.mode == FOLDER:
+                waiting.append((prefix + name, entry.digest))
+            elif (prefix + name).decode("latin-1") in commits:
+                yield entry.digest
+
+
+def notes_tree(source: ShadowRepo) -> bytes | None:
+    """Gives the tree with the notes in it; stock git makes a commit of it."""
+    target = source.target(NOTES_REF)
+    if target is None:
+        return None
+
+    kind, data = source.read(bytes.fromhex(target))
+    return bytes.fromhex(target if kind == "tree" else data[5:45].decode())
+
+
+def epochs_of(
+    source: ShadowRepo, commits: Mapping[Sha, RawCommit]
+) -> dict[bytes, dict[bytes, Entry]]:
+    """Gives what was remembered when these checkpoints were taken: trees, fanned out by epoch.
+
+    A memory that cannot be read is lost to the offshoot as it is to its source.
+    """
+    named = {facts.memory_epoch for facts in facts_in(commits.values())}
+    found: dict[bytes, dict[bytes, Entry]] = {}
+    try:
+        for fan, below in _fans(source):
+            kept = {name: tree for name, tree in below.items() if int(fan + name) in named}
+            if kept:
+                found[fan] = kept
+    except (KeyError, ValueError):
+        return {}
+
+    return found
+
+
+def _fans(source: ShadowRepo) -> Iterator[tuple[bytes, dict[bytes, Entry]]]:
+    top = source.target(MEMORY_REF)
+    if top is not None:
+        for fan, entry in parsed(source.read_tree(bytes.fromhex(top))):
+            yield fan, dict(parsed(source.read_tree(entry.digest)))
+
+
+def _blobs_of(source: ShadowRepo, commit: RawCommit) -> Iterator[bytes]:
+    """Gives the blob of every file of a checkpoint, again for each file that has it."""
+    waiting = [bytes.fromhex(commit.tree)]
+    while waiting:
+        for _, entry in parsed(source.read_tree(waiting.pop())):
+            if entry.mode == FOLDER:
+                waiting.append(entry.digest)
+            else:
+                yield entry.digest
+
+
+def _files_with(repository: Path, needed: set[bytes]) -> Iterator[Path]:
+    """Finds the packs and loose objects that hold any of the objects."""
+    objects = repository / "objects"
+    for index in sorted((objects / "pack").glob("*.idx")):
+        if any(record.digest in needed for record in read_index(index)):
+            for suffix in _BESIDE_AN_INDEX:
+                yield index.with_suffix(suffix).relative_to(repository)
+
+    for folder in sorted(objects.glob("[0-9a-f][0-9a-f]")):
+        for name in sorted(os.listdir(folder)):
+            if len(name) == 38 and bytes.fromhex(folder.name + name) in needed:
+                yield (folder / name).relative_to(repository)
+
+
+def facts_in(commits: Iterable[RawCommit]) -> Iterator[CommitFacts]:
+    """Gives the checkpoints among commits; those of others are passed over."""
+    for each in commits:
+        try:
+            yield read_back(each.sha, each.tree, each.parents, each.committed, each.message)
+        except NotACheckpoint:
+            continue

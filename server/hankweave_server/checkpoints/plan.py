@@ -1,0 +1,334 @@
+"""Works out what a restore would do to the work tree as it is now, without touching it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from hankweave_server.checkpoints.file_reader import Captured, Observation, Refused, Vanished
+from hankweave_server.checkpoints.manifest import manifest_of
+from hankweave_server.checkpoints.model import WITHOUT_CONTENT, PathEntry, RestorePlan, Skipped
+from hankweave_server.checkpoints.observe import Observer
+from hankweave_server.checkpoints.snapshot import Snapshot
+from hankweave_server.git.trees import FOLDER, LINK, Entry, Lookup, parsed
+from hankweave_server.worktree.dirfd import GONE, Descent
+from hankweave_server.worktree.names import (
+    is_never_captured,
+    is_reserved,
+    is_within,
+    joined,
+    parents_of,
+)
+from hankweave_server.worktree.stat_index import Folder, StatIndex
+
+
+@dataclass
+class _Draft:
+    added: list[PathEntry] = field(default_factory=list)
+    updated: list[PathEntry] = field(default_factory=list)
+    removed: dict[bytes, PathEntry] = field(default_factory=dict)
+    kept: dict[bytes, str] = field(default_factory=dict)
+    unchanged: int = 0
+    bytes_to_write: int = 0
+    unsaved: set[bytes] = field(default_factory=set)
+
+
+class Planning:
+    """Compares the work tree with one checkpoint.
+
+    What the table says of a folder is compared with the target's tree, and where both are the same
+    tree nothing below is looked at: so a plan costs what differs, not what there is.
+    """
+
+    def __init__(
+        self,
+        target: Snapshot,
+        table: StatIndex,
+        observer: Observer,
+        descent: Descent,
+        selection: frozenset[bytes] | None,
+        doubted: frozenset[bytes],
+        head: bytes | None,
+        leftovers: frozenset[bytes] = frozenset(),
+    ) -> None:
+        """`doubted` are the paths of the table that the scan just made could not confirm.
+
+        `head` is the tree of the checkpoint that the table follows. `leftovers` are files and
+        folders that go with all that is in them, tracked or not, but for what the target has.
+        """
+        self._target = target
+        self._table = table
+        self._observer = observer
+        self._descent = descent
+        self._selection = selection
+        self._doubted = doubted
+        self._head = head
+        self._leftovers = leftovers
+        self._recorded = Lookup(target.repo.read_tree)
+        self._doubted_folders = {folder for path in doubted for folder in (*parents_of(path), b"")}
+        self._draft = _Draft()
+        self._clear_above: set[bytes] = set()
+        """Folders known to be folders, or known to be missing."""
+        self._replaced: set[bytes] = set()
+        """Pipes, sockets and devices that make room for a folder: nothing in them can be lost."""
+
+    def plan(self) -> RestorePlan:
+        wanted, unwanted = self._candidates()
+        for path, entry in wanted.items():
+            self._consider_wanted(path, entry)
+
+        for path in self._target.manifest.empty_folders:
+            if is_within(path, self._selection):
+                self._consider_above(joined(path, b"*"))
+
+        for path in unwanted:
+            self._consider_removal(path)
+
+        for path in sorted(self._leftovers):
+            self._consider_leftover(path)
+
+        draft = self._draft
+        changed = {entry.path for entry in (*draft.added, *draft.updated)}
+        is_same_below = not (changed or draft.removed)
+        return RestorePlan(
+            target=self._target.sha,
+            added=_in_order(draft.added),
+            updated=_in_order(draft.updated),
+            removed=_in_order(draft.removed.values()),
+            unchanged_count=draft.unchanged,
+            kept=tuple(Skipped(path, reason) for path, reason in sorted(draft.kept.items())),
+            bytes_to_write=draft.bytes_to_write,
+            unsaved=frozenset(
+                path for path in draft.unsaved if path in draft.removed or path in changed
+            ),
+            folders_differ=is_same_below and self._folders_differ(),
+        )
+
+    def _folders_differ(self) -> bool:
+        """Return whether permissions or empty folders may not be those of the target."""
+        now, then = manifest_of(self._table, ()), self._target.manifest
+        return (now.usual, now.modes, now.empty_folders) != (
+            then.usual,
+            then.modes,
+            then.empty_folders,
+        )
+
+    def _candidates(self) -> tuple[dict[bytes, Entry], list[bytes]]:
+        """Finds what the target has and what it lacks, wherever table and target may differ."""
+        wanted: dict[bytes, Entry] = {}
+        unwanted: list[bytes] = []
+        waiting: list[tuple[bytes, Folder | None, bytes | None]] = [
+            (b"", self._table.top, self._target.tree)
+        ]
+        while waiting:
+            path, folder, tree = waiting.pop()
+            if not self._may_differ(path, folder, tree):
+                continue
+
+            entries = dict(parsed(self._target.repo.read_tree(tree))) if tree else {}
+            inner = {} if folder is None else folder.folders
+            for name, entry in entries.items():
+                if entry.mode == FOLDER:
+                    waiting.append((joined(path, name), inner.get(name), entry.digest))
+                elif is_within(here := joined(path, name), self._selection):
+                    wanted[here] = entry
+
+            for name, child in inner.items():
+                if name not in entries or entries[name].mode != FOLDER:
+                    waiting.append((child.path, child, None))
+
+            for name in () if folder is None else folder.files:
+                if name not in entries or entries[name].mode == FOLDER:
+                    here = joined(path, name)
+                    if is_within(here, self._selection):
+                        unwanted.append(here)
+
+        self._add_other_permissions(wanted)
+        return wanted, unwanted
+
+    def _may_differ(self, path: bytes, folder: Folder | None, tree: bytes | None) -> bool:
+        if not self._is_near_the_selection(path):
+            return False
+
+        if folder is None or folder.tree is None or path in self._doubted_folders:
+            return True
+
+        if folder.tree != (tree or b"") or not is_within(path, self._selection):
+            return True
+
+        self._draft.unchanged += folder.tracked_below()
+        return False
+
+    def _is_near_the_selection(self, folder: bytes) -> bool:
+        if is_within(folder, self._selection) or not folder:
+            return True
+
+        below = folder + b"/"
+        return any(path.startswith(below) for path in self._selection or ())
+
+    def _add_other_permissions(self, wanted: dict[bytes, Entry]) -> None:
+        """Adds files of equal content whose permissions the two manifests tell apart."""
+        for path in self._paths_of_other_permissions():
+            entry = self._target.entry(path)
+            if path not in wanted and entry is not None and is_within(path, self._selection):
+                wanted[path] = entry
+                self._draft.unchanged -= 1
+
+    def _paths_of_other_permissions(self) -> Iterable[bytes]:
+        usual, modes = self._table.permissions_of_files()
+        target = self._target.manifest
+        if any(target.usual[git_mode] != usual[git_mode] for git_mode in usual):
+            return [path for path, _ in self._target.files()]
+
+        return [
+            p for p in modes.keys() | target.modes.keys() if modes.get(p) != target.modes.get(p)
+        ]
+
+    def _is_as_wanted(self, path: bytes, entry: Entry) -> bool:
+        """Tells from the scan alone whether a path is as the target has it."""
+        file = self._table.files.get(path)
+        if file is None or path in self._doubted:
+            return False
+
+        git_mode, permissions, digest = file.captured
+        if (digest, git_mode) != (entry.digest, entry.mode):
+            return False
+
+        return entry.mode == LINK or permissions == self._target.permissions(path, entry.mode)
+
+    def _consider_wanted(self, path: bytes, entry: Entry) -> None:
+        draft = self._draft
+        if self._is_as_wanted(path, entry):
+            draft.unchanged += 1
+            return
+
+        described = self._target.described(path, entry)
+        match self._look(path):
+            case Captured(digest=digest, git_mode=git_mode, permissions=permissions):
+                if (digest, git_mode) != (entry.digest, entry.mode):
+                    draft.updated.append(described)
+                    draft.bytes_to_write += described.size
+                elif entry.mode != LINK and permissions != stat.S_IMODE(described.mode):
+                    draft.updated.append(described)
+                else:
+                    draft.unchanged += 1
+            case Refused(reason=reason) if reason in WITHOUT_CONTENT:
+                # Nothing in it can be lost, so the file takes its place.
+                draft.updated.append(described)
+                draft.bytes_to_write += described.size
+            case Refused(reason=reason):
+                draft.kept[path] = reason
+            case _:
+                if self._consider_above(path) and self._consider_folder_in_place(path):
+                    draft.added.append(described)
+                    draft.bytes_to_write += described.size
+
+    def _look(self, path: bytes) -> Observation:
+        """Observes a path, and notes it if no checkpoint on the way to HEAD has it so."""
+        seen = self._observer.at(path)
+        if isinstance(seen, Captured) and (path in self._doubted or path not in self._table.files):
+            recorded = self._recorded.entry(self._head, path)
+            if recorded != Entry(seen.git_mode, seen.digest):
+                self._draft.unsaved.add(path)
+        elif isinstance(seen, Vanished) and path in self._table.gone:
+            self._draft.unsaved.add(path)
+
+        return seen
+
+    def _consider_above(self, path: bytes) -> bool:
+        """Finds a file or link where a folder must be; False if it has to stay."""
+        for folder in reversed(parents_of(path)):
+            if folder in self._clear_above:
+                continue
+
+            match self._look(folder):
+                case Captured(digest=_) as found:
+                    self._draft.removed[folder] = _described(folder, found)
+                    self._clear_above.add(folder)
+                case Refused(reason=reason) if reason in WITHOUT_CONTENT:
+                    self._clear_above.add(folder)
+                    self._replaced.add(folder)
+                case Refused(reason=reason):
+                    self._draft.kept[folder] = reason
+                    return False
+                case _:
+                    self._clear_above.add(folder)
+
+        return True
+
+    def _is_out_of_bounds(self, folder: bytes, name: bytes) -> bool:
+        return is_never_captured(folder, name, self._descent.at_the_top) or is_reserved(name)
+
+    def _consider_folder_in_place(self, path: bytes) -> bool:
+        """Lists everything below a folder that stands where a file must be.
+
+        All of it goes into the safety checkpoint and then goes; if some of it cannot be
+        captured, the folder stays and with it the whole path is kept.
+        """
+        below: dict[bytes, PathEntry] = {}
+        waiting = [path]
+        while waiting:
+            folder = waiting.pop()
+            for name, is_folder in self._names_in(folder):
+                inner = joined(folder, name)
+                if self._is_out_of_bounds(folder, name):
+                    self._draft.kept[path] = "in-the-way"
+                    return False
+
+                if is_folder:
+                    waiting.append(inner)
+                    continue
+
+                found = self._look(inner)
+                if not isinstance(found, Captured):
+                    self._draft.kept[path] = "in-the-way"
+                    return False
+
+                below[inner] = _described(inner, found)
+
+        self._draft.removed.update(below)
+        return True
+
+    def _consider_leftover(self, path: bytes) -> None:
+        """Find what nobody tracks at a path and below it; the rest has been considered."""
+        status = self._descent.status(path)
+        if status is not None and stat.S_ISDIR(status.st_mode):
+            for name, _ in self._names_in(path):
+                if not self._is_out_of_bounds(path, name):
+                    self._consider_leftover(joined(path, name))
+        elif path not in self._table.files and self._target.entry(path) is None:
+            self._consider_removal(path)
+
+    def _names_in(self, folder: bytes) -> list[tuple[bytes, bool]]:
+        try:
+            with os.scandir(self._descent.folder(folder)) as entries:
+                return [(os.fsencode(e.name), e.is_dir(follow_symlinks=False)) for e in entries]
+        except OSError as problem:
+            if problem.errno in GONE:
+                return []
+
+            raise
+
+    def _consider_removal(self, path: bytes) -> None:
+        protection = self._target.protects(path)
+        match self._look(path):
+            case Captured(digest=_) as found:
+                if protection is None:
+                    self._draft.removed[path] = _described(path, found)
+                else:
+                    self._draft.kept[path] = protection
+            case Refused(reason=reason) if path not in self._replaced:
+                self._draft.kept[path] = reason
+            case _:
+                pass
+
+
+def _described(path: bytes, found: Captured) -> PathEntry:
+    kind = stat.S_IFLNK if found.git_mode == LINK else stat.S_IFREG
+    return PathEntry(path, found.size, kind | found.permissions)
+
+
+def _in_order(entries: Iterable[PathEntry]) -> tuple[PathEntry, ...]:
+    return tuple(sorted(entries, key=lambda entry: entry.path))

@@ -1,0 +1,173 @@
+"""The shadow repository's own files: made crash-safely, checked and cleaned at each start.
+
+A repository is a handful of small files; writing them here instead of asking libgit2 means no
+template, no hook sample, no `.git` file in the work tree, and one rename by which it all appears.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from hankweave_server.fsutil import (
+    make_private_directory,
+    replace_durably,
+    sync_directory,
+    sync_filesystem,
+    write_private,
+)
+from hankweave_server.paths import DATA_SOURCE, RIG_ARCHIVE, STATE_DIRECTORY, Layout
+from hankweave_server.worktree.spare import TEMPORARY
+
+IDENTITY = """\
+[user]
+  name = Hankweave Runtime
+  email = froggie@southbridge.ai
+[commit]
+  gpgsign = false
+"""
+"""`checkpoints/.gitconfig`, as in seed 000."""
+
+# Hooks, the file monitor and automatic gc stay off for the stock git programs that people point
+# here: an agent can write this work tree. fsck has no opinion on what agents put in .gitmodules.
+_CONFIG = """\
+[core]
+\trepositoryformatversion = 0
+\tfilemode = true
+\tbare = false
+\tworktree = {work_tree}
+\tlogallrefupdates = false
+\tautocrlf = false
+\tsafecrlf = false
+\tsymlinks = true
+\tignorecase = false
+\tprecomposeunicode = false
+\thooksPath = /dev/null
+\tfsmonitor = false
+\tuntrackedCache = false
+[gc]
+\tauto = 0
+[maintenance]
+\tauto = false
+[fsck]
+\tgitmodulesBlob = ignore
+\tgitmodulesLarge = ignore
+\tgitmodulesName = ignore
+\tgitmodulesParse = ignore
+\tgitmodulesPath = ignore
+\tgitmodulesSymlink = ignore
+\tgitmodulesUpdate = ignore
+\tgitmodulesUrl = ignore
+[include]
+\tpath = ../.gitconfig
+"""
+
+_ATTRIBUTES = "* -text -eol -ident -filter -working-tree-encoding\n"
+_EXCLUDE = f".git\n{STATE_DIRECTORY}*\n"
+_EXCLUDE_AT_THE_TOP = f"/{DATA_SOURCE}\n/{RIG_ARCHIVE}\n"
+_UNBORN_HEAD = b"ref: refs/heads/main\n"
+
+_FOLDERS = ("info", "objects/info", "objects/pack", "refs/heads", "refs/notes", "refs/tags")
+
+
+def make_ready(layout: Layout) -> tuple[str, ...]:
+    """Creates the repository if it is missing, and clears what a crash left in it.
+
+    Gives the names of what was cleared or put right. A kill at any point leaves either no
+    repository and a temporary folder, or the whole one. Only the holder of the runtime lock may
+    call this: a lock file found here is taken for a dead process's.
+    """
+    make_private_directory(layout.checkpoints)
+    leftovers = [*_unfinished_creations(layout), *_unfinished_restores(layout)]
+    if not layout.git_config.is_file() or layout.git_config.read_text() != IDENTITY:
+        replace_durably(layout.git_config, IDENTITY.encode())
+
+    if not layout.shadow_repository.is_dir():
+        _create(layout)
+    else:
+        leftovers += _clear(layout.shadow_repository)
+        leftovers += _put_right(layout)
+
+    return tuple(leftovers)
+
+
+def _furnishing(layout: Layout) -> dict[str, bytes]:
+    work_tree = os.path.relpath(layout.work_tree, layout.shadow_repository)
+    exclude = _EXCLUDE if layout.is_in_place else _EXCLUDE + _EXCLUDE_AT_THE_TOP
+    quoted = '"' + work_tree.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return {
+        "config": os.fsencode(_CONFIG.format(work_tree=quoted)),
+        "info/attributes": _ATTRIBUTES.encode(),
+        "info/exclude": exclude.encode(),
+    }
+
+
+def _temporary(layout: Layout) -> Path:
+    return layout.shadow_repository.with_name(layout.shadow_repository.name + ".new")
+
+
+def _unfinished_creations(layout: Layout) -> Iterator[str]:
+    temporary = _temporary(layout)
+    if temporary.exists():
+        shutil.rmtree(temporary)
+        yield temporary.name
+
+
+def _unfinished_restores(layout: Layout) -> Iterator[str]:
+    for path in sorted(layout.checkpoints.glob(f"{os.fsdecode(TEMPORARY)}*")):
+        path.unlink()
+        yield path.name
+
+
+def _create(layout: Layout) -> None:
+    temporary = _temporary(layout)
+    for name in _FOLDERS:
+        make_private_directory(temporary / name)
+
+    for name, content in {**_furnishing(layout), "HEAD": _UNBORN_HEAD}.items():
+        write_private(temporary / name, content, durable=False)
+
+    sync_filesystem(temporary)
+    temporary.rename(layout.shadow_repository)
+    sync_directory(layout.checkpoints)
+
+
+def _put_right(layout: Layout) -> Iterator[str]:
+    """Restores our settings where they were changed: an agent may have had its hands in them."""
+    for name, content in _furnishing(layout).items():
+        path = layout.shadow_repository / name
+        if path.is_symlink() or not path.is_file() or path.read_bytes() != content:
+            make_private_directory(path.parent)
+            replace_durably(path, content)
+            yield name
+
+
+def _clear(repository: Path) -> Iterator[str]:
+    """Removes locks and temporary files: we are alone here, so whoever made them is dead."""
+    for folder in sorted(repository.glob("objects/pack/tmp_*/")):
+        shutil.rmtree(folder)
+        yield str(folder.relative_to(repository))
+
+    for path in sorted(repository.rglob("*")):
+        if _is_leftover(path, repository):
+            path.unlink()
+            yield str(path.relative_to(repository))
+
+
+def _is_leftover(path: Path, repository: Path) -> bool:
+    if path.is_dir() and not path.is_symlink():
+        return False
+
+    name = path.name
+    if name.startswith("tmp_") or name.endswith((".lock", ".tmp")):
+        return True
+
+    # A pack whose index was never written is invisible to git; so is the reverse.
+    if path.parent == repository / "objects" / "pack":
+        return (path.suffix == ".pack" and not path.with_suffix(".idx").exists()) or (
+            path.suffix == ".idx" and not path.with_suffix(".pack").exists()
+        )
+
+    return False

@@ -1,0 +1,327 @@
+"""Takes the work tree from a safety checkpoint to a target checkpoint.
+
+Only what differs between the two is looked at, and each path is changed only if it is there as
+the safety checkpoint, or already as the target, has it: what nobody captured cannot be brought
+back and is never overwritten or deleted (DESIGN 8, step 5). Every step can be done twice, so a
+crash is answered by doing it all again. There is no clean-up of anything else.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import ParamSpec
+
+from hankweave_server.checkpoints.contents import Contents
+from hankweave_server.checkpoints.file_reader import Captured, Observation, Refused, Vanished
+from hankweave_server.checkpoints.model import WITHOUT_CONTENT, PathEntry, RestoreReport, Skipped
+from hankweave_server.checkpoints.observe import Observer
+from hankweave_server.checkpoints.snapshot import Snapshot
+from hankweave_server.git.trees import FOLDER, LINK, Entry, differences
+from hankweave_server.meter import UNWATCHED, Meter
+from hankweave_server.worktree.dirfd import Descent
+from hankweave_server.worktree.names import is_within, joined, parents_of
+from hankweave_server.worktree.scan import WorkTreeScan
+from hankweave_server.worktree.slots import signature_of
+from hankweave_server.worktree.spare import Displaced, NewFile
+from hankweave_server.worktree.tree_writer import Obstructed, Placing
+
+_FAULTS_OF_THE_DISK = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE}
+)
+
+_Changes = dict[bytes, tuple[Entry | None, Entry | None]]
+
+P = ParamSpec("P")
+
+
+@dataclass
+class _Tally:
+    added: list[PathEntry] = field(default_factory=list)
+    updated: list[PathEntry] = field(default_factory=list)
+    removed: list[PathEntry] = field(default_factory=list)
+    kept: list[PathEntry] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+    unfinished: list[Skipped] = field(default_factory=list)
+
+    def report(self) -> RestoreReport:
+        def in_order(entries: list[PathEntry]) -> tuple[PathEntry, ...]:
+            return tuple(sorted(entries, key=lambda entry: entry.path))
+
+        return RestoreReport(
+            added=in_order(self.added),
+            updated=in_order(self.updated),
+            removed=in_order(self.removed),
+            kept=in_order(self.kept),
+            skipped=tuple(sorted(self.skipped, key=lambda item: item.path)),
+        )
+
+
+class Materialising:
+    """One restore."""
+
+    def __init__(
+        self,
+        *,
+        safety: Snapshot,
+        target: Snapshot,
+        scan: WorkTreeScan,
+        observer: Observer,
+        descent: Descent,
+        selection: frozenset[bytes] | None,
+        keep: frozenset[bytes],
+        spares: int,
+        meter: Meter = UNWATCHED,
+    ) -> None:
+        """`spares` is the descriptor of a folder for temporary files, on the work tree's disk."""
+        self._safety = safety
+        self._target = target
+        self._scan = scan
+        self._observer = observer
+        self._descent = descent
+        self._selection = selection
+        self._keep = keep
+        self._contents = Contents(target.repo)
+        self._placing = Placing(descent, spares)
+        self._meter = meter
+        self._tally = _Tally()
+
+    @property
+    def unfinished(self) -> tuple[Skipped, ...]:
+        return tuple(self._tally.unfinished)
+
+    def run(self) -> RestoreReport:
+        """Does it; what could not be done is in `unfinished`. Nothing is flushed to the disk."""
+        changes = {**self._differences(), **self._mode_differences()}
+        self._meter.begin("writing", "files", len(changes))
+        self._placing.sweep()
+        try:
+            # Deepest first, so that a folder is empty when its own turn comes.
+            for path, (old, new) in sorted(changes.items(), reverse=True):
+                if new is None and old is not None:
+                    self._attempt(path, self._remove, path, old)
+                    self._meter.advance()
+
+            self._remove_empty_folders()
+            for path, (old, new) in sorted(changes.items()):
+                if new is not None:
+                    self._attempt(path, self._bring, path, old, new)
+                    self._meter.advance()
+
+        finally:
+            self._placing.clear()
+
+        self._make_empty_folders()
+        self._settle_folder_modes()
+        self._descent.let_go()
+        return self._tally.report()
+
+    def _is_concerned(self, path: bytes) -> bool:
+        return is_within(path, self._selection)
+
+    def _differences(self) -> _Changes:
+        read = self._target.repo.read_tree
+        found = differences(read, self._safety.tree, self._target.tree)
+        return {path: pair for path, pair in found.items() if self._must_happen(path, found)}
+
+    def _must_happen(self, path: bytes, found: Iterable[bytes]) -> bool:
+        """Tells whether a path was asked for, or stands where a folder of one has to be."""
+        if self._is_concerned(path):
+            return True
+
+        selected = self._selection or frozenset()
+        return any(path in parents_of(wanted) for wanted in selected)
+
+    def _mode_differences(self) -> _Changes:
+        """Finds files of equal content whose permissions the two manifests tell apart."""
+        old, new = self._safety.manifest, self._target.manifest
+        if (old.usual, old.modes) == (new.usual, new.modes):
+            return {}
+
+        if old.usual == new.usual:
+            candidates: Iterable[bytes] = old.modes.keys() | new.modes.keys()
+        else:
+            candidates = [path for path, _ in self._target.files()]
+
+        found: _Changes = {}
+        for path in filter(self._is_concerned, candidates):
+            before, after = self._safety.entry(path), self._target.entry(path)
+            if before is None or before != after or after.mode == LINK:
+                continue
+
+            if old.permissions(path, before.mode) != new.permissions(path, before.mode):
+                found[path] = (before, before)
+
+        return found
+
+    def _attempt(
+        self, path: bytes, act: Callable[P, None], *args: P.args, **details: P.kwargs
+    ) -> None:
+        """Does one path; a fault there is noted and the others are done all the same."""
+        try:
+            try:
+                act(*args, **details)
+            except Obstructed as obstacle:
+                if self._clears(path, obstacle.path):
+                    act(*args, **details)
+        except Obstructed:
+            self._tally.unfinished.append(Skipped(path, "in-the-way"))
+        except Displaced:
+            self._tally.unfinished.append(Skipped(path, "changed"))
+        except KeyError:
+            self._tally.unfinished.append(Skipped(path, "damaged"))
+        except OSError as problem:
+            if problem.errno in _FAULTS_OF_THE_DISK:
+                raise
+
+            self._tally.unfinished.append(Skipped(path, "os-error"))
+
+    def _clears(self, path: bytes, obstacle: bytes) -> bool:
+        """Removes what stands where a folder must be, if nothing in it can be lost."""
+        match self._observer.at(obstacle):
+            case Refused(reason=reason) if reason in WITHOUT_CONTENT:
+                self._placing.remove(obstacle)
+                return True
+            case Refused(reason=reason):
+                self._tally.skipped.append(Skipped(path, reason))
+            case _:
+                self._tally.unfinished.append(Skipped(path, "in-the-way"))
+
+        return False
+
+    def _remove(self, path: bytes, old: Entry) -> None:
+        protection = self._target.protects(path)
+        seen = self._observer.at(path)
+        if isinstance(seen, Vanished):
+            self._prune_above(path)
+        elif path in self._keep:
+            self._tally.kept.append(self._safety.described(path, old))
+        elif protection is not None:
+            self._tally.skipped.append(Skipped(path, protection))
+        elif isinstance(seen, Refused):
+            self._tally.skipped.append(Skipped(path, seen.reason))
+        elif not _is(seen, old):
+            self._tally.unfinished.append(Skipped(path, "changed"))
+        else:
+            self._placing.remove(path)
+            known = self._scan.table.files.get(path)
+            if known is not None:
+                self._scan.table.drop(known)
+
+            self._tally.removed.append(self._safety.described(path, old))
+            self._prune_above(path)
+
+    def _prune_above(self, path: bytes) -> None:
+        """Removes the folders that the removal emptied, up to one that the target has."""
+        for folder in parents_of(path):
+            if self._target.has_folder(folder) or not self._placing.remove_empty_folder(folder):
+                return
+
+    def _bring(self, path: bytes, old: Entry | None, new: Entry) -> None:
+        wanted = self._target.described(path, new)
+        permissions = stat.S_IMODE(wanted.mode)
+        seen = self._observer.at(path)
+        if isinstance(seen, Captured) and _is(seen, new):
+            if new.mode != LINK and seen.permissions != permissions and path not in self._keep:
+                self._know(path, new, self._placing.set_permissions(path, permissions))
+                self._tally.updated.append(wanted)
+        elif path in self._keep:
+            self._tally.kept.append(wanted)
+        elif isinstance(seen, Captured) and not (old is not None and _is(seen, old)):
+            self._tally.unfinished.append(Skipped(path, "changed"))
+        elif isinstance(seen, Refused) and seen.reason not in WITHOUT_CONTENT:
+            self._tally.skipped.append(Skipped(path, seen.reason))
+        elif isinstance(seen, Vanished) and not self._clear_folder(path):
+            self._tally.skipped.append(Skipped(path, "in-the-way"))
+        else:
+            self._write(wanted, new, seen)
+            is_new = isinstance(seen, Vanished)
+            (self._tally.added if is_new else self._tally.updated).append(wanted)
+
+    def _write(self, wanted: PathEntry, new: Entry, seen: Observation) -> None:
+        path, content = wanted.path, partial(self._contents.pieces, new.digest)
+        if new.mode == LINK:
+            status = self._placing.put_link(path, b"".join(content()))
+        else:
+            signature = None
+            if isinstance(seen, Captured) and seen.git_mode != LINK:
+                signature = seen.signature
+
+            file = NewFile(content, wanted.size, stat.S_IMODE(wanted.mode))
+            status = self._placing.put_file(path, file, signature)
+
+        self._know(path, new, status)
+
+    def _know(self, path: bytes, entry: Entry, status: os.stat_result) -> None:
+        """Tells the table what was written, so that the next scan need not read it."""
+        file = self._scan.table.track(path)
+        permissions = stat.S_IMODE(status.st_mode)
+        self._scan.remember(file, signature_of(status), entry.digest, entry.mode, permissions)
+
+    def _clear_folder(self, path: bytes) -> bool:
+        """Removes a folder, if one is there, that holds nothing but folders."""
+        status = self._descent.status(path)
+        if status is None or not stat.S_ISDIR(status.st_mode):
+            return True
+
+        found = [path]
+        for folder in found:
+            with os.scandir(self._descent.folder(folder)) as entries:
+                for entry in entries:
+                    if not entry.is_dir(follow_symlinks=False):
+                        return False
+
+                    found.append(joined(folder, os.fsencode(entry.name)))
+
+        return all(self._placing.remove_empty_folder(folder) for folder in reversed(found))
+
+    def _remove_empty_folders(self) -> None:
+        for folder in sorted(self._safety.manifest.empty_folders, reverse=True):
+            if self._is_concerned(folder) and not self._target.has_folder(folder):
+                self._attempt(folder, self._prune_above, joined(folder, b"*"))
+
+    def _make_empty_folders(self) -> None:
+        for folder in sorted(self._target.manifest.empty_folders):
+            if self._is_concerned(folder):
+                self._attempt(folder, self._placing.make_folder, folder)
+
+    def _settle_folder_modes(self) -> None:
+        """Gives folders their permissions, last of all: a read-only one takes no files."""
+        for folder, before in self._placing.opened_up.items():
+            if not self._target.has_folder(folder):
+                self._attempt(folder, self._set_folder_mode, folder, before)
+
+        for folder in sorted(self._folders_to_settle(), reverse=True):
+            if self._target.has_folder(folder):
+                mode = self._target.permissions(folder, FOLDER)
+                self._attempt(folder, self._set_folder_mode, folder, mode)
+
+    def _folders_to_settle(self) -> set[bytes]:
+        old, new = self._safety.manifest, self._target.manifest
+        candidates = set(old.modes.keys() | new.modes.keys())
+        if old.usual[FOLDER] != new.usual[FOLDER]:
+            candidates |= self._target.folders
+
+        differing = {
+            path
+            for path in candidates
+            if self._is_concerned(path)
+            and old.permissions(path, FOLDER) != new.permissions(path, FOLDER)
+        }
+        return differing | set(self._placing.made) | set(self._placing.opened_up)
+
+    def _set_folder_mode(self, path: bytes, permissions: int) -> None:
+        status = self._descent.status(path)
+        if status is None or not stat.S_ISDIR(status.st_mode):
+            return
+
+        if stat.S_IMODE(status.st_mode) & 0o777 != permissions:
+            self._placing.set_permissions(path, permissions)
+
+
+def _is(seen: Captured, entry: Entry) -> bool:
+    return (seen.digest, seen.git_mode) == (entry.digest, entry.mode)

@@ -1,0 +1,264 @@
+"""`hankweave agents`: which agents are on this machine, and whether one of them works."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path, PurePosixPath
+
+import anyio
+import anyio.to_thread
+import click
+from rich.table import Table
+from rich.text import Text
+
+from hankweave_protocol.hank import AcpAgentSpec, AgentSpec
+from hankweave_server.agents.base import AgentError
+from hankweave_server.agents.inventory import Found, kind_of, known_of, look
+from hankweave_server.agents.registry import Roster
+from hankweave_server.agents.self_test import (
+    Attempt,
+    SelfTest,
+    folder_of_its_own,
+    not_started,
+    prompt_for,
+)
+from hankweave_server.cli.output.text import console
+from hankweave_server.cli.remote import json_option, print_json
+from hankweave_server.domain.prices import Prices
+from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.hank.agents import BY_NAME
+from hankweave_server.hank.price_files import load_prices, usual_place
+from hankweave_server.plain_text import one_line
+
+ALL = "all"
+"""Stands for the name of an agent where --test has none."""
+
+
+@click.command()
+@json_option
+@click.option(
+    "--acp",
+    "commands",
+    metavar="COMMAND",
+    multiple=True,
+    help="Also this agent, which speaks the Agent Client Protocol; by the name of its program.",
+)
+@click.option(
+    "--test",
+    "tested",
+    metavar="[NAME]",
+    is_flag=False,
+    flag_value=ALL,
+    help="Let this one, or every installed one, write a file; it may cost.",
+)
+@click.option("--model", help="The model to test it with.")
+@click.option("--prices", type=click.Path(path_type=Path), help="A price list of your own.")
+def agents(
+    as_json: bool,
+    commands: tuple[str, ...],
+    tested: str | None,
+    model: str | None,
+    prices: Path | None,
+) -> None:
+    """List the agents that have a name: installed or not, version, and whether a key is seen.
+
+    No key is ever printed. With --test, one of them does one short turn in a temporary directory
+    and the exit code says how it went: 0 it did, 1 it did not, 69 it is not installed. Without a
+    NAME all that are installed are tested, one after the other.
+
+    \b
+    hankweave agents
+    hankweave agents --test claude
+    hankweave agents --test
+    """
+    named = {**BY_NAME, **dict(map(_of_command, commands))}
+    if tested == ALL and tested not in named:
+        _test_all(named, model, prices, as_json=as_json)
+    elif tested is not None:
+        _test(tested, named, model, prices, as_json=as_json)
+    elif model is not None or prices is not None:
+        raise click.UsageError("--model and --prices are for --test.")
+    else:
+        _list(anyio.run(_look_at_all, named), as_json=as_json)
+
+
+def _of_command(command: str) -> tuple[str, AgentSpec]:
+    try:
+        words = tuple(shlex.split(command))
+    except ValueError as error:
+        raise click.UsageError(f"--acp {command!r}: {error}.") from None
+
+    if not words:
+        raise click.UsageError("--acp needs a command line, such as 'opencode acp'.")
+
+    return PurePosixPath(words[0]).name, AcpAgentSpec(command=words)
+
+
+# --- the list ----------------------------------------------------------------------------------
+
+
+async def _look_at_all(named: Mapping[str, AgentSpec]) -> list[Found]:
+    """Looks at all of them at once: each takes as long as its program takes to start."""
+    found: dict[str, Found] = {}
+
+    async def note(name: str, spec: AgentSpec) -> None:
+        found[name] = await anyio.to_thread.run_sync(look, name, spec)
+
+    async with anyio.create_task_group() as looks:
+        for name, spec in named.items():
+            looks.start_soon(note, name, spec)
+
+    return [found[name] for name in named]
+
+
+def _list(found: list[Found], *, as_json: bool) -> None:
+    if as_json:
+        print_json(found)
+        return
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("Agent", "Version", "Program", "Key or login"):
+        table.add_column(column, overflow="fold")
+
+    for each in found:
+        words = (each.name, each.version or "-", _program(each), _login(each))
+        table.add_row(*(Text(one_line(word)) for word in words))
+
+    console().print(table)
+
+
+def _program(found: Found) -> str:
+    if found.path is None:
+        return f"not installed: {found.install}"
+
+    words = (found.path, *found.command[1:])
+    complaint = "" if found.complaint is None else f" ({found.complaint})"
+    return " ".join(words) + complaint
+
+
+def _login(found: Found) -> str:
+    if not found.looked_for:
+        return "not needed" if found.kind == "scripted" else "not known"
+
+    if not found.logged_in_by:
+        return f"none seen: set {found.looked_for[0]}, or log in with it"
+
+    return ", ".join(found.logged_in_by)
+
+
+# --- the self-test -----------------------------------------------------------------------------
+
+
+def _test(
+    name: str,
+    named: Mapping[str, AgentSpec],
+    model: str | None,
+    own_prices: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    spec = named.get(name)
+    if spec is None:
+        raise click.UsageError(f"There is no agent {name!r}; there are {', '.join(named)}.")
+
+    found, known = look(name, spec), known_of(name)
+    if not found.is_installed:
+        program = found.command[0]
+        message = f"{name} is not installed: {program!r} was not found."
+        raise Stop(message, ExitCode.UNAVAILABLE, hint=known.install)
+
+    try:
+        done = _turn_of(name, spec, known.model if model is None else model, _prices(own_prices))
+    except AgentError as error:
+        raise Stop(error.message, ExitCode.FAILED, hint=error.hint) from error
+
+    print_json(done) if as_json else _tell(done)
+    if not done.passed:
+        sys.exit(ExitCode.FAILED)
+
+
+def _test_all(
+    named: Mapping[str, AgentSpec],
+    model: str | None,
+    own_prices: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    if model is not None:
+        raise click.UsageError("--model is for --test NAME: no model is every agent's.")
+
+    real = {name: spec for name, spec in named.items() if name != "scripted"}
+    installed = [each.name for each in anyio.run(_look_at_all, real) if each.is_installed]
+    if not installed:
+        message = f"None of {', '.join(real)} is installed."
+        raise Stop(message, ExitCode.UNAVAILABLE, hint="`hankweave agents` says how to get them.")
+
+    prices, done = _prices(own_prices), []
+    for name in installed:
+        done.append(_turn_or_why_not(name, real[name], prices))
+        if not as_json:
+            _tell(done[-1])
+
+    if as_json:
+        print_json(done)
+
+    if not all(each.passed for each in done):
+        sys.exit(ExitCode.FAILED)
+
+
+def _turn_or_why_not(name: str, spec: AgentSpec, prices: Prices) -> SelfTest:
+    """Let an agent do its turn; one that cannot be started has failed like any other."""
+    asked = known_of(name).model
+    try:
+        return _turn_of(name, spec, asked, prices)
+    except AgentError as error:
+        message = error.message if error.hint is None else f"{error.message} {error.hint}"
+        return not_started(name, asked, message)
+
+
+def _turn_of(name: str, spec: AgentSpec, model: str, prices: Prices) -> SelfTest:
+    if spec != BY_NAME["scripted"]:
+        whom = f"{name}, with {model}," if model else name
+        click.echo(f"Asking {whom} to write one small file; its provider may charge you.", err=True)
+
+    return anyio.run(partial(_attempt, name, spec, model, prices))
+
+
+def _prices(own: Path | None) -> Prices:
+    return load_prices(own, usual_place(os.environ.get("XDG_CONFIG_HOME")))
+
+
+async def _attempt(name: str, spec: AgentSpec, model: str, prices: Prices) -> SelfTest:
+    with folder_of_its_own() as folder:
+        roster = Roster(
+            chosen=None,
+            hank_directory=folder,
+            sessions=folder / "sessions",
+            homes=folder / "homes",
+            asks_first=False,
+        )
+        prompt = prompt_for(kind_of(spec))
+        return await Attempt(name, roster.agent_of(spec), prompt, model, folder).make(prices)
+
+
+def _tell(done: SelfTest) -> None:
+    verdict = "works" if done.passed else "does not work here"
+    click.echo(f"{done.name} {verdict} ({done.seconds:.1f} s).")
+    if done.failure is not None:
+        may = "may" if done.failure.retriable else "cannot"
+        click.echo(f"  why: {one_line(done.failure.message or 'no reason was given')}")
+        click.echo(f"  kind: {done.failure.type}; trying again {may} help")
+
+    written = "written" if done.file_written else "not written"
+    click.echo(f"  file: {written}; tools: {', '.join(map(one_line, done.tools)) or 'none'}")
+    tokens = done.tokens
+    read = tokens.input_tokens + tokens.cache_creation_tokens + tokens.cache_read_tokens
+    cost = "not known" if done.cost is None else f"${done.cost:.4f}"
+    click.echo(f"  tokens: {read} in, {tokens.output_tokens} out; cost: {cost}")
+
+
+COMMANDS = (agents,)

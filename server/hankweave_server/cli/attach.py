@@ -1,0 +1,62 @@
+"""`hankweave attach`: the live view of a server that runs, and its keys."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+import anyio
+import click
+
+from hankweave_client.errors import CommandRefused, NotRunning
+from hankweave_server.cli.output.text import can_be_drawn_on
+from hankweave_server.cli.remote import execution_option, refusal, root_of, unavailable
+from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.local.targeting import listening_on, require_execution
+
+
+@click.command()
+@execution_option
+@click.option("--port", "-p", type=click.IntRange(1, 65535), help="The server on this port.")
+@click.option("--readonly", is_flag=True, help="Look, and move nothing.")
+@click.option("--plain", is_flag=True, help="Print lines on a terminal too, as in a pipe.")
+def attach(execution: Path | None, port: int | None, readonly: bool, plain: bool) -> None:
+    """Watch the server live, and steer it with single keys; leaving does not stop it.
+
+    What destroys something is asked about first. A lost connection comes back by itself, and
+    nothing is missed; a server that is started again is found again. Who may only read the
+    viewer's token looks and moves nothing. In a pipe the story comes in lines.
+
+    \b
+    Keys:
+      n next codon   s skip it   x stop it by force   r run the newest again
+      p choose a checkpoint, see what going back would do, go    u undo it   U redo it
+      a allow, d deny what an agent asks for    ? keys    q leave
+
+    \b
+    hankweave attach
+    hankweave attach -e ~/runs/quakes --readonly
+    """
+    root = root_of(execution) if port is None else listening_on(port)
+    is_live = not plain and can_be_drawn_on() and sys.stdin.isatty()
+
+    from hankweave_server.cli.live import session  # Who writes lines draws nothing.
+
+    try:
+        if is_live:
+            sys.exit(anyio.run(session.watch, root, "readonly" if readonly else "readandwrite"))
+
+        anyio.run(session.tell, root, click.echo)
+    except NotRunning as error:
+        require_execution(root)
+        start = f"`hankweave run -e {shlex.quote(str(root))}`"
+        hint = f"Start a server with {start}; `hankweave ls` shows which have one."
+        raise Stop(str(error), ExitCode.UNAVAILABLE, hint=hint) from None
+    except CommandRefused as refused:
+        raise refusal(refused) from None
+    except (ConnectionError, TimeoutError) as error:
+        raise unavailable(error) from None
+
+
+COMMANDS = (attach,)

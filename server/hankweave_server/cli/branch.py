@@ -1,0 +1,45 @@
+"""`hankweave branch`: a new execution from a checkpoint of another one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import msgspec
+
+from hankweave_protocol.commands import ExecutionBranch
+from hankweave_protocol.replies import BranchMade
+from hankweave_server.cli.remote import ask, execution_option, json_option, print_json
+from hankweave_server.cli.shared import completions
+from hankweave_server.local.targeting import root_to_change
+
+
+@click.command()
+@click.argument("sha", shell_complete=completions.checkpoints)
+@click.option("--path", type=click.Path(path_type=Path), help="Default: beside the execution.")
+@execution_option
+@json_option
+def branch(sha: str, path: Path | None, execution: Path | None, as_json: bool) -> None:
+    """Make a new execution from checkpoint SHA; the one it comes from stays as it is.
+
+    SHA may be any unique beginning of a checkpoint's name. The branch has no server yet.
+
+    \b
+    hankweave branch 6dc2daae
+    hankweave branch 6dc2daae --path ~/another-try
+    """
+    root = root_to_change(execution)
+    place = None if path is None else str(path.expanduser().absolute())
+    command = ExecutionBranch(checkpoint_sha=sha, path=place)
+    what = None if as_json else "Making the branch"
+    found = ask(root, lambda client: client.send(command), what)
+    if as_json:
+        print_json(found)
+        return
+
+    made = msgspec.convert(found, BranchMade)
+    click.echo(made.execution_path)
+    click.echo(f"  run it: hankweave run --execution {made.execution_path}")
+
+
+COMMANDS = (branch,)

@@ -1,0 +1,95 @@
+"""`hankweave checkpoints`: every moment that one can go back to."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import get_args
+
+import click
+
+from hankweave_client.calls import Calls
+from hankweave_protocol.ids import RunId
+from hankweave_protocol.records import CheckpointKind, CheckpointRecord
+from hankweave_protocol.replies import CheckpointPage
+from hankweave_server.cli.output.local_time import precise_moment
+from hankweave_server.cli.remote import execution_option, json_option, print_json, root_of
+from hankweave_server.cli.shared import completions
+from hankweave_server.local.asking import look
+from hankweave_server.plain_text import one_line
+
+KINDS = get_args(CheckpointKind)
+
+
+@click.command()
+@execution_option
+@click.option("--run", "run_id", shell_complete=completions.runs, help="Only those of this run.")
+@click.option("--kind", "kinds", multiple=True, type=click.Choice(KINDS), help="Only this kind.")
+@click.option("-n", "--limit", type=click.IntRange(min=1), help="Only so many.")
+@json_option
+def checkpoints(
+    execution: Path | None,
+    run_id: str | None,
+    kinds: tuple[CheckpointKind, ...],
+    limit: int | None,
+    as_json: bool,
+) -> None:
+    """List the checkpoints, newest first.
+
+    \b
+    hankweave checkpoints -n 20
+    hankweave checkpoints --run 1795284950552-c58b44-69602b --kind completed
+    """
+
+    async def work(calls: Calls) -> CheckpointPage:
+        found: list[CheckpointRecord] = []
+        branch: str | None = None
+        async for page in pages_of_checkpoints(calls, run_id=run_id, kinds=kinds, limit=limit):
+            found += page.checkpoints
+            branch = page.current_branch
+
+        return CheckpointPage(checkpoints=tuple(found), current_branch=branch)
+
+    page = look(root_of(execution), work)
+    if as_json:
+        print_json(page)
+        return
+
+    for record in page.checkpoints:
+        click.echo(line_of_checkpoint(record))
+
+
+async def pages_of_checkpoints(
+    calls: Calls,
+    *,
+    run_id: str | None = None,
+    kinds: tuple[CheckpointKind, ...] = (),
+    limit: int | None = None,
+) -> AsyncIterator[CheckpointPage]:
+    """Asks for one page after the other, newest first, until there are no more, or enough."""
+    cursor: str | None = None
+    while True:
+        page = await calls.list_checkpoints(
+            run_id=None if run_id is None else RunId(run_id),
+            kinds=kinds or None,
+            limit=limit,
+            cursor=cursor,
+        )
+        yield page
+        cursor = page.cursor
+        if limit is not None:
+            limit -= len(page.checkpoints)
+
+        if cursor is None or limit == 0:
+            return
+
+
+def line_of_checkpoint(record: CheckpointRecord) -> str:
+    codon = record.coordinate.codon_id or "-"
+    when = precise_moment(record.timestamp)
+    what = f"{record.sha[:12]}  {record.kind:<10} {codon:<16} {when}"
+    pin = f"  [pinned{f': {record.name}' if record.name else ''}]" if record.pinned else ""
+    return one_line(f"{what}  {record.codon_name}{pin}")
+
+
+COMMANDS = (checkpoints,)

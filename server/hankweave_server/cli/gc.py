@@ -1,0 +1,273 @@
+"""`hankweave gc`, `fsck` and `pin`: through the server where one runs, else on the files."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import click
+import msgspec
+
+from hankweave_client.errors import NotRunning
+from hankweave_protocol import codec
+from hankweave_protocol.commands import (
+    LONGEST_AGE_SECONDS,
+    CheckpointPin,
+    CommandData,
+    StoreFsck,
+    StoreGc,
+)
+from hankweave_protocol.records import CheckpointKind, CheckpointRecord, StoreRepair
+from hankweave_protocol.replies import FsckReport, GcReport, KeepReason
+from hankweave_server.cli import offline
+from hankweave_server.cli.checkpoints import line_of_checkpoint
+from hankweave_server.cli.output.amounts import AGE, SIZE, size_text
+from hankweave_server.cli.output.progress_bar import waiting
+from hankweave_server.cli.remote import (
+    at_server,
+    execution_option,
+    json_option,
+    print_json,
+    root_of,
+)
+from hankweave_server.cli.shared import completions
+from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.local.targeting import require_consent, root_to_change
+from hankweave_server.worktree import data_source
+
+T = TypeVar("T")
+
+_REASONS: dict[KeepReason, str] = {
+    "pinned": "pinned",
+    "completed": "completed work is never pruned",
+    "thread": "the execution thread needs it",
+    "undo": "the next undo or redo needs it",
+    "kind": "not of a kind that was asked for",
+    "ancestor": "one that stays descends from it",
+    "limits": "within the limits",
+}
+
+
+class _Kinds(click.ParamType[tuple[CheckpointKind, ...]]):
+    """Kinds of checkpoints, with commas between them."""
+
+    name = "kinds"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[CheckpointKind, ...]:
+        kinds = tuple(part.strip() for part in str(value).split(",") if part.strip())
+        known = get_args(CheckpointKind)
+        for kind in kinds or ("",):
+            if kind not in known:
+                self.fail(f"{kind!r} is no kind of checkpoint: {', '.join(known)}.", param, ctx)
+
+        return kinds  # type: ignore[return-value]  # each was looked up among the known
+
+
+def _answer(execution: Path | None, command: CommandData, shape: type[T], what: str | None) -> T:
+    root = root_of(execution)
+    with waiting(what) as tell:
+        try:
+            found = at_server(root, lambda client: client.send(command), tell)
+        except (NotRunning, ConnectionRefusedError):
+            found = offline.perform(data_source.layout_of(root), command, tell)
+
+    return msgspec.convert(msgspec.json.decode(codec.encode(found)), shape)
+
+
+@click.command()
+@execution_option
+@click.option("--dry-run", is_flag=True, help="Only say what would go, what stays, and why.")
+@click.option("--max-age", type=AGE, metavar="AGE", help="Prune what is older, as in 30d or 12h.")
+@click.option("--max-count", type=click.IntRange(min=0), help="Keep so many of the newest.")
+@click.option("--max-bytes", type=SIZE, metavar="SIZE", help="Prune the oldest until it fits.")
+@click.option("--kinds", type=_Kinds(), help="Only these kinds may go, as in safety,manual.")
+@click.option("--yes", "-y", is_flag=True, help="Prune without asking.")
+@json_option
+def gc(
+    execution: Path | None,
+    dry_run: bool,
+    max_age: int | None,
+    max_count: int | None,
+    max_bytes: int | None,
+    kinds: tuple[CheckpointKind, ...] | None,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Prune checkpoints beyond the limits, and pack the store.
+
+    Without a limit nothing is pruned. What is completed or pinned, what the execution thread needs
+    and what the next undo or redo goes to are never pruned. With a limit it asks first, and needs
+    --yes where there is no terminal.
+
+    \b
+    hankweave gc --dry-run --max-age 30d
+    hankweave gc --max-bytes 500MB --kinds tool,turn,safety --yes
+    """
+    if max_age is not None and max_age > LONGEST_AGE_SECONDS:
+        raise click.UsageError("--max-age reaches back a thousand years at most.")
+
+    execution = root_of(execution) if dry_run else root_to_change(execution)
+    if not dry_run and (max_age, max_count, max_bytes) != (None, None, None):
+        _require_agreement(yes=yes, as_json=as_json)
+
+    command = StoreGc(
+        dry_run=dry_run,
+        max_age_seconds=max_age,
+        max_count=max_count,
+        max_bytes=max_bytes,
+        kinds=kinds,
+    )
+    report = _answer(execution, command, GcReport, None if as_json else "Looking for what may go")
+    if as_json:
+        print_json(report)
+    else:
+        _print_gc(report)
+
+
+def _require_agreement(*, yes: bool, as_json: bool) -> None:
+    foresee = "--dry-run says what would go."
+    require_consent(yes=yes, otherwise=foresee)
+    if not (yes or as_json) and not click.confirm("Prune checkpoints beyond these limits?"):
+        raise Stop("Nothing was pruned.", ExitCode.FAILED, hint=foresee)
+
+
+def _print_gc(report: GcReport) -> None:
+    verb = "would be" if report.dry_run else "were"
+    click.echo(f"{len(report.pruned)} checkpoints {verb} pruned")
+    for record in report.pruned:
+        click.echo(f"  {line_of_checkpoint(record)}")
+
+    click.echo(f"{report.kept} checkpoints {'would be' if report.dry_run else 'are'} kept")
+    if report.dry_run:
+        for kept in report.kept_because:
+            click.echo(f"  {kept.sha[:12]}  {kept.kind:<10} {_REASONS[kept.reason]}")
+    else:
+        for reason, count in Counter(kept.reason for kept in report.kept_because).items():
+            click.echo(f"  {count}  {_REASONS[reason]}")
+
+    for count, what in ((report.undos_lost, "undo"), (report.redos_lost, "redo")):
+        if count:
+            rollbacks = "rollback" if count == 1 else "rollbacks"
+            click.echo(f"{count} {rollbacks} could no longer be taken back by `hankweave {what}`")
+
+    before, after = size_text(report.bytes_before), size_text(report.bytes_after)
+    click.echo(f"{before} on disk{' now, about' if report.dry_run else ' before,'} {after} after")
+    if report.unreadable is not None:
+        click.echo(
+            f"{report.unreadable} cannot be read, so that no garbage was removed: "
+            "`hankweave fsck --repair` says what is lost.",
+            err=True,
+        )
+
+    if report.consolidated is not None and not report.consolidated.finished:
+        click.echo("The store is not packed to the end yet: something more urgent came in between.")
+
+
+@click.command()
+@execution_option
+@click.option("--repair", is_flag=True, help="Write again what can be found; give up the rest.")
+@click.option(
+    "--mirror",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="A git repository or execution that may have what is lost; with --repair.",
+)
+@json_option
+def fsck(execution: Path | None, repair: bool, mirror: Path | None, as_json: bool) -> None:
+    """Read every checkpoint down to each file; exit code 1 where something is damaged.
+
+    With --repair, lost objects are written again from the work tree, from damaged packs and from
+    the mirror. Checkpoints that still lack something are taken out of the history, and all others
+    stay. What was damaged is moved aside and never deleted.
+
+    \b
+    hankweave fsck
+    hankweave fsck --repair
+    hankweave fsck --repair --mirror /backup/execution
+    """
+    if mirror is not None and not repair:
+        raise click.UsageError("--mirror is for --repair.")
+
+    place = None if mirror is None else str(mirror.resolve())
+    command = StoreFsck(repair=repair, mirror=place)
+    what = "Repairing the store" if repair else "Reading the store"
+    report = _answer(execution, command, FsckReport, None if as_json else what)
+    if as_json:
+        print_json(report)
+    else:
+        if report.repair is not None:
+            _print_repair(report.repair)
+
+        _print_fsck(report)
+        if (report.damages or report.missing) and not repair:
+            click.echo("`hankweave fsck --repair` writes again what can be found.", err=True)
+
+    sys.exit(ExitCode.FAILED if report.damages or report.missing else ExitCode.DONE)
+
+
+def _print_repair(repair: StoreRepair) -> None:
+    click.echo(f"{len(repair.rewritten)} objects were written again")
+    for sha in repair.lost:
+        click.echo(f"checkpoint {sha} is lost: not all of it could be found")
+
+    for sha in repair.unknown_permissions:
+        click.echo(f"checkpoint {sha}: permissions and empty folders may be lost")
+
+    for moved in repair.moved_refs:
+        now = "was moved aside" if moved.now is None else f"goes to {moved.now[:12]} now"
+        click.echo(f"{moved.ref} named {moved.was[:12]}, and {now}")
+
+    if repair.quarantine is not None:
+        click.echo(f"What was damaged lies in {repair.quarantine}")
+
+
+def _print_fsck(report: FsckReport) -> None:
+    for hit in report.damages:
+        click.echo(f"checkpoint {hit.checkpoint} is damaged:")
+        for each in hit.damages:
+            click.echo(f"  {each.kind} {each.sha}{f' at {each.path!r}' if each.path else ''}")
+
+    for sha in report.missing:
+        click.echo(f"checkpoint {sha} is missing: the journal names it, and nobody pruned it")
+
+    bad = len(report.damages) + len(report.missing)
+    if bad == 0:
+        click.echo(f"{report.checked} checkpoints are whole, down to every file.")
+    else:
+        click.echo(f"{report.checked} checkpoints were read; {bad} cannot be rolled back to.")
+
+
+@click.command()
+@click.argument("sha", shell_complete=completions.checkpoints)
+@execution_option
+@click.option("--name", help="What to call it.")
+@click.option("--remove", is_flag=True, help="Let it go again.")
+@json_option
+def pin(sha: str, execution: Path | None, name: str | None, remove: bool, as_json: bool) -> None:
+    """Keep the checkpoint SHA (or a unique beginning of it) whatever gc is told.
+
+    \b
+    hankweave pin 6dc2daae --name "the good one"
+    hankweave pin 6dc2daae --remove
+    """
+    if remove and name is not None:
+        raise click.UsageError("--remove and --name exclude each other.")
+
+    if name is not None and not 1 <= len(name) <= 200:
+        raise click.UsageError("A name has 1 to 200 characters.")
+
+    execution = root_to_change(execution)
+    command = CheckpointPin(checkpoint_sha=sha, name=name, pinned=not remove)
+    record = _answer(execution, command, CheckpointRecord, None if as_json else "Pinning")
+    if as_json:
+        print_json(record)
+    elif record.pinned:
+        click.echo(f"{record.sha[:12]} is pinned{f' as {record.name!r}' if record.name else ''}")
+    else:
+        click.echo(f"{record.sha[:12]} is not pinned")
+
+
+COMMANDS = (gc, fsck, pin)

@@ -1,0 +1,119 @@
+"""A view drawn for a terminal of so many columns: the table, and the lines below it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from hankweave_server.cli.live.model import Row, View
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One line below the table."""
+
+    text: str
+    style: str = ""
+
+
+_STYLES = {
+    "completed": "green",
+    "failed": "red",
+    "skipped": "yellow",
+    "running": "bold cyan",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    title: str
+    from_width: int
+    """Terminals narrower than this do without it."""
+    text: Callable[[Row], str]
+    right: bool = False
+
+
+_COLUMNS = (
+    _Column("codon", 0, lambda row: row.codon_id),
+    _Column("state", 0, lambda row: row.state),
+    _Column("time", 34, lambda row: "" if row.seconds is None else duration(row.seconds), True),
+    _Column("cost", 44, lambda row: f"${row.cost:.4f}" if row.attempt else "", True),
+    _Column("tokens", 56, lambda row: amount(row.tokens) if row.attempt else "", True),
+    _Column("try", 62, lambda row: str(row.attempt or ""), True),
+    _Column("left", 80, lambda row: row.left, True),
+    _Column("last file", 96, lambda row: row.last_file),
+)
+
+
+def frame(seen: View, width: int, address: str, foot: tuple[Said, ...] = ()) -> Group:
+    """Draws a view for a terminal of so many columns; no line of it is wider."""
+    parts: list[Table | Text] = []
+    if seen.above:
+        parts.append(line(f"  {seen.above} codons before", "dim"))
+
+    if seen.rows:
+        parts.append(_table(seen, width))
+
+    if seen.below:
+        parts.append(line(f"  {seen.below} codons to come", "dim"))
+
+    totals = (
+        f"{seen.done} of {seen.total} codons",
+        duration(seen.seconds),
+        f"${seen.cost:.4f}",
+        f"{amount(seen.tokens)} tokens",
+    )
+    parts.append(line("  ".join(totals), "bold"))
+    if address:
+        asked = [(text, "bold yellow") for text in seen.asking]
+        said = [(seen.words, "italic"), (seen.sentinel, "magenta"), *asked, (address, "dim")]
+        parts += [line(text, style) for text, style in said if text]
+
+    parts += [line(each.text, each.style) for each in foot]
+    return Group(*parts)
+
+
+def line(text: str, style: str) -> Text:
+    return Text(text, style, no_wrap=True, overflow="ellipsis")
+
+
+def _table(seen: View, width: int) -> Table:
+    columns = [column for column in _COLUMNS if column.from_width <= width]
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in columns:
+        longest = {"codon": max(8, width // 3), "state": 16, "last file": 40}.get(column.title)
+        table.add_column(
+            column.title,
+            justify="right" if column.right else "left",
+            no_wrap=True,
+            overflow="ellipsis",
+            max_width=longest,
+        )
+
+    for row in seen.rows:
+        style = _STYLES.get(row.state, "" if row.state else "dim")
+        table.add_row(*(Text(column.text(row), style) for column in columns))
+
+    return table
+
+
+def duration(seconds: float) -> str:
+    """Writes a time as people read it: `9.5 s`, `3:07`, `2:00:05`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def amount(count: int) -> str:
+    """Writes a number in four places: `950`, `12.3k`, `4.5M`."""
+    if count < 1_000:
+        return str(count)
+
+    return f"{count / 1e3:.1f}k" if count < 1_000_000 else f"{count / 1e6:.1f}M"

@@ -1,0 +1,187 @@
+"""What the keys mean at a moment: one class for each state, and one step from key to key.
+
+Pure: a step gives the next state, and the wish that the key came to, if any. Whatever destroys
+something, or cannot be taken back, is asked about first; any key but `y` lets it be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, assert_never
+
+from hankweave_protocol.ids import RunId
+from hankweave_protocol.records import CheckpointRecord
+from hankweave_server.cli.live.wishes import (
+    Answer,
+    Consider,
+    Direction,
+    Foresee,
+    List,
+    Quit,
+    Steer,
+    Wish,
+)
+
+PAGE = 10
+"""Checkpoints that one key passes over."""
+
+LOOK_ONLY = "You may look and move nothing: this connection is readonly."
+
+
+@dataclass(frozen=True, slots=True)
+class Watching:
+    """Nothing is asked; `note` is what the last wish came to."""
+
+    note: str = ""
+    is_complaint: bool = False
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A wish is with the server."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Confirming:
+    """A question; `y` is its only yes."""
+
+    question: str
+    wish: Wish
+    lines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Choosing:
+    """Checkpoints, newest first, and the one that is chosen."""
+
+    records: tuple[CheckpointRecord, ...]
+    at: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Lines that any key takes away."""
+
+    lines: tuple[str, ...]
+
+
+Mode: TypeAlias = Watching | Waiting | Confirming | Choosing | Reading
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What a key acts upon: what the person sees at the moment of pressing it."""
+
+    may_change: bool
+    run_id: RunId | None = None
+    active: str | None = None
+    """The codon that runs."""
+    next: str | None = None
+    asking: tuple[str, ...] = ()
+    """The names of requests that wait, the oldest first."""
+
+
+HELP = (
+    "n  start the next codon           s  skip the one that runs",
+    "x  stop it by force               r  run the newest codon again",
+    "p  look back: choose a checkpoint, see what going back would do, go",
+    "u  undo the last rollback         U  redo it",
+    "a  allow what an agent asks for   d  deny it",
+    "q  leave; the server goes on      ?  these lines",
+)
+
+_Turn: TypeAlias = tuple[Mode, Wish | None]
+
+
+def step(mode: Mode, key: str, sight: Sight) -> _Turn:
+    """Takes one key."""
+    match mode:
+        case Watching():
+            return _watch(key, sight)
+        case Waiting():
+            return mode, Quit() if key == "q" else None
+        case Confirming(wish=wish):
+            return (Waiting("…"), wish) if key == "y" else (Watching("Nothing was done."), None)
+        case Choosing():
+            return _choose(mode, key)
+        case Reading():
+            return Watching(), Quit() if key == "q" else None
+        case _:
+            assert_never(mode)
+
+
+def _watch(key: str, sight: Sight) -> _Turn:
+    match key:
+        case "q":
+            return Watching(), Quit()
+        case "?":
+            return Reading(HELP), None
+        case "p":
+            return Waiting("Looking back …"), List()
+        case "u":
+            return _foresee("undo")
+        case "U":
+            return _foresee("redo")
+        case "n" | "s" | "x" | "r" | "a" | "d" if not sight.may_change:
+            return Watching(LOOK_ONLY, is_complaint=True), None
+        case "n" | "s" | "x" | "r":
+            return _steer(key, sight)
+        case "a":
+            return _answer("allow", sight)
+        case "d":
+            return _answer("deny", sight)
+        case _:
+            return Watching(), None
+
+
+def _foresee(direction: Direction) -> _Turn:
+    return Waiting("Looking at what it would do …"), Foresee(direction=direction)
+
+
+def _steer(key: Literal["n", "s", "x", "r"], sight: Sight) -> _Turn:
+    codon, run = sight.active, sight.run_id
+    match key:
+        case "n":
+            return Waiting(f"Starting {sight.next or 'the next codon'} …"), Steer("next", run)
+        case "r" if codon is not None:
+            return Watching(f"{codon} runs: skip or stop it first.", is_complaint=True), None
+        case "r":
+            return Confirming("Run the newest codon again? [y/N]", Steer("redo", run)), None
+        case _ if codon is None:
+            return Watching("No codon runs.", is_complaint=True), None
+        case "s":
+            question = f"Skip {codon}? Its agent is stopped, and the plan goes on after it. [y/N]"
+            return Confirming(question, Steer("skip", run)), None
+        case "x":
+            question = f"Stop {codon} by force? It ends as failed, and the plan waits. [y/N]"
+            return Confirming(question, Steer("stop", run)), None
+        case _:
+            assert_never(key)
+
+
+def _answer(decision: Literal["allow", "deny"], sight: Sight) -> _Turn:
+    """Denying can be said at once; allowing is asked about, with the whole call in sight."""
+    if not sight.asking:
+        return Watching("No agent asks for anything."), None
+
+    request = sight.asking[0]
+    if decision == "deny":
+        return Waiting("Denying …"), Answer(request, "deny")
+
+    return Waiting("Looking at the call …"), Consider(request)
+
+
+def _choose(mode: Choosing, key: str) -> _Turn:
+    last = len(mode.records) - 1
+    moves = {"up": -1, "down": 1, "page-up": -PAGE, "page-down": PAGE}
+    if key in moves:
+        return Choosing(mode.records, min(max(mode.at + moves[key], 0), last)), None
+
+    if key == "enter" and mode.records:
+        sha = mode.records[mode.at].sha
+        return Waiting("Looking at what it would do …"), Foresee(sha=sha)
+
+    return Watching(), Quit() if key == "q" else None

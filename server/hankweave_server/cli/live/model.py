@@ -1,0 +1,289 @@
+"""What the live view shows, as values: the state, and what the events say beyond it.
+
+The state is already the fold of the journal; `Heard` is the fold of the rest that a person wants
+to see: the last words, the last files, the next attempt. `view` joins the two into the few rows
+that have room. Nothing here knows a terminal or a clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from hankweave_protocol.events import (
+    AgentOutput,
+    AssistantAction,
+    BudgetFigures,
+    CodonCompletedEvent,
+    CodonRetrying,
+    CodonStartedEvent,
+    Event,
+    FileUpdated,
+    PermissionRequested,
+    PermissionResolved,
+    RigOutput,
+    SentinelError,
+    SentinelOutput,
+)
+from hankweave_protocol.ids import CodonId
+from hankweave_protocol.instants import from_text
+from hankweave_protocol.records import PendingPermission
+from hankweave_protocol.state import (
+    NO_TOKENS,
+    CodonExecution,
+    CompletedCodon,
+    FailedCodon,
+    PlanEntry,
+    SkippedCodon,
+    State,
+    Tokens,
+)
+from hankweave_server.cli.output.run_lines import call_text
+from hankweave_server.domain.costs import total_cost
+from hankweave_server.domain.history import active_codon, is_done, next_codon, thread
+from hankweave_server.domain.lifecycle import (
+    cost_of,
+    is_active,
+    sentinel_cost_of,
+    status_of,
+    tokens_of,
+)
+from hankweave_server.domain.stops import was_stopped
+from hankweave_server.plain_text import one_line
+
+_FILES_REMEMBERED = 200
+_REQUESTS_SHOWN = 3
+_LONGEST = 500
+"""Characters of what somebody said: more than a line of any terminal."""
+
+AllowanceOf = Callable[[PlanEntry, State], BudgetFigures]
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    codon_id: CodonId
+    attempt: int
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What events told that the state does not hold; all text is harmless to a terminal."""
+
+    words: str = ""
+    sentinel: str = ""
+    files: Mapping[CodonId, str] = field(default_factory=dict)
+    retry: Retry | None = None
+    asking: Mapping[str, str] = field(default_factory=dict)
+    """By the names of requests that wait: what is asked, and how to answer."""
+
+
+NOTHING = Heard()
+
+
+def hear(heard: Heard, event: Event) -> Heard:
+    """Returns what is known after an event."""
+    match event.data:
+        case CodonStartedEvent():
+            return replace(heard, words="", retry=None)
+        case AssistantAction(action="tool_use", tool_name=tool):
+            return replace(heard, words=f"[{one_line(tool or 'tool')}]")
+        case AssistantAction(action="message", content=text):
+            return replace(heard, words=_last_line(text) or heard.words)
+        case AgentOutput(line=text) | RigOutput(line=text):
+            return replace(heard, words=_last_line(text) or heard.words)
+        case SentinelOutput(sentinel_id=name, content=content):
+            text = content if isinstance(content, str) else str(content)
+            return replace(heard, sentinel=f"{one_line(name)}: {_last_line(text)}")
+        case SentinelError(sentinel_id=name, message=message):
+            return replace(heard, sentinel=f"{one_line(name)}: {_last_line(message)}")
+        case PermissionRequested() as asked:
+            request, line = asking_line(asked)
+            return replace(heard, asking={**heard.asking, request: line})
+        case PermissionResolved(request_id=request) if request in heard.asking:
+            left = {key: line for key, line in heard.asking.items() if key != request}
+            return replace(heard, asking=left)
+        case CodonCompletedEvent() if heard.asking:
+            return replace(heard, asking={})
+        case FileUpdated(codon_id=str() as codon, path=path):
+            return replace(heard, files=_with(heard.files, CodonId(codon), one_line(path)))
+        case CodonRetrying(codon_id=codon, attempt=attempt, delay_ms=delay):
+            at = from_text(event.timestamp) + timedelta(milliseconds=delay)
+            return replace(heard, retry=Retry(codon, attempt, at))
+        case _:
+            return heard
+
+
+def asking_line(asked: PermissionRequested | PendingPermission) -> tuple[str, str]:
+    """Gives the name of a request that waits, and what it asks, with how to answer."""
+    request = asked.request_id
+    what = one_line(call_text(asked.tool_name, asked.tool_input))
+    how = f"(hankweave allow {one_line(request)}, or deny)"
+    return request, f"{one_line(asked.codon_id)} asks: {what}  {how}"
+
+
+def _last_line(text: str) -> str:
+    lines = text[-4 * _LONGEST :].split("\n")
+    return one_line(next((line for line in reversed(lines) if line.strip()), ""))[:_LONGEST]
+
+
+def _with(files: Mapping[CodonId, str], codon: CodonId, path: str) -> Mapping[CodonId, str]:
+    others = [(key, value) for key, value in files.items() if key != codon]
+    return dict([*others[-_FILES_REMEMBERED:], (codon, path)])
+
+
+# --- the view -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One codon of the plan."""
+
+    codon_id: str
+    state: str
+    attempt: int = 0
+    """0 where it has not run."""
+    seconds: float | None = None
+    cost: float = 0.0
+    tokens: int = 0
+    left: str = ""
+    """What is left of its budget."""
+    last_file: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """All that is drawn."""
+
+    rows: tuple[Row, ...]
+    above: int
+    """Codons before the first row."""
+    below: int
+    done: int
+    total: int
+    cost: float
+    tokens: int
+    seconds: float
+    words: str
+    sentinel: str
+    asking: tuple[str, ...] = ()
+    """The requests that wait longest."""
+
+
+def view(
+    state: State,
+    heard: Heard,
+    now: datetime,
+    room: int,
+    allowance_of: AllowanceOf = lambda _entry, _state: BudgetFigures(),
+) -> View:
+    """Gives the rows around the codon that runs or comes next, at most as many as have room."""
+    plan = state.execution_plan
+    ran = {entry.codon.codon_id: entry.codon for entry in thread(state)}
+    start = first_row(len(plan), _place(state), room)
+    shown = plan[start : start + room]
+    return View(
+        rows=tuple(_row(entry, ran, state, heard, now, allowance_of) for entry in shown),
+        above=start,
+        below=len(plan) - start - len(shown),
+        done=sum(is_done(codon, plan) for codon in ran.values() if not is_active(codon)),
+        total=len(plan),
+        cost=total_cost(state),
+        tokens=_count(sum((_tokens_of_run(run.codons) for run in state.runs), NO_TOKENS)),
+        seconds=_seconds_of_run(state, now),
+        words=heard.words,
+        sentinel=heard.sentinel,
+        asking=tuple(heard.asking.values())[:_REQUESTS_SHOWN],
+    )
+
+
+def first_row(total: int, at: int, room: int) -> int:
+    """Tells which row comes first, so that the one that matters has some before it."""
+    return max(0, min(at - room // 3, total - room))
+
+
+def _place(state: State) -> int:
+    active = active_codon(state)
+    wanted = next_codon(state) if active is None else active.codon_id
+    places = (i for i, entry in enumerate(state.execution_plan) if entry.codon_id == wanted)
+    return next(places, len(state.execution_plan) - 1)
+
+
+def _row(
+    entry: PlanEntry,
+    ran: Mapping[CodonId, CodonExecution],
+    state: State,
+    heard: Heard,
+    now: datetime,
+    allowance_of: AllowanceOf,
+) -> Row:
+    codon = ran.get(entry.codon_id)
+    name = one_line(entry.codon_id)
+    if codon is None:
+        return Row(name, "")
+
+    seconds = _seconds(codon, now)
+    cost = cost_of(codon) + sentinel_cost_of(codon)
+    return Row(
+        name,
+        _state_text(codon, heard.retry, now),
+        attempt=codon.attempt,
+        seconds=seconds,
+        cost=cost,
+        tokens=_count(tokens_of(codon)),
+        left=_left(allowance_of(entry, state), cost, seconds) if is_active(codon) else "",
+        last_file=heard.files.get(entry.codon_id, ""),
+    )
+
+
+def _state_text(codon: CodonExecution, retry: Retry | None, now: datetime) -> str:
+    if retry is not None and retry.codon_id == codon.codon_id and not is_active(codon):
+        wait = max(0.0, (retry.at - now).total_seconds())
+        return f"retry in {wait:.0f} s"
+
+    if isinstance(codon, FailedCodon) and was_stopped(codon.failure_reason):
+        return "stopped"
+
+    status = status_of(codon)
+    return "sentinels" if status == "completing-sentinels" else status
+
+
+def _left(allowed: BudgetFigures, cost: float, seconds: float) -> str:
+    """Dollars and seconds: the limits that a person can see coming."""
+    parts = []
+    if allowed.max_dollars is not None:
+        parts.append(f"${max(0.0, allowed.max_dollars - cost):.2f}")
+
+    if allowed.max_time_seconds is not None:
+        parts.append(f"{max(0.0, allowed.max_time_seconds - seconds):.0f} s")
+
+    return " ".join(parts)
+
+
+def _seconds(codon: CodonExecution, now: datetime) -> float:
+    match codon:
+        case CompletedCodon() | FailedCodon() | SkippedCodon():
+            end = from_text(codon.end_time)
+        case _:
+            end = now
+
+    return max(0.0, (end - from_text(codon.start_time)).total_seconds())
+
+
+def _seconds_of_run(state: State, now: datetime) -> float:
+    if not state.runs:
+        return 0.0
+
+    run = state.runs[0]
+    end = now if run.end_time is None else from_text(run.end_time)
+    return max(0.0, (end - from_text(run.start_time)).total_seconds())
+
+
+def _tokens_of_run(codons: tuple[CodonExecution, ...]) -> Tokens:
+    return sum(map(tokens_of, codons), NO_TOKENS)
+
+
+def _count(tokens: Tokens) -> int:
+    cached = tokens.cache_creation_tokens + tokens.cache_read_tokens
+    return tokens.input_tokens + tokens.output_tokens + cached

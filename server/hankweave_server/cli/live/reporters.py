@@ -1,0 +1,134 @@
+"""Who tells what a server does while it runs: in lines, as JSON, or on a living terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Protocol
+
+from hankweave_protocol import codec
+from hankweave_protocol.events import ServerReady
+from hankweave_protocol.state import State
+from hankweave_server.cli.output.run_lines import Story
+from hankweave_server.cli.output.server_lines import Voice
+from hankweave_server.cli.output.text import can_be_drawn_on
+from hankweave_server.cli.page_address import page_of, token_in
+from hankweave_server.clock import Clock
+from hankweave_server.domain.budget.allowance import Ceilings, allowance
+from hankweave_server.domain.budget.report import figures_of
+from hankweave_server.hank.load import LoadedHank
+from hankweave_server.ledger.writer import Published
+from hankweave_server.paths import Layout
+from hankweave_server.plain_text import one_line
+from hankweave_server.settings import LOOPBACK, RunSettings
+
+if TYPE_CHECKING:
+    from hankweave_server.cli.live.frame import Said
+    from hankweave_server.cli.live.view import LiveVoice
+
+
+class Teller(Protocol):
+    """Tells a person or a program; costs the server next to nothing."""
+
+    def greet(self, layout: Layout, ready: ServerReady, state: Callable[[], State]) -> None:
+        """Begins, with where everything is; what came before is told after it."""
+
+    def tell(self, published: Published) -> None:
+        """Takes an event, in the journal's order."""
+
+    def speaking(self) -> AbstractContextManager[None]:
+        """Holds while somebody listens; leaving it says what is left to say."""
+
+
+def is_drawn(settings: RunSettings) -> bool:
+    """Say whether a live view is what stdout shows."""
+    return not (settings.json_output or settings.plain) and can_be_drawn_on()
+
+
+def teller_for(
+    settings: RunSettings,
+    hank: LoadedHank,
+    clock: Clock,
+    foot: Callable[[], tuple[Said, ...]] = lambda: (),
+) -> Teller:
+    """Choose who tells on stdout, by what the person asked for and where it goes.
+
+    `foot` gives lines to show below a live view.
+    """
+    if settings.json_output:
+        return JsonTeller()
+
+    if not is_drawn(settings):
+        return LineTeller()
+
+    from hankweave_server.cli.live.view import LiveVoice  # A server in a pipe has no use for it.
+
+    ceilings = Ceilings(settings.max_cost, settings.max_time)
+    voice = LiveVoice(
+        clock,
+        lambda entry, state: figures_of(allowance(hank.hank, entry, state, ceilings)),
+        foot=foot,
+    )
+    return LiveTeller(voice)
+
+
+class LineTeller:
+    """One plain line for each thing that matters."""
+
+    def __init__(self) -> None:
+        self._voice = Voice()
+        self._story = Story()
+
+    def greet(self, layout: Layout, ready: ServerReady, _state: Callable[[], State]) -> None:
+        self._voice.open(greeting(layout, ready))
+
+    def tell(self, published: Published) -> None:
+        for line in self._story.lines(published.event):
+            self._voice.say(line)
+
+    def speaking(self) -> AbstractContextManager[None]:
+        return self._voice.speaking()
+
+
+class JsonTeller:
+    """Every event, one JSON line each; `server.ready` is the first (DESIGN 11)."""
+
+    def __init__(self) -> None:
+        self._voice = Voice()
+
+    def greet(self, _layout: Layout, ready: ServerReady, _state: Callable[[], State]) -> None:
+        self._voice.open(codec.encode({"type": ready.TYPE, "data": ready}).decode())
+
+    def tell(self, published: Published) -> None:
+        self._voice.say(published.frame.decode())
+
+    def speaking(self) -> AbstractContextManager[None]:
+        return self._voice.speaking()
+
+
+class LiveTeller:
+    """The plan as a table that lives, under the lines of the story."""
+
+    def __init__(self, voice: LiveVoice) -> None:
+        self._voice = voice
+
+    def greet(self, layout: Layout, ready: ServerReady, state: Callable[[], State]) -> None:
+        self._voice.open(greeting(layout, ready), state)
+
+    def tell(self, published: Published) -> None:
+        self._voice.hear(published.event)
+
+    def speaking(self) -> AbstractContextManager[None]:
+        return self._voice.speaking()
+
+
+def greeting(layout: Layout, ready: ServerReady) -> str:
+    """The first thing said: where everything is; the last line is the one to keep in sight."""
+    page = f"http://{LOOPBACK}:{ready.port}/"
+    others = token_in(layout.viewer_token)
+    lines = (
+        f"Hankweave serves {one_line(ready.execution_path)}",
+        *([f"  for others, to look only: {page}{others}"] * bool(others)),
+        f"  watch it: {page_of(layout.root, ready.port)}   WebSocket: {ready.url}",
+    )
+    return "\n".join(lines)

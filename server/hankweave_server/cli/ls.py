@@ -1,0 +1,325 @@
+"""`hankweave ls` and `hankweave cleanup`: all executions at a glance, and the end of some."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import click
+import msgspec
+from rich.table import Table
+from rich.text import Text
+
+from hankweave_protocol import instants
+from hankweave_protocol.shapes import Value
+from hankweave_server.cli.cleaning import remove_execution, require_execution
+from hankweave_server.cli.output.amounts import AGE_IN_DAYS, size_text
+from hankweave_server.cli.output.local_time import date, moment
+from hankweave_server.cli.output.text import console
+from hankweave_server.cli.remote import json_option, print_json
+from hankweave_server.clock import SystemClock
+from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.local.catalog import Listed, executions_in, listed, measured
+from hankweave_server.local.executions import executions_root
+from hankweave_server.plain_text import one_line
+from hankweave_server.runtime_lock import LockHeld
+from hankweave_server.worktree.data_source import data_hash, find_execution
+from hankweave_server.worktree.removal import size_of
+
+MEASURING_SECONDS = 1.0
+"""How long `ls` may look at the sizes; who wants them all says `--size`."""
+
+_STYLES = {"running": "cyan", "completed": "green", "failed": "red", "crashed": "red"}
+
+
+class Gone(Value, kw_only=True):
+    path: str
+    bytes: int
+    stays: tuple[str, ...] = ()
+    """What else lies in the directory, and stays with it."""
+
+
+class Kept(Value, kw_only=True):
+    path: str
+    reason: str
+
+
+class CleanupReport(Value, kw_only=True, omit_defaults=False):
+    """What `hankweave cleanup --json` prints; with `dryRun` nothing of it has happened."""
+
+    dry_run: bool
+    removed: tuple[Gone, ...]
+    kept: tuple[Kept, ...]
+    failed: tuple[Kept, ...]
+    """What could not be removed, or not all of it, and why; another cleanup goes on."""
+    freed_bytes: int
+
+
+# --- ls -------------------------------------------------------------------------------------------
+
+
+@click.command(name="ls")
+@click.option("--size", "all_sizes", is_flag=True, help="Measure every one, however long it takes.")
+@json_option
+def ls(all_sizes: bool, as_json: bool) -> None:
+    """List all executions, the last used ones first.
+
+    Those with a server that lives are marked with its pid. Sizes and checkpoints that could not be
+    looked at quickly are left out; --size waits for them.
+
+    \b
+    hankweave ls
+    hankweave ls --size
+    """
+    found = list(measured(_newest_first(), None if all_sizes else MEASURING_SECONDS))
+    if as_json:
+        print_json(found)
+    elif not found:
+        click.echo(f"There is no execution in {executions_root()}.")
+    else:
+        console().print(_table(found))
+
+
+def _newest_first() -> list[Listed]:
+    every = [listed(path) for path in executions_in(executions_root())]
+    return sorted(every, key=lambda each: (each.last_used or "", each.path), reverse=True)
+
+
+def _table(found: list[Listed]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("execution", "state", "codons", "last codon", "checkpoints", "size", "last used"):
+        right = name in ("codons", "checkpoints", "size")
+        table.add_column(name, justify="right" if right else "left", no_wrap=True)
+
+    table.add_column("hank", overflow="ellipsis", no_wrap=True)
+    table.add_column("data", overflow="ellipsis", no_wrap=True)
+    for each in found:
+        table.add_row(
+            Text(one_line(Path(each.path).name)),
+            Text(_state_text(each), _STYLES.get(each.state, "")),
+            Text(f"{each.codons_done}/{each.codons_planned}"),
+            Text(one_line(each.last_codon or "-")),
+            Text("-" if each.checkpoints is None else str(each.checkpoints)),
+            Text("-" if each.bytes is None else size_text(each.bytes)),
+            Text("-" if each.last_used is None else moment(each.last_used)),
+            Text(one_line(each.problem or each.hank or "-")),
+            Text(one_line(each.data or "-")),
+        )
+
+    return table
+
+
+def _state_text(each: Listed) -> str:
+    return each.state if each.server_pid is None else f"{each.state} (pid {each.server_pid})"
+
+
+# --- cleanup --------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.option("--execution", "-e", type=click.Path(path_type=Path), help="Remove this one.")
+@click.option(
+    "--data", type=click.Path(path_type=Path), help="Remove the newest one that was made of it."
+)
+@click.option(
+    "--older-than",
+    type=AGE_IN_DAYS,
+    metavar="DAYS",
+    help="Not used for so many days; or for so long, as in 12h.",
+)
+@click.option("--keep", type=click.IntRange(min=0), help="All but so many, the last used ones.")
+@click.option("--all", "every", is_flag=True, help="All of them.")
+@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@json_option
+def cleanup(
+    execution: Path | None,
+    data: Path | None,
+    older_than: int | None,
+    keep: int | None,
+    every: bool,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Remove executions for good, checkpoints and files of agents included.
+
+    The data that an execution links to is never touched, nor are files that are no part of it; of
+    a project served in place only .hankweave goes. Where a server lives nothing is removed.
+
+    \b
+    hankweave cleanup --older-than 30 --dry-run
+    hankweave cleanup --all --keep 3 -y
+    """
+    if data is not None:
+        if execution is not None:
+            raise click.UsageError("--data and --execution exclude each other.")
+
+        execution = _made_of(data)
+
+    if execution is None and not every and older_than is None and keep is None:
+        raise click.UsageError("Name an --execution, or say --older-than, --keep or --all.")
+
+    if execution is not None and (every or older_than is not None or keep is not None):
+        raise click.UsageError("--execution excludes --older-than, --keep and --all.")
+
+    if as_json and not (yes or dry_run):
+        raise click.UsageError("--json asks nothing: say --yes or --dry-run with it.")
+
+    if execution is not None:
+        doomed, kept = [_named(execution)], list[Kept]()
+    else:
+        doomed, kept = _selected(older_than, keep)
+
+    doomed = [msgspec.structs.replace(one, bytes=size_of(Path(one.path))) for one in doomed]
+    if not as_json:
+        _print_doomed(doomed, dry_run=dry_run)
+
+    if not dry_run and doomed and not yes:
+        _ask(doomed)
+
+    report = _foreseen(doomed, kept) if dry_run else _done(doomed, kept, alone=execution)
+    if as_json:
+        print_json(report)
+    else:
+        _print_report(report)
+
+    sys.exit(ExitCode.FAILED if report.failed else ExitCode.DONE)
+
+
+def _made_of(data: Path) -> Path:
+    """Return the newest execution of some data; raise Stop if there is none."""
+    if not data.exists():
+        raise Stop(f"There is no data at {data}.", ExitCode.NO_INPUT)
+
+    found = find_execution(executions_root(), data_hash(data))
+    if found is None:
+        raise Stop(
+            f"There is no execution of {data.absolute()} in {executions_root()}.",
+            ExitCode.NO_INPUT,
+            hint="`hankweave ls` lists all; --execution names one.",
+        )
+
+    return found
+
+
+def _named(execution: Path) -> Listed:
+    root = execution.expanduser().absolute()
+    require_execution(root, managed=_is_managed(root))
+    return listed(root)
+
+
+def _is_managed(root: Path) -> bool:
+    return root.parent.resolve() == executions_root().resolve()
+
+
+def _selected(older_than: int | None, keep: int | None) -> tuple[list[Listed], list[Kept]]:
+    doomed: list[Listed] = []
+    kept: list[Kept] = []
+    limit = None
+    if older_than is not None:
+        limit = instants.to_text(datetime.now(UTC) - timedelta(seconds=older_than))
+
+    for number, each in enumerate(_newest_first()):
+        reason = _reason_to_keep(each, number, limit, keep)
+        if reason is None:
+            doomed.append(each)
+        else:
+            kept.append(Kept(path=each.path, reason=reason))
+
+    return doomed, kept
+
+
+def _reason_to_keep(each: Listed, number: int, limit: str | None, keep: int | None) -> str | None:
+    if keep is not None and number < keep:
+        return f"one of the {keep} that were used last"
+
+    if limit is not None and (each.last_used or "") >= limit:
+        return "used since"
+
+    if each.server_pid is not None:
+        return f"a server lives there (pid {each.server_pid})"
+
+    if each.in_place:
+        return "a project that is served in place"
+
+    if each.state == "unreadable":
+        return f"it cannot be read: {each.problem}; name it with --execution"
+
+    return None
+
+
+def _print_doomed(doomed: list[Listed], *, dry_run: bool) -> None:
+    verb = "would be" if dry_run else "will be"
+    click.echo(f"{len(doomed)} executions {verb} removed")
+    for each in doomed:
+        size = size_text(each.bytes or 0)
+        used = "-" if each.last_used is None else date(each.last_used)
+        aside = "  only .hankweave: the project's own files stay" if each.in_place else ""
+        click.echo(f"  {one_line(each.path)}  {_state_text(each)}  {used}  {size}{aside}")
+
+
+def _ask(doomed: list[Listed]) -> None:
+    total = size_text(sum(each.bytes or 0 for each in doomed))
+    try:
+        agreed = click.confirm(f"Remove {len(doomed)} executions for good, {total} in all?")
+    except click.Abort:
+        agreed = False  # Nobody is there to answer.
+
+    if not agreed:
+        raise Stop("Nothing was removed.", ExitCode.FAILED, hint="--yes does not ask.")
+
+
+def _foreseen(doomed: list[Listed], kept: list[Kept]) -> CleanupReport:
+    gone = tuple(Gone(path=each.path, bytes=each.bytes or 0) for each in doomed)
+    return CleanupReport(
+        dry_run=True,
+        removed=gone,
+        kept=tuple(kept),
+        failed=(),
+        freed_bytes=sum(each.bytes for each in gone),
+    )
+
+
+def _done(doomed: list[Listed], kept: list[Kept], *, alone: Path | None) -> CleanupReport:
+    gone: list[Gone] = []
+    failed: list[Kept] = []
+    for each in doomed:
+        root = Path(each.path)
+        try:
+            removed = remove_execution(root, SystemClock(), managed=_is_managed(root))
+            gone.append(Gone(path=each.path, bytes=removed.bytes, stays=removed.stays))
+        except (Stop, OSError) as error:
+            if alone is not None:
+                raise
+
+            is_held = isinstance(error, LockHeld)
+            (kept if is_held else failed).append(Kept(path=each.path, reason=str(error)))
+
+    return CleanupReport(
+        dry_run=False,
+        removed=tuple(gone),
+        kept=tuple(kept),
+        failed=tuple(failed),
+        freed_bytes=sum(each.bytes for each in gone),
+    )
+
+
+def _print_report(report: CleanupReport) -> None:
+    for kept in report.kept:
+        click.echo(f"  kept: {one_line(kept.path)}  ({one_line(kept.reason)})")
+
+    for each in report.removed:
+        if each.stays:
+            names = ", ".join(map(one_line, each.stays))
+            click.echo(f"  {one_line(each.path)} stays with what is none of ours: {names}")
+
+    for failure in report.failed:
+        click.echo(f"  not removed: {one_line(failure.path)}  ({one_line(failure.reason)})")
+
+    verb = "would be" if report.dry_run else "were"
+    click.echo(f"{size_text(report.freed_bytes)} {verb} freed")
+
+
+COMMANDS = (ls, cleanup)

@@ -1,0 +1,1 @@
+"""What commands print: texts, tables, progress and errors."""

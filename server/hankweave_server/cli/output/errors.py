@@ -1,0 +1,19 @@
+"""How a person is told what is wrong: a sentence on stderr, and a hint below it."""
+
+from __future__ import annotations
+
+import click
+
+from hankweave_server.hank.problems import HankInvalid
+
+
+def complain(message: str, hint: str | None = None) -> None:
+    click.echo(f"hankweave: {message}", err=True)
+    if hint:
+        click.echo(f"  hint: {hint}", err=True)
+
+
+def complain_of(invalid: HankInvalid) -> None:
+    """Tells all that is wrong with a hank or a pipeline, each with its place."""
+    for problem in invalid.problems:
+        complain(problem.located(invalid.file), problem.suggestion)

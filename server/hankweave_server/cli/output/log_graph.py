@@ -1,0 +1,180 @@
+"""`hankweave log --graph`: the tree of runs, drawn for the terminal or pipe that there is."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from hankweave_protocol.ids import Sha
+from hankweave_protocol.records import CheckpointKind
+from hankweave_server.cli.output.graph_model import Lane, Node, Row, nodes_of, rows_of
+from hankweave_server.cli.output.local_time import clock, moment
+from hankweave_server.cli.output.text import PIPE_WIDTH
+from hankweave_server.cli.show import Lines, lines_of
+from hankweave_server.plain_text import one_line
+
+MARKS: Mapping[CheckpointKind, tuple[str, str, str]] = {
+    "initial": ("◎", "O", "bold"),
+    "completed": ("●", "*", "green"),
+    "error": ("✗", "x", "red"),
+    "skipped": ("»", ">", "yellow"),
+    "exit": ("■", "#", "yellow"),
+    "rig-setup": ("▲", "^", "blue"),
+    "tool": ("·", ".", "cyan"),
+    "turn": ("∘", "o", "cyan"),
+    "manual": ("◆", "@", "magenta"),
+    "safety": ("◇", "%", "magenta"),
+}
+"""Of each kind: its mark, the same in ASCII, and its colour."""
+
+_FANCY = {"line": "│", "into": "├", "from": "╭", "over": "─", "cross": "┼", "end": "╯", "bend": "┴"}
+_ASCII = {"line": "|", "into": "|", "from": ".", "over": "-", "cross": "|", "end": "'", "bend": "'"}
+
+_DATE_FROM = 100
+_TIME_FROM = 70
+_KIND_FROM = 50
+
+
+def draw(root: Path) -> None:
+    """Draws an execution's past on stdout."""
+    is_terminal = sys.stdout.isatty()
+    console = Console(
+        width=None if is_terminal else PIPE_WIDTH, highlight=False, soft_wrap=not is_terminal
+    )
+    can_show = _can_say(console.encoding, "".join(mark for mark, _, _ in MARKS.values()) + "│╯←")
+    for line in picture(lines_of(root), console.width, fancy=can_show):
+        console.print(line, no_wrap=True, overflow="ellipsis", crop=is_terminal)
+
+
+def _can_say(encoding: str, letters: str) -> bool:
+    try:
+        letters.encode(encoding)
+    except (UnicodeEncodeError, LookupError):
+        return False
+
+    return True
+
+
+def picture(lines: Lines, width: int, *, fancy: bool) -> Iterator[Text]:
+    """Gives the lines of the picture for so many columns, then what its marks mean."""
+    nodes = nodes_of(lines.runs)
+    branches: dict[Sha, list[str]] = {}
+    for branch in lines.branches:
+        branches.setdefault(branch.coordinate.checkpoint_sha, []).append(branch.execution_path)
+
+    rows = list(rows_of(nodes))
+    columns = max((len(row.lanes) for row in rows), default=0)
+    for row in rows:
+        graph = _graph(row, columns, fancy=fancy)
+        if row.node is not None:
+            graph.append(_told(row.node, branches, width, fancy=fancy))
+
+        graph.rstrip()
+        yield graph
+
+    if lines.origin is not None:
+        at = lines.origin.coordinate.checkpoint_sha[:12]
+        path = one_line(lines.origin.execution_path)
+        yield Text(f"a branch of {path}, made at {at}", "cyan")
+
+    if nodes:
+        yield _legend({node.record.kind for node in nodes}, fancy=fancy)
+    else:
+        yield Text("There is no checkpoint yet.")
+
+
+# --- the lines at the left ------------------------------------------------------------------------
+
+
+def _graph(row: Row, columns: int, *, fancy: bool) -> Text:
+    signs = _FANCY if fancy else _ASCII
+    text = Text()
+    for column in range(columns):
+        lane = row.lanes[column] if column < len(row.lanes) else None
+        sign, style = _sign(row, column, lane, signs, fancy=fancy)
+        is_spanned = bool(row.joining) and row.at <= column < max(row.joining)
+        text.append(sign, style)
+        text.append(signs["over"] if is_spanned else " ", "dim")
+
+    return text
+
+
+def _sign(
+    row: Row, column: int, lane: Lane, signs: Mapping[str, str], *, fancy: bool
+) -> tuple[str, str]:
+    style = "bold" if lane else "dim"
+    if row.node is not None and column == row.at:
+        mark, plain, colour = MARKS[row.node.record.kind]
+        return mark if fancy else plain, colour
+
+    if not row.joining or not row.at <= column <= max(row.joining):
+        return (" ", "") if lane is None else (signs["line"], style)
+
+    if column == row.at:
+        return signs["from" if lane is None else "into"], style
+
+    if column in row.joining:
+        return signs["end" if column == max(row.joining) else "bend"], "dim"
+
+    return signs["over" if lane is None else "cross"], style
+
+
+# --- the words at the right -----------------------------------------------------------------------
+
+
+def _told(node: Node, branches: Mapping[Sha, list[str]], width: int, *, fancy: bool) -> Text:
+    record = node.record
+    _, _, colour = MARKS[record.kind]
+    text = Text()
+    text.append(record.sha[: 12 if width >= _TIME_FROM else 7], "yellow" if node.on_thread else "")
+    if node.is_now:
+        text.append(f" {'←' if fancy else '<-'} now", "bold green")
+
+    if width >= _KIND_FROM:
+        text.append(f"  {record.kind:<9}", colour)
+
+    text.append(f"  {one_line(record.coordinate.codon_id or '-')}")
+    if width >= _TIME_FROM:
+        when = moment if width >= _DATE_FROM else clock
+        text.append(f"  {when(record.timestamp)}", "dim")
+
+    text.append(f"  {one_line(record.label or record.codon_name)}", "" if node.on_thread else "dim")
+    if record.pinned:
+        text.append(f"  [{'pinned' if record.name is None else one_line(record.name)}]", "magenta")
+
+    for told, style in _of_runs(node):
+        text.append(f"  {told}", style)
+
+    for path in branches.get(record.sha, ()):
+        text.append(f"  (branched to {one_line(path)})", "cyan")
+
+    return text
+
+
+def _of_runs(node: Node) -> Iterator[tuple[str, str]]:
+    run = node.begins
+    if run is not None and run.source is not None:
+        reason = {"rollback": "after a rollback", "retry": "tried again"}.get(run.reason or "", "")
+        yield f"(run {run.run_id} begins{f' {reason}' if reason else ''})", "blue"
+
+    run = node.newest_of
+    if run is not None:
+        if run.is_current:
+            yield f"(run {run.run_id}, current)", "green"
+        else:
+            left = "" if run.on_thread else ", abandoned"
+            yield f"(run {run.run_id}, {run.status}{left})", "yellow" if left else "blue"
+
+
+def _legend(kinds: set[CheckpointKind], *, fancy: bool) -> Text:
+    text = Text()
+    for kind, (mark, plain, colour) in MARKS.items():
+        if kind in kinds:
+            text.append(mark if fancy else plain, colour)
+            text.append(f" {kind}  ", "dim")
+
+    return text

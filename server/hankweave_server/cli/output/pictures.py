@@ -1,0 +1,158 @@
+"""How the past looks on a terminal: trees and tables in colour there, plain lines in a pipe."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterable, Sequence
+
+import click
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
+
+from hankweave_protocol.events import ExecutionBranched, ExecutionOrigin
+from hankweave_protocol.records import CheckpointRecord
+from hankweave_protocol.replies import DiffPage, PastView
+from hankweave_server.cli.checkpoints import line_of_checkpoint
+from hankweave_server.cli.output.amounts import size_text
+from hankweave_server.cli.output.patches import print_patch
+from hankweave_server.cli.output.text import console
+from hankweave_server.domain.lifecycle import status_of
+from hankweave_server.domain.timelines import Line, RunLine, Step, tree_of
+from hankweave_server.plain_text import printable
+
+_LETTERS = {"created": ("A", "green"), "modified": ("M", "yellow"), "deleted": ("D", "red")}
+
+
+# --- differences ----------------------------------------------------------------------------------
+
+
+def draw_stat(page: DiffPage) -> None:
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for column in ("status", "path", "added", "removed"):
+        table.add_column(column, justify="right" if column in ("added", "removed") else "left")
+
+    for file in page.files:
+        letter, style = _LETTERS[file.status]
+        added, removed = Text(f"+{file.added}", "green"), Text(f"-{file.removed}", "red")
+        table.add_row(Text(letter, style), Text(printable(file.path)), added, removed)
+
+    if page.files:
+        console().print(table)
+
+    stats = page.stats
+    click.echo(f"{stats.files} files differ, {stats.added} lines added, {stats.removed} removed")
+
+
+def print_patches(page: DiffPage) -> None:
+    """Prints patches, one after the other; a file without lines is named."""
+    for file in page.files:
+        if file.patch:
+            print_patch(file.patch)
+        else:
+            click.echo(f"{file.status}: {printable(file.path)} (no lines to compare)")
+
+
+# --- moments --------------------------------------------------------------------------------------
+
+
+def draw_checkpoint(record: CheckpointRecord | None, view: PastView) -> None:
+    if record is not None:
+        console().print(Text(printable(line_of_checkpoint(record)), "bold yellow"))
+        click.echo(f"  sha         {record.sha}")
+        click.echo(f"  run         {record.coordinate.run_id}")
+        click.echo(f"  event       {record.coordinate.event_seq}")
+        for skipped in record.skipped:
+            click.echo(f"  left out    {printable(skipped.path)} ({skipped.reason})")
+
+    click.echo(f"  files       {view.stats.files}, {size_text(view.stats.bytes)}")
+    if view.previous is None:
+        click.echo("  It is the first one.")
+    else:
+        click.echo(f"  since       {view.previous.from_sha[:12]}")
+        draw_stat(view.previous)
+
+
+def draw_moment(view: PastView) -> None:
+    at = view.coordinate
+    if at is None:
+        click.echo("no checkpoint yet")
+    else:
+        click.echo(f"checkpoint  {at.checkpoint_sha}")
+        click.echo(f"  run       {at.run_id}")
+        state = f" ({at.codon_state})" if at.codon_state else ""
+        click.echo(f"  codon     {at.codon_id or 'none'}{state}")
+
+    click.echo(f"  files     {view.stats.files}, {size_text(view.stats.bytes)}")
+    if view.events is None or view.state is None:
+        click.echo("  The journal does not reach back to this moment.")
+        return
+
+    click.echo(f"  events    {view.events.from_seq} to {view.events.to_seq}")
+    for run in reversed(view.state.runs):
+        codons = ", ".join(f"{codon.codon_id} {status_of(codon)}" for codon in run.codons)
+        click.echo(f"  state     {run.run_id} {run.status}: {codons or 'no codon yet'}")
+
+
+def print_tree(view: PastView) -> None:
+    for file in view.tree:
+        click.echo(f"{stat.filemode(file.mode)} {file.size:>10}  {printable(file.path)}")
+
+
+# --- runs -----------------------------------------------------------------------------------------
+
+
+def draw_runs(
+    origin: ExecutionOrigin | None, runs: Sequence[RunLine], branches: Iterable[ExecutionBranched]
+) -> None:
+    if origin is not None:
+        path, sha = printable(origin.execution_path), origin.coordinate.checkpoint_sha
+        click.echo(f"a branch of {path}, made at {sha[:12]}")
+
+    tree = Tree("", hide_root=True, guide_style="dim")
+    elsewhere: dict[str, list[str]] = {}
+    for branch in branches:
+        elsewhere.setdefault(branch.coordinate.checkpoint_sha, []).append(branch.execution_path)
+
+    for line in tree_of(tuple(runs)):
+        _hang(tree, line, elsewhere)
+
+    if runs:
+        console().print(tree)
+    else:
+        click.echo("There is no run yet.")
+
+
+def _hang(tree: Tree, line: Line, elsewhere: dict[str, list[str]]) -> None:
+    for step in line:
+        branch = tree.add(_run_text(step.run))
+        for record in step.run.checkpoints:
+            leaf = branch.add(Text(printable(line_of_checkpoint(record)), _style(step)))
+            for path in elsewhere.get(record.sha, ()):
+                leaf.add(Text(f"branched to {printable(path)}", "cyan"))
+
+        for aside in step.aside:
+            _hang(branch, aside, elsewhere)
+
+
+def _style(step: Step) -> str:
+    return "" if step.run.on_thread else "dim"
+
+
+def _run_text(run: RunLine) -> Text:
+    text = Text(f"run {run.run_id}  {run.status}", "bold" if run.on_thread else "dim")
+    if run.is_current:
+        text.append("  current", "green")
+    elif not run.on_thread:
+        text.append("  abandoned", "yellow")
+
+    if warned := [codon.codon_id for codon in run.codons if codon.warnings]:
+        text.append(f"  with a warning: {printable(', '.join(warned))}", "yellow")
+
+    if run.source is not None:
+        after = run.source.after_codon or "the beginning"
+        text.append(f"  {run.reason} of {run.source.run_id}: after {after}")
+
+    codons = ", ".join(f"{codon.codon_id} {codon.status}" for codon in run.codons)
+    text.append(f"  [{codons}]" if codons else "")
+    return text

@@ -1,0 +1,258 @@
+"""What a person sees while something takes long: how far it is, as far as anybody tells.
+
+A bar fills only where work is counted, here or by the server, and nobody fills it by guessing.
+Elsewhere it moves without a measure, with the time and the last thing that was heard. It is drawn
+on stderr, on a terminal alone, after half a second, and leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from hankweave_protocol.events import (
+    CheckpointPruned,
+    Event,
+    RollbackProgress,
+    RollbackStarted,
+    StoreConsolidated,
+    StoreProgress,
+)
+from hankweave_protocol.records import StoreOperation
+from hankweave_server.background_tasks import alongside
+from hankweave_server.cli.output.amounts import size_text
+from hankweave_server.cli.output.text import can_be_drawn_on
+from hankweave_server.plain_text import one_line
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from hankweave_client.client import Client
+
+T = TypeVar("T")
+
+PATIENCE = 0.5
+"""Seconds in which nothing is drawn: most is done by then."""
+
+
+class Tell(Protocol):
+    """Says what is done now, and how much of it is done, where that is known.
+
+    What is not given stays as it was told, if the text does; another text is counted anew.
+    """
+
+    def __call__(
+        self,
+        text: str | None = None,
+        done: int | None = None,
+        total: int | None = None,
+        *,
+        unit: str = "",
+    ) -> None: ...
+
+
+@contextmanager
+def waiting(what: str | None) -> Iterator[Tell]:
+    """Shows that something goes on while the block runs; nothing is shown if it has no name."""
+    if what is None or not can_be_drawn_on(sys.stderr):
+        yield tell_nobody
+        return
+
+    bar = _Bar(what)
+    timer = threading.Timer(PATIENCE, bar.begin)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield bar.tell
+    finally:
+        timer.cancel()
+        bar.end()
+
+
+def tell_nobody(
+    text: str | None = None, done: int | None = None, total: int | None = None, *, unit: str = ""
+) -> None:
+    """Nobody is there to be told."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    text: str
+    done: int = 0
+    total: int | None = None
+    unit: str = ""
+
+    @property
+    def counted(self) -> str:
+        return _counted(self.done, self.total, self.unit)
+
+
+class _Bar:
+    def __init__(self, what: str) -> None:
+        self._lock = threading.Lock()
+        self._told = _Told(what)
+        self._shown: tuple[Progress, TaskID] | None = None
+        self._has_ended = False
+
+    def begin(self) -> None:
+        """Draws for the first time; rich is for those who have to wait."""
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        from hankweave_server.cli.live.view import Terminal
+
+        with self._lock:
+            if self._has_ended:
+                return
+
+            told = self._told
+            progress = Progress(
+                TextColumn("{task.description}", markup=False),
+                BarColumn(bar_width=30),
+                TextColumn("{task.fields[counted]}", markup=False),
+                TimeElapsedColumn(),
+                console=Terminal(stderr=True, highlight=False),
+                transient=True,
+            )
+            task = progress.add_task(
+                told.text, completed=told.done, total=told.total, counted=told.counted
+            )
+            self._shown = progress, task
+            progress.start()
+
+    def tell(
+        self,
+        text: str | None = None,
+        done: int | None = None,
+        total: int | None = None,
+        *,
+        unit: str = "",
+    ) -> None:
+        with self._lock:
+            before, shown_before = self._told, self._told.text
+            if text is not None and text != before.text:
+                before = _Told(text)
+
+            self._told = told = _Told(
+                before.text,
+                before.done if done is None else done,
+                before.total if total is None else total,
+                unit or before.unit,
+            )
+            if self._shown is not None:
+                progress, task = self._shown
+                if told.text != shown_before:
+                    _begin_anew(progress)
+
+                progress.update(
+                    task,
+                    description=told.text,
+                    completed=told.done,
+                    total=told.total,
+                    counted=told.counted,
+                )
+
+    def end(self) -> None:
+        with self._lock:
+            self._has_ended = True
+            if self._shown is not None:
+                self._shown[0].stop()
+
+
+def _counted(done: int, total: int | None, unit: str) -> str:
+    """Writes it as a person reads it; nothing where nothing is counted."""
+    amount = size_text if unit == "bytes" else "{:,}".format
+    name = f" {unit}" if unit and unit != "bytes" else ""
+    if total is None:
+        return f"{amount(done)}{name}" if done else ""
+
+    return f"{amount(done)} of {amount(total)}{name}"
+
+
+def _begin_anew(progress: Progress) -> None:
+    """Forgets total and end, not the time: `update` cannot say that a total is not known."""
+    for task in progress.tasks:
+        task.total = task.finished_time = None
+
+
+# --- what a server tells meanwhile ----------------------------------------------------------------
+
+
+async def watched(client: Client, work: Callable[[Client], Awaitable[T]], tell: Tell) -> T:
+    """Does work with a server, and tells what it says of it meanwhile."""
+    async with alongside(partial(_follow, client, tell)):
+        done = await work(client)
+
+    return done
+
+
+async def _follow(client: Client, tell: Tell) -> None:
+    try:
+        async for event in client.events():
+            if not _is_anothers(event, client):
+                _pass_on(event, tell)
+    except ConnectionError:
+        return  # Who does the work is told as well.
+
+
+def _is_anothers(event: Event, client: Client) -> bool:
+    """Tells of the progress of what somebody else has asked for."""
+    return isinstance(event.data, StoreProgress) and not client.waits_for(event.data.command_id)
+
+
+def _pass_on(event: Event, tell: Tell) -> None:
+    match event.data:
+        case StoreProgress() as progress:
+            tell_of(tell, progress)
+        case RollbackStarted(to_checkpoint=sha):
+            tell(f"All is saved; restoring {sha[:12]}")
+        case RollbackProgress(current_step=step, total_steps=total, message=message):
+            tell(one_line(message), step, total)
+        case CheckpointPruned(checkpoints=shas):
+            tell(f"{len(shas)} checkpoints are pruned; packing the store")
+        case StoreConsolidated():
+            tell("The store is packed")
+        case _:
+            return
+
+
+_DOING: dict[tuple[StoreOperation, str], str] = {
+    ("branch", "checking"): "Reading the checkpoint",
+    ("branch", "copying"): "Copying the store",
+    ("branch", "writing"): "Writing files",
+    ("capture", "reading"): "Reading what has changed",
+    ("fsck", "checking"): "Reading the store",
+    ("gc", "examining"): "Looking for what may go",
+    ("gc", "packing"): "Packing the store",
+    ("gc", "sweeping"): "Letting go of what nobody needs",
+    ("gc", "tracing"): "Looking for what is needed",
+    ("restore", "checking"): "Reading the checkpoint",
+    ("restore", "reading"): "Saving what is there",
+    ("restore", "writing"): "Restoring files",
+}
+_DOING_IN_ANY = {
+    "flushing": "Waiting for the disk",
+    "scanning": "Looking at the files",
+}
+
+
+def tell_of(tell: Tell, progress: StoreProgress) -> None:
+    """Says in words what a server, or we ourselves, have counted."""
+    tell(_doing(progress), progress.done, progress.total, unit=progress.unit)
+
+
+def line_of_progress(progress: StoreProgress) -> str:
+    """The same as a line, where no bar is drawn."""
+    counted = _counted(progress.done, progress.total, progress.unit)
+    return ": ".join(filter(None, (_doing(progress), counted)))
+
+
+def _doing(progress: StoreProgress) -> str:
+    """What is done now; a phase that a newer server knows has its own word."""
+    phase = progress.phase
+    named = _DOING.get((progress.operation, phase)) or _DOING_IN_ANY.get(phase)
+    return named or one_line(phase).capitalize()

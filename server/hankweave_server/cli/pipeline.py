@@ -1,0 +1,294 @@
+"""`hankweave pipeline`: Architect's YAML, run as any hank is (seed 003)."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+
+import click
+
+from hankweave_protocol.ids import CodonId
+from hankweave_protocol.state import State
+from hankweave_server import fsutil
+from hankweave_server.architect.workspace import has_repository
+from hankweave_server.cli.output.errors import complain, complain_of
+from hankweave_server.cli.pipelines.report import Format
+from hankweave_server.cli.pipelines.run import PipelineExit, Telling, run_pipeline
+from hankweave_server.cli.shared import hank_loading
+from hankweave_server.cli.shared.run_settings import (
+    configured,
+    from_layers,
+    log_format_option,
+    log_level_option,
+    variables_of,
+)
+from hankweave_server.config import of_command_line
+from hankweave_server.domain.history import answers_of, next_codon, thread_before
+from hankweave_server.domain.plan import initial_plan
+from hankweave_server.domain.step_results import resumes_at
+from hankweave_server.hank.load import LoadedHank
+from hankweave_server.hank.pipelines.compile import compile_pipeline, write_compiled, written
+from hankweave_server.hank.pipelines.load import load_pipeline
+from hankweave_server.hank.pipelines.model import Pipeline
+from hankweave_server.hank.pipelines.summary import plan_summary, unknown_step
+from hankweave_server.hank.pipelines.variables import NotAVariable, parse_var
+from hankweave_server.hank.problems import HankInvalid
+from hankweave_server.ledger.reading import has_past
+from hankweave_server.local import executions, workspaces
+from hankweave_server.local.reader import on_files
+from hankweave_server.paths import Layout
+from hankweave_server.settings import RunSettings
+from hankweave_server.worktree.data_source import read_meta
+
+_ON_THE_BRANCH = (
+    "Checkpoints of steps become commits on your branch, as in Architect; "
+    "`--repository shadow` leaves your git alone."
+)
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--var", "entries", multiple=True, metavar="NAME=VALUE", help="Set a variable.")
+@click.option("--from-step", metavar="STEP", help="Begin at this step, on the files as they are.")
+@click.option("--restart", is_flag=True, help="Begin at the first step, whatever was left undone.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and touch nothing.")
+@click.option("--config", "-c", type=click.Path(path_type=Path), help="Architect's configuration.")
+@click.option(
+    "--workspace", "-w", type=click.Path(path_type=Path), help="The project; default: here."
+)
+@click.option("--agent", metavar="NAME", help="Who does the steps that name nobody.")
+@click.option(
+    "--no-agent-check",
+    is_flag=True,
+    envvar="HANKWEAVE_RUNTIME_NO_AGENT_CHECK",
+    help="Start even if an agent is missing or not logged in.",
+)
+@click.option(
+    "--repository",
+    type=click.Choice(["shadow", "workspace"]),
+    help="Where checkpoints are kept: `workspace`, the default in a git repository, makes commits "
+    "on your branch, too.",
+)
+@click.option("--report", type=click.Choice(get_args(Format)), help="Print a report.")
+@click.option("--json", "as_json", is_flag=True, help="The same as --report json.")
+@click.option(
+    "--report-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the report there; .json or .md tell its format.",
+)
+@click.option("--port", "-p", type=click.IntRange(0, 65535), default=0, help="0 takes a free one.")
+@log_level_option
+@log_format_option
+@click.option("--quiet", "-q", is_flag=True, help="Say nothing while the steps run.")
+@click.pass_context
+def pipeline(
+    context: click.Context,
+    /,
+    file: Path,
+    entries: tuple[str, ...],
+    from_step: str | None,
+    restart: bool,
+    dry_run: bool,
+    config: Path | None,
+    workspace: Path | None,
+    agent: str | None,
+    no_agent_check: bool,
+    repository: str | None,
+    report: Format | None,
+    as_json: bool,
+    report_file: Path | None,
+    port: int,
+    log_level: str | None,
+    log_format: str | None,
+    quiet: bool,
+) -> None:
+    """Run the steps of FILE, a pipeline in YAML, in the project one is in.
+
+    A pipeline that was cut short goes on where it stopped; one that has ended begins again. Each
+    step can be gone back to: `hankweave history` and `hankweave rollback --to-step STEP`.
+
+    \b
+    Exit codes: 0 all steps done or skipped, 1 failed, 3 the pipeline or its configuration is
+    wrong, 4 the provider did not let the agent in, 5 a step took too long, 130 interrupted.
+
+    \b
+    hankweave pipeline pipeline.yaml --var budget=20000
+    hankweave pipeline build.yaml --from-step optimize --report github > comment.md
+    """
+    if from_step is not None and restart:
+        raise click.UsageError("--from-step and --restart exclude each other.")
+
+    telling = Telling(_format(report, as_json, report_file), report_file, quiet=quiet)
+    meant = _read(file, entries, config, agent, repository)
+    if from_step is not None and (problem := unknown_step(meant, from_step)) is not None:
+        complain(problem.message, problem.suggestion)
+        sys.exit(PipelineExit.CONFIGURATION)
+
+    layout = workspaces.layout_in(workspace or Path.cwd())
+    meant = _with_repository(meant, layout.root, quiet=quiet)
+    before = _state_of(layout)
+    if dry_run:
+        click.echo(plan_summary(_rest_of(meant, from_step, before)), nl=False)
+        return
+
+    telling.refuse_where_it_cannot()
+    hank = hank_loading.read(_compiled(layout, meant))
+    begin_at = _beginning(layout, hank, before, from_step, restart=restart)
+    _announce(before, begin_at, quiet=quiet)
+    settings = RunSettings(
+        hank=hank.directory / hank_loading.HANK_FILE,
+        data=None,
+        workspace=layout.root,
+        executions_root=executions.executions_root(),
+        headless=True,
+        begin_at=begin_at,
+    )
+    given = {
+        "port": port or None,
+        "noAgentCheck": no_agent_check or None,
+        "logLevel": log_level,
+        "logFormat": log_format,
+    }
+    found = from_layers(of_command_line(given), None, variables_of(context.command))
+    settings = replace(configured(settings, found), autostart=True)
+    sys.exit(run_pipeline(meant, layout, settings, telling))
+
+
+# --- before it runs -------------------------------------------------------------------------------
+
+
+def _format(report: Format | None, as_json: bool, file: Path | None) -> Format | None:
+    """The format that was named, or else that of the file's name."""
+    if as_json and report not in (None, "json"):
+        raise click.UsageError("--json and --report exclude each other.")
+
+    if as_json or report is not None:
+        return "json" if as_json else report
+
+    if file is None:
+        return None
+
+    match file.suffix:
+        case ".json":
+            return "json"
+        case ".md" | ".markdown":
+            return "markdown"
+        case _:
+            raise click.UsageError(f"{file.name}: name the format with --report, or .json or .md.")
+
+
+def _read(
+    file: Path,
+    entries: tuple[str, ...],
+    config: Path | None,
+    agent: str | None,
+    repository: str | None,
+) -> Pipeline:
+    """Reads and checks the pipeline; ends the program with all that is wrong."""
+    try:
+        variables = dict(map(parse_var, entries))
+        meant = load_pipeline(file, variables=variables, config=config, agent=agent)
+    except NotAVariable as fault:
+        complain(fault.message, fault.suggestion)
+        sys.exit(PipelineExit.CONFIGURATION)
+    except HankInvalid as invalid:
+        complain_of(invalid)
+        sys.exit(PipelineExit.CONFIGURATION)
+
+    for warning in meant.warnings:
+        complain(f"warning: {warning.located(file)}", warning.suggestion)
+
+    match repository:
+        case "shadow" | "workspace":
+            return replace(meant, checkpoints=replace(meant.checkpoints, repository=repository))
+        case _:
+            return meant
+
+
+def _with_repository(meant: Pipeline, root: Path, *, quiet: bool) -> Pipeline:
+    """Choose where the checkpoints of steps are kept, if nothing says: in git, as in Architect."""
+    if meant.checkpoints.repository is not None:
+        return meant
+
+    if not has_repository(root):
+        return replace(meant, checkpoints=replace(meant.checkpoints, repository="shadow"))
+
+    if not quiet:
+        click.echo(_ON_THE_BRANCH, err=True)
+
+    return replace(meant, checkpoints=replace(meant.checkpoints, repository="workspace"))
+
+
+def _state_of(layout: Layout) -> State | None:
+    """The state of what ran here before; None where nothing did."""
+    if not has_past(layout):
+        return None
+
+    return on_files(layout, lambda calls: calls.state())
+
+
+def _rest_of(meant: Pipeline, from_step: str | None, before: State | None) -> Pipeline:
+    """What is left of a pipeline from a step on, with the answers of the steps before it."""
+    if from_step is None:
+        return meant
+
+    first = [step.name for step in meant.steps].index(from_step)
+    known: Mapping[str, str] = {}
+    if before is not None:
+        plan = initial_plan(compile_pipeline(meant))
+        known = answers_of(thread_before(before, plan, CodonId(from_step)))
+
+    return replace(meant, steps=meant.steps[first:], variables={**meant.variables, **known})
+
+
+def _compiled(layout: Layout, meant: Pipeline) -> Path:
+    """Writes the pipeline as a hank into the project's own folder of ours; gives its path.
+
+    It is named by what it says: another pipeline, or the same with other variables, never takes
+    the place of one that may have to go on.
+    """
+    fsutil.make_private_directory(layout.state_directory)
+    executions.hide(layout)
+    name = hashlib.sha256(written(compile_pipeline(meant))).hexdigest()[:12]
+    return write_compiled(meant, layout.pipelines / name)
+
+
+def _beginning(
+    layout: Layout,
+    hank: LoadedHank,
+    before: State | None,
+    from_step: str | None,
+    *,
+    restart: bool,
+) -> CodonId | None:
+    """The step to begin at; None to go on where the same pipeline stopped, or to begin at all."""
+    if from_step is not None:
+        return CodonId(from_step)
+
+    if before is None or not before.execution_plan:
+        return None
+
+    former = read_meta(layout)
+    is_same = former is not None and not executions.is_other_hank(former, hank)
+    if not restart and is_same and resumes_at(before, next_codon(before)):
+        return None
+
+    first = hank.hank.hank[0].id
+    return CodonId(first)
+
+
+def _announce(before: State | None, begin_at: CodonId | None, *, quiet: bool) -> None:
+    following = None if before is None else next_codon(before)
+    if quiet or begin_at is not None or following is None:
+        return
+
+    assert before is not None
+    if before.runs and any(run.codons for run in before.runs):
+        click.echo(f"Going on at {following}; --restart begins at the first step.", err=True)
+
+
+COMMANDS = (pipeline,)

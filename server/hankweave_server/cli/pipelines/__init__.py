@@ -1,0 +1,1 @@
+"""Pipelines on the command line: their steps, their run and their report."""

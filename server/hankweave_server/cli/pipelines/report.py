@@ -1,0 +1,171 @@
+"""The report of a pipeline: as JSON, as Markdown, and as a comment for a pull request."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, assert_never
+
+import msgspec
+
+from hankweave_protocol import codec
+from hankweave_protocol.events import CheckCompleted
+from hankweave_protocol.ids import CodonId
+from hankweave_server.domain.step_results import PipelineResult, StepResult
+from hankweave_server.plain_text import one_line
+
+Format: TypeAlias = Literal["json", "markdown", "github"]
+
+DIFF_LIMIT = 50_000
+"""Characters of the diff that a report holds (Architect: 50 KB)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What is told when a pipeline has ended, however it has ended."""
+
+    task: str
+    result: PipelineResult
+    duration_ms: int
+    """Of this call."""
+    files: tuple[tuple[str, str], ...]
+    """Path and `created`, `modified` or `deleted`, by path."""
+    checks: dict[CodonId, list[CheckCompleted]]
+    warnings: tuple[str, ...]
+    """What went wrong besides, and has failed no step."""
+    diff: str
+    """A unified diff of what the steps of this call changed."""
+
+    @property
+    def errors(self) -> list[str]:
+        return [f"{step.name}: {step.error}" for step in self.result.steps if step.error]
+
+    def written(self, form: Format) -> str:
+        match form:
+            case "json":
+                return self._json()
+            case "markdown":
+                return self._markdown()
+            case "github":
+                return self._github()
+            case _:
+                assert_never(form)
+
+    def _json(self) -> str:
+        told = {
+            "task": self.task,
+            "status": self.result.status,
+            "duration": self.duration_ms / 1000,
+            "cost": self.result.cost,
+            "errors": self.errors,
+            "warnings": self.warnings,
+            "files_modified": [{"path": path, "action": action} for path, action in self.files],
+            "timeline": [self._entry(step) for step in self.result.steps],
+            "git_diff": _cut(self.diff),
+        }
+        return msgspec.json.format(codec.encode(told), indent=2).decode() + "\n"
+
+    def _entry(self, step: StepResult) -> dict[str, object]:
+        checks = self.checks.get(step.name, [])
+        return {
+            "step": step.name,
+            "status": step.status,
+            "cost": step.cost,
+            "duration": step.duration_ms / 1000,
+            "attempts": step.attempts,
+            "checks_passed": all(check.passed for check in checks) if checks else None,
+            "checks": [
+                {
+                    "command": check.command,
+                    "passed": check.passed,
+                    "exit_code": check.exit_code,
+                    "output": check.output,
+                }
+                for check in checks
+            ],
+            "error": step.error,
+            "condition": step.condition,
+            "checkpoint": step.checkpoint,
+        }
+
+    def _markdown(self) -> str:
+        lines = [f"# {_plain(self.task)}", "", *self._summary(), "", *self._table()]
+        if self.errors:
+            lines += ["", "## Errors", "", *(f"- {_plain(error)}" for error in self.errors)]
+
+        if self.warnings:
+            lines += ["", "## Warnings", "", *(f"- {_plain(each)}" for each in self.warnings)]
+
+        if self.files:
+            lines += ["", "## Files", "", *self._files()]
+
+        if self.diff:
+            lines += ["", "## Diff", "", *_fenced(_cut(self.diff))]
+
+        return "\n".join(lines) + "\n"
+
+    def _github(self) -> str:
+        mark = {"success": "✅", "partial": "⚠️", "failed": "❌"}[self.result.status]
+        lines = [f"## {mark} {_plain(self.task)}", "", *self._summary(), "", *self._table()]
+        if self.errors:
+            lines += ["", *(f"> {_plain(error)}" for error in self.errors)]
+
+        if self.warnings:
+            lines += ["", *(f"> ⚠️ {_plain(each)}" for each in self.warnings)]
+
+        if self.files:
+            lines += ["", *_folded(f"{len(self.files)} files changed", self._files())]
+
+        if self.diff:
+            lines += ["", *_folded("Diff", _fenced(_cut(self.diff)))]
+
+        return "\n".join(lines) + "\n"
+
+    def _summary(self) -> list[str]:
+        seconds = f"{self.duration_ms / 1000:.1f} s"
+        return [f"**{self.result.status}** · {seconds} · ${self.result.cost:.4f}"]
+
+    def _table(self) -> list[str]:
+        rows = ["| step | status | checks | cost | time |", "|---|---|---|---:|---:|"]
+        for step in self.result.steps:
+            checks = self.checks.get(step.name, [])
+            passed = f"{sum(check.passed for check in checks)}/{len(checks)}" if checks else ""
+            cells = [
+                _plain(step.name),
+                step.status,
+                passed,
+                f"${step.cost:.4f}",
+                f"{step.duration_ms / 1000:.1f} s",
+            ]
+            rows.append(f"| {' | '.join(cells)} |")
+
+        return rows
+
+    def _files(self) -> list[str]:
+        return [f"- {action}: {_plain(path)}" for path, action in self.files]
+
+
+def _plain(text: str) -> str:
+    """Text of other people's making, as one line in which Markdown and HTML see nothing."""
+    line = one_line(" ".join(text.split()))
+    return re.sub(r"([\\`*_{}\[\]<>|#~@!])", r"\\\1", line)
+
+
+def _fenced(text: str) -> list[str]:
+    """A code block that no line of the text can end."""
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    # A terminal takes no orders from a file's content; its own line ends and tabs stay.
+    lines = ["\t".join(map(one_line, line.split("\t"))) for line in text.rstrip("\n").split("\n")]
+    return [f"{fence}diff", *lines, fence]
+
+
+def _folded(title: str, lines: list[str]) -> list[str]:
+    return [f"<details><summary>{title}</summary>", "", *lines, "", "</details>"]
+
+
+def _cut(text: str) -> str:
+    if len(text) <= DIFF_LIMIT:
+        return text
+
+    return f"{text[:DIFF_LIMIT]}\n… {len(text) - DIFF_LIMIT} more characters\n"

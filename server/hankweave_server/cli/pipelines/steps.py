@@ -1,0 +1,153 @@
+"""Architect's steps as commands list them, from a shadow repository or a workspace's own git."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from hankweave_protocol.codec import decode_value
+from hankweave_protocol.errors import Refused
+from hankweave_protocol.shapes import Value
+from hankweave_server.architect import (
+    Checkpoint,
+    CheckpointError,
+    CheckpointManager,
+    CheckpointWarning,
+)
+from hankweave_server.architect.shadow_history import reading
+from hankweave_server.checkpoints.errors import ShadowRepositoryError
+from hankweave_server.cli.remote import root_of
+from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.local import workspaces
+from hankweave_server.local.workspaces import is_in_git
+from hankweave_server.paths import STATE_DIRECTORY
+from hankweave_server.worktree.data_source import layout_of, read_meta
+
+Repository = Literal["auto", "workspace", "shadow"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The directory whose checkpoints are meant, and what keeps them."""
+
+    root: Path
+    repository: Literal["workspace", "shadow"]
+
+
+def place_of(execution: Path | None, repository: Repository = "auto") -> Place:
+    """Finds the workspace one is in, or the one that is named.
+
+    `auto` takes the shadow repository of what Hankweave serves, and the git repository of what it
+    does not; outside of both the execution is meant that was used last.
+    """
+    if execution is not None:
+        root = execution.expanduser().absolute()
+    else:
+        here = Path.cwd()
+        is_ours = workspaces.around(here) is not None or repository == "shadow"
+        is_git = repository == "workspace" or is_in_git(here)
+        root = here if is_git and not is_ours else root_of(None)
+
+    if repository != "auto":
+        return Place(root, repository)
+
+    return Place(root, "shadow" if (root / STATE_DIRECTORY).is_dir() else "workspace")
+
+
+def listed_in(place: Place, repository: Repository) -> Place:
+    """Take git where `auto` is meant and the last pipeline committed its steps there."""
+    if repository == "auto" and place.repository == "shadow" and is_published(place.root):
+        return Place(place.root, "workspace")
+
+    return place
+
+
+def is_published(root: Path) -> bool:
+    """Return whether what runs in a project keeps its labelled checkpoints in git, too."""
+    layout = layout_of(root)
+    meta = read_meta(layout)
+    if meta is None or meta.hank_path is None or not is_git_project(root):
+        return False
+
+    try:
+        hank = decode_value(_Hank, Path(meta.hank_path).read_bytes())
+    except (OSError, Refused):
+        return False
+
+    return hank.overrides.checkpoint_repository == "workspace"
+
+
+def is_git_project(root: Path) -> bool:
+    """Return whether a folder is a project in a git repository that Hankweave works in, too."""
+    meta = read_meta(layout_of(root))
+    return meta is not None and meta.in_place and is_in_git(root)
+
+
+class _Overrides(Value):
+    checkpoint_repository: str = "shadow"
+
+
+class _Hank(Value):
+    overrides: _Overrides = _Overrides()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One checkpoint as it is listed."""
+
+    name: str | None
+    text: str
+    checkpoint: Checkpoint
+
+    @property
+    def title(self) -> str:
+        return str(self.checkpoint.step) if self.name is None else self.name
+
+
+def steps_in(place: Place) -> list[Step]:
+    """Lists the checkpoints of a place, newest first; raises Stop where they cannot be read."""
+    if place.repository == "workspace":
+        with git_manager(place.root) as manager, sentences():
+            return [step_of(each) for each in manager.list_checkpoints()]
+
+    with sentences(), reading(layout_of(place.root)) as history:
+        return [
+            Step(each.mark.name, each.mark.text, history.described(each))
+            for each in history.labelled
+        ]
+
+
+def step_of(checkpoint: Checkpoint) -> Step:
+    """A named step has the number 0, and its name for a message."""
+    if checkpoint.step or not checkpoint.message:
+        return Step(None, checkpoint.message, checkpoint)
+
+    name, _, text = checkpoint.message.partition(" -- ")
+    return Step(name, text, checkpoint)
+
+
+def git_manager(root: Path) -> CheckpointManager:
+    with sentences():
+        return CheckpointManager(str(root), repository="workspace")
+
+
+@contextmanager
+def sentences() -> Iterator[None]:
+    """Turns what Architect's door raises into the end of a command, and warnings into lines."""
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", CheckpointWarning)
+            yield
+
+        for each in caught:
+            click.echo(f"hankweave: {each.message}", err=True)
+    except CheckpointError as error:
+        raise Stop(error.message, ExitCode.FAILED, hint=error.hint or None) from None
+    except ShadowRepositoryError as error:
+        raise Stop(f"The checkpoints cannot be read: {error}.", ExitCode.BAD_DATA) from None

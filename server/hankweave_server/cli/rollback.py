@@ -1,0 +1,436 @@
+"""`hankweave rollback`, `undo`, `redo`, `preview`: going back, and seeing before what it does."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import click
+
+from hankweave_client.client import Client
+from hankweave_protocol.commands import (
+    OnRunning,
+    RollbackCommand,
+    RollbackPreview,
+    RollbackRedo,
+    RollbackToCheckpoint,
+    RollbackToCodon,
+    RollbackToLastSuccess,
+    RollbackUndo,
+)
+from hankweave_protocol.ids import CodonId, RunId
+from hankweave_protocol.records import CodonCheckpointType, RollbackReport
+from hankweave_server.cli.remote import ask, execution_option, json_option, print_json, root_of
+from hankweave_server.cli.reports import draw_report
+from hankweave_server.cli.shared import completions
+from hankweave_server.cli.show import as_text
+from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.local.catalog import living_server
+from hankweave_server.local.targeting import announce, require_consent, root_to_change
+from hankweave_server.local.workspaces import is_in_git
+from hankweave_server.paths import Layout
+
+F = TypeVar("F", bound=Callable[..., None])
+Travelling = RollbackCommand | RollbackUndo | RollbackRedo
+
+_FORESEE = "`hankweave preview` shows what it would do."
+FORESEEING = "Looking at what it would do"
+
+
+class _Path(click.ParamType[str]):
+    """A file or folder of the work tree, as the wire has it."""
+
+    name = "path"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not value:
+            self.fail("A path has at least one character.", param, ctx)
+
+        return as_text(str(value))
+
+
+_path_option = click.option(
+    "--path", "paths", type=_Path(), multiple=True, help="Only this file or folder; repeatable."
+)
+_codon_option = click.option(
+    "--codon", shell_complete=completions.codons, help="A codon of the thread."
+)
+_type_option = click.option(
+    "--type",
+    "kind",
+    type=click.Choice(["start", "end", "rig-setup", "completed", "error", "skipped"]),
+    help="Which checkpoint of the codon; default: end.",
+)
+_keep_option = click.option(
+    "--keep-edits", is_flag=True, help="Leave alone what people changed since an agent did."
+)
+
+
+def _going(command: F) -> F:
+    """The options of all that moves files."""
+    for option in reversed(
+        (
+            click.option("--stop", is_flag=True, help="Stop a running codon first."),
+            click.option("--pause", is_flag=True, help="Freeze a running codon meanwhile."),
+            _keep_option,
+            click.option("--reason", help="Why, in a sentence: the agent is told."),
+            click.option("--yes", "-y", is_flag=True, help="Do not ask on a terminal."),
+        )
+    ):
+        command = option(command)
+
+    return command
+
+
+# --- rollback -------------------------------------------------------------------------------------
+
+
+@click.command()
+@execution_option
+@click.option(
+    *("--to", "sha"),
+    shell_complete=completions.checkpoints,
+    help="A checkpoint: its sha or a unique beginning of it.",
+)
+@click.option("--to-commit", help="The same; in a git workspace that nobody serves, a commit.")
+@click.option("--to-step", metavar="STEP", help="A step's checkpoint: its number, or its name.")
+@_codon_option
+@_type_option
+@_path_option
+@click.option("--restart", is_flag=True, help="Go on with the plan at once.")
+@_going
+@click.option("--rewind-memory", is_flag=True, help="The agents' memory goes back, too.")
+@click.option("--preview", "only_preview", is_flag=True, help="Only say what would change.")
+@json_option
+def rollback(
+    execution: Path | None,
+    sha: str | None,
+    to_commit: str | None,
+    to_step: str | None,
+    codon: str | None,
+    kind: CodonCheckpointType | None,
+    paths: tuple[str, ...],
+    restart: bool,
+    stop: bool,
+    pause: bool,
+    keep_edits: bool,
+    reason: str | None,
+    yes: bool,
+    rewind_memory: bool,
+    only_preview: bool,
+    as_json: bool,
+) -> None:
+    """Go back: to the last success, or to a checkpoint or codon.
+
+    What the rollback overwrites or removes is kept in a safety checkpoint, and `hankweave undo`
+    brings it back. With --path only these files move: no run ends.
+
+    \b
+    hankweave rollback --to-step implement
+    hankweave rollback --to-commit abc1234
+    """
+    if restart and paths:
+        raise click.UsageError("--restart and --path exclude each other: no run ends.")
+
+    if sha is not None and codon is not None:
+        raise click.UsageError("--to and --codon exclude each other.")
+
+    said: str | None = None
+    if to_commit is not None or to_step is not None:
+        if sha is not None or codon is not None:
+            raise click.UsageError("--to-commit, --to-step, --to and --codon exclude one another.")
+
+        # Architect's door brings git along: who rolls back otherwise need not load it.
+        from hankweave_server.cli.shared import step_targets
+
+        git_root = step_targets.git_workspace(execution, to_step, to_commit)
+        if git_root is not None:
+            others = (kind, paths, restart, stop, pause, keep_edits, reason, rewind_memory)
+            _require_plain(only_preview, *others)
+            announce(git_root)
+            require_consent(yes=yes)
+            step_targets.go_in_git(
+                git_root, to_step, to_commit, asks=not (yes or as_json), as_json=as_json
+            )
+            return
+
+        execution = root_of(execution)
+        target = step_targets.target_in(execution, to_step, to_commit)
+        sha, codon, said = target.sha, target.codon, target.said
+    elif sha is not None and is_in_git(root := root_of(execution)):
+        from hankweave_server.cli.shared import step_targets
+
+        target = step_targets.target_in(root, None, sha)
+        sha, said = target.sha, target.said
+
+    foreseen = _previewed(sha, codon, kind, paths=paths, keep_edits=keep_edits)
+    if said is not None:
+        click.echo(said, err=as_json)
+
+    if only_preview:
+        _show_preview(execution, foreseen, as_json)
+        return
+
+    if restart:
+        _require_server(root_of(execution))
+
+    fields: dict[str, Any] = {
+        "auto_restart": restart,
+        "on_running": _on_running(stop, pause),
+        "paths": paths or None,
+        "keep_edits": keep_edits,
+        "rewind_memory": rewind_memory,
+        "reason": reason,
+    }
+    execution = root_to_change(execution)
+    require_consent(yes=yes, otherwise=_FORESEE)
+
+    def command(run_id: RunId | None) -> RollbackCommand:
+        return _command_to(sha, codon, kind, **fields, expected_run_id=run_id)
+
+    _go(execution, command, foreseen, "Roll back?", asks=not (yes or as_json), as_json=as_json)
+
+
+def _command_to(
+    sha: str | None, codon: str | None, kind: CodonCheckpointType | None, **fields: Any
+) -> RollbackCommand:
+    if sha is not None:
+        return RollbackToCheckpoint(checkpoint_sha=sha, **fields)
+
+    if codon is not None:
+        return RollbackToCodon(codon_id=CodonId(codon), checkpoint_type=kind or "end", **fields)
+
+    return RollbackToLastSuccess(**fields)
+
+
+def _require_server(root: Path) -> None:
+    if living_server(Layout.of_execution(root)) is None:
+        raise Stop(
+            "--restart goes on with the plan, and no server runs that could.",
+            ExitCode.UNAVAILABLE,
+            hint=f"Roll back without it; `hankweave run -e {shlex.quote(str(root))}` goes on then.",
+        )
+
+
+def _require_plain(*others: object) -> None:
+    if any(others):
+        raise click.UsageError("In a git workspace only --to-step, --to-commit, --yes and --json.")
+
+
+def _previewed(
+    sha: str | None, codon: str | None, kind: CodonCheckpointType | None, **fields: Any
+) -> RollbackPreview:
+    if sha is not None and codon is not None:
+        raise click.UsageError("A SHA and --codon exclude each other.")
+
+    if codon is None and kind is not None:
+        raise click.UsageError("--type says which checkpoint of a --codon.")
+
+    return RollbackPreview(
+        checkpoint_sha=sha,
+        codon_id=None if codon is None else CodonId(codon),
+        checkpoint_type=None if codon is None else kind or "end",
+        paths=fields.pop("paths") or None,
+        **fields,
+    )
+
+
+def _on_running(stop: bool, pause: bool) -> OnRunning:
+    if stop and pause:
+        raise click.UsageError("--stop and --pause exclude each other.")
+
+    if stop:
+        return "stop"
+
+    return "pause" if pause else "refuse"
+
+
+# --- undo and redo --------------------------------------------------------------------------------
+
+
+@click.command()
+@execution_option
+@click.option(
+    "--repository",
+    type=click.Choice(["auto", "workspace"]),
+    default="auto",
+    help="`workspace`: the last rollback in the project's own git, also where Hankweave has run.",
+)
+@_going
+@json_option
+def undo(
+    execution: Path | None,
+    repository: str,
+    stop: bool,
+    pause: bool,
+    keep_edits: bool,
+    reason: str | None,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Take the last rollback back: files, and the place in the plan.
+
+    Those before it follow, one by one; `hankweave redo` goes forward again. In a git workspace that
+    nobody serves, the last `rollback --to-step` there is taken back, if there was one.
+
+    \b
+    hankweave undo
+    hankweave undo --keep-edits -y
+    """
+    if not (stop or pause or keep_edits or reason):
+        from hankweave_server.cli.shared import step_targets
+
+        in_git = repository == "workspace"
+        git_root = step_targets.git_workspace(execution, in_git=in_git)
+        if git_root is not None:
+            require_consent(yes=yes, otherwise=_FORESEE)
+            if step_targets.undo_in_git(git_root, as_json=as_json):
+                return
+
+            if in_git:
+                raise Stop("There is no rollback in git to undo.", ExitCode.FAILED)
+
+    fields = {"on_running": _on_running(stop, pause), "keep_edits": keep_edits, "reason": reason}
+    _go_or_return(execution, "undo", fields, yes=yes, as_json=as_json)
+
+
+@click.command()
+@execution_option
+@_going
+@json_option
+def redo(
+    execution: Path | None,
+    stop: bool,
+    pause: bool,
+    keep_edits: bool,
+    reason: str | None,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Take the last undo back. After a new rollback there is none.
+
+    \b
+    hankweave redo
+    """
+    fields = {"on_running": _on_running(stop, pause), "keep_edits": keep_edits, "reason": reason}
+    _go_or_return(execution, "redo", fields, yes=yes, as_json=as_json)
+
+
+def _go_or_return(
+    execution: Path | None,
+    direction: Literal["undo", "redo"],
+    fields: dict[str, Any],
+    *,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    root = root_to_change(execution)
+    require_consent(yes=yes, otherwise=_FORESEE)
+    kind = RollbackUndo if direction == "undo" else RollbackRedo
+
+    def command(run_id: RunId | None) -> RollbackUndo | RollbackRedo:
+        return kind(**fields, expected_run_id=run_id)
+
+    foreseen = RollbackPreview(direction=direction, keep_edits=fields["keep_edits"])
+    question = "Undo the rollback?" if direction == "undo" else "Redo the rollback?"
+    _go(root, command, foreseen, question, asks=not (yes or as_json), as_json=as_json)
+
+
+# --- asking, and going ----------------------------------------------------------------------------
+
+
+def _go(
+    execution: Path | None,
+    command: Callable[[RunId | None], Travelling],
+    foreseen: RollbackPreview,
+    question: str,
+    *,
+    asks: bool,
+    as_json: bool,
+) -> None:
+    """Shows the preview and asks, where somebody sees it; then does what was shown."""
+    run_id = None
+    if asks:
+        report, run_id = ask(execution, lambda client: _foreseen(client, foreseen), FORESEEING)
+        draw_report(report, foreseen=True)
+        if not click.confirm(question):
+            raise Stop("Nothing was touched.", ExitCode.FAILED)
+
+    what = None if as_json else "Rolling back"
+    done = ask(execution, lambda client: client.ask(command(run_id), RollbackReport), what)
+    if as_json:
+        print_json(done)
+    else:
+        draw_report(done, foreseen=False)
+
+
+async def _foreseen(
+    client: Client, command: RollbackPreview
+) -> tuple[RollbackReport, RunId | None]:
+    """The preview, and the run that it holds for: should another one begin, nothing is done."""
+    status = await client.status()
+    return await client.ask(command, RollbackReport), status.current_run_id
+
+
+# --- preview --------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("sha", required=False, shell_complete=completions.checkpoints)
+@execution_option
+@_codon_option
+@_type_option
+@_path_option
+@_keep_option
+@click.option("--undo", "is_undo", is_flag=True, help="What `hankweave undo` would do.")
+@click.option("--redo", "is_redo", is_flag=True, help="What `hankweave redo` would do.")
+@click.option("--patch", "-p", is_flag=True, help="Print unified diffs, too.")
+@json_option
+def preview(
+    sha: str | None,
+    execution: Path | None,
+    codon: str | None,
+    kind: CodonCheckpointType | None,
+    paths: tuple[str, ...],
+    keep_edits: bool,
+    is_undo: bool,
+    is_redo: bool,
+    patch: bool,
+    as_json: bool,
+) -> None:
+    """Say what a rollback to checkpoint SHA would do, and touch nothing.
+
+    Without a target: one to the last success. Every file is listed, with its size; so are people's
+    edits that it meets, and effects outside the work tree that it cannot take back.
+
+    \b
+    hankweave preview
+    hankweave preview 6dc2daae --path src --patch
+    hankweave preview --undo
+    """
+    command = _previewed(sha, codon, kind, paths=paths, keep_edits=keep_edits, patch=patch)
+    if is_undo or is_redo:
+        if is_undo and is_redo:
+            raise click.UsageError("--undo and --redo exclude each other.")
+
+        if sha is not None or codon is not None or paths:
+            raise click.UsageError("--undo and --redo have their target and paths already.")
+
+        direction: Literal["undo", "redo"] = "undo" if is_undo else "redo"
+        command = RollbackPreview(direction=direction, keep_edits=keep_edits, patch=patch)
+
+    _show_preview(execution, command, as_json)
+
+
+def _show_preview(execution: Path | None, command: RollbackPreview, as_json: bool) -> None:
+    what = None if as_json else FORESEEING
+    report = ask(execution, lambda client: client.ask(command, RollbackReport), what)
+    if as_json:
+        print_json(report)
+    else:
+        draw_report(report, foreseen=True)
+
+
+COMMANDS = (rollback, undo, redo, preview)

@@ -1,0 +1,322 @@
+"""`hankweave run`."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import click
+
+from hankweave_server.cli import recorded_plan
+from hankweave_server.cli.interrupts import Interrupts, Notice
+from hankweave_server.cli.live.reporters import Teller, is_drawn, teller_for
+from hankweave_server.cli.output.errors import complain
+from hankweave_server.cli.output.text import can_ask
+from hankweave_server.cli.shared import (
+    agent_checks,
+    completions,
+    hank_loading,
+    invocation,
+    setting_aside,
+)
+from hankweave_server.cli.shared.run_settings import (
+    log_format_option,
+    log_level_option,
+    settings_of,
+    variables_of,
+)
+from hankweave_server.clock import Clock, SystemClock
+from hankweave_server.config import NO_PROXY
+from hankweave_server.daemon import Daemon
+from hankweave_server.domain.prices import Prices
+from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.hank.agents import BY_NAME
+from hankweave_server.hank.load import LoadedHank, no_hank
+from hankweave_server.hank.price_files import load_prices, usual_place
+from hankweave_server.local import ephemeral_server, executions
+from hankweave_server.local.executions import Chosen
+from hankweave_server.paths import Layout
+from hankweave_server.settings import LOOPBACK, RunSettings, safe_points_named
+from hankweave_server.transport.listener import reserve
+from hankweave_server.transport.port import Port
+from hankweave_server.worktree.data_source import read_meta
+
+
+@click.command()
+@click.argument("hank", type=click.Path(path_type=Path), required=False)
+@click.argument("data", type=click.Path(path_type=Path, allow_dash=True), required=False)
+@click.option("--config", type=click.Path(path_type=Path), help="The same as HANK.")
+@click.option("--data", "data_option", type=click.Path(path_type=Path), help="The same as DATA.")
+@click.option("--input", "-i", metavar="TEXT", help="Take this text for the data; - is stdin.")
+@click.option("--execution", "-e", type=click.Path(path_type=Path), help="Use this directory.")
+@click.option(
+    "--workspace", "-w", type=click.Path(path_type=Path), help="Work in this project itself."
+)
+@click.option(
+    "--port", "-p", type=click.IntRange(0, 65535), help="The port; by default any free one."
+)
+@click.option("--headless", is_flag=True, help="End with the plan, with the run's exit code.")
+@click.option(
+    "--exit-on-complete/--no-exit-on-complete",
+    default=None,
+    help="End with the plan, or serve on. [default: end if stdout is no terminal and no client "
+    "is connected]",
+)
+@click.option("--no-autostart", is_flag=True, help="Wait for `hankweave next`; do not begin.")
+@click.option(
+    "--from",
+    "begin_at",
+    metavar="CODON",
+    shell_complete=completions.codons,
+    help="Begin the plan again with this codon, on the files as they are.",
+)
+@click.option("--copy", is_flag=True, help="Copy the data instead of linking to it.")
+@click.option(
+    "--new", "--start-new", "-n", is_flag=True, help="Never resume: make a new execution."
+)
+@click.option(
+    "--force",
+    "-f",
+    is_flag=True,
+    help="Go on with changed data or a changed hank; with --new, set aside what is there.",
+)
+@click.option(
+    "--no-wipe", is_flag=True, help="With --new --force, keep the files of the work tree."
+)
+@click.option("--yes", "-y", is_flag=True, help="Do not ask on a terminal.")
+@click.option("--agent", type=click.Choice(sorted(BY_NAME)), help="Who does every codon.")
+@click.option("--model", "-m", help="The model of every codon, whatever the hank says.")
+@click.option(
+    "--no-agent-check", is_flag=True, help="Start even if an agent is missing or not logged in."
+)
+@click.option("--ignore-rig-failures", is_flag=True, help="Go on when an operation of a rig fails.")
+@click.option(
+    "--shim-idle-timeout",
+    type=click.IntRange(1, 1800),
+    metavar="SECONDS",
+    help="How long an agent may be silent, in codons that do not say so themselves.",
+)
+@click.option("--anthropic-base-url", metavar="URL", help="Where Anthropic's API is.")
+@click.option("--no-token", is_flag=True, help="Let every local program in, as a controller.")
+@click.option(
+    "--safe-points",
+    metavar="LIST",
+    callback=lambda _context, _option, text: _checked_safe_points(text),
+    help="Checkpoints taken unasked: rig-setup, before-tool, tool, turn; all (default) or none.",
+)
+@click.option(
+    "--max-cost",
+    type=click.FloatRange(0),
+    callback=lambda _context, _option, limit: _finite(limit),
+    help="Dollars that the execution may cost.",
+)
+@click.option(
+    "--max-time",
+    type=click.FloatRange(0, min_open=True),
+    callback=lambda _context, _option, limit: _finite(limit),
+    help="Seconds that its codons may take together.",
+)
+@click.option("--prices", type=click.Path(path_type=Path), help="A price list of your own.")
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path, file_okay=False, resolve_path=True),
+    help="Copy the output files of codons to this directory.",
+)
+@click.option(
+    "--overwrite-output",
+    is_flag=True,
+    help="Replace files that are in its way; else a copy gets another name.",
+)
+@log_level_option
+@log_format_option
+@click.option("--plain", is_flag=True, help="Print lines on a terminal too, as in a pipe.")
+@click.option("--json", "as_json", is_flag=True, help="Print the events, one JSON line each.")
+@click.option("--without-proxy/--proxy", default=None, hidden=True)
+@click.option("--idle-timeout", type=click.IntRange(0, 255), hidden=True)
+@click.option("--ignore-data-mismatch", is_flag=True, hidden=True)
+@click.option(invocation.AS_HANKWEAVE, is_flag=True, hidden=True)
+@click.option("--default-hank", type=click.Path(path_type=Path), hidden=True)
+@click.option("--default-data", type=click.Path(path_type=Path), hidden=True)
+@click.option("--for-a-moment", is_flag=True, hidden=True)
+@click.pass_context
+def run(context: click.Context, /, **given: Any) -> None:
+    """Serve HANK (a hank.json or its directory) on DATA, which may be - for stdin.
+
+    The same data is resumed where it was. At a terminal the server keeps serving until it is
+    stopped; elsewhere it ends with its plan, unless a client is connected. Without HANK the
+    hank.json of the current directory is meant, and with --execution or --workspace the hank that
+    was run there; a workspace that had none is served without a plan, for checkpoints and
+    rollbacks alone. On a terminal Ctrl-C asks, while a step runs, whether to finish it first, to
+    stop now or to go on; a second one stops now.
+
+    \b
+    hankweave run examples/earthquakes/hank.json examples/earthquakes/data
+    hankweave run my.json data/ --headless && echo done
+    hankweave run --workspace ~/my-project
+
+    Hankweave's own command line works, too: `hankweave my-project`, `hankweave --data data/ -y`.
+    Its data is the folder of the hank, unless it is named. Options, HANKWEAVE_RUNTIME_* variables,
+    the hank's overrides and hankweave.json set the same things, and count in this order;
+    `hankweave config` shows what holds.
+    """
+    if given["for_a_moment"]:
+        ephemeral_server.end_with_stdin()
+
+    if given["without_proxy"] is False:
+        raise click.UsageError(f"--proxy: {NO_PROXY}.")
+
+    if given["ignore_data_mismatch"]:
+        complain("warning: --ignore-data-mismatch is deprecated; use --force instead.")
+
+    sys.exit(serve(settings_of(given, variables_of(context.command))))
+
+
+def _checked_safe_points(text: str | None) -> str | None:
+    try:
+        return None if text is None else (safe_points_named(text), text)[1]
+    except ValueError as problem:
+        raise click.BadParameter(str(problem)) from None
+
+
+def _finite(limit: float | None) -> float | None:
+    if limit is not None and not math.isfinite(limit):
+        raise click.BadParameter("That is no amount.")
+
+    return limit
+
+
+def serve(settings: RunSettings, teller: Teller | None = None) -> ExitCode:
+    """Loads the hank, chooses the directory, and lives the server's life.
+
+    What happens is told on stdout as the settings say, if not by a `teller` of the caller's.
+    """
+    clock = SystemClock()
+    chosen = executions.choose(settings, clock)
+    loaded = _hank_for(settings, chosen)
+    prices = load_prices(settings.prices, usual_place(os.environ.get("XDG_CONFIG_HOME")))
+    with _reserved_port(settings.port) as port:
+        return _serve_on(port, settings, chosen, loaded, prices, teller)
+
+
+@contextmanager
+def _reserved_port(number: int) -> Iterator[Port | None]:
+    """Hold the port that was asked for: a taken one must end the start before it changes a file."""
+    if number == 0:
+        yield None
+        return
+
+    with contextlib.closing(reserve(LOOPBACK, number)) as port:
+        yield port
+
+
+def _serve_on(
+    port: Port | None,
+    settings: RunSettings,
+    chosen: Chosen,
+    loaded: LoadedHank,
+    prices: Prices,
+    teller: Teller | None,
+) -> ExitCode:
+    clock = SystemClock()
+    chosen = _made_room(chosen, settings, clock)
+    _confirm_hank(chosen.layout, loaded, settings)
+    notice = Notice()
+    drawn = teller is None and is_drawn(settings)
+    interrupts = Interrupts(notice, is_drawn=drawn) if _asks_at_ctrl_c(settings) else None
+    if teller is None:
+        teller = teller_for(settings, loaded, clock, notice.lines)
+
+    daemon = Daemon(
+        settings,
+        chosen,
+        loaded,
+        clock,
+        prices=prices,
+        tell_ready=partial(teller.greet, chosen.layout),
+        tell_event=teller.tell,
+        port=port,
+        interrupts=interrupts,
+    )
+    try:
+        with teller.speaking():
+            return anyio.run(daemon.live)
+    except BaseExceptionGroup as group:
+        raise _first_stop(group) from group
+
+
+def _asks_at_ctrl_c(settings: RunSettings) -> bool:
+    return can_ask() and not (settings.json_output or settings.plan_on_record)
+
+
+def _hank_for(settings: RunSettings, chosen: Chosen) -> LoadedHank:
+    if settings.plan_on_record:
+        return recorded_plan.plan_on_record(chosen.layout)
+
+    hank = executions.hank_of(settings, chosen)
+    if hank is None:
+        return no_hank(chosen.layout.work_tree)
+
+    loaded = hank_loading.read(hank, settings.model)
+    hank_loading.require(loaded)
+    agent_checks.require_agents(loaded, chosen.layout, settings)
+    return loaded
+
+
+def _made_room(chosen: Chosen, settings: RunSettings, clock: Clock) -> Chosen:
+    """Sets aside what `--new --force` says, or a start before this one began to."""
+    layout = chosen.layout
+    wanted = settings.new and settings.execution is not None and layout.state_directory.is_dir()
+    if not wanted and not setting_aside.was_interrupted(layout):
+        return chosen
+
+    aside = setting_aside.set_aside(layout, clock, keep_work_tree=settings.keep_work_tree)
+    return replace(chosen, set_aside=aside)
+
+
+def _confirm_hank(layout: Layout, hank: LoadedHank, settings: RunSettings) -> None:
+    """Asks the person at the terminal whether an execution goes on with a changed hank."""
+    former = read_meta(layout)
+    if former is None or not executions.is_other_hank(former, hank):
+        return
+
+    if settings.force or settings.yes:
+        return
+
+    if settings.headless or settings.json_output or not can_ask():
+        return  # The event `hank.changed` tells of it.
+
+    if not click.confirm("hank.json has changed since this execution began. Go on with it?"):
+        raise Stop(
+            "Nothing was touched.",
+            ExitCode.FAILED,
+            hint="--new makes a new execution of the hank as it is now.",
+        )
+
+
+def _first_stop(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The end a person should read about, out of the errors of several tasks."""
+    for error in _leaves(group):
+        if isinstance(error, Stop | OSError):
+            return error
+
+    return group
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for part in error.exceptions for leaf in _leaves(part)]
+
+    return [error]
+
+
+COMMANDS = (run,)

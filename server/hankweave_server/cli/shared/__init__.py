@@ -1,0 +1,1 @@
+"""What several commands share: targets, settings, and how a hank is loaded."""

@@ -1,0 +1,163 @@
+"""What a shell may complete: codons, checkpoints and runs, as cheaply as the files tell.
+
+Nothing here raises or asks a server: who presses the tab key wants names, or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from hankweave_protocol.ids import Sha
+from hankweave_server.cli.output.local_time import moment
+from hankweave_server.errors import Stop
+from hankweave_server.paths import Layout
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+TAIL = 4 * 1024 * 1024
+"""Bytes at the journal's end that are looked through for checkpoints."""
+
+MOST = 200
+SHOWN = 12
+"""Letters of a checkpoint's name."""
+
+
+class _Entry(msgspec.Struct, rename="camel"):
+    codon_id: str
+
+
+class _Run(msgspec.Struct, rename="camel"):
+    run_id: str
+    status: str
+
+
+class _State(msgspec.Struct, rename="camel"):
+    execution_plan: tuple[_Entry, ...] = ()
+    runs: tuple[_Run, ...] = ()
+
+
+class _Coordinate(msgspec.Struct, rename="camel"):
+    codon_id: str | None = None
+
+
+class _Checkpoint(msgspec.Struct, rename="camel"):
+    sha: Sha
+    kind: str
+    timestamp: str
+    coordinate: _Coordinate
+
+
+class _Created(msgspec.Struct):
+    checkpoint: _Checkpoint
+
+
+class _Body(msgspec.Struct):
+    type: str
+    data: msgspec.Raw
+
+
+class _Transition(msgspec.Struct):
+    transition: _Body
+
+
+class _Line(msgspec.Struct):
+    type: str
+    data: msgspec.Raw
+
+
+def codons(context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem]:
+    """Names the codons of the plan."""
+    plan = _state(context).execution_plan
+    return _items(((entry.codon_id, "") for entry in plan), typed)
+
+
+def runs(context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem]:
+    """Names the runs, newest first, with their status."""
+    return _items(((run.run_id, run.status) for run in _state(context).runs), typed)
+
+
+def checkpoints(
+    context: click.Context, _parameter: click.Parameter, typed: str
+) -> list[CompletionItem]:
+    """Names the newest checkpoints, with kind, codon and time; older ones have to be typed."""
+    return _items(_newest(_tail_of(context)), typed)
+
+
+def _items(found: Iterable[tuple[str, str]], typed: str) -> list[CompletionItem]:
+    from click.shell_completion import CompletionItem
+
+    fitting = [(name, told) for name, told in found if name.startswith(typed)]
+    return [CompletionItem(name, help=told or None) for name, told in fitting[:MOST]]
+
+
+# --- from the files -------------------------------------------------------------------------------
+
+
+def _layout_of(context: click.Context) -> Layout | None:
+    from hankweave_server.local.targeting import root_of
+
+    named: Path | None = context.params.get("execution")
+    try:
+        root = root_of(named)
+    except (Stop, OSError):
+        return None
+
+    return Layout.of_execution(root)
+
+
+def _state(context: click.Context) -> _State:
+    layout = _layout_of(context)
+    try:
+        return (
+            _State()
+            if layout is None
+            else msgspec.json.decode(layout.state.read_bytes(), type=_State)
+        )
+    except (OSError, msgspec.MsgspecError):
+        return _State()
+
+
+def _tail_of(context: click.Context) -> list[bytes]:
+    layout = _layout_of(context)
+    if layout is None:
+        return []
+
+    try:
+        with layout.journal.open("rb") as journal:
+            journal.seek(max(0, journal.seek(0, 2) - TAIL))
+            return journal.read().split(b"\n")
+    except OSError:
+        return []
+
+
+def _newest(lines: list[bytes]) -> Iterator[tuple[str, str]]:
+    for line in reversed(lines):
+        if b'"CheckpointCreated"' not in line:
+            continue
+
+        try:
+            made = _created(line)
+        except msgspec.MsgspecError:
+            continue  # The first line may be half a line.
+
+        if made is not None:
+            codon = made.coordinate.codon_id or "-"
+            yield made.sha[:SHOWN], f"{made.kind} {codon} {moment(made.timestamp)}"
+
+
+def _created(line: bytes) -> _Checkpoint | None:
+    event = msgspec.json.decode(line, type=_Line)
+    if event.type != "state.transition":
+        return None
+
+    body = msgspec.json.decode(event.data, type=_Transition).transition
+    if body.type != "CheckpointCreated":
+        return None
+
+    return msgspec.json.decode(body.data, type=_Created).checkpoint

@@ -1,0 +1,270 @@
+"""From options, variables and files to the settings of one run."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar, cast, get_args
+
+import click
+
+from hankweave_protocol.ids import CodonId
+from hankweave_server import config
+from hankweave_server.cli.output.errors import complain
+from hankweave_server.cli.shared import hank_loading, inputs, invocation
+from hankweave_server.config import Config, Layer
+from hankweave_server.local import executions
+from hankweave_server.settings import LogFormat, LogLevel, RunSettings, safe_points_named
+
+T = TypeVar("T")
+
+log_level_option = click.option(
+    "--log-level", type=click.Choice(get_args(LogLevel)), help="What server.log has."
+)
+log_format_option = click.option(
+    "--log-format", type=click.Choice(get_args(LogFormat)), help="How server.log has it."
+)
+
+KEYS = {
+    "port": "port",
+    "model": "model",
+    "anthropic_base_url": "anthropicBaseUrl",
+    "output": "outputDirectory",
+    "shim_idle_timeout": "shimIdleTimeout",
+    "idle_timeout": "idleTimeout",
+    "max_cost": "budget.maxDollars",
+    "max_time": "budget.maxTimeSeconds",
+    "safe_points": "safePoints",
+    "without_proxy": "withoutProxy",
+    "exit_on_complete": "exitOnComplete",
+    "log_level": "logLevel",
+    "log_format": "logFormat",
+}
+"""Options of `run` with a value, by what they set."""
+_ABOVE_HANK = (config.COMMAND_LINE, config.ENVIRONMENT)
+FLAGS = {
+    "no_autostart": ("autostart", False),
+    "ignore_rig_failures": ("ignoreRigFailures", True),
+    "no_agent_check": ("noAgentCheck", True),
+}
+"""Options of `run` without one."""
+
+
+def resolved(given: Mapping[str, Any], hank: Path | None, others: frozenset[str]) -> Config:
+    """Resolve all settings, and say what is wrong or without effect; raise Stop where it is fatal.
+
+    `others` are variables that options read by themselves.
+    """
+    values = {key: given.get(name) for name, key in KEYS.items()}
+    values |= {key: value for name, (key, value) in FLAGS.items() if given.get(name)}
+    return from_layers(config.of_command_line(values), hank, others)
+
+
+def from_layers(command_line: Layer, hank: Path | None, others: frozenset[str]) -> Config:
+    environment = config.of_environment(os.environ, others)
+    file = config.read_file(Path.cwd() / config.FILE)
+    layers = [command_line, environment.layer]
+    if hank is not None:
+        layers.append(config.of_hank(hank, _overrides_in(hank)))
+
+    if file is not None:
+        layers.append(file.layer)
+
+    found = config.resolve(layers)
+    warnings = (*environment.warnings, *(() if file is None else file.warnings))
+    for warning in (*warnings, *config.notes_on(found)):
+        complain(f"warning: {warning}")
+
+    return found
+
+
+def _overrides_in(hank: Path) -> object:
+    """Return what the hank's overrides say; its loader complains of what is wrong."""
+    try:
+        content = json.loads(hank.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+
+    return content.get("overrides") if isinstance(content, dict) else None
+
+
+def variables_of(command: click.Command) -> frozenset[str]:
+    """Return the variables that options of a command read by themselves."""
+    names = (parameter.envvar for parameter in command.params)
+    return frozenset(name for name in names if isinstance(name, str))
+
+
+# --- hank and data --------------------------------------------------------------------------------
+
+
+def place(given: Mapping[str, Any]) -> tuple[Path | None, Path | None, bool]:
+    """Return hank, data, and whether the data is only implied; raise UsageError and Stop."""
+    hank, data, is_implied = _named(given)
+    if hank is not None:
+        invocation.refuse_what_is_elsewhere(str(hank))
+
+    if hank is None and _wants_hank(given):
+        hank = hank_loading.in_folder(Path.cwd())
+
+    if hank is None and given["default_hank"] is not None and not _has_hank(given):
+        hank, data = given["default_hank"], data or given["default_data"]
+
+    if hank is None and given["execution"] is None and given["workspace"] is None:
+        raise click.UsageError(
+            "Name a HANK, or an --execution or --workspace to go on with; "
+            "there is no hank.json in this directory."
+        )
+
+    if given["input"] is not None:
+        return hank, inputs.of_text(given["input"]), False
+
+    if data == inputs.STDIN:
+        return hank, inputs.of_stdin(), False
+
+    return hank, data, is_implied
+
+
+def _named(given: Mapping[str, Any]) -> tuple[Path | None, Path | None, bool]:
+    hank, data = given["hank"], given["data"]
+    if given["as_hankweave"] and hank is not None and data is None:
+        if not invocation.is_hank(str(hank)):
+            hank, data = None, hank
+        elif hank.is_dir() and given["data_option"] is None:
+            data = hank
+
+    if given["config"] is not None:
+        if hank is not None:
+            raise click.UsageError("--config and HANK exclude each other.")
+
+        hank = given["config"]
+
+    if given["data_option"] is not None:
+        if data is not None:
+            raise click.UsageError("--data and DATA exclude each other.")
+
+        data = given["data_option"]
+
+    if data is None and given["as_hankweave"] and given["workspace"] is None:
+        # Hankweave's data is the folder of the hank, unless something else is named.
+        folder = hank if hank is not None else Path.cwd()
+        return hank, folder if folder.is_dir() else folder.parent, True
+
+    return hank, data, False
+
+
+def _wants_hank(given: Mapping[str, Any]) -> bool:
+    """Whether a hank.json in the current directory is meant, for want of another."""
+    if given["workspace"] is not None:
+        return False
+
+    return given["execution"] is None or not _has_hank(given)
+
+
+def _has_hank(given: Mapping[str, Any]) -> bool:
+    execution: Path | None = given["execution"]
+    return execution is not None and executions.former_hank(execution) is not None
+
+
+# --- all together ---------------------------------------------------------------------------------
+
+
+def settings_of(given: Mapping[str, Any], others: frozenset[str]) -> RunSettings:
+    """Return the settings of a run; raise UsageError and Stop for what cannot be."""
+    _refuse_contradictions(given)
+    hank, data, is_implied = place(given)
+    hank = None if hank is None else hank_loading.file_of(hank)
+    found = resolved(given, hank, others)
+    begin_at = given["begin_at"]
+    settings = RunSettings(
+        hank=hank,
+        data=data,
+        data_is_implied=is_implied,
+        execution=given["execution"],
+        workspace=given["workspace"],
+        executions_root=executions.executions_root(),
+        headless=given["headless"],
+        unattended=not sys.stdout.isatty(),
+        plan_on_record=given["for_a_moment"],
+        begin_at=None if begin_at is None else CodonId(begin_at),
+        copy=given["copy"] or given["input"] is not None or given["data"] == inputs.STDIN,
+        new=given["new"],
+        force=given["force"] or given["ignore_data_mismatch"],
+        keep_work_tree=given["no_wipe"],
+        yes=given["yes"],
+        agent=given["agent"],
+        no_token=given["no_token"],
+        prices=given["prices"],
+        overwrite_output=given["overwrite_output"],
+        plain=given["plain"],
+        json_output=given["as_json"],
+    )
+    settings = configured(settings, found)
+    if given["for_a_moment"]:
+        return replace(settings, autostart=False, exit_on_complete=False)
+
+    return settings
+
+
+def configured(settings: RunSettings, found: Config) -> RunSettings:
+    """Return settings of a run with all that can come from several places."""
+    if (url := found["anthropicBaseUrl"].value) is not None:
+        # Agents, their checks and sentinels look for it there.
+        os.environ["ANTHROPIC_BASE_URL"] = str(url)
+
+    idle = _optional(found, "shimIdleTimeout", int)
+    is_above_hank = found["shimIdleTimeout"].source in _ABOVE_HANK
+    persistence, output = found["sentinel.enablePersistence"], found["outputDirectory"].value
+    return replace(
+        settings,
+        port=_value(found, "port", int),
+        autostart=_value(found, "autostart", bool),
+        exit_on_complete=_optional(found, "exitOnComplete", bool),
+        model=_model(found),
+        agent_check=not _value(found, "noAgentCheck", bool),
+        safe_points=safe_points_named(_value(found, "safePoints", str)),
+        max_cost=_optional(found, "budget.maxDollars", float),
+        max_time=_optional(found, "budget.maxTimeSeconds", float),
+        output=output.absolute() if isinstance(output, Path) else None,
+        idle_seconds=idle if is_above_hank else None,
+        default_idle_seconds=idle,
+        ignore_rig_failures=_value(found, "ignoreRigFailures", bool),
+        sentinel_persistence=None if persistence.is_default else bool(persistence.value),
+        tool_result_limit=_value(found, "toolResultTruncateLength", int),
+        log_level=cast(LogLevel, _value(found, "logLevel", str)),
+        log_format=cast(LogFormat, _value(found, "logFormat", str)),
+        data_hash_seconds=_value(found, "dataHashTimeLimit", int) / 1000,
+    )
+
+
+def _refuse_contradictions(given: Mapping[str, Any]) -> None:
+    if given["workspace"] is not None and (given["execution"] is not None or given["new"]):
+        raise click.UsageError("--workspace excludes --execution and --new.")
+
+    if given["begin_at"] is not None and given["no_autostart"]:
+        raise click.UsageError("--from and --no-autostart exclude each other.")
+
+    if given["no_wipe"] and not (given["new"] and given["force"]):
+        raise click.UsageError("--no-wipe keeps the files of what --new --force sets aside.")
+
+    if given["input"] is not None and (given["data"] or given["data_option"]):
+        raise click.UsageError("--input and DATA exclude each other.")
+
+
+def _model(found: Config) -> str | None:
+    """Return the model that every codon has; the one of the hank's overrides is in the hank."""
+    model = found["model"]
+    return None if (model.name or "").startswith("overrides.") else _optional(found, "model", str)
+
+
+def _value(found: Config, key: str, kind: type[T]) -> T:
+    value = found[key].value
+    assert isinstance(value, kind), key
+    return value
+
+
+def _optional(found: Config, key: str, kind: type[T]) -> T | None:
+    return None if found[key].value is None else _value(found, key, kind)

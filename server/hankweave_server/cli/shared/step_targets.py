@@ -1,0 +1,236 @@
+"""`hankweave rollback --to-step` and `--to-commit`: what is meant, and going there in git."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from hankweave_protocol.ids import CodonId
+from hankweave_server.architect.labels import Mark
+from hankweave_server.architect.shadow_history import Labelled, reading
+from hankweave_server.cli.pipelines.steps import (
+    Step,
+    git_manager,
+    is_git_project,
+    place_of,
+    sentences,
+    step_of,
+)
+from hankweave_server.cli.remote import print_json
+from hankweave_server.domain.history import thread
+from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.hank.problems import did_you_mean
+from hankweave_server.local.asking import look
+from hankweave_server.local.catalog import living_server
+from hankweave_server.local.workspaces import is_in_git
+from hankweave_server.user_git.store import WorkspaceGit
+from hankweave_server.worktree.data_source import layout_of
+
+# --- one step of an execution ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is meant in an execution: a checkpoint, or the end of a codon."""
+
+    sha: str | None
+    codon: CodonId | None = None
+    said: str | None = None
+    """What a person has to know about how it was understood."""
+
+
+def target_in(root: Path, step: str | None, commit: str | None) -> Target:
+    """Finds what the options mean; a commit wins over a step, as documented.
+
+    A step is the newest one on the execution thread. Raises Stop for a step that is not there, and
+    for a number that several on the thread have: codons count their steps each for itself, and the
+    newest need not be the one that is meant.
+    """
+    if commit is not None:
+        return _committed(root, step, commit)
+
+    assert step is not None
+    with sentences(), reading(layout_of(root)) as history:
+        called = history.called(step)
+        marks = [each.mark for each in history.labelled]
+
+    if called:
+        return _the_one(called, step)
+
+    codons = _codons_of(root)
+    if step in codons:
+        return Target(None, CodonId(step), f"{step} is a codon; its end is meant.")
+
+    raise _unknown_step(step, marks, codons)
+
+
+def _committed(root: Path, step: str | None, commit: str) -> Target:
+    """Find the checkpoint that a hash means: its own, or that of a commit which was made of it."""
+    said = None if step is None else f"--to-commit {commit} was taken."
+    with sentences(), reading(layout_of(root)) as history:
+        is_known = bool(history.beginning_with(commit))
+
+    if not is_known and is_git_project(root):
+        with sentences():
+            found = WorkspaceGit(root).shadow_checkpoint_of(commit)
+
+        if found is not None:
+            named = f"Commit {commit} is checkpoint {found[:12]}; your branch stays where it is."
+            return Target(found, said=named)
+
+    return Target(commit, said=said)
+
+
+def _is_only_in_git(root: Path, step: str | None, commit: str | None) -> bool:
+    """Return whether git alone has what is meant, such as a checkpoint of CheckpointManager."""
+    with sentences(), reading(layout_of(root)) as history:
+        if commit is not None:
+            git = WorkspaceGit(root)
+            is_known = bool(history.beginning_with(commit))
+            return not is_known and git.has_commit(commit) and not git.shadow_checkpoint_of(commit)
+
+        assert step is not None
+        if history.called(step) or step in _codons_of(root):
+            return False
+
+    with git_manager(root) as manager, sentences():
+        return any(step_of(each).title == step for each in manager.list_checkpoints())
+
+
+def _the_one(called: list[Labelled], wanted: str) -> Target:
+    newest = called[0]
+    if newest.mark.name is None and len(called) > 1:
+        listed = "; ".join(f"{each.sha[:12]} of {each.codon_id or 'no codon'}" for each in called)
+        raise Stop(
+            f"{len(called)} checkpoints are step {wanted}: {listed}.",
+            ExitCode.FAILED,
+            hint="Name one of them with --to-commit.",
+        )
+
+    of = f" of codon {newest.codon_id}" if newest.codon_id else ""
+    return Target(newest.sha, None, f"Step {wanted} is checkpoint {newest.sha[:12]}{of}.")
+
+
+def _codons_of(root: Path) -> list[str]:
+    state = look(root, lambda calls: calls.state())
+    return list(dict.fromkeys(entry.codon.codon_id for entry in thread(state)))
+
+
+def _unknown_step(wanted: str, marks: list[Mark], codons: list[str]) -> Stop:
+    """Says that there is no such step, and which there are."""
+    names = [str(mark.step) if mark.name is None else mark.name for mark in marks]
+    known = list(dict.fromkeys([*names, *codons]))
+    listed = f"There are: {', '.join(known)}." if known else "No checkpoints are recorded yet."
+    return Stop(
+        f"There is no checkpoint of a step {wanted!r}.",
+        ExitCode.FAILED,
+        hint=did_you_mean(wanted, known) or listed,
+    )
+
+
+# --- a step of a person's repository --------------------------------------------------------------
+
+
+def git_workspace(
+    execution: Path | None,
+    step: str | None = None,
+    commit: str | None = None,
+    *,
+    in_git: bool = False,
+) -> Path | None:
+    """Return the workspace whose own git has the checkpoint that is meant, and nothing else has.
+
+    Without a step or commit: the workspace that keeps all its checkpoints there, or, with `in_git`,
+    the one that is meant. Raises Stop where a server runs in it: files must not move behind its
+    back.
+    """
+    place = place_of(execution)
+    if not is_in_git(place.root):
+        return None
+
+    if place.repository == "workspace":
+        return place.root
+
+    is_named = step is not None or commit is not None
+    is_only_there = is_named and is_git_project(place.root)
+    if not in_git and not (is_only_there and _is_only_in_git(place.root, step, commit)):
+        return None
+
+    if living_server(layout_of(place.root)) is not None:
+        raise Stop(
+            f"This is about the git repository alone, and a server runs in {place.root}.",
+            ExitCode.LOCK_HELD,
+            hint="Stop it first.",
+        )
+
+    return place.root
+
+
+def go_in_git(
+    root: Path, step: str | None, commit: str | None, *, asks: bool, as_json: bool
+) -> None:
+    """Asks where somebody sees it, goes back, and tells what was really gone back to."""
+    if asks and sys.stdout.isatty():
+        target = f"commit {commit}" if commit is not None else f"step {step}"
+        if not click.confirm(f"Roll {root} back to {target}?"):
+            raise Stop("Nothing was touched.", ExitCode.FAILED)
+
+    done = _rolled_back(root, step, commit)
+    if as_json:
+        sha = commit if done is None else done.checkpoint.commit_hash
+        print_json({"step": None if done is None else done.title, "commitHash": sha})
+    else:
+        _say_where(root, done, commit)
+
+
+def undo_in_git(root: Path, *, as_json: bool) -> bool:
+    """Takes back the last rollback of a workspace, and says so; False where there was none."""
+    with git_manager(root) as manager, sentences():
+        is_undone = manager.undo()
+
+    if is_undone and as_json:
+        print_json({"undone": True})
+    elif is_undone:
+        click.echo(f"The last rollback of {root} is taken back.")
+
+    return is_undone
+
+
+def _rolled_back(root: Path, step: str | None, commit: str | None) -> Step | None:
+    """Gives the step that it went to, if it is one; raises Stop for what is not there."""
+    with git_manager(root) as manager, sentences():
+        listed = [step_of(each) for each in manager.list_checkpoints()]
+        if commit is None:
+            assert step is not None
+            target = next((each for each in listed if each.title == step), None)
+            if target is None:
+                raise _unknown_step(step, [Mark(None, each.title, "") for each in listed], [])
+
+            commit = target.checkpoint.commit_hash
+        else:
+            wanted = commit.lower()
+            target = next((e for e in listed if e.checkpoint.commit_hash.startswith(wanted)), None)
+
+        if not manager.rollback(commit=commit):
+            raise Stop(f"{commit!r} is no commit of this repository.", ExitCode.FAILED)
+
+    return target
+
+
+def _say_where(root: Path, target: Step | None, commit: str | None) -> None:
+    """Tells what was really gone back to."""
+    if target is None:
+        click.echo(f"Rolled back to commit {commit}; `{_undo_of(root)}` takes it back.")
+        return
+
+    text = f": {target.text}" if target.text else ""
+    click.echo(f"Rolled back to step {target.title} ({target.checkpoint.short_hash()}){text}.")
+    click.echo(f"`{_undo_of(root)}` takes it back.")
+
+
+def _undo_of(root: Path) -> str:
+    option = " --repository workspace" if is_git_project(root) else ""
+    return f"hankweave undo{option}"

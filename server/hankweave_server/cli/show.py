@@ -1,0 +1,337 @@
+"""`hankweave show`, `diff`, `replay` and `runs`: looks at the past that touch nothing.
+
+Through the server where one runs, else on the files: the answers are the same.
+"""
+
+from __future__ import annotations
+
+import base64
+import codecs
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import click
+import msgspec
+
+from hankweave_client.calls import Calls
+from hankweave_protocol import codec
+from hankweave_protocol.commands import MAX_RANGE
+from hankweave_protocol.events import Event, ExecutionBranched, ExecutionOrigin
+from hankweave_protocol.records import CheckpointRecord
+from hankweave_protocol.replies import DiffPage, FileRange, PastView
+from hankweave_protocol.state import State
+from hankweave_server.cli.checkpoints import pages_of_checkpoints
+from hankweave_server.cli.output import pictures
+from hankweave_server.cli.output.local_time import precise_moment
+from hankweave_server.cli.remote import (
+    execution_option,
+    json_option,
+    print_json,
+    root_of,
+)
+from hankweave_server.cli.shared import completions
+from hankweave_server.domain.timelines import RunLine, timelines
+from hankweave_server.local.asking import look
+from hankweave_server.local.reader import reading_journal
+from hankweave_server.paths import Layout
+from hankweave_server.plain_text import harmless
+from hankweave_server.worktree.data_source import layout_of
+
+T = TypeVar("T")
+
+PAGE = 5_000
+"""Journal lines printed at a time: a few megabytes."""
+
+
+class _WithPaths(click.Command):
+    """A command that takes paths behind `--`, as git does."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            at = args.index("--")
+            args, paths = args[:at], args[at + 1 :]
+            ctx.meta[_PATHS] = tuple(as_text(path) for path in paths)
+
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- PATH...]"]
+
+
+_PATHS = "hankweave.paths"
+
+
+def _chosen_paths() -> tuple[str, ...] | None:
+    paths: tuple[str, ...] = click.get_current_context().meta.get(_PATHS, ())
+    return paths or None
+
+
+def as_text(path: str) -> str:
+    r"""The name as the wire has it: a byte that is no UTF-8 as `\xff`."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+# --- show -----------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("target", metavar="SHA[:PATH]", shell_complete=completions.checkpoints)
+@execution_option
+@json_option
+def show(target: str, execution: Path | None, as_json: bool) -> None:
+    """Show checkpoint SHA and what it changed; or, of SHA:PATH, the file as it was.
+
+    SHA may be any unique beginning of a checkpoint's name. A file comes byte for byte; a terminal
+    is shown its control characters instead of being sent them.
+
+    \b
+    hankweave show 6dc2daae
+    hankweave show 6dc2daae:src/main.py > main-as-it-was.py
+    """
+    root = root_of(execution)
+    sha, colon, path = target.partition(":")
+    if colon and path and not as_json:
+        if not look(root, lambda calls: _copy_out(calls, sha, as_text(path))):
+            raise BrokenPipeError
+    elif colon and path:
+        print_json(look(root, lambda calls: calls.read_file(sha, as_text(path))))
+    elif colon:
+        _print_view(look(root, lambda calls: _whole_view(calls, sha, None, None)), as_json)
+    else:
+        _show_checkpoint(root, sha, as_json)
+
+
+async def _copy_out(calls: Calls, sha: str, path: str) -> bool:
+    """Writes a file to stdout, range by range; False where the reader has gone away."""
+    offset: int | None = 0
+    decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+    is_terminal = sys.stdout.isatty()
+    try:
+        while offset is not None:
+            found = await calls.read_file(sha, path, offset=offset, length=MAX_RANGE)
+            data, offset = _bytes_of(found), found.next_offset
+            if is_terminal:
+                text = harmless(decoder.decode(data, final=offset is None))
+                data = text.encode(sys.stdout.encoding, "backslashreplace")
+
+            sys.stdout.buffer.write(data)
+
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        # Not to be mistaken for the server's end of a connection.
+        return False
+
+    return True
+
+
+def _bytes_of(found: FileRange) -> bytes:
+    text = found.content
+    return text.encode() if found.encoding == "utf-8" else base64.b64decode(text)
+
+
+def _show_checkpoint(root: Path, sha: str, as_json: bool) -> None:
+    async def work(calls: Calls) -> tuple[CheckpointRecord | None, PastView]:
+        view = await calls.replay(sha, compare=("previous",), limit=0)
+        async for page in pages_of_checkpoints(calls):
+            for record in page.checkpoints:
+                if view.coordinate is not None and record.sha == view.coordinate.checkpoint_sha:
+                    return record, view
+
+        return None, view
+
+    record, view = look(root, work)
+    if as_json:
+        print_json({"checkpoint": record, "previous": view.previous, "stats": view.stats})
+    else:
+        pictures.draw_checkpoint(record, view)
+
+
+# --- diff -----------------------------------------------------------------------------------------
+
+
+@click.command(cls=_WithPaths)
+@click.argument("a", shell_complete=completions.checkpoints)
+@click.argument("b", required=False, shell_complete=completions.checkpoints)
+@execution_option
+@click.option("--patch", "-p", is_flag=True, help="Print unified diffs.")
+@click.option("--stat", is_flag=True, help="Print which files differ, and by how much (default).")
+@json_option
+def diff(
+    a: str, b: str | None, execution: Path | None, patch: bool, stat: bool, as_json: bool
+) -> None:
+    """Compare checkpoints A and B, or A and the work tree as it is now.
+
+    \b
+    hankweave diff 6dc2daae
+    hankweave diff 6dc2daae d3bcdb65 --patch -- notes src/main.py
+    """
+    if patch and stat:
+        raise click.UsageError("--patch and --stat exclude each other.")
+
+    paths = _chosen_paths()
+    page = look(root_of(execution), lambda calls: _whole_diff(calls, a, b, paths, patch))
+    if as_json:
+        print_json(page)
+    elif patch:
+        pictures.print_patches(page)
+    else:
+        pictures.draw_stat(page)
+
+
+async def _whole_diff(
+    calls: Calls, a: str, b: str | None, paths: tuple[str, ...] | None, patch: bool
+) -> DiffPage:
+    page = whole = await calls.diff(a, b, paths=paths, patch=patch)
+    while page.cursor is not None:
+        page = await calls.diff(a, b, paths=paths, patch=patch, cursor=page.cursor)
+        whole = msgspec.structs.replace(whole, files=(*whole.files, *page.files))
+
+    return msgspec.structs.replace(whole, cursor=None)
+
+
+# --- replay ---------------------------------------------------------------------------------------
+
+
+@click.command(cls=_WithPaths)
+@click.argument("sha", required=False, shell_complete=completions.checkpoints)
+@execution_option
+@click.option("--seq", type=click.IntRange(min=0), help="The moment right after this event.")
+@click.option("--tree", is_flag=True, help="List the files.")
+@click.option("--state", is_flag=True, help="Print the state, as in state.json.")
+@click.option("--events", is_flag=True, help="Print the events from the run's begin to then.")
+@json_option
+def replay(
+    sha: str | None,
+    execution: Path | None,
+    seq: int | None,
+    tree: bool,
+    state: bool,
+    events: bool,
+    as_json: bool,
+) -> None:
+    """Look at a past moment: that of checkpoint SHA, or the one after event --seq.
+
+    \b
+    hankweave replay 6dc2daae
+    hankweave replay --seq 117 --tree -- notes
+    """
+    if (sha is None) == (seq is None):
+        raise click.UsageError("Name one moment: a SHA, or --seq.")
+
+    if tree + state + events > 1:
+        raise click.UsageError("--tree, --state and --events exclude each other.")
+
+    root, paths = root_of(execution), _chosen_paths()
+    if tree or as_json:
+        view = look(root, lambda calls: _whole_view(calls, sha, seq, paths))
+    else:
+        view = look(root, lambda calls: calls.replay(sha, seq=seq, paths=paths, limit=0))
+
+    if events:
+        _print_events(layout_of(root), view, as_json)
+    elif state:
+        print_json(view.state)
+    elif tree:
+        _print_view(view, as_json)
+    elif as_json:
+        print_json(view)
+    else:
+        pictures.draw_moment(view)
+
+
+async def _whole_view(
+    calls: Calls, sha: str | None, seq: int | None, paths: tuple[str, ...] | None
+) -> PastView:
+    page = whole = await calls.replay(sha, seq=seq, paths=paths)
+    while page.cursor is not None:
+        page = await calls.replay(sha, seq=seq, paths=paths, cursor=page.cursor)
+        whole = msgspec.structs.replace(whole, tree=(*whole.tree, *page.tree))
+
+    return msgspec.structs.replace(whole, cursor=None)
+
+
+def _print_view(view: PastView, as_json: bool) -> None:
+    if as_json:
+        print_json(view.tree)
+    else:
+        pictures.print_tree(view)
+
+
+def _print_events(layout: Layout, view: PastView, as_json: bool) -> None:
+    """Prints the slice from the journal's file, which is the same with a server and without."""
+    if view.events is None:
+        return
+
+    with reading_journal(layout) as journal:
+        for since in range(view.events.from_seq - 1, view.events.to_seq, PAGE):
+            for line in journal.read(since, min(PAGE, view.events.to_seq - since)):
+                click.echo(line if as_json else _event_line(codec.decode_event(line)))
+
+
+def _event_line(event: Event) -> str:
+    return f"{event.seq:>6}  {precise_moment(event.timestamp)}  {event.type}"
+
+
+# --- runs -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """All lines of work of an execution, and what it has to do with others."""
+
+    runs: tuple[RunLine, ...]
+    origin: ExecutionOrigin | None
+    branches: tuple[ExecutionBranched, ...]
+
+
+def lines_of(root: Path) -> Lines:
+    """Asks for all of it, of the server or the files."""
+
+    async def work(calls: Calls) -> tuple[State, list[CheckpointRecord]]:
+        pages = [page async for page in pages_of_checkpoints(calls)]
+        return await calls.state(), [record for page in pages for record in page.checkpoints]
+
+    state, newest_first = look(root, work)
+    family = _family_in(layout_of(root))
+    return Lines(
+        timelines(state, reversed(newest_first)),
+        next((each for each in family if isinstance(each, ExecutionOrigin)), None),
+        tuple(each for each in family if isinstance(each, ExecutionBranched)),
+    )
+
+
+@click.command()
+@execution_option
+@json_option
+def runs(execution: Path | None, as_json: bool) -> None:
+    """Draw which run went on from which, with all checkpoints; abandoned lines too.
+
+    \b
+    hankweave runs
+    hankweave runs --json
+    """
+    found = lines_of(root_of(execution))
+    if as_json:
+        print_json({"origin": found.origin, "runs": found.runs, "branches": found.branches})
+    else:
+        pictures.draw_runs(found.origin, found.runs, found.branches)
+
+
+def _family_in(layout: Layout) -> list[ExecutionOrigin | ExecutionBranched]:
+    """What the journal tells of other executions: whence this one comes, and those made of it."""
+    kinds = (ExecutionOrigin, ExecutionBranched)
+    words = [f'"type":"{kind.TYPE}"'.encode() for kind in kinds]
+    found: list[ExecutionOrigin | ExecutionBranched] = []
+    with reading_journal(layout) as journal:
+        for since in range(0, journal.last_seq, PAGE):
+            lines = (line for line in journal.read(since, PAGE) if any(w in line for w in words))
+            told = (codec.decode_event(line).data for line in lines)
+            found += [data for data in told if isinstance(data, kinds)]
+
+    return found
+
+
+COMMANDS = (show, diff, replay, runs)

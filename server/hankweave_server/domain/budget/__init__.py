@@ -1,0 +1,1 @@
+"""Budgets: what a codon may use, and what it has used."""

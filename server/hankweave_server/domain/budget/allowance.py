@@ -1,0 +1,268 @@
+"""How much the codon that comes next may use, and whether it has used it.
+
+Three sorts of limit meet: the codon's own caps, the budget of its loop, and the hank's together
+with what the command line allows. Of each currency the tightest counts, and the owner of the limit
+says what happens when it is reached. The check is `used >= limit` (Hankweave, budgets): a limit of
+0 is reached before anything was done. What an agent spends within one message no budget can hold
+back, so what is over by it is taken from those that come after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, assert_never
+
+from hankweave_protocol.hank import Codon, CodonBudget, ContainerBudget, Hank, Loop
+from hankweave_protocol.state import (
+    BudgetExceeded,
+    FailedCodon,
+    FailureReason,
+    LoopContext,
+    PlanEntry,
+    State,
+)
+from hankweave_server.domain.budget.allotment import allotted_dollars, still_to_come
+from hankweave_server.domain.budget.spending import NOTHING, Execution, Spent, counted, total
+from hankweave_server.domain.history import newest_run
+
+Currency: TypeAlias = Literal["cost", "duration", "outputTokens", "contextTokens"]
+OnExceeded: TypeAlias = Literal["complete", "fail"]
+Owner: TypeAlias = Literal["codon", "loop", "hank"]
+
+CURRENCIES: tuple[Currency, ...] = ("cost", "duration", "outputTokens", "contextTokens")
+"""In the order in which they are looked at: the first one that is used up is told."""
+
+NO_BUDGET = CodonBudget()
+
+
+@dataclass(frozen=True, slots=True)
+class Ceilings:
+    """What whoever starts the server allows, whatever the hank says."""
+
+    max_dollars: float | None = None
+    max_time_seconds: float | None = None
+
+
+NO_CEILINGS = Ceilings()
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The most that a codon may use of one currency."""
+
+    currency: Currency
+    most: float
+    owner: Owner
+    on_exceeded: OnExceeded
+
+    def overrun(self, used: float) -> Overrun:
+        exceeded = BudgetExceeded(currency=self.currency, limit=self.most, used=used)
+        return Overrun(exceeded, self.on_exceeded == "fail", self.owner)
+
+
+@dataclass(frozen=True, slots=True)
+class Overrun:
+    """A limit was reached."""
+
+    exceeded: BudgetExceeded
+    fails: bool
+    """False: the codon is complete with what it has done (Hankweave's default)."""
+    owner: Owner
+
+    @property
+    def reason(self) -> FailureReason:
+        """Why the codon failed, where it does: trying again would not help."""
+        return FailureReason(type="unknown", retriable=False, message=self.sentence)
+
+    @property
+    def sentence(self) -> str:
+        used = _amount(self.exceeded.currency, self.exceeded.used)
+        limit = _amount(self.exceeded.currency, self.exceeded.limit)
+        return f"Budget exceeded: {used} of the {limit} that the {self.owner} allows."
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What one execution may use: at most one limit of each currency."""
+
+    limits: tuple[Limit, ...] = ()
+
+    def exceeded_by(self, spent: Spent) -> Overrun | None:
+        """Tells the first limit that is reached; ask with `NOTHING` before the codon begins."""
+        for limit in self.limits:
+            used = _used(spent, limit.currency)
+            if used >= limit.most:
+                return limit.overrun(used)
+
+        return None
+
+    @property
+    def dollars(self) -> Limit | None:
+        """The limit of money, if there is one."""
+        return next((each for each in self.limits if each.currency == "cost"), None)
+
+    @property
+    def seconds(self) -> float | None:
+        """After how many seconds time is up; None where it is not limited."""
+        return next((each.most for each in self.limits if each.currency == "duration"), None)
+
+
+UNLIMITED = Allowance()
+
+
+def allowance(
+    hank: Hank, entry: PlanEntry, state: State, ceilings: Ceilings = NO_CEILINGS
+) -> Allowance:
+    """Computes what the codon that is about to start may use.
+
+    Only what has ended is counted, so the answer is the same while the codon runs. The state's
+    plan need not have the entry; a codon that the hank has no more is under the hank's budget
+    alone, as one that comes last.
+    """
+    done = counted(state)
+    limits = [*_own_limits(entry.codon, _earlier_tries(state, entry))]
+    loop = _loop_of(hank, entry)
+    if loop is not None and loop.budget is not None:
+        of_loop = [each for each in done if _is_of_loop(each, loop)]
+        members = tuple(codon.id for codon in loop.codons)
+        limits += _container_limits("loop", loop.budget, members, entry, of_loop, loop)
+
+    whole = capped(hank, ceilings)
+    steps = tuple(step.id for step in hank.hank)
+    limits += _container_limits("hank", whole, steps, entry, done, loop)
+    return Allowance(tuple(_tightest(limits)))
+
+
+def capped(hank: Hank, ceilings: Ceilings) -> ContainerBudget:
+    """The hank's budget with the ceilings in it: the lower of each counts."""
+    overrides = hank.overrides
+    own = (overrides.budget if overrides is not None else None) or ContainerBudget()
+    return ContainerBudget(
+        max_dollars=_lower(own.max_dollars, ceilings.max_dollars),
+        max_time_seconds=_lower(own.max_time_seconds, ceilings.max_time_seconds),
+        allocation=own.allocation,
+        shares=own.shares,
+        on_exceeded=own.on_exceeded,
+    )
+
+
+def _own_limits(codon: Codon, tries: Spent) -> Iterator[Limit]:
+    """The codon's caps hold for each execution, so in a loop for each iteration.
+
+    Of money and output, what automatic retries have used is gone; time and context are each
+    attempt's own.
+    """
+    budget = codon.budget or NO_BUDGET
+    if budget.max_dollars is not None:
+        rest = max(0.0, budget.max_dollars - tries.dollars)
+        yield Limit("cost", rest, "codon", budget.on_exceeded)
+
+    if budget.max_time_seconds is not None:
+        yield Limit("duration", budget.max_time_seconds, "codon", budget.on_exceeded)
+
+    if budget.max_output_tokens is not None:
+        left = max(0, budget.max_output_tokens - tries.output_tokens)
+        yield Limit("outputTokens", left, "codon", budget.on_exceeded)
+
+    if budget.max_context_tokens is not None:
+        yield Limit("contextTokens", budget.max_context_tokens, "codon", budget.on_exceeded)
+
+
+def _container_limits(
+    owner: Owner,
+    budget: ContainerBudget,
+    members: tuple[str, ...],
+    entry: PlanEntry,
+    done: Iterable[Execution],
+    loop: Loop | None,
+) -> Iterator[Limit]:
+    """What a loop or the hank leaves: shares are of its money, its time is one pool for all."""
+    used: dict[str, Spent] = {}
+    for each in done:
+        name = _member(each.codon.codon_id, each.codon.loop_context, owner)
+        used[name] = used.get(name, NOTHING) + each.spent
+
+    me = _member(entry.codon_id, entry.loop_context, owner)
+    if budget.max_dollars is not None:
+        coming = still_to_come(members, me, entry, loop if owner == "loop" else None)
+        dollars = {name: spent.dollars for name, spent in used.items()}
+        most = allotted_dollars(budget, members, me, coming, dollars)
+        yield Limit("cost", most, owner, budget.on_exceeded)
+
+    if budget.max_time_seconds is not None:
+        gone = sum(spent.seconds for spent in used.values())
+        rest = max(0.0, budget.max_time_seconds - gone)
+        yield Limit("duration", rest, owner, budget.on_exceeded)
+
+
+def _tightest(limits: list[Limit]) -> Iterator[Limit]:
+    """Of each currency the lowest; of equal ones the innermost, which comes first."""
+    for currency in CURRENCIES:
+        own = [limit for limit in limits if limit.currency == currency]
+        if own:
+            yield min(own, key=lambda limit: limit.most)
+
+
+def _earlier_tries(state: State, entry: PlanEntry) -> Spent:
+    """What the failed attempts right before this one have used; a redo has a run of its own."""
+    run = newest_run(state)
+    tries: list[Execution] = []
+    for codon in reversed(run.codons if run is not None else ()):
+        if run is None or codon.codon_id != entry.codon_id:
+            break
+
+        if isinstance(codon, FailedCodon):
+            tries.append(Execution(run, codon))
+
+    return total(tries)
+
+
+def _loop_of(hank: Hank, entry: PlanEntry) -> Loop | None:
+    name = None if entry.loop_context is None else entry.loop_context.loop_id
+    return next((step for step in hank.hank if isinstance(step, Loop) and step.id == name), None)
+
+
+def _is_of_loop(each: Execution, loop: Loop) -> bool:
+    return each.codon.loop_context is not None and each.codon.loop_context.loop_id == loop.id
+
+
+def _member(codon_id: str, context: LoopContext | None, owner: Owner) -> str:
+    """Whose budget it is: of the hank a codon or a whole loop, of a loop a codon of its body."""
+    if owner == "hank" and context is not None:
+        return context.loop_id
+
+    return codon_id.partition("#")[0]
+
+
+def _used(spent: Spent, currency: Currency) -> float:
+    match currency:
+        case "cost":
+            return spent.dollars
+        case "duration":
+            return spent.seconds
+        case "outputTokens":
+            return spent.output_tokens
+        case "contextTokens":
+            return spent.context_tokens
+        case _:
+            assert_never(currency)
+
+
+def _amount(currency: Currency, amount: float) -> str:
+    match currency:
+        case "cost":
+            return f"${amount:.4f}"
+        case "duration":
+            return f"{amount:.1f} s"
+        case "outputTokens":
+            return f"{amount:,.0f} output tokens"
+        case "contextTokens":
+            return f"{amount:,.0f} context tokens"
+        case _:
+            assert_never(currency)
+
+
+def _lower(one: float | None, other: float | None) -> float | None:
+    known = [each for each in (one, other) if each is not None]
+    return min(known, default=None)

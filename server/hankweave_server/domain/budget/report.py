@@ -1,0 +1,240 @@
+"""Budgets as tables: what the plan may use before it runs, and what it has used.
+
+A share in the table is the part of the whole as the hank gives it. What a codon may really use is
+known only when it starts, since it depends on what those before it have left (`budget.allowance`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, assert_never
+
+from hankweave_protocol.events import (
+    BudgetFigures,
+    BudgetRow,
+    BudgetSummary,
+    BudgetTotals,
+    SpentFigures,
+)
+from hankweave_protocol.hank import Codon, CodonBudget, ContainerBudget, Hank, Loop
+from hankweave_protocol.ids import CodonId
+from hankweave_protocol.state import (
+    CodonExecution,
+    CompletedCodon,
+    FailedCodon,
+    SkippedCodon,
+    State,
+)
+from hankweave_server.domain.budget.allotment import shares_of
+from hankweave_server.domain.budget.allowance import (
+    NO_BUDGET,
+    NO_CEILINGS,
+    Allowance,
+    Ceilings,
+    OnExceeded,
+    allowance,
+    capped,
+)
+from hankweave_server.domain.budget.spending import NOTHING, Spent, counted, spent_by
+from hankweave_server.domain.history import active_codon
+
+RowStatus: TypeAlias = Literal["completed", "failed", "skipped", "exceeded", "running"]
+
+_SECONDS = 3
+"""Decimals: a row says milliseconds, the sum of rows as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedBudget:
+    """What one codon of the hank may use of each currency; None is as much as there is."""
+
+    codon_id: str
+    loop_id: str | None
+    model: str
+    max_dollars: float | None
+    """For one execution; its part of a divided budget where that is lower."""
+    max_time_seconds: float | None
+    max_output_tokens: int | None
+    max_context_tokens: int | None
+    on_exceeded: OnExceeded
+
+    @property
+    def is_limited(self) -> bool:
+        limits = (self.max_dollars, self.max_time_seconds, self.max_output_tokens)
+        return any(limit is not None for limit in (*limits, self.max_context_tokens))
+
+    @property
+    def figures(self) -> BudgetFigures:
+        return BudgetFigures(
+            max_dollars=self.max_dollars,
+            max_time_seconds=self.max_time_seconds,
+            max_output_tokens=self.max_output_tokens,
+        )
+
+
+def planned_budgets(hank: Hank, ceilings: Ceilings = NO_CEILINGS) -> tuple[PlannedBudget, ...]:
+    """Lays out what each codon may use at most, in the hank's order."""
+    whole = capped(hank, ceilings)
+    parts = dollars_of_members(whole, tuple(step.id for step in hank.hank))
+    rows: list[PlannedBudget] = []
+    for step in hank.hank:
+        part = parts[step.id], whole.max_time_seconds
+        match step:
+            case Codon():
+                rows.append(_planned(step, None, [part]))
+            case Loop():
+                rows.extend(_of_loop(step, part))
+            case _:
+                assert_never(step)
+
+    return tuple(rows)
+
+
+def dollars_of_members(
+    budget: ContainerBudget, members: tuple[str, ...]
+) -> dict[str, float | None]:
+    """Each member's part in USD: its share, or all of it where the money is one pool."""
+    dollars = budget.max_dollars
+    if dollars is None or budget.allocation == "shared":
+        return dict.fromkeys(members, dollars)
+
+    return {name: dollars * share for name, share in shares_of(budget, members).items()}
+
+
+def is_budgeted(hank: Hank, ceilings: Ceilings = NO_CEILINGS) -> bool:
+    """Tells whether anything of a hank is limited, so that there is something to report."""
+    loops = [step for step in hank.hank if isinstance(step, Loop)]
+    pools = [capped(hank, ceilings), *(loop.budget for loop in loops)]
+    codons = [step for step in hank.hank if isinstance(step, Codon)]
+    codons += [codon for loop in loops for codon in loop.codons]
+    return any(map(_limits_pool, pools)) or any(_limits_codon(codon.budget) for codon in codons)
+
+
+def _limits_pool(budget: ContainerBudget | None) -> bool:
+    return budget is not None and (budget.max_dollars, budget.max_time_seconds) != (None, None)
+
+
+def _limits_codon(budget: CodonBudget | None) -> bool:
+    own = budget or NO_BUDGET
+    caps = (own.max_dollars, own.max_time_seconds, own.max_output_tokens, own.max_context_tokens)
+    return any(cap is not None for cap in caps)
+
+
+def summary(hank: Hank, state: State, ceilings: Ceilings = NO_CEILINGS) -> BudgetSummary:
+    """Tells what every codon that has begun has used of its budget (`budget.summary`).
+
+    A row stands for all executions of a plan entry that budgets count; its status is the newest's.
+    A codon that is running has no time yet.
+    """
+    whole = capped(hank, ceilings)
+    planned = {row.codon_id: row.figures for row in planned_budgets(hank, ceilings)}
+    newest, spent = _by_codon(state)
+    rows = tuple(
+        BudgetRow(
+            codon_id=codon_id,
+            loop_context=codon.loop_context,
+            status=_status_of(codon),
+            budget=planned.get(codon_id.partition("#")[0], BudgetFigures()),
+            actual=_figures(spent[codon_id]),
+        )
+        for codon_id, codon in newest.items()
+    )
+    everything = _figures(sum(spent.values(), NOTHING))
+    return BudgetSummary(
+        ceiling=BudgetFigures(
+            max_dollars=whole.max_dollars, max_time_seconds=whole.max_time_seconds
+        ),
+        allocation=whole.allocation,
+        rows=rows,
+        totals=BudgetTotals(
+            budget_dollars=whole.max_dollars,
+            actual_dollars=everything.dollars,
+            actual_time_seconds=everything.time_seconds,
+        ),
+    )
+
+
+def _by_codon(state: State) -> tuple[dict[CodonId, CodonExecution], dict[CodonId, Spent]]:
+    newest: dict[CodonId, CodonExecution] = {}
+    spent: dict[CodonId, Spent] = {}
+    for each in counted(state):
+        codon_id = each.codon.codon_id
+        newest[codon_id] = each.codon
+        spent[codon_id] = spent.get(codon_id, NOTHING) + each.spent
+
+    running = active_codon(state)
+    if running is not None:
+        so_far = spent_by(running, seconds=0.0)
+        newest[running.codon_id] = running
+        spent[running.codon_id] = spent.get(running.codon_id, NOTHING) + so_far
+
+    return newest, spent
+
+
+def _status_of(codon: CodonExecution) -> RowStatus:
+    match codon:
+        case CompletedCodon(budget_exceeded=None):
+            return "completed"
+        case FailedCodon(budget_exceeded=None):
+            return "failed"
+        case CompletedCodon() | FailedCodon():
+            return "exceeded"
+        case SkippedCodon():
+            return "skipped"
+        case _:
+            return "running"
+
+
+def _of_loop(loop: Loop, part: tuple[float | None, float | None]) -> Iterator[PlannedBudget]:
+    budget = loop.budget or ContainerBudget()
+    parts = dollars_of_members(budget, tuple(codon.id for codon in loop.codons))
+    for codon in loop.codons:
+        yield _planned(codon, loop.id, [(parts[codon.id], budget.max_time_seconds), part])
+
+
+def _planned(
+    codon: Codon, loop_id: str | None, containers: list[tuple[float | None, float | None]]
+) -> PlannedBudget:
+    own = codon.budget or NO_BUDGET
+    return PlannedBudget(
+        codon_id=codon.id,
+        loop_id=loop_id,
+        model=codon.model,
+        max_dollars=_lowest(own.max_dollars, *(dollars for dollars, _ in containers)),
+        max_time_seconds=_lowest(own.max_time_seconds, *(seconds for _, seconds in containers)),
+        max_output_tokens=own.max_output_tokens,
+        max_context_tokens=own.max_context_tokens,
+        on_exceeded=own.on_exceeded,
+    )
+
+
+def _lowest(*limits: float | None) -> float | None:
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def figures_of(allowed: Allowance) -> BudgetFigures:
+    """Writes the limits of one execution as numbers."""
+    most = {limit.currency: limit.most for limit in allowed.limits}
+    tokens = most.get("outputTokens")
+    return BudgetFigures(
+        max_dollars=most.get("cost"),
+        max_time_seconds=most.get("duration"),
+        max_output_tokens=None if tokens is None else int(tokens),
+    )
+
+
+def in_force(hank: Hank, state: State, ceilings: Ceilings) -> BudgetFigures | None:
+    """Gives what the codon that runs may use in all; None where none runs."""
+    active = active_codon(state)
+    plan = state.execution_plan
+    entry = next((each for each in plan if active and each.codon_id == active.codon_id), None)
+    return None if entry is None else figures_of(allowance(hank, entry, state, ceilings))
+
+
+def _figures(spent: Spent) -> SpentFigures:
+    return SpentFigures(
+        dollars=spent.dollars,
+        time_seconds=round(spent.seconds, _SECONDS),
+        output_tokens=spent.output_tokens,
+    )

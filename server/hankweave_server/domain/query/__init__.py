@@ -1,0 +1,1 @@
+"""Queries of the journal: parsed, checked and evaluated."""

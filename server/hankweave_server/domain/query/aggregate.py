@@ -1,0 +1,214 @@
+"""`reduce`: one aggregate over what matches, or over each group of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_server.domain.query.fields import Ordered, Path, Seen, ordered
+
+GROUP_LIMIT = 10_000
+COLLECT_LIMIT = 10_000
+"""Values that `collect` may gather, over all groups."""
+
+Row = dict[str, Any]
+
+
+class Aggregate(Protocol):
+    """What one group has come to."""
+
+    def take(self, value: Any) -> None:
+        """Takes the field's value in one event; never null."""
+
+    def result(self) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reducing:
+    """An aggregate that was asked for."""
+
+    name: str
+    new: Callable[[], Aggregate]
+    field: Path | None
+    """None: every event counts."""
+    group_by: tuple[Path, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (*(path.text for path in self.group_by), self.name)
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        return self.group_by if self.field is None else (*self.group_by, self.field)
+
+    def rows(self, matches: Iterable[Seen]) -> list[Row]:
+        """Reduces what matches, to rows in the order of their groups' values.
+
+        Without `groupBy` there is one row, even of nothing. Raises Refused where the answer would
+        be too large.
+        """
+        groups = _Groups(self)
+        for seen in matches:
+            groups.take(seen)
+
+        return groups.rows()
+
+
+@dataclass(slots=True)
+class _Group:
+    values: list[Any]
+    aggregate: Aggregate
+
+
+class _Groups:
+    def __init__(self, reducing: Reducing) -> None:
+        self._reducing = reducing
+        self._groups: dict[tuple[Ordered, ...], _Group] = {}
+        self._collected = 0
+        if not reducing.group_by:
+            self._groups[()] = _Group([], reducing.new())
+
+    def take(self, seen: Seen) -> None:
+        group = self._group_of(seen)
+        field = self._reducing.field
+        value = True if field is None else field.get(seen)
+        if value is None:
+            return
+
+        group.aggregate.take(value)
+        if self._reducing.name == "collect":
+            self._collected += 1
+            _require(self._collected <= COLLECT_LIMIT, f"{COLLECT_LIMIT:,} values", "type")
+
+    def _group_of(self, seen: Seen) -> _Group:
+        values = [path.get(seen) for path in self._reducing.group_by]
+        key = tuple(map(ordered, values))
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = _Group(values, self._reducing.new())
+            _require(len(self._groups) <= GROUP_LIMIT, f"{GROUP_LIMIT:,} groups", "groupBy")
+
+        return group
+
+    def rows(self) -> list[Row]:
+        columns = self._reducing.columns
+        in_order = sorted(self._groups.items(), key=lambda item: item[0])
+        return [
+            dict(zip(columns, (*group.values, group.aggregate.result()), strict=True))
+            for _, group in in_order
+        ]
+
+
+def _require(holds: bool, too_much: str, key: str) -> None:
+    if not holds:
+        raise Refused(
+            ErrorCode.RESULT_TOO_LARGE,
+            f"The answer would have more than {too_much}.",
+            path=f"$.data.reduce.{key}",
+            hint="Narrow the query by where, since or until, or group by less.",
+        )
+
+
+# --- the aggregates -------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Count:
+    """Events in which the field is there; without a field, all of them."""
+
+    count: int = 0
+
+    def take(self, value: Any) -> None:
+        self.count += 1
+
+    def result(self) -> int:
+        return self.count
+
+
+@dataclass(slots=True)
+class _Sum:
+    """Of numbers; what is none does not count."""
+
+    whole: int = 0
+    fraction: float = 0.0
+    count: int = 0
+    has_fraction: bool = False
+
+    def take(self, value: Any) -> None:
+        match value:
+            case bool():
+                return
+            case int():
+                self.whole += value
+            case float():
+                self.fraction += value
+                self.has_fraction = True
+            case _:
+                return
+
+        self.count += 1
+
+    def result(self) -> float:
+        if not self.has_fraction:
+            return self.whole
+
+        try:
+            return self.whole + self.fraction
+        except OverflowError:
+            return self.whole
+
+
+@dataclass(slots=True)
+class _Average(_Sum):
+    """Of the numbers; null where there is none."""
+
+    def result(self) -> Any:
+        if self.count == 0:
+            return None
+
+        try:
+            return _Sum.result(self) / self.count
+        except OverflowError:
+            return _Sum.result(self) // self.count
+
+
+@dataclass(slots=True)
+class _Extreme:
+    """The first value that no other one lies beyond; null where there is none."""
+
+    is_beyond: Callable[[Ordered, Ordered], bool]
+    best: Any = None
+    place: Ordered | None = None
+
+    def take(self, value: Any) -> None:
+        place = ordered(value)
+        if self.place is None or self.is_beyond(place, self.place):
+            self.best, self.place = value, place
+
+    def result(self) -> Any:
+        return self.best
+
+
+@dataclass(slots=True)
+class _Collect:
+    """All values, in journal order."""
+
+    values: list[Any] = field(default_factory=list)
+
+    def take(self, value: Any) -> None:
+        self.values.append(value)
+
+    def result(self) -> list[Any]:
+        return self.values
+
+
+AGGREGATES: Mapping[str, Callable[[], Aggregate]] = {
+    "count": _Count,
+    "sum": _Sum,
+    "avg": _Average,
+    "min": lambda: _Extreme(lambda one, other: one < other),
+    "max": lambda: _Extreme(lambda one, other: one > other),
+    "collect": _Collect,
+}

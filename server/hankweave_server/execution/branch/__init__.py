@@ -1,0 +1,1 @@
+"""New executions from a checkpoint of another one."""

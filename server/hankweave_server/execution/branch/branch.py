@@ -1,0 +1,273 @@
+"""Making a new execution from a checkpoint, so that a crash leaves either all of it or nothing.
+
+    place      where it is to lie: refuse here
+    intent     `branch.intent` durable: what is being made, and under which temporary name
+    graft      the checkpoint and all it descends from become a shadow repository of their own
+    build      work tree, data, past and state, all under the temporary name; then one flush
+    publish    one rename: from here on the execution is there
+    tell       execution.branched, in the journal of the original
+    forget     the intent is removed
+
+What has the temporary name is no execution: its state lies one level deeper than anybody looks. A
+start that finds an intent removes it, or, where the rename had happened, tells of the branch
+(`recovered: true`). Of the original only the journal and the intent are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from hankweave_protocol import codec, instants
+from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.events import ExecutionBranched, ExecutionOrigin
+from hankweave_protocol.ids import branch_of
+from hankweave_protocol.records import BranchIntent, ExecutionMeta, Origin
+from hankweave_protocol.replies import BranchMade
+from hankweave_protocol.state import Run
+from hankweave_server import fsutil
+from hankweave_server.checkpoints.clone import Offshoot, plan_offshoot
+from hankweave_server.checkpoints.errors import (
+    CheckpointNotFound,
+    InsufficientSpace,
+    free_bytes,
+)
+from hankweave_server.checkpoints.grafting import copy_repository, fill_work_tree
+from hankweave_server.domain.inheritance import (
+    NO_SERVER,
+    Inheritance,
+    continuation,
+    inherited,
+    inherited_coordinates,
+)
+from hankweave_server.domain.targets import RollbackTarget
+from hankweave_server.execution.branch.branch_draft import (
+    TEMPORARY,
+    Draft,
+    is_published,
+    publish,
+    remove_temporary,
+)
+from hankweave_server.execution.branch.branch_refusals import refusal_of
+from hankweave_server.execution.branch.location import place_of
+from hankweave_server.execution.context import Surroundings
+from hankweave_server.execution.resume import reentered_by
+from hankweave_server.ledger.batch import Entry
+from hankweave_server.ledger.founding import found_ledger
+from hankweave_server.meter import Meter
+from hankweave_server.paths import Layout
+from hankweave_server.worktree import data_link, data_source
+
+PAGE = 1_000
+"""Journal lines read together."""
+SPACE_RESERVE = 8 << 20
+
+
+class Branching:
+    """Makes branches of one execution, one at a time."""
+
+    def __init__(self, around: Surroundings, *, home: Callable[[], Path]) -> None:
+        self._around = around
+        self._home = home
+        """Where a branch goes that was given no place: names a directory that does not exist."""
+        self._alone = anyio.Lock()
+        self._is_stopping = False
+
+    def stop(self) -> None:
+        """Lets the branch that is being made give up: the server ends."""
+        self._is_stopping = True
+
+    async def perform(
+        self, target: RollbackTarget, path: str | None, causes: tuple[int | str, ...]
+    ) -> BranchMade:
+        """Makes a branch; raises Refused, and then nothing of it is left."""
+        async with self._alone:
+            await self._clear_the_way()
+            final = await anyio.to_thread.run_sync(
+                place_of, path, self._home(), self._around.layout
+            )
+            draft = self._draft(target, final)
+            try:
+                with self._around.checkpointer.progress.watching("branch", causes) as meter:
+                    await self._build(draft, meter)
+
+                await anyio.to_thread.run_sync(publish, draft)
+            except BaseException as error:
+                with anyio.CancelScope(shield=True):
+                    await anyio.to_thread.run_sync(self._abandon, draft.intent)
+
+                if (refusal := refusal_of(error, draft)) is not None:
+                    raise refusal from None
+
+                raise
+
+            await self._tell(draft.intent, causes, recovered=False)
+
+        return BranchMade(execution_path=str(final), run_id=draft.run_id)
+
+    async def finish_interrupted(self) -> bool:
+        """Tells of, or removes, the branch that a crash cut short; True where it was finished.
+
+        Raises OSError or RecursionError, with the intent kept, where the rest cannot be removed,
+        and Refused for an intent that nobody can read.
+        """
+        path = self._around.layout.branch_intent
+        try:
+            intent = codec.decode_value(BranchIntent, path.read_bytes())
+        except FileNotFoundError:
+            return False
+
+        if not await anyio.to_thread.run_sync(is_published, intent):
+            await anyio.to_thread.run_sync(self._abandon, intent)
+            return False
+
+        await anyio.to_thread.run_sync(remove_temporary, intent)
+        await self._tell(intent, (), recovered=True)
+        return True
+
+    async def recall_inheritance(self) -> None:
+        """Takes the coordinates of inherited checkpoints from our journal, if this is a branch.
+
+        Their commits name events of the original's journal.
+        """
+        known = self._around.checkpointer.known
+        for coordinate in inherited_coordinates(self._lines()):
+            if (record := known.get(coordinate.checkpoint_sha)) is not None:
+                known[record.sha] = msgspec.structs.replace(record, coordinate=coordinate)
+
+    def _lines(self) -> Iterator[bytes]:
+        for since in range(0, self._around.ledger.last_seq, PAGE):
+            yield from self._around.ledger.history(since, PAGE)
+
+    async def _clear_the_way(self) -> None:
+        """Ends what an earlier attempt left: its intent would be forgotten by the next one."""
+        try:
+            await self.finish_interrupted()
+        except (OSError, RecursionError) as error:
+            raise Refused(
+                ErrorCode.INTERNAL_ERROR,
+                f"What is left of an earlier branch cannot be removed: {error}",
+                hint=f"Remove the {TEMPORARY}* that branch.intent names, and then the intent.",
+            ) from None
+
+    # --- steps ---------------------------------------------------------------------------------
+
+    def _draft(self, target: RollbackTarget, final: Path) -> Draft:
+        run_id = self._around.new_run_id()
+        intent = BranchIntent(
+            temporary=str(final.parent / f"{TEMPORARY}{run_id}"),
+            execution_path=str(final),
+            run_id=run_id,
+            coordinate=target.checkpoint.coordinate,
+            started_at=self._around.now_text(),
+        )
+        return Draft(target, final, run_id, intent)
+
+    async def _build(self, draft: Draft, meter: Meter) -> None:
+        # The engine is ours while objects are copied: a gc would take them away meanwhile.
+        offshoot = await self._around.checkpointer.run(self._graft, draft, meter)
+        entries = self._inheritance(draft, offshoot)
+        await anyio.to_thread.run_sync(self._furnish, draft, entries, meter)
+
+    def _graft(self, draft: Draft, meter: Meter) -> Offshoot:
+        """Begins in the worker thread: reads the checkpoint, checks the space, copies objects."""
+        layout, sha = self._around.layout, draft.target.checkpoint.sha
+        if sha not in self._around.checkpointer.known:
+            raise CheckpointNotFound(sha)  # A gc was quicker.
+
+        offshoot = plan_offshoot(layout, sha, meter)
+        need = offshoot.bytes + data_source.size_of_copy(layout) + SPACE_RESERVE
+        if (free := free_bytes(draft.final.parent)) < need:
+            raise InsufficientSpace(need, free)
+
+        fsutil.replace_durably(layout.branch_intent, codec.encode(draft.intent))
+        fsutil.make_private_directory(draft.layout.checkpoints)
+        copy_repository(offshoot, draft.layout, lambda: self._is_stopping, meter)
+        return offshoot
+
+    def _inheritance(self, draft: Draft, offshoot: Offshoot) -> Inheritance:
+        """Decides the branch's past and plan; the engine's commits choose among the known."""
+        state, known = self._around.state, self._around.checkpointer.known
+        history = {sha: record for sha, record in known.items() if sha in offshoot.commits}
+        run = self._first_run(draft)
+        plan = reentered_by(run, state, self._around.hank.hank)
+        return inherited(state, draft.target, history, plan, run)
+
+    def _first_run(self, draft: Draft) -> Run:
+        """The run that the branch's first server goes on with; nobody drives it yet."""
+        return Run(
+            run_id=draft.run_id,
+            run_folder=str(Layout.of_execution(draft.final).run_folder(draft.run_id)),
+            git_branch=branch_of(draft.run_id),
+            starting_conditions=continuation(draft.target),
+            codons=(),
+            status="running",
+            start_time=draft.intent.started_at,
+            server_pid=NO_SERVER,
+        )
+
+    def _furnish(self, draft: Draft, inheritance: Inheritance, meter: Meter) -> None:
+        """Builds in a worker thread all but the repository, and flushes it."""
+        original, layout = self._around.layout, draft.layout
+        layout.work_tree.mkdir()
+        fill_work_tree(draft.target.checkpoint.sha, layout, meter)
+        data_source.inherit(original, layout)
+        data_link.restore_link(layout, instants.epoch_ms(self._around.clock.now()))
+        origin = ExecutionOrigin(
+            execution_path=str(original.root),
+            coordinate=draft.intent.coordinate,
+            run_id=draft.run_id,
+        )
+        entries: list[Entry] = [origin, *inheritance.transitions(after_seq=1)]
+        found_ledger(layout, entries, self._around.clock)
+        data_source.write_meta(layout, self._meta(draft))
+        meter.begin("flushing", "files")
+        fsutil.sync_filesystem(layout.root)
+
+    def _meta(self, draft: Draft) -> ExecutionMeta:
+        """The original's, but for what is the branch's own; it was last used as the original."""
+        former = data_source.read_meta(self._around.layout)
+        assert former is not None, "every start writes it"
+        return msgspec.structs.replace(
+            former,
+            created_at=instants.to_text(self._around.clock.now()),
+            in_place=False,
+            origin=Origin(
+                execution_path=str(self._around.layout.root), coordinate=draft.intent.coordinate
+            ),
+        )
+
+    async def _tell(
+        self, intent: BranchIntent, causes: tuple[int | str, ...], *, recovered: bool
+    ) -> None:
+        if not (recovered and self._is_told(intent)):
+            await self._around.ledger.record(
+                ExecutionBranched(
+                    execution_path=intent.execution_path,
+                    run_id=intent.run_id,
+                    coordinate=intent.coordinate,
+                    recovered=recovered,
+                ),
+                run_id=intent.coordinate.run_id,
+                codon_id=intent.coordinate.codon_id,
+                causes=causes,
+            )
+
+        await anyio.to_thread.run_sync(fsutil.remove_durably, self._around.layout.branch_intent)
+
+    def _is_told(self, intent: BranchIntent) -> bool:
+        """Looks for the event in the journal; run ids are nowhere else in an event of this type."""
+        marks = (f'"type":"{ExecutionBranched.TYPE}"'.encode(), intent.run_id.encode())
+        return any(all(mark in line for mark in marks) for line in self._lines())
+
+    def _abandon(self, intent: BranchIntent) -> None:
+        """Removes what there is; a branch that has its name already is told of later instead."""
+        if is_published(intent):
+            return
+
+        remove_temporary(intent)
+        fsutil.remove_durably(self._around.layout.branch_intent)

@@ -1,0 +1,109 @@
+"""Where a branch may lie: in a directory of its own, that is nobody's and in nobody's way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_server.fsutil import make_private_directory
+from hankweave_server.paths import Layout
+
+_PATH = "$.data.path"
+
+
+LONGEST_CHAIN = 40
+"""Symbolic links followed on the way to a place, as in the kernel."""
+
+
+def place_of(wanted: str | None, otherwise: Path, original: Layout) -> Path:
+    """Return the directory a branch is to be made as; raise Refused, and create nothing.
+
+    `otherwise` is where it goes if no place was asked for; only the folder that one is to lie in
+    is created where it does not exist.
+    """
+    place = otherwise if wanted is None else _absolute(wanted)
+    try:
+        if wanted is None:
+            make_private_directory(place.parent)
+
+        parent = place.parent.resolve(strict=True)
+        final = parent / place.name
+        if not parent.is_dir():
+            raise _refused(f"{parent} is no directory.")
+
+        _require_vacant(final)
+        for passed in _ways_through(place):
+            _require_outside(passed, original)
+    except FileNotFoundError:
+        raise _refused(
+            f"There is no directory {place.parent}.", "Make it first, or name another place."
+        ) from None
+    except (OSError, RuntimeError) as error:
+        raise _refused(f"{wanted!r} cannot be used: {error}.") from None
+
+    return final
+
+
+def _ways_through(place: Path) -> Iterator[Path]:
+    """Return the place itself and every symbolic link on the way to it, as their real paths.
+
+    A link inside an execution was perhaps made by an agent: where it leads is not for it to say.
+    """
+    waiting = list(reversed(place.parts[1:]))
+    at, links = Path("/"), 0
+    while waiting:
+        name = waiting.pop()
+        if name == "..":
+            at = at.parent
+            continue
+
+        at = at / name
+        if not at.is_symlink():
+            continue
+
+        yield at
+        links += 1
+        if links > LONGEST_CHAIN:
+            raise RuntimeError("too many symbolic links")
+
+        target = at.readlink()
+        waiting += reversed(target.parts[1:] if target.is_absolute() else target.parts)
+        at = Path("/") if target.is_absolute() else at.parent
+
+    yield at
+
+
+def _absolute(wanted: str) -> Path:
+    path = Path(wanted)
+    if not path.is_absolute() or ".." in path.parts or not path.name or "\0" in wanted:
+        raise _refused(
+            f"{wanted!r} is not the absolute path of a new directory.",
+            "Give a path that begins with / and has no .. in it.",
+        )
+
+    return path
+
+
+def _require_vacant(final: Path) -> None:
+    if final.is_symlink() or (final.exists() and not final.is_dir()):
+        raise _refused(f"{final} exists and is no directory.")
+
+    if final.exists() and any(final.iterdir()):
+        raise _refused(
+            f"{final} is not empty.", "Name a directory that is empty, or does not exist."
+        )
+
+
+def _require_outside(final: Path, original: Layout) -> None:
+    """Refuse what lies in an execution: its checkpoints and rollbacks would hold the branch."""
+    for folder in (final, *final.parents):
+        if folder == original.root.resolve() or Layout.of_execution(folder).meta.exists():
+            raise _refused(
+                f"{final} lies in the execution {folder}.",
+                "An execution can hold no other one; name a place outside of it.",
+            )
+
+
+def _refused(message: str, hint: str | None = None) -> Refused:
+    return Refused(ErrorCode.INVALID_PATH, message, path=_PATH, hint=hint)

@@ -1,0 +1,1 @@
+"""One codon, from its rig to its last checkpoint."""

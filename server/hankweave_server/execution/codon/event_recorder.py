@@ -1,0 +1,505 @@
+"""Turns what an agent says into events and costs, in the order it was said."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from typing import assert_never
+
+import anyio
+
+from hankweave_protocol import codec
+from hankweave_protocol.events import (
+    AgentOutput,
+    AssistantAction,
+    FileSource,
+    TokenUsage,
+    ToolResult,
+)
+from hankweave_protocol.ids import CodonId, RunId
+from hankweave_protocol.state import NO_TOKENS, Tokens
+from hankweave_protocol.transitions import CostsIncremented, CostsUpdated
+from hankweave_server.agents.base import (
+    AgentSignal,
+    ContextExceeded,
+    MessageNamed,
+    PermissionAsked,
+    PermissionWithdrawn,
+    PlainOutput,
+    RequestTimedOut,
+    ResultReported,
+    Said,
+    SessionStarted,
+    Stderr,
+    Thought,
+    TokenCounts,
+    ToolAnnounced,
+    ToolCalled,
+    ToolReturned,
+    UsageReported,
+    WordReceived,
+)
+from hankweave_server.execution.codon.agent_steps import AgentSteps
+from hankweave_server.execution.codon.answer import Answer
+from hankweave_server.execution.codon.file_changes import FileNews
+from hankweave_server.execution.codon.file_tree import picture
+from hankweave_server.execution.codon.look_pace import (
+    SHORTEST,
+    SHORTEST_BETWEEN_LINES,
+    SHORTEST_IN_A_CALL,
+    LookPace,
+)
+from hankweave_server.execution.context import Surroundings
+from hankweave_server.execution.rollback import effects
+from hankweave_server.ledger.batch import Entry
+from hankweave_server.settings import SafePoint
+
+READ_ONLY_TOOLS = frozenset({"Read", "Glob", "Grep", "LS", "WebFetch", "WebSearch", "TodoWrite"})
+"""Tools that cannot change a file; after any other the work tree is scanned (seed 001)."""
+
+DEEPEST_INPUT = codec.MAX_DEPTH // 2
+"""Levels of a tool's input that go into an event as they are: frames may nest twice as deep."""
+
+TREE_INTERVAL = 5.0
+"""Seconds between two pictures of the file tree while an agent works; each takes kilobytes."""
+
+CHATTER = 16
+"""Messages in a row after which no file had changed: the agent talks, it does not write."""
+
+CHATTER_INTERVAL = 0.1
+"""Seconds between two looks at the files of an agent that talks: it may say thousands a second."""
+
+LAST_WORDS = 20
+"""Lines of stderr kept to say why an agent failed."""
+
+
+class Narrator:
+    """Tells one codon's story, and keeps of it what the verdict needs."""
+
+    def __init__(
+        self,
+        around: Surroundings,
+        run_id: RunId,
+        codon_id: CodonId,
+        *,
+        on_safe_point: Callable[[SafePoint, str | None], Awaitable[None]],
+        on_turn: Callable[[Tokens], None],
+        saves_before_tools: bool = False,
+    ) -> None:
+        """`saves_before_tools`: whatever the settings say; for an agent that asks for leave."""
+        overrides = around.hank.hank.overrides
+        self._steps = AgentSteps(None if overrides is None else overrides.checkpoint_every_steps)
+        self.answer = Answer()
+        self.files = anyio.Lock()
+        """Held while the work tree is looked at, and by whoever needs it to stand still."""
+        self._saving = anyio.Lock()
+        """Held while a safe point is reached, so that one change makes one checkpoint."""
+        self._around = around
+        self._on_safe_point = on_safe_point
+        self._points = around.safe_points
+        if saves_before_tools:
+            self._points |= {"before-tool"}
+
+        self._on_turn = on_turn
+        """Called with what a message has used so far, when that is counted."""
+        self._news = FileNews(around)
+        self._run_id = run_id
+        self._codon_id = codon_id
+        self._model = ""
+        self._counts = False
+        """Costs belong to a running codon: what an agent reports before its session is not one."""
+        self._message = ("", NO_TOKENS)
+        self._before: tuple[float, Tokens] = (0.0, NO_TOKENS)
+        """What conversations of this codon cost that have ended."""
+        self._spent: tuple[float, Tokens] = (0.0, NO_TOKENS)
+        self._called_at: dict[str, float] = {}
+        self._waits = False
+        """The agent waits before it calls a tool that may change files."""
+        self._asked_ahead = 0
+        """Calls that it has waited for and that have not returned."""
+        self._unasked: set[str] = set()
+        """Tools that it was seen to call without waiting."""
+        self._pace = LookPace(0.0)
+        self._announced = ""
+        """The call that was looked ahead of last."""
+        self._last_words: deque[str] = deque(maxlen=LAST_WORDS)
+        self._is_unsaved = False
+        """Files changed since the last checkpoint of this codon."""
+        self._has_changed = False
+        """Files changed since the last checkpoint of its steps."""
+        self._fruitless_looks = 0
+        self._looked_at = -math.inf
+        self._is_tree_told = False
+        self._tree_told_at = -math.inf
+        self.result: ResultReported | None = None
+        self.request_timed_out = False
+        self.context_exceeded = False
+        self.compacted = False
+        self.session_id: str | None = None
+        self.message_id: str | None = None
+        """The newest message after which no call of a tool is open: one to fork after."""
+        self._naming: str | None = None
+        """The message that signals belong to now."""
+
+    def begin_conversation(self, *, waits: bool = False) -> None:
+        """Forget how the last one ended; what it cost stays counted.
+
+        `waits`: the agent says before each tool that may change files, and waits for an answer.
+        """
+        self._waits = waits
+        self._asked_ahead = 0
+        self._pace = LookPace(anyio.current_time())
+        self._before = self._spent
+        self._called_at.clear()
+        self._message = ("", NO_TOKENS)
+        self._last_words.clear()
+        self.answer = Answer()
+        self.result = None
+        self.request_timed_out = self.context_exceeded = self.compacted = False
+
+    @property
+    def last_words(self) -> str:
+        if self.result is not None and self.result.text:
+            return self.result.text
+
+        return "\n".join(self._last_words)
+
+    async def tell(self, signal: AgentSignal) -> None:
+        """Posts the events of one signal; a session's start is for the caller, not for here."""
+        match signal:
+            case SessionStarted(session_id=session_id, model=model):
+                self.session_id = session_id
+                self._model = model
+                self._counts = True
+            case MessageNamed(message_id=message_id):
+                self._naming = message_id
+            case Said(text=text):
+                self._note_message()
+                self.answer.said(text)
+                self._steps.spoke()
+                await self._act("message", text)
+                await self._message_ended()
+            case Thought(text=text):
+                self._note_message()
+                await self._act("thinking", text)
+            case ToolAnnounced(tool_use_id=tool_use_id, name=name):
+                await self._look_ahead_of(tool_use_id, name)
+            case ToolCalled():
+                await self._tool_called(signal)
+            case ToolReturned():
+                await self._tool_returned(signal)
+            case UsageReported():
+                await self._count(signal)
+            case ResultReported():
+                await self._conclude(signal)
+            case PlainOutput(line=line):
+                self.answer.printed(line)
+                await self._post(AgentOutput(codon_id=self._codon_id, stream="stdout", line=line))
+                await self._look_between_lines()
+            case Stderr(line=line):
+                self._last_words.append(line)
+                await self._post(AgentOutput(codon_id=self._codon_id, stream="stderr", line=line))
+                await self._look_between_lines()
+            case ContextExceeded(reason="compact_boundary"):
+                self.compacted = True
+            case ContextExceeded(reason=reason):
+                self.context_exceeded = True
+                self._last_words.append(reason)
+            case RequestTimedOut(reason=reason):
+                self.request_timed_out = True
+                self._last_words.append(reason)
+            case PermissionAsked(name=name):
+                await self._tool_asked(name)
+            case PermissionWithdrawn() | WordReceived():
+                pass  # Journaled by who waits for an answer, or left the word.
+            case _:
+                assert_never(signal)
+
+    def _note_message(self) -> None:
+        if not self._called_at:
+            self.message_id = self._naming or self.message_id
+
+    async def announce_files(self, source: FileSource) -> None:
+        """Tells what changed in the tracked files since the last look, and how they lie now."""
+        async with self.files:
+            news = await self._news.tell(source, self._run_id, self._codon_id)
+
+        self._is_unsaved |= news.any
+        self._has_changed |= news.any
+        self._fruitless_looks = 0 if news.any else self._fruitless_looks + 1
+        self._is_tree_told &= not news.moved
+        now = self._looked_at = self._around.clock.monotonic()
+        is_late = now - self._tree_told_at >= TREE_INTERVAL or source.kind != "tool_use"
+        if not self._is_tree_told and is_late:
+            self._is_tree_told, self._tree_told_at = True, now
+            await self._post(await picture(self._around))
+
+    def has_saved(self) -> None:
+        """Notes that a checkpoint holds all that was told until now."""
+        self._is_unsaved = False
+
+    async def announce_frozen_work(self) -> None:
+        """Tells what the agent has done until it was frozen; whoever froze it holds the files."""
+        await self._news.tell(FileSource(kind="tool_use"), self._run_id, self._codon_id)
+
+    async def _act(self, action: str, content: str) -> None:
+        await self._post(
+            AssistantAction(
+                codon_id=self._codon_id,
+                action="message" if action == "message" else "thinking",
+                content=content,
+            )
+        )
+
+    async def _message_ended(self) -> None:
+        """A message is a boundary that people see: what changed until now can be gone back to."""
+        since = self._around.clock.monotonic() - self._looked_at
+        is_chatter = self._fruitless_looks > CHATTER and since < CHATTER_INTERVAL
+        if "turn" in self._points and not is_chatter:
+            await self.announce_files(FileSource(kind="tool_use"))
+            await self._reach("turn")
+
+    # --- before it writes ------------------------------------------------------------------------
+
+    async def watch(self) -> None:
+        """Look at the files while the agent works and does not wait; runs until it is cancelled.
+
+        The files of an agent that waits are looked at only during its calls: a shell command can
+        take minutes, and a person may edit what it is going to overwrite.
+        """
+        while "before-tool" in self._points:
+            shortest = SHORTEST_IN_A_CALL if self._waits else SHORTEST
+            due_in = self._pace.due_in(anyio.current_time(), shortest)
+            if due_in > 0:
+                await anyio.sleep(due_in)
+            elif self._waits and not self._called_at:
+                await anyio.sleep(shortest)
+            else:
+                await self._look("while the agent works")
+
+    async def _look_between_lines(self) -> None:
+        due_in = self._pace.due_in(anyio.current_time(), SHORTEST_BETWEEN_LINES)
+        if not self._waits and due_in <= 0:
+            await self._look("while the agent works")
+
+    async def _tool_asked(self, name: str) -> None:
+        """The agent waits: nothing of what this tool will do has been done."""
+        if name not in READ_ONLY_TOOLS:
+            self._asked_ahead += 1
+            await self._look(f"before {name}")
+
+    async def _look_ahead_of(self, tool_use_id: str, name: str) -> None:
+        """Look at the files of an agent that says what it calls, but does not wait.
+
+        It works on meanwhile: the checkpoint may hold a part of what the call does.
+        """
+        if tool_use_id == self._announced or name in READ_ONLY_TOOLS:
+            return
+
+        if not self._waits or name in self._unasked:
+            self._announced = tool_use_id
+            await self._look(f"before {name}")
+
+    async def _look(self, label: str) -> None:
+        """Save what the files are now, if anything has changed, before an agent changes more."""
+        if "before-tool" in self._points:
+            started = anyio.current_time()
+            await self.announce_files(FileSource(kind="tool_use"))
+            cost = anyio.current_time() - started
+            await self._reach("before-tool", label)
+            self._pace.looked(anyio.current_time(), cost)
+
+    def _note_whether_it_waited(self, done: ToolReturned) -> None:
+        """Count an answered request off, or remember a tool that is called without one.
+
+        A call that failed tells nothing: one with wrong arguments is refused before it is asked.
+        """
+        if self._asked_ahead > 0:
+            self._asked_ahead -= 1
+        elif self._waits and not done.is_error:
+            self._unasked.add(done.name)
+
+    async def _reach(self, point: SafePoint, label: str | None = None) -> None:
+        async with self._saving:
+            if self._is_unsaved and point in self._points:
+                await self._on_safe_point(point, label)
+
+    async def _tool_called(self, call: ToolCalled) -> None:
+        await self._look_ahead_of(call.tool_use_id, call.name)
+        self._called_at[call.tool_use_id] = self._around.clock.monotonic()
+        self._steps.called(call.tool_use_id)
+        await self._post(
+            AssistantAction(
+                codon_id=self._codon_id,
+                action="tool_use",
+                content="",
+                tool_name=call.name,
+                tool_input=readable(call.input),
+                tool_use_id=call.tool_use_id,
+                external=effects.is_external(call.name, call.input),
+            )
+        )
+
+    async def _tool_returned(self, done: ToolReturned) -> None:
+        called_at = self._called_at.pop(done.tool_use_id, None)
+        if called_at is None:
+            return
+
+        self._note_message()
+        limit = self._around.tool_result_limit
+        cut = len(done.result) > limit
+        await self._post(
+            ToolResult(
+                codon_id=self._codon_id,
+                tool_use_id=done.tool_use_id,
+                tool_name=done.name,
+                result=done.result[:limit] + "..." if cut else done.result,
+                truncated=cut,
+                original_length=len(done.result),
+                execution_time_ms=round((self._around.clock.monotonic() - called_at) * 1000),
+                is_error=done.is_error,
+            )
+        )
+        has_written = done.name not in READ_ONLY_TOOLS
+        if has_written:
+            self._note_whether_it_waited(done)
+            source = FileSource(kind="tool_use", tool_use_id=done.tool_use_id)
+            await self.announce_files(source)
+
+        label = self._steps.returned(done.tool_use_id)
+        if label is not None and self._has_changed:
+            self._has_changed = False
+            await self._on_safe_point("turn", label)
+        elif has_written:
+            await self._reach("tool")
+
+    async def _count(self, usage: UsageReported) -> None:
+        """A later report for the same message replaces the earlier one, so only the rest counts."""
+        if not self._counts:
+            return
+
+        message_id, before = self._message
+        same = bool(message_id) and message_id == usage.message_id
+        total = _tokens(usage.tokens)
+        delta = _difference(total, before) if same else total
+        self._message = (usage.message_id, total)
+        cost = self._cost_of(usage.model, total) - (
+            self._cost_of(usage.model, before) if same else 0
+        )
+        self._spent = (self._spent[0] + cost, self._spent[1] + delta)
+        await self._post(
+            CostsIncremented(
+                run_id=self._run_id,
+                codon_id=self._codon_id,
+                cost=cost,
+                tokens=delta,
+                messages=0 if same else 1,
+            ),
+            _usage_event(self._codon_id, delta, cost, usage.model),
+        )
+        self._on_turn(total)
+
+    async def _conclude(self, result: ResultReported) -> None:
+        self.result = result
+        self.answer.concluded(result.text if result.success else "")
+        if not self._counts or (result.cost_usd is None and result.tokens is None):
+            return
+
+        cost, tokens = self._total(result)
+        self._spent = (cost, tokens)
+        await self._post(
+            CostsUpdated(run_id=self._run_id, codon_id=self._codon_id, cost=cost, tokens=tokens),
+            TokenUsage(
+                codon_id=self._codon_id,
+                input_tokens=tokens.input_tokens,
+                output_tokens=tokens.output_tokens,
+                cache_creation_tokens=tokens.cache_creation_tokens,
+                cache_read_tokens=tokens.cache_read_tokens,
+                total_cost=cost,
+                model_id=self._model or None,
+                model_usage=dict(result.model_usage) or None,
+                final=True,
+            ),
+        )
+
+    def _total(self, result: ResultReported) -> tuple[float, Tokens]:
+        """The codon's cost and tokens by what the agent says of this conversation.
+
+        What it does not say is reckoned: a cost from the tokens, tokens as the sum of messages.
+        """
+        earlier_cost, earlier_tokens = self._before
+        reckoned, tokens = self._spent
+        if result.tokens is not None:
+            tokens = earlier_tokens + _tokens(result.tokens)
+
+        if result.cost_usd is not None:
+            return earlier_cost + result.cost_usd, tokens
+
+        if (
+            reckoned == earlier_cost
+        ):  # No message had a price: an agent that reports only at its end.
+            return earlier_cost + self._cost_of(self._model, tokens), tokens
+
+        return reckoned, tokens
+
+    def _cost_of(self, model: str, tokens: Tokens) -> float:
+        """USD, by the list of prices; 0 for a model that it does not know."""
+        return self._around.price(model or self._model, tokens) or 0.0
+
+    async def _post(self, *entries: Entry) -> None:
+        await self._around.ledger.post(*entries, run_id=self._run_id, codon_id=self._codon_id)
+
+
+def _usage_event(codon_id: CodonId, tokens: Tokens, cost: float, model: str) -> TokenUsage:
+    return TokenUsage(
+        codon_id=codon_id,
+        input_tokens=tokens.input_tokens,
+        output_tokens=tokens.output_tokens,
+        cache_creation_tokens=tokens.cache_creation_tokens,
+        cache_read_tokens=tokens.cache_read_tokens,
+        total_cost=cost,
+        model_id=model or None,
+    )
+
+
+def readable(tool_input: dict[str, object]) -> dict[str, object]:
+    """The input as it is, or as text where it nests deeper than any client has to read."""
+    if _depth(tool_input) <= DEEPEST_INPUT:
+        return tool_input
+
+    return {"json": codec.encode(tool_input).decode("utf-8", "replace")}
+
+
+def _depth(value: object) -> int:
+    """How deep a JSON value nests; walks level by level, so that no depth can exhaust a stack."""
+    level, depth = [value], 0
+    while level := [child for each in level for child in _children(each)]:
+        depth += 1
+
+    return depth
+
+
+def _children(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+
+    return value if isinstance(value, list) else ()
+
+
+def _tokens(counts: TokenCounts) -> Tokens:
+    return Tokens(
+        input_tokens=counts.input_tokens,
+        output_tokens=counts.output_tokens,
+        cache_creation_tokens=counts.cache_creation_tokens,
+        cache_read_tokens=counts.cache_read_tokens,
+    )
+
+
+def _difference(after: Tokens, before: Tokens) -> Tokens:
+    return Tokens(
+        input_tokens=after.input_tokens - before.input_tokens,
+        output_tokens=after.output_tokens - before.output_tokens,
+        cache_creation_tokens=after.cache_creation_tokens - before.cache_creation_tokens,
+        cache_read_tokens=after.cache_read_tokens - before.cache_read_tokens,
+    )

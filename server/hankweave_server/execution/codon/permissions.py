@@ -1,0 +1,272 @@
+"""What becomes of an agent's requests in one codon: the lists, then a client, then time.
+
+Whatever is decided is on the disk before the agent hears of it. A request that waits keeps nothing
+else from going on: what the agent says meanwhile is told, and more requests may wait beside it. It
+ends at once with whatever ends the codon; an agent that is being ended needs no answer any more.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+from anyio.abc import TaskGroup
+
+from hankweave_protocol import instants
+from hankweave_protocol.events import PermissionRequested, PermissionResolved
+from hankweave_protocol.hank import Permissions
+from hankweave_protocol.records import PendingPermission
+from hankweave_server.agents.base import (
+    AgentSession,
+    AgentSignal,
+    Forbidden,
+    Granted,
+    PermissionAsked,
+    PermissionWithdrawn,
+    ToBeAsked,
+)
+from hankweave_server.domain.permission_patterns import Call, Kind, Place, arguments_of
+from hankweave_server.domain.permissions import (
+    Answer,
+    Policy,
+    Unsettled,
+    by_policy,
+    for_want_of_an_answer,
+    is_asked_for,
+    policy_of,
+    refusal,
+)
+from hankweave_server.execution.codon.event_recorder import readable
+from hankweave_server.execution.codon.record import CodonRecord
+from hankweave_server.execution.context import Surroundings
+from hankweave_server.execution.permission_desk import Waiting
+
+MOST_WAITING = 100
+"""Requests of one agent; of what it asks beyond them nothing is allowed."""
+
+AGENT_ENDED = "The agent has ended."
+WITHDRAWN = "The agent does not wait for an answer any more."
+
+
+class Permits:
+    """Answers what the agent of one codon asks leave for."""
+
+    def __init__(
+        self,
+        around: Surroundings,
+        record: CodonRecord,
+        permissions: Permissions | None,
+        files: anyio.Lock,
+        *,
+        on_denied: Callable[[str], None] = lambda _tool: None,
+    ) -> None:
+        """`files` is held by who has frozen the agent. Without permissions all is allowed.
+
+        `on_denied` is called with the tool of each call that is denied, but by the agent's end.
+        """
+        self._around = around
+        self._record = record
+        self._policy = None if permissions is None else policy_of(permissions)
+        self._files = files
+        self._on_denied = on_denied
+        self._waiting: dict[str, Waiting] = {}
+        """By the name that the agent gave its request."""
+        self._over: str | None = None
+        """Why nothing is waited for any more."""
+
+    @asynccontextmanager
+    async def attending(self) -> AsyncIterator[TaskGroup]:
+        """Holds while an agent may ask; what waits at its end is settled by that."""
+        failure: Exception | None = None
+        async with anyio.create_task_group() as tasks:
+            try:
+                yield tasks
+                self._settle_all(AGENT_ENDED)
+            except Exception as error:
+                failure = error  # Raised below: the group would wrap it for our caller.
+                tasks.cancel_scope.cancel()
+
+        if failure is not None:
+            raise failure
+
+    def end(self, why: str) -> None:
+        """Settles what waits, and all that is asked from now on: the codon is being ended."""
+        self._over = why
+        self._settle_all(why)
+
+    async def heed(self, signal: AgentSignal, session: AgentSession, tasks: TaskGroup) -> None:
+        """Answers what is asked, at once or as soon as somebody has decided."""
+        match signal:
+            case PermissionAsked():
+                await self._answer(signal, session, tasks)
+            case PermissionWithdrawn(request_id=request_id) if request_id in self._waiting:
+                self._waiting[request_id].settle_by(_ended(WITHDRAWN))
+            case _:
+                pass
+
+    async def _answer(
+        self, asked: PermissionAsked, session: AgentSession, tasks: TaskGroup
+    ) -> None:
+        if self._policy is None:
+            await session.answer(asked, Granted())
+            return
+
+        call = await anyio.to_thread.run_sync(call_of, asked, self._around.layout.work_tree)
+        if asked.by_hook:
+            await self._heed_hook(asked, call, self._policy, session)
+            return
+
+        judged = self._policy.judge(call)
+        if not isinstance(judged, Unsettled):
+            await self._settle(asked, self._around.desk.new_id(), by_policy(judged), session)
+        elif self._over is not None:
+            await self._resolve(asked, self._around.desk.new_id(), _ended(self._over))
+        elif len(self._waiting) >= MOST_WAITING:
+            many = Answer("deny", "policy", message=f"{MOST_WAITING} requests wait already.")
+            await self._settle(asked, self._around.desk.new_id(), many, session)
+        elif asked.request_id not in self._waiting:
+            waiting = self._lay(asked, self._policy, judged.reason)
+            await self._record.tell(_requested(waiting.told))
+            tasks.start_soon(self._wait, asked, waiting, self._policy, session)
+
+    async def _heed_hook(
+        self, asked: PermissionAsked, call: Call, policy: Policy, session: AgentSession
+    ) -> None:
+        """Says what no rules of the agent's own can change; leave is asked for after this."""
+        if (denied := policy.denied(call)) is not None:
+            await self._settle(asked, self._around.desk.new_id(), by_policy(denied), session)
+        else:
+            await session.answer(asked, ToBeAsked() if is_asked_for(call.tool) else Granted())
+
+    def _lay(self, asked: PermissionAsked, policy: Policy, reason: str) -> Waiting:
+        expires_at = instants.to_text(self._around.clock.now() + policy.timeout)
+        waiting = self._around.desk.lay(
+            PendingPermission(
+                codon_id=self._record.entry.codon_id,
+                request_id=self._around.desk.new_id(),
+                tool_name=asked.name,
+                tool_input=readable(asked.input),
+                expires_at=expires_at,
+                reason=reason,
+            )
+        )
+        self._waiting[asked.request_id] = waiting
+        return waiting
+
+    async def _wait(
+        self, asked: PermissionAsked, waiting: Waiting, policy: Policy, session: AgentSession
+    ) -> None:
+        try:
+            with self._lying(asked, waiting), anyio.move_on_after(policy.timeout.total_seconds()):
+                await waiting.answered.wait()
+
+            answer = waiting.answer or for_want_of_an_answer(policy)
+            await self._settle(asked, waiting.told.request_id, answer, session)
+        finally:
+            waiting.settled.set()
+
+    @contextmanager
+    def _lying(self, asked: PermissionAsked, waiting: Waiting) -> Iterator[None]:
+        """Takes the request from the desk at the end of the block, however that is left."""
+        try:
+            yield
+        finally:
+            self._around.desk.take(waiting)
+            del self._waiting[asked.request_id]
+
+    async def _settle(
+        self, asked: PermissionAsked, request_id: str, answer: Answer, session: AgentSession
+    ) -> None:
+        await self._resolve(asked, request_id, answer)
+        if answer.by == "ended":
+            return
+
+        if answer.decision == "deny":
+            self._on_denied(asked.name)
+
+        async with self._files:
+            pass  # An agent that is frozen would not read its answer.
+
+        allowed = answer.decision == "allow"
+        verdict = Granted() if allowed else Forbidden(refusal(asked.name, answer))
+        await session.answer(asked, verdict)
+
+    async def _resolve(self, asked: PermissionAsked, request_id: str, answer: Answer) -> None:
+        await self._around.ledger.record(
+            PermissionResolved(
+                codon_id=self._record.entry.codon_id,
+                request_id=request_id,
+                tool_name=asked.name,
+                decision=answer.decision,
+                by=answer.by,
+                client_id=answer.client_id,
+                rule=answer.rule,
+                message=answer.message,
+            ),
+            run_id=self._record.run_id,
+            codon_id=self._record.entry.codon_id,
+            causes=answer.causes,
+        )
+
+    def _settle_all(self, why: str) -> None:
+        for waiting in self._waiting.values():
+            waiting.settle_by(_ended(why))
+
+
+def _ended(why: str) -> Answer:
+    return Answer("deny", "ended", message=why)
+
+
+def _requested(told: PendingPermission) -> PermissionRequested:
+    return PermissionRequested(
+        codon_id=told.codon_id,
+        request_id=told.request_id,
+        tool_name=told.tool_name,
+        tool_input=told.tool_input,
+        expires_at=told.expires_at,
+        reason=told.reason,
+    )
+
+
+# --- what is asked for, seen from the work tree ---------------------------------------------------
+
+
+def call_of(asked: PermissionAsked, work_tree: Path) -> Call:
+    """Reads a request; looks where its paths lead."""
+    return _call(asked.name, asked.input, work_tree)
+
+
+def _call(tool: str, given: Mapping[str, object], work_tree: Path) -> Call:
+    match arguments_of(tool, given):
+        case None:
+            return Call(tool)
+        case (Kind.PATH, paths):
+            return Call(tool, places=_places(paths, work_tree))
+        case (_, texts):
+            return Call(tool, texts=texts)
+
+
+def _places(paths: Iterable[str], work_tree: Path) -> tuple[Place, ...]:
+    """None at all where one of them can be the path of nothing."""
+    root = os.path.abspath(work_tree)
+    roots = root, os.path.realpath(root)
+    try:
+        whole = [os.path.join(root, os.path.expanduser(path)) for path in paths]
+        return tuple(
+            Place(_within(roots, os.path.normpath(path)), _within(roots, os.path.realpath(path)))
+            for path in whole
+        )
+    except (OSError, ValueError):
+        return ()
+
+
+def _within(roots: Iterable[str], path: str) -> str:
+    for root in roots:
+        if path == root or path.startswith(root.rstrip("/") + "/"):
+            return os.path.relpath(path, root)
+
+    return path

@@ -1,0 +1,142 @@
+"""One execution of a codon as it stands in the ledger: where it is, its moves, its checkpoints."""
+
+from __future__ import annotations
+
+from typing import NoReturn, TypeVar
+
+from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.events import CodonCompletedEvent, ExitStatus
+from hankweave_protocol.ids import RunId, Sha
+from hankweave_protocol.records import CheckpointKind
+from hankweave_protocol.state import (
+    CodonExecution,
+    CompletedCodon,
+    CompletingSentinelsCodon,
+    FailedCodon,
+    PlanEntry,
+    PreparingCodon,
+    RunningCodon,
+    SkippedCodon,
+    TerminalCodon,
+)
+from hankweave_protocol.transitions import CodonStarted, CodonTransitioned
+from hankweave_server.domain import lifecycle
+from hankweave_server.domain.history import attempts_made, failed_attempts, run_named
+from hankweave_server.execution.context import Surroundings
+from hankweave_server.ledger.batch import Entry
+
+_Kind = TypeVar("_Kind", bound=CodonExecution)
+
+
+class CodonRecord:
+    """Moves one codon through its states; each move is durable when the call returns."""
+
+    def __init__(self, around: Surroundings, run_id: RunId, entry: PlanEntry) -> None:
+        self._around = around
+        self.run_id = run_id
+        self.entry = entry
+        self._begun = around.clock.monotonic()
+        self.first_seq = around.ledger.last_seq
+        """What is younger than this event may be the codon's, whatever clocks say."""
+
+    @property
+    def elapsed_ms(self) -> int:
+        """Milliseconds since the codon began, whatever became of the wall clock meanwhile."""
+        return round((self._around.clock.monotonic() - self._begun) * 1000)
+
+    @property
+    def current(self) -> CodonExecution:
+        run = run_named(self._around.state, self.run_id)
+        assert run is not None, "a codon runs inside a run"
+        return run.codons[-1]
+
+    @property
+    def active(self) -> lifecycle.Active:
+        return lifecycle.active(self.current)
+
+    @property
+    def is_running(self) -> bool:
+        return isinstance(self.current, RunningCodon)
+
+    def working(self) -> RunningCodon | CompletingSentinelsCodon:
+        current = self.current
+        assert isinstance(current, RunningCodon | CompletingSentinelsCodon)
+        return current
+
+    def expect(self, kind: type[_Kind]) -> _Kind:
+        current = self.current
+        assert isinstance(current, kind), f"codon {current.codon_id} is {type(current).__name__}"
+        return current
+
+    async def begin(self) -> None:
+        """Appends the codon to its run, in `preparing`."""
+        made = attempts_made(self._around.state, self.entry.codon_id)
+        record = PreparingCodon(
+            codon_id=self.entry.codon_id,
+            start_time=self._around.now_text(),
+            loop_context=self.entry.loop_context,
+            attempt=made + 1,
+        )
+        await self.tell(CodonStarted(run_id=self.run_id, codon=record))
+
+    async def move(self, to: CodonExecution) -> None:
+        await self.tell(self._transition(to))
+
+    async def tell(self, *entries: Entry) -> None:
+        """Records what belongs to this codon, in one batch."""
+        await self._around.ledger.record(*entries, run_id=self.run_id, codon_id=self.entry.codon_id)
+
+    async def take(
+        self, kind: CheckpointKind, label: str | None = None, *, message_id: str | None = None
+    ) -> Sha:
+        """Takes a checkpoint of the codon's; the caller sees to it that the files stand still."""
+        record = await self._around.checkpointer.take(
+            kind,
+            run_id=self.run_id,
+            codon=self.current,
+            codon_name=self.entry.codon.name,
+            patterns=self._around.patterns(),
+            duration_ms=self.elapsed_ms,
+            message_id=message_id,
+            label=label,
+        )
+        return record.sha
+
+    async def end(self, terminal: TerminalCodon, status: ExitStatus) -> TerminalCodon:
+        """Records the terminal state and the event that tells of it in one batch."""
+        failed = isinstance(terminal, FailedCodon)
+        event = CodonCompletedEvent(
+            codon_id=terminal.codon_id,
+            success=isinstance(terminal, CompletedCodon),
+            cost=lifecycle.cost_of(terminal) + self._cost_of_failed_attempts(),
+            duration=self.elapsed_ms,
+            exit_status=status,
+            failure_reason=terminal.failure_reason if isinstance(terminal, FailedCodon) else None,
+            failure_ignored=True if failed and self.entry.codon.on_failure == "ignore" else None,
+            budget_exceeded=terminal.budget_exceeded,
+            skipped=True if isinstance(terminal, SkippedCodon) else None,
+            condition=terminal.condition if isinstance(terminal, SkippedCodon) else None,
+            captured=terminal.captured if isinstance(terminal, CompletedCodon) else None,
+            warnings=terminal.warnings if isinstance(terminal, CompletedCodon) else (),
+        )
+        await self.tell(self._transition(terminal), event)
+        return terminal
+
+    def _cost_of_failed_attempts(self) -> float:
+        """Return what earlier tries of this codon have cost: no event tells it again (USD)."""
+        tries = failed_attempts(self._around.state, self.entry.codon_id)
+        return sum(lifecycle.cost_of(each) for each in tries if isinstance(each, FailedCodon))
+
+    def refuse_to_freeze(self, why: str, instead: str) -> NoReturn:
+        """Says that nothing works that could be held where it is."""
+        raise Refused(
+            ErrorCode.CODON_RUNNING,
+            f"Codon {self.entry.codon_id} {why} and cannot be frozen.",
+            path="$.data.onRunning",
+            hint=f"{instead}, or end it with onRunning: stop.",
+        )
+
+    def _transition(self, to: CodonExecution) -> CodonTransitioned:
+        return CodonTransitioned(
+            run_id=self.run_id, from_status=lifecycle.status_of(self.current), codon=to
+        )

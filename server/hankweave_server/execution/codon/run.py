@@ -1,0 +1,382 @@
+"""One codon from `preparing` to its end.
+
+Every step is on record before the next begins: the rig's checkpoint before the agent starts, the
+end's checkpoint before the terminal state, the terminal state before anybody is told. However the
+codon ends (success, failure, a person, the daemon's own stop), `run` brings its record to a
+terminal state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, assert_never
+
+import anyio
+
+from hankweave_protocol.events import FileSource
+from hankweave_protocol.ids import RunId, Sha
+from hankweave_protocol.records import CheckpointKind, Notice
+from hankweave_protocol.state import (
+    BudgetExceeded,
+    FailureReason,
+    PlanEntry,
+    PreparingCodon,
+    RunningCodon,
+    TerminalCodon,
+)
+from hankweave_server.agents.base import (
+    AgentError,
+)
+from hankweave_server.domain import lifecycle
+from hankweave_server.domain.budget.allowance import Overrun
+from hankweave_server.domain.permissions import permissions_of
+from hankweave_server.domain.targets import ATTEMPT_START
+from hankweave_server.domain.verdict import ContextFull, Ending, Failure, Success
+from hankweave_server.execution.codon.agent_turn import NO_PROCESS, AgentWork
+from hankweave_server.execution.codon.checks import Checks
+from hankweave_server.execution.codon.codon_ends import CodonEnds
+from hankweave_server.execution.codon.data_access import restore_data_link
+from hankweave_server.execution.codon.event_recorder import Narrator
+from hankweave_server.execution.codon.file_changes import PERSON, FileNews
+from hankweave_server.execution.codon.limits import BudgetWatch
+from hankweave_server.execution.codon.notices import text_of
+from hankweave_server.execution.codon.permissions import Permits
+from hankweave_server.execution.codon.record import CodonRecord
+from hankweave_server.execution.codon.refusals import Refusals
+from hankweave_server.execution.codon.sentinels import (
+    SentinelsNotLoaded,
+    SentinelWatch,
+    sentinels_of,
+)
+from hankweave_server.execution.codon.setup import RigFailed, set_up_rig
+from hankweave_server.execution.context import Surroundings
+from hankweave_server.execution.publishing import publish
+from hankweave_server.execution.taken_up import taken_up
+from hankweave_server.execution.variables import holds
+from hankweave_server.sentinels.failures import UnloadReason
+from hankweave_server.settings import SafePoint
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """A person wants the plan to go on without this codon."""
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """The codon is to fail now, for a reason that is not its own."""
+
+    reason: str
+    checkpoint_kind: Literal["error", "exit"] = "error"
+
+
+Interruption: TypeAlias = Skip | Halt
+
+
+class CodonRun:
+    """The execution of one plan entry; `interrupt` may be called at any moment of it."""
+
+    def __init__(
+        self,
+        around: Surroundings,
+        run_id: RunId,
+        entry: PlanEntry,
+        *,
+        restored_rig: Sha | None,
+        skip_rig: bool = False,
+    ) -> None:
+        self._around = around
+        self._entry = entry
+        self._restored_rig = restored_rig
+        self._skip_rig = skip_rig
+        self._interruption: Interruption | None = None
+        self._commands = anyio.CancelScope()
+        """Around the shell commands of its rig, and of its checks."""
+        self._is_checked = False
+        """Its agent has ended, and checks judge the files: nothing could hold these still."""
+        self._sentinels: SentinelWatch | None = None
+        self._record = CodonRecord(around, run_id, entry)
+        self._budget = BudgetWatch(around, self._record)
+        permissions = permissions_of(entry.codon, around.hank.hank.overrides)
+        self._narrator = Narrator(
+            around,
+            run_id,
+            entry.codon_id,
+            on_safe_point=self._safe_point,
+            on_turn=self._budget.after_turn,
+            saves_before_tools=permissions is not None,
+        )
+        self._refusals = Refusals()
+        self._permits = Permits(
+            around, self._record, permissions, self._narrator.files, on_denied=self._refusals.deny
+        )
+        self._work = AgentWork(
+            around,
+            self._record,
+            self._narrator,
+            self._budget,
+            permits=self._permits,
+            refusals=self._refusals,
+            is_interrupted=lambda: self._interruption is not None,
+        )
+        self._ends = CodonEnds(
+            around,
+            self._record,
+            checkpoint=self._checkpoint,
+            drain_sentinels=self._drain_sentinels,
+            has_result=lambda: self._narrator.result is not None,
+            answer=lambda name: self._narrator.answer.captured_as(name),
+            warning=lambda: self._refusals.warning(entry.codon_id),
+        )
+
+    @property
+    def entry(self) -> PlanEntry:
+        return self._entry
+
+    @property
+    def first_seq(self) -> int:
+        return self._record.first_seq
+
+    @property
+    def was_halted(self) -> bool:
+        return isinstance(self._interruption, Halt)
+
+    @property
+    def _is_last(self) -> bool:
+        """The server ends, and the codon with it."""
+        ended = self._interruption
+        return isinstance(ended, Halt) and ended.checkpoint_kind == "exit"
+
+    @property
+    def _attending(self) -> SentinelWatch:
+        assert self._sentinels is not None, "they are there before the codon begins"
+        return self._sentinels
+
+    async def interrupt(self, interruption: Interruption) -> None:
+        """Ends the codon early; returns when its agent is dead. The first interruption counts."""
+        if self._interruption is None:
+            self._interruption = interruption
+
+        if self._sentinels is not None:
+            self._sentinels.hurry()
+
+        self._permits.end("The codon is being ended.")
+        self._commands.cancel()
+        if self._work.session is not None:
+            await self._work.session.stop()
+
+    def refuse_unless_pausable(self) -> None:
+        """Refuses to freeze a codon whose agent does not work yet, or not any more."""
+        if self._work.session is None or not self._record.is_running:
+            self._record.refuse_to_freeze("is only beginning", "Wait for codon.started")
+
+        if self._is_checked:
+            self._record.refuse_to_freeze("is being checked", "Wait for codon.completed")
+
+    @asynccontextmanager
+    async def frozen(self) -> AsyncIterator[None]:
+        """Holds the agent where it is, and its files, while the block runs.
+
+        What it did until now is told and checkpointed first: it is the agent's, not a person's.
+        """
+        assert self._work.session is not None, "refuse_unless_pausable comes first"
+        async with self._narrator.files:
+            self.refuse_unless_pausable()  # Its agent may have ended while we waited.
+            await self._work.session.pause()
+            try:
+                await self._narrator.announce_frozen_work()
+                await self._take("tool")
+                yield
+            finally:
+                await self._work.session.resume()
+
+    async def say(self, notice: Notice) -> None:
+        """Leave word for the agent, if there is one; it may end before it reads it."""
+        if self._work.session is not None:
+            await self._work.session.leave_word(notice.operation_id, text_of(notice))
+
+    async def tell_of_rollback(self) -> None:
+        """Leaves word for the agent; until one has acknowledged it, the next is told as well."""
+        notice = self._around.state.notice
+        if notice is not None and self._work.session is not None:
+            await self._work.session.leave_word(notice.operation_id, text_of(notice))
+
+    async def run(self) -> TerminalCodon:
+        """Runs the codon to its end and returns its terminal record."""
+        async with sentinels_of(self._around, self._record, self._around.models) as sentinels:
+            self._sentinels = sentinels
+            terminal = await self._run()
+            reason: UnloadReason = "shutdown" if self._is_last else "codon-complete"
+            await sentinels.finish(self._narrator.announce_files, reason=reason)
+            return terminal
+
+    async def _run(self) -> TerminalCodon:
+        await self._begin()
+        condition = self._entry.codon.condition
+        if condition is not None and not holds(condition, self._around):
+            return await self._ends.skip(NO_PROCESS, condition=condition)
+
+        if (overrun := self._budget.open()) is not None:
+            return await self._end_over_budget(overrun, NO_PROCESS)
+
+        try:
+            await self._set_up()
+            if self._interruption is None:
+                ending = await self._work.do()
+                return await self._conclude(ending)
+        except SentinelsNotLoaded as missing:
+            return await self._ends.fail(missing.reason, NO_PROCESS)
+        except RigFailed as failed:
+            return await self._ends.fail(failed.reason, NO_PROCESS)
+        except AgentError as error:
+            message = error.message if error.hint is None else f"{error.message} {error.hint}"
+            return await self._ends.fail(
+                FailureReason(type="unknown", retriable=False, message=message), NO_PROCESS
+            )
+
+        return await self._end_interrupted(NO_PROCESS)
+
+    # --- before the agent ----------------------------------------------------------------------
+
+    async def _begin(self) -> None:
+        # Before the codon's own patterns count: what these find anew is not a person's edit.
+        await FileNews(self._around).tell(PERSON, self._record.run_id, None)
+        await self._record.begin()
+        if self._entry.codon.on_failure == "retry":
+            attempt = self._record.current.attempt
+            await self._record.take("safety", f"{ATTEMPT_START} {attempt}")
+
+    async def _set_up(self) -> None:
+        """Runs the rig unless the work tree was just restored to the state after it."""
+        codon = self._entry.codon
+        is_midway = taken_up(self._around, self._entry) is not None
+        is_set_up = self._skip_rig or self._restored_rig is not None or is_midway
+        rig_wanted = bool(codon.rig_setup) and not is_set_up
+        await self._restore_data_link()
+        if rig_wanted:
+            with self._commands:
+                await set_up_rig(self._around, self._record.run_id, self._entry)
+
+            await self._restore_data_link()
+
+        if self._interruption is not None:
+            return
+
+        await self._record.move(lifecycle.start_agent(self._record.expect(PreparingCodon)))
+        await self._attending.load()
+        if rig_wanted:
+            await self._narrator.announce_files(FileSource(kind="rig"))
+            if "rig-setup" in self._around.safe_points:
+                await self._checkpoint("rig-setup")
+
+        elif self._restored_rig is not None:
+            await self._note_restored_rig(self._restored_rig)
+
+        await self._narrator.announce_files(FileSource(kind="codon-start"))
+
+    async def _restore_data_link(self) -> None:
+        await restore_data_link(self._around, self._record.run_id, self._entry.codon_id)
+
+    async def _note_restored_rig(self, sha: Sha) -> None:
+        record, checkpointer = self._record, self._around.checkpointer
+        await record.tell(checkpointer.reattached(sha, record.run_id, self._entry.codon_id))
+
+    # --- the end -------------------------------------------------------------------------------
+
+    async def _conclude(self, ending: Ending) -> TerminalCodon:
+        await self._restore_data_link()  # Checks and output commands read the data, too.
+        await self._narrator.announce_files(FileSource(kind="codon-end"))
+        if self._interruption is not None:
+            return await self._end_interrupted(ending.exit_code)
+
+        if self._budget.overrun is not None:
+            return await self._end_over_budget(self._budget.overrun, ending.exit_code)
+
+        match self._work.judged(ending):
+            case Success():
+                return await self._succeed(ending.exit_code)
+            case ContextFull():
+                return await self._succeed(ending.exit_code, context_exceeded=True)
+            case Failure(reason=reason):
+                return await self._ends.fail(reason, ending.exit_code)
+            case other:
+                assert_never(other)
+
+    async def _succeed(
+        self,
+        exit_code: int,
+        *,
+        context_exceeded: bool = False,
+        budget_exceeded: BudgetExceeded | None = None,
+    ) -> TerminalCodon:
+        """Completes the codon, if its checks agree that its work is done."""
+        if self._entry.codon.checks:
+            failure, self._is_checked = None, True
+            self._commands = anyio.CancelScope()
+            with self._commands:
+                failure = await Checks(self._around, self._record).failure()
+
+            await self._narrator.announce_files(FileSource(kind="codon-end"))
+            if self._interruption is not None:
+                return await self._end_interrupted(exit_code)
+
+            if failure is not None:
+                return await self._ends.fail(failure, exit_code, budget_exceeded=budget_exceeded)
+
+        completed = await self._ends.complete(
+            exit_code, context_exceeded=context_exceeded, budget_exceeded=budget_exceeded
+        )
+        await publish(self._around, self._record, self._entry.codon.checkpoint_label)
+        return completed
+
+    async def _end_over_budget(self, overrun: Overrun, exit_code: int) -> TerminalCodon:
+        """End a codon at its limit: it is complete with what it has done (Hankweave, budgets).
+
+        Where nothing was left from the beginning no agent starts. Hankweave starts it and ends it
+        at its first message, with the same outcome and that much more spent. One whose time ran out
+        while its agent was starting is skipped: there is no session that could be complete.
+        """
+        exceeded = overrun.exceeded
+        if overrun.fails:
+            return await self._ends.fail(overrun.reason, exit_code, budget_exceeded=exceeded)
+
+        current = self._record.current
+        if isinstance(current, RunningCodon):
+            return await self._succeed(exit_code, budget_exceeded=exceeded)
+
+        if isinstance(current, PreparingCodon):
+            return await self._ends.complete_unstarted(exceeded)
+
+        return await self._ends.skip(exit_code, budget_exceeded=exceeded)
+
+    async def _end_interrupted(self, exit_code: int) -> TerminalCodon:
+        match self._interruption:
+            case Skip():
+                return await self._ends.skip(exit_code)
+            case Halt(reason=text, checkpoint_kind=kind):
+                reason = FailureReason(type="unknown", retriable=True, message=text)
+                return await self._ends.fail(reason, exit_code, kind)
+            case None:
+                raise AssertionError("an uninterrupted codon ends by its own verdict")
+            case other:
+                assert_never(other)
+
+    async def _drain_sentinels(self, completing: bool) -> None:
+        await self._attending.drain(completing=completing)
+
+    # --- checkpoints ---------------------------------------------------------------------------
+
+    async def _safe_point(self, point: SafePoint, label: str | None) -> None:
+        await self._checkpoint("tool" if point == "before-tool" else point, label)
+        await publish(self._around, self._record, label)
+
+    async def _checkpoint(self, kind: CheckpointKind, label: str | None = None) -> Sha:
+        async with self._narrator.files:
+            return await self._take(kind, label)
+
+    async def _take(self, kind: CheckpointKind, label: str | None = None) -> Sha:
+        sha = await self._record.take(kind, label, message_id=self._narrator.message_id)
+        self._narrator.has_saved()
+        return sha

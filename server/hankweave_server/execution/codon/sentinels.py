@@ -1,0 +1,198 @@
+"""A codon's sentinels, joined with the ledger: what they see is what is on record.
+
+They hear an event when it is durable, like every client, and what they say goes the same way. They
+listen from the moment they are loaded; the codon's rig was set up before (Hankweave, 5.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+import anyio
+import anyio.abc
+
+from hankweave_protocol.events import FileSource, Info
+from hankweave_protocol.state import FailureReason, RunningCodon
+from hankweave_server.domain import lifecycle
+from hankweave_server.execution.codon.record import CodonRecord
+from hankweave_server.execution.context import Surroundings
+from hankweave_server.ledger.batch import Entry
+from hankweave_server.ledger.writer import Published
+from hankweave_server.sentinels.failures import UnloadReason
+from hankweave_server.sentinels.providers.base import OpensModels
+
+if TYPE_CHECKING:
+    from hankweave_server.sentinels.engine import LoadReport, Setting, Watch
+
+LAST_WORDS: Final = timedelta(seconds=30)
+"""For what sentinels make of the codon's end, which everybody waits for."""
+
+SHORT_DRAIN: Final = timedelta(seconds=2)
+"""Where a person or the server's end cuts the codon short."""
+
+
+class SentinelsNotLoaded(Exception):
+    """A codon must not run without a sentinel that could not be loaded."""
+
+    def __init__(self, report: LoadReport) -> None:
+        names = tuple(failed.reference for failed in report.required)
+        super().__init__(f"Required sentinels were not loaded: {', '.join(names)}.")
+        self.reason = FailureReason(
+            type="sentinel-load-failure", retriable=False, message=str(self), sentinel_refs=names
+        )
+
+
+class SentinelWatch:
+    """The sentinels of one codon; every call is harmless where there are none."""
+
+    def __init__(
+        self,
+        around: Surroundings,
+        record: CodonRecord,
+        models: OpensModels,
+        tasks: anyio.abc.TaskGroup,
+    ) -> None:
+        self._around = around
+        self._record = record
+        self._models = models
+        self._tasks = tasks
+        self._watch: Watch | None = None
+        self._is_short = False
+        self._is_listening = False
+        self._since = 0
+
+    async def load(self) -> None:
+        """Loads them and begins to listen; raises SentinelsNotLoaded. The codon is `starting`."""
+        if not self._record.entry.codon.sentinels:
+            return
+
+        # Not before: templates and schemas take ten megabytes of a server that has no sentinels.
+        from hankweave_server.sentinels.engine import Watch
+
+        self._watch = Watch(self._setting())
+        report = await self._watch.load(self._tasks)
+        if report.required:
+            await self._watch.unload("fatal-error")
+            raise SentinelsNotLoaded(report)
+
+        self._since = self._around.ledger.state.last_event_seq
+        self._is_listening = True
+
+    def hear(self, published: Published) -> None:
+        """Listens to the ledger; in its writer's stretch, so it neither waits nor raises."""
+        event = published.event
+        if self._watch is None or not self._is_listening:
+            return
+
+        if event.run_id == self._record.run_id and event.seq > self._since:
+            self._watch.observe(event, published.frame)
+
+    async def drain(self, *, completing: bool) -> None:
+        """Lets them finish what they began: the agent has ended, the record is not terminal yet.
+
+        A codon that is `completing` moves to `completing-sentinels`; one that failed or was skipped
+        stays where that happened.
+        """
+        if self._watch is None or not self._watch.is_watching:
+            return
+
+        current = self._record.current
+        if completing and isinstance(current, RunningCodon):
+            await self._record.move(lifecycle.finish_sentinels(current))
+
+        count = self._watch.active_count
+        await self._tell(Info(message=f"Completing work for {count} sentinel(s)..."))
+        await self._drain()
+        await self._tell(Info(message=f"Sentinel work completed ({count} sentinel(s))"))
+
+    async def finish(
+        self,
+        announce: Callable[[FileSource], Awaitable[None]],
+        *,
+        reason: UnloadReason = "codon-complete",
+    ) -> None:
+        """Shows them the codon's end, and unloads them; the codon's record is terminal."""
+        if self._watch is None:
+            return
+
+        if self._watch.is_watching:
+            await self._drain(LAST_WORDS)
+
+        self._is_listening = False
+        await self._watch.unload(reason)
+        if self._watch.writes_into_the_work_tree:
+            # Else the next codon would take their last words for a person's edits.
+            await announce(FileSource(kind="codon-end"))
+
+    def close(self) -> None:
+        """Release what the sentinels hold, however the codon ended."""
+        if self._watch is not None:
+            self._watch.close()
+
+    def hurry(self) -> None:
+        """Ends what waiting there is, and what is to come: the codon is cut short."""
+        self._is_short = True
+        if self._watch is not None:
+            self._watch.hurry()
+
+    async def _drain(self, within: timedelta | None = None) -> None:
+        """Waits first until what happened is on record: only then have they seen it."""
+        assert self._watch is not None
+        await self._around.ledger.flush()
+        limit = SHORT_DRAIN if self._is_short else within
+        await (self._watch.drain() if limit is None else self._watch.drain(limit))
+
+    async def _tell(self, *entries: Entry) -> None:
+        await self._around.ledger.post(
+            *entries, run_id=self._record.run_id, codon_id=self._record.entry.codon_id
+        )
+
+    def _setting(self) -> Setting:
+        around, record = self._around, self._record
+        overrides = around.hank.hank.overrides
+        sentinel = None if overrides is None else overrides.sentinel
+        persists = around.sentinel_persistence
+        if persists is None:
+            persists = sentinel is None or sentinel.enable_persistence is not False
+
+        from hankweave_server.sentinels.engine import Setting
+
+        return Setting(
+            run_id=record.run_id,
+            entry=record.entry,
+            start_time=record.current.start_time,
+            hank_directory=around.hank.directory,
+            layout=around.layout,
+            clock=around.clock,
+            models=self._models,
+            price=around.price,
+            tell=self._tell,
+            persists=persists,
+        )
+
+
+@asynccontextmanager
+async def sentinels_of(
+    around: Surroundings, record: CodonRecord, models: OpensModels
+) -> AsyncIterator[SentinelWatch]:
+    """Gives a codon its sentinels; their tasks end with the block, whatever ends it.
+
+    What the block raises comes out as it is; what a sentinel raises comes out as a group.
+    """
+    failure: Exception | None = None
+    async with anyio.create_task_group() as tasks:
+        watch = SentinelWatch(around, record, models, tasks)
+        try:
+            with around.ledger.subscribe(watch.hear):
+                yield watch
+        except Exception as error:
+            failure = error  # Raised below: the group would wrap it for our caller.
+        finally:
+            watch.close()
+            tasks.cancel_scope.cancel()
+
+    if failure is not None:
+        raise failure

@@ -1,0 +1,144 @@
+"""Running a codon's rig: copies and commands, in order, told as they go (Hankweave, rigs)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Literal
+
+import anyio.from_thread
+import anyio.to_thread
+
+from hankweave_protocol.events import Info, RigOutput, RigSetupCompleted, RigSetupFailed
+from hankweave_protocol.hank import RigCommand, RigCopy, RigItem
+from hankweave_protocol.ids import RunId
+from hankweave_protocol.state import FailureReason, PlanEntry
+from hankweave_server.agents.base import AgentError, AgentStartFailed
+from hankweave_server.agents.process.subprocess_task import Errands
+from hankweave_server.execution.codon.data_access import command_environment
+from hankweave_server.execution.context import Surroundings
+from hankweave_server.ledger.batch import Entry
+from hankweave_server.worktree.rigs import (
+    CommandFailed,
+    RigError,
+    RunningCommand,
+    Start,
+    copy_rig,
+    run_rig_command,
+)
+
+
+class RigFailed(Exception):
+    """A rig operation failed and the hank does not allow it to."""
+
+    def __init__(self, reason: FailureReason) -> None:
+        super().__init__(reason.message)
+        self.reason = reason
+
+
+async def set_up_rig(around: Surroundings, run_id: RunId, entry: PlanEntry) -> None:
+    """Runs every operation of the rig; raises RigFailed at the first that may not fail."""
+    rig = _Rig(around, run_id, entry)
+    await rig.set_up()
+
+
+class _Rig:
+    def __init__(self, around: Surroundings, run_id: RunId, entry: PlanEntry) -> None:
+        self._around = around
+        self._run_id = run_id
+        self._entry = entry
+        self._errands = Errands(run_id, entry.codon_id, around.layout.agent_processes)
+        self._last_copied: Path | None = None
+
+    async def set_up(self) -> None:
+        items = self._entry.codon.rig_setup
+        begun = self._around.clock.monotonic()
+        await self._post(Info(message="Rig setup started"))
+        for index, item in enumerate(items):
+            await self._post(Info(message=f"Rig operation {index + 1}/{len(items)}"))
+            try:
+                await self._operate(item, index)
+            except RigError as error:
+                await self._failed(item, index, error)
+
+        await self._post(
+            Info(message="Rig setup completed"),
+            RigSetupCompleted(
+                codon_id=self._entry.codon_id,
+                rig_type="command" if len(items) == 1 else "commands",
+                command_count=len(items),
+                duration_ms=round((self._around.clock.monotonic() - begun) * 1000),
+                created_checkpoint="rig-setup" in self._around.safe_points,
+            ),
+        )
+
+    async def _operate(self, item: RigItem, index: int) -> None:
+        work_tree = self._around.layout.work_tree
+        match item:
+            case RigCopy(copy=spec):
+                source = self._around.hank.directory / spec.source
+                # A codon that is ended meanwhile ends the copy too, and nothing of it stays.
+                self._last_copied = await anyio.to_thread.run_sync(
+                    copy_rig, source, work_tree, spec.to, anyio.from_thread.check_cancelled
+                )
+            case RigCommand(command=spec):
+                copied = self._last_copied
+                in_copied = spec.working_directory == "lastCopied" and copied is not None
+                await run_rig_command(
+                    spec.run,
+                    start=below_a_keeper(self._errands),
+                    cwd=copied if in_copied and copied is not None else work_tree,
+                    env=command_environment(self._around.layout, self._entry.codon),
+                    timeout_seconds=spec.timeout_seconds,
+                    on_line=lambda stream, line: self._line(index, stream, line),
+                )
+
+    async def _line(self, index: int, stream: Literal["stdout", "stderr"], line: str) -> None:
+        await self._post(
+            RigOutput(
+                codon_id=self._entry.codon_id,
+                stream=stream,
+                line=line[:500],
+                command_index=index,
+            )
+        )
+
+    async def _failed(self, item: RigItem, index: int, error: RigError) -> None:
+        is_ignored = item.allow_failure or self._around.ignore_rig_failures
+        exit_code = error.exit_code if isinstance(error, CommandFailed) else None
+        await self._post(
+            RigSetupFailed(
+                codon_id=self._entry.codon_id,
+                failure_type=error.failure_type,
+                exit_code=exit_code,
+                command_index=index,
+                ignored=is_ignored,
+                message=str(error),
+            )
+        )
+        if not is_ignored:
+            raise RigFailed(
+                FailureReason(type="unknown", retriable=True, message=f"Rig setup: {error}")
+            )
+
+    async def _post(self, *entries: Entry) -> None:
+        await self._around.ledger.post(*entries, run_id=self._run_id, codon_id=self._entry.codon_id)
+
+
+def below_a_keeper(errands: Errands) -> Start:
+    """Starts commands as agents are: not even our own death lets one of them go on."""
+
+    @asynccontextmanager
+    async def start(
+        command: Sequence[str], folder: Path, environment: Mapping[str, str]
+    ) -> AsyncIterator[RunningCommand]:
+        try:
+            async with errands.start(command, folder, environment) as errand:
+                yield errand
+        except AgentStartFailed as error:
+            raise RigError(f"The command could not be started: {error}") from error
+        except AgentError as error:
+            raise RigError(f"The command cannot be ended: {error}") from error
+
+    return start

@@ -1,0 +1,97 @@
+"""What driving an execution needs from around it, handed over once by the composition root."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+from hankweave_protocol import instants
+from hankweave_protocol.hank import Codon
+from hankweave_protocol.ids import RunId
+from hankweave_protocol.state import State, Tokens
+from hankweave_server.agents.base import Agent
+from hankweave_server.clock import Clock
+from hankweave_server.domain.budget.allowance import NO_CEILINGS, Ceilings
+from hankweave_server.domain.history import thread
+from hankweave_server.domain.plan import tracked_patterns
+from hankweave_server.execution.checkpointer import Checkpointer
+from hankweave_server.execution.permission_desk import Desk
+from hankweave_server.hank.load import LoadedHank
+from hankweave_server.ledger.writer import Ledger
+from hankweave_server.paths import Layout
+from hankweave_server.sentinels.providers.base import OpensModels
+from hankweave_server.sentinels.providers.registry import Models
+from hankweave_server.settings import ALL_SAFE_POINTS, SafePoint
+
+NO_MODELS = Models({})
+EVERYTHING = ("**",)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """One execution's rooms, as its drivers see them."""
+
+    layout: Layout
+    clock: Clock
+    ledger: Ledger
+    checkpointer: Checkpointer
+    hank: LoadedHank
+    agent_for: Callable[[Codon], Agent]
+    started_monotonic: float
+    models: OpensModels = NO_MODELS
+    """Whom sentinels ask."""
+    price: Callable[[str, Tokens], float | None] = lambda _model, _tokens: None
+    """USD for tokens of a model; None where its price is not known."""
+    ceilings: Ceilings = NO_CEILINGS
+    model_for: Callable[[Codon], str] = lambda codon: codon.model
+    """The model of a codon as its agent calls it."""
+    tool_result_limit: int = 2500
+    """Characters of a tool's result that an event carries (Hankweave's default)."""
+    idle_timeout: timedelta | None = timedelta(minutes=10)
+    safe_points: frozenset[SafePoint] = ALL_SAFE_POINTS
+    """When checkpoints are taken unasked, besides at a codon's end."""
+    desk: Desk = field(default_factory=Desk)
+    """Where requests of agents wait for an answer."""
+    output_directory: Path | None = None
+    """Where output files are copied; None: nowhere."""
+    overwrite_output: bool = False
+    """Replaces files that lie in the way there; else a copy gets another name."""
+    idle_override: timedelta | None = None
+    """How long an agent may be silent in codons that do not say so, whatever the hank says."""
+    ignore_rig_failures: bool = False
+    sentinel_persistence: bool | None = None
+    """Whether sentinels keep what they remember; None: as the hank says."""
+
+    @property
+    def state(self) -> State:
+        return self.ledger.state
+
+    def now_text(self) -> str:
+        return instants.to_text(self.clock.now())
+
+    def new_run_id(self) -> RunId:
+        """Seed 002's three parts: epoch milliseconds and two random ones."""
+        milliseconds = instants.epoch_ms(self.clock.now())
+        return RunId(f"{milliseconds}-{secrets.token_hex(3)}-{secrets.token_hex(3)}")
+
+    @property
+    def has_hank(self) -> bool:
+        """False for a server that takes checkpoints of a tree and has no plan for it."""
+        return bool(self.hank.hank.hank)
+
+    @property
+    def default_patterns(self) -> tuple[str, ...]:
+        """What is tracked where the plan tracks nothing: a person's own project, all of it."""
+        return () if self.has_hank and not self.layout.is_in_place else EVERYTHING
+
+    def patterns(self) -> tuple[str, ...]:
+        """What is tracked now: the patterns of the plan up to the thread's newest codon."""
+        entries = thread(self.state)
+        if not entries:
+            return self.default_patterns
+
+        plan = self.state.execution_plan
+        return tracked_patterns(plan, entries[-1].codon.codon_id) or self.default_patterns

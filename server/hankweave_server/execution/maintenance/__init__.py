@@ -1,0 +1,1 @@
+"""Work beside the plan: gc, fsck, repacking, progress and health."""

@@ -1,0 +1,326 @@
+"""Keeps what is wanted and lets go of the rest: pins and pruning (DESIGN 7, "Retention").
+
+Pruning lets go of what no event can bring back, so it goes the way a rollback goes:
+
+    intent     `prune.intent` durable: the checkpoints that are about to go
+    prune      the repository lets them go
+    tell       checkpoint.pruned, naming those that are gone
+    forget     the intent is removed
+
+The journal comes after the act, so it never says of a checkpoint that stands that it is gone; the
+intent comes before it, so a crash in between is no loss that nobody can explain: the next start
+tells of those of the intent that the repository has not any more (`recovered: true`), and leaves
+the others alone. A pin is a ref, and the ref is the truth; `checkpoint.pinned` only tells of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from hankweave_protocol import codec, instants
+from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.events import (
+    CheckpointPinned,
+    CheckpointPruned,
+    StoreRepaired,
+)
+from hankweave_protocol.ids import Sha
+from hankweave_protocol.records import (
+    CheckpointRecord,
+    PruneIntent,
+    RollbackIntent,
+    StoreRepair,
+)
+from hankweave_protocol.replies import Consolidation, GcReport
+from hankweave_server import fsutil
+from hankweave_server.checkpoints.pruning import Pruned
+from hankweave_server.checkpoints.repair import Repaired
+from hankweave_server.checkpoints.repair_sources import Source
+from hankweave_server.clock import Clock
+from hankweave_server.domain import undo
+from hankweave_server.domain.checkpoint_records import OnRecord
+from hankweave_server.domain.keeping import journeys_need, kept_because, reasons, thread_needs
+from hankweave_server.domain.plan import tracked_patterns
+from hankweave_server.domain.retention import Pruning, RetentionPolicy
+from hankweave_server.execution.checkpointer import Checkpointer, moved_refs
+from hankweave_server.execution.maintenance.fsck import recorded_checkpoints
+from hankweave_server.execution.maintenance.repack import Packing, Patience
+from hankweave_server.git.repack import Consolidated
+from hankweave_server.ledger.writer import Ledger
+from hankweave_server.meter import Meter
+from hankweave_server.paths import Layout
+
+Causes = tuple[int | str, ...]
+
+TOLD_TOGETHER = 1_000
+"""Shas in one `checkpoint.pruned`: some forty kilobytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Examined:
+    """What a gc found, before it let anything go."""
+
+    pruning: Pruning
+    report: GcReport
+
+
+class Housekeeper:
+    """The housekeeping of one execution."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        clock: Clock,
+        ledger: Ledger,
+        checkpointer: Checkpointer,
+        packing: Packing,
+        *,
+        is_rolling_back: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._layout = layout
+        self._clock = clock
+        self._ledger = ledger
+        self._checkpointer = checkpointer
+        self._packing = packing
+        self._engine = checkpointer.engine
+        self._is_rolling_back = is_rolling_back
+
+    # --- pins ----------------------------------------------------------------------------------
+
+    async def pin(
+        self, record: CheckpointRecord, name: str | None, *, pinned: bool, causes: Causes
+    ) -> CheckpointRecord:
+        """Pins a checkpoint, or lets it go; nothing is told where nothing changes."""
+        changed = msgspec.structs.replace(record, pinned=pinned, name=name if pinned else None)
+        if changed == record:
+            return record
+
+        await self._checkpointer.run(self._move_pin, changed)
+        self._checkpointer.known[record.sha] = changed
+        await self._ledger.record(
+            CheckpointPinned(checkpoint_sha=record.sha, pinned=pinned, name=changed.name),
+            run_id=record.coordinate.run_id,
+            codon_id=record.coordinate.codon_id,
+            causes=causes,
+        )
+        return changed
+
+    def _move_pin(self, record: CheckpointRecord) -> None:
+        if record.sha not in self._checkpointer.known:
+            raise Refused(
+                ErrorCode.CHECKPOINT_NOT_FOUND,
+                f"Checkpoint {record.sha[:12]} was pruned in this very moment.",
+                path="$.data.checkpointSha",
+            )
+
+        if record.pinned:
+            self._engine.housekeeping.pin(record.sha, record.name)
+        else:
+            self._engine.housekeeping.unpin(record.sha)
+
+    # --- gc ------------------------------------------------------------------------------------
+
+    async def preview(self, policy: RetentionPolicy) -> GcReport:
+        """Says what `collect` would do now; touches nothing."""
+        found = await self._checkpointer.run(self._examine, policy)
+        return found.report
+
+    async def collect(self, policy: RetentionPolicy, causes: Causes) -> GcReport:
+        """Prunes by the policy and packs the store; the report comes when all is durable."""
+        if self._packing.is_stopping:
+            raise _stopping()
+
+        async with self._packing.alone:
+            with self._checkpointer.progress.watching("gc", causes) as meter:
+                report = await self._prune(policy, causes, meter)
+                packed = await self._packing.pack(causes, meter)
+
+            after = await self._checkpointer.run(self._engine.housekeeping.size)
+
+        return msgspec.structs.replace(
+            report,
+            dry_run=False,
+            bytes_after=after.bytes_on_disk,
+            consolidated=_consolidation(packed),
+        )
+
+    async def _prune(self, policy: RetentionPolicy, causes: Causes, meter: Meter) -> GcReport:
+        """Prunes to the end, garbage and all; gives the report of what there was before."""
+        reports: list[GcReport] = []
+        for should_stop in self._packing.patience():
+            try:
+                work = partial(self._let_go, policy, should_stop, reports, meter)
+                pruned = await self._checkpointer.prune(work)
+            finally:
+                # Whoever asked may be gone by now: what went with it is told all the same.
+                with anyio.CancelScope(shield=True):
+                    await self._tell_pruned(causes)
+
+            if pruned.finished:
+                lost = None if pruned.unreadable is None else Sha(pruned.unreadable)
+                return msgspec.structs.replace(reports[0], unreadable=lost)
+
+        raise _stopping()
+
+    # --- repair --------------------------------------------------------------------------------
+
+    async def repair(self, sources: Iterable[Source], causes: Causes) -> StoreRepair:
+        """Rewrite what was lost and can be found, give up the rest, and journal both."""
+        if self._packing.is_stopping:
+            raise _stopping()
+
+        async with self._packing.alone:
+            recorded = await anyio.to_thread.run_sync(recorded_checkpoints, self._ledger)
+            with self._checkpointer.progress.watching("fsck", causes) as meter:
+                work = partial(self._repaired, recorded.standing, tuple(sources), meter)
+                made = await self._checkpointer.repair(work, recorded.standing)
+
+            repair = StoreRepair(
+                rewritten=made.rewritten[:TOLD_TOGETHER],
+                lost=made.lost,
+                moved_refs=moved_refs(made.detached),
+                unknown_permissions=made.unknown_manifests,
+                quarantine=None if made.quarantine is None else str(made.quarantine),
+            )
+            if made.has_changed:
+                await self._ledger.record(StoreRepaired(repair=repair), causes=causes)
+
+            for at in range(0, len(made.lost), TOLD_TOGETHER):
+                shas = made.lost[at : at + TOLD_TOGETHER]
+                await self._ledger.record(
+                    CheckpointPruned(checkpoints=shas, lost=True), causes=causes
+                )
+
+            await self.forget_lost_journeys(causes)
+
+        return repair
+
+    def _repaired(
+        self, recorded: frozenset[Sha], sources: tuple[Source, ...], meter: Meter
+    ) -> Repaired:
+        self._refuse_in_rollback("store.fsck")
+        plan = self._ledger.state.execution_plan
+        patterns = tracked_patterns(plan, plan[-1].codon_id) if plan else ()
+        stamp = str(instants.epoch_ms(self._clock.now()))
+        return self._engine.repair(recorded, patterns, sources, stamp, meter)
+
+    def _refuse_in_rollback(self, command: str) -> None:
+        if self._is_rolling_back():
+            raise Refused(
+                ErrorCode.ROLLBACK_IN_PROGRESS,
+                f"{command} has to wait: a rollback is in progress.",
+                hint="Wait for rollback.completed.",
+            )
+
+    # --- gc: what may go -----------------------------------------------------------------------
+
+    def _examine(self, policy: RetentionPolicy) -> _Examined:
+        """Looks, in the worker thread: states and records are values, and may be read there."""
+        self._refuse_in_rollback("store.gc")
+        known = dict(self._checkpointer.known)
+        needed = thread_needs(self._ledger.state, known) | self._needed_to_finish()
+        journeys, head = journeys_need(self._ledger.state, known), self._engine.head()
+        needed |= frozenset() if head is None else {head}
+        pruning = self._engine.housekeeping.prunable(policy, self._clock.now(), needed | journeys)
+        size = self._engine.housekeeping.size()
+        going = {facts.sha for facts in pruning.checkpoints}
+        newest_first = tuple(reversed(known.values()))
+        kept = tuple(record for record in newest_first if record.sha not in going)
+        reason = reasons(needed=needed, journeys=journeys, kinds=policy.kinds)
+        parents = {facts.sha: facts.parents for facts in self._engine.commits()}
+        state = self._ledger.state
+        report = GcReport(
+            dry_run=True,
+            undos_lost=sum(travel.safety in going for travel in state.undo),
+            redos_lost=sum(travel.safety in going for travel in state.redo),
+            pruned=tuple(record for record in newest_first if record.sha in going),
+            kept=len(kept),
+            kept_because=kept_because(kept, reason, parents),
+            bytes_before=size.bytes_on_disk,
+            bytes_after=max(0, size.bytes_on_disk - pruning.bytes_freed),
+            consolidated=None,
+        )
+        return _Examined(pruning, report)
+
+    def _needed_to_finish(self) -> frozenset[Sha]:
+        """What the next start needs for a rollback that could not finish."""
+        try:
+            data = self._layout.rollback_intent.read_bytes()
+        except FileNotFoundError:
+            return frozenset()
+
+        intent = codec.decode_value(RollbackIntent, data)
+        return frozenset({intent.target.sha, intent.safety.sha})
+
+    def _let_go(
+        self,
+        policy: RetentionPolicy,
+        should_stop: Patience,
+        reports: list[GcReport],
+        meter: Meter,
+    ) -> Pruned:
+        meter.begin("examining", "checkpoints")
+        found = self._examine(policy)
+        reports.append(found.report)
+        going = tuple(facts.sha for facts in found.pruning.checkpoints)
+        if going:
+            moment = instants.to_text(self._clock.now())
+            intent = PruneIntent(checkpoints=going, started_at=moment)
+            fsutil.replace_durably(self._layout.prune_intent, codec.encode(intent))
+
+        return self._engine.prune(found.pruning, should_stop, meter)
+
+    # --- what became of it ---------------------------------------------------------------------
+
+    async def finish_interrupted(self, recorded: OnRecord) -> int:
+        """Tells at a start of what a server pruned and could not tell; gives how many they are."""
+        return await self._tell_pruned((), recorded=recorded)
+
+    async def _tell_pruned(self, causes: Causes, recorded: OnRecord | None = None) -> int:
+        """Puts on record which checkpoints of the intent are gone, and removes it."""
+        path = self._layout.prune_intent
+        try:
+            intent = codec.decode_value(PruneIntent, await anyio.Path(path).read_bytes())
+        except FileNotFoundError:
+            return 0
+
+        gone = [sha for sha in intent.checkpoints if sha not in self._checkpointer.known]
+        untold = [sha for sha in gone if recorded is None or sha in recorded.standing]
+        for at in range(0, len(untold), TOLD_TOGETHER):
+            shas = tuple(untold[at : at + TOLD_TOGETHER])
+            told = CheckpointPruned(checkpoints=shas, recovered=recorded is not None)
+            await self._ledger.record(told, causes=causes)
+
+        await self.forget_lost_journeys(causes)
+        await anyio.to_thread.run_sync(fsutil.remove_durably, path)
+        return len(untold)
+
+    async def forget_lost_journeys(self, causes: Causes = ()) -> None:
+        """Take the rollbacks whose safety checkpoints are gone off the undo and redo stacks."""
+        lost = undo.without_safety(self._ledger.state, self._checkpointer.known)
+        if lost is not None:
+            await self._ledger.record(lost, causes=causes)
+
+
+def _stopping() -> Refused:
+    return Refused(
+        ErrorCode.SHUTTING_DOWN,
+        "The server is stopping.",
+        hint="What was pruned until then is on record; a later gc does the rest.",
+    )
+
+
+def _consolidation(packed: Consolidated) -> Consolidation:
+    return Consolidation(
+        packs_before=packed.packs_before,
+        packs_after=packed.packs_after,
+        loose_before=packed.loose_before,
+        loose_after=packed.loose_after,
+        finished=packed.finished,
+    )

@@ -1,0 +1,64 @@
+"""Keeps the shadow repository's index at HEAD, so that stock `git status` is clean (seed 000).
+
+Nothing of ours reads the index. It costs time for each file, so that no checkpoint and no rollback
+waits for it: it is written a moment after HEAD has moved, through an opening of its own beside the
+engine, and once more when the server ends. It carries no stat data: git compares contents once, and
+then keeps the stat data itself. A crash in between leaves an older index, which the next start
+brings up to date.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import anyio
+import anyio.to_thread
+
+from hankweave_server.checkpoints.errors import InsufficientSpace, ShadowRepositoryError
+from hankweave_server.execution.maintenance.git_index_inner import bring_up_to_date
+from hankweave_server.logs import logger
+from hankweave_server.paths import Layout
+
+QUIET_SECONDS = 0.5
+"""How long HEAD has to stay where it is before the index follows."""
+
+log = logger(__name__)
+
+
+class GitIndex:
+    """The index of one execution's shadow repository."""
+
+    def __init__(self, layout: Layout, require_lock: Callable[[], None]) -> None:
+        """`require_lock` ends the process where the execution's lock is lost."""
+        self._layout = layout
+        self._require_lock = require_lock
+        self._alone = anyio.Lock()
+        self._moved = anyio.Event()
+        self._moved.set()
+
+    def note(self) -> None:
+        """Take note that HEAD has moved."""
+        self._moved.set()
+
+    async def run(self) -> None:
+        """Follow HEAD until cancelled."""
+        while True:
+            await self._moved.wait()
+            while self._moved.is_set():
+                self._moved = anyio.Event()
+                with anyio.move_on_after(QUIET_SECONDS):
+                    await self._moved.wait()
+
+            await self.write()
+
+    async def write(self) -> None:
+        """Bring the index up to date, if it can be; it is no reason to end a server."""
+        async with self._alone:
+            try:
+                await anyio.to_thread.run_sync(self._write, abandon_on_cancel=True)
+            except (InsufficientSpace, ShadowRepositoryError, OSError) as error:
+                log.info("The index of the shadow repository stays as it was: %s", error)
+
+    def _write(self) -> None:
+        self._require_lock()
+        bring_up_to_date(self._layout)

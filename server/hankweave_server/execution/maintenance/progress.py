@@ -1,0 +1,121 @@
+"""Looks, now and then, how far long work is, and tells those who want to know.
+
+The work itself only counts (`checkpoints.meter`). One task looks at the meters of all that goes on,
+and rests while nothing does: so what is quickly done costs an entry in a table, and nobody hears of
+it. What is told is in no journal; a client that missed it misses nothing.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+import anyio
+
+from hankweave_protocol.events import StoreProgress
+from hankweave_protocol.ids import CommandId
+from hankweave_protocol.records import StoreOperation
+from hankweave_server.meter import Meter, Reading
+
+PATIENCE_SECONDS = 0.2
+"""What is done by then is not worth a word."""
+
+BETWEEN_LOOKS_SECONDS = 0.1
+"""Ten a second for each operation: more than anybody can read."""
+
+
+@dataclass(slots=True, eq=False)
+class _Operation:
+    kind: StoreOperation
+    command_id: CommandId | None
+    began: float
+    operation_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    meter: Meter = field(default_factory=Meter)
+    told: Reading | None = None
+    """What was told last."""
+
+
+_within: ContextVar[_Operation | None] = ContextVar("_within", default=None)
+"""The operation that the current task is in the midst of."""
+
+
+class ProgressWatch:
+    """The long work of one execution."""
+
+    def __init__(self, now: Callable[[], float] = anyio.current_time) -> None:
+        """`now` gives seconds of a clock that nobody sets."""
+        self._now = now
+        self._going_on: list[_Operation] = []
+        self._begun = anyio.Event()
+        self.tell: Callable[[StoreProgress], None] = lambda _progress: None
+        """Called in the event loop; must neither wait nor raise."""
+
+    @contextmanager
+    def watching(self, kind: StoreOperation, causes: tuple[int | str, ...] = ()) -> Iterator[Meter]:
+        """Watches what the block does; within another operation the work counts as part of that.
+
+        The block counts on the meter that it is given, in whatever thread.
+        """
+        outer = _within.get()
+        if outer in self._going_on:  # A task that was begun in one may have outlived it.
+            yield outer.meter
+            return
+
+        operation = _Operation(kind, _command_in(causes), self._now())
+        token = _within.set(operation)
+        self._going_on.append(operation)
+        self._begun.set()
+        try:
+            yield operation.meter
+        finally:
+            _within.reset(token)
+            self._going_on.remove(operation)
+            self._tell_the_end(operation)
+
+    async def run(self) -> None:
+        """Looks until cancelled."""
+        while True:
+            await self._begun.wait()
+            while self._going_on:
+                await anyio.sleep(BETWEEN_LOOKS_SECONDS)
+                self.look()
+
+            self._begun = anyio.Event()
+
+    def look(self) -> None:
+        """Tells of all that goes on for long and is further than it was."""
+        now = self._now()
+        for operation in self._going_on:
+            if now - operation.began < PATIENCE_SECONDS:
+                continue
+
+            reading = operation.meter.read()
+            if reading is not None and reading != operation.told:
+                operation.told = reading
+                self._tell(operation, reading, ended=False)
+
+    def _tell_the_end(self, operation: _Operation) -> None:
+        reading = operation.meter.read()
+        if operation.told is not None and reading is not None:
+            self._tell(operation, reading, ended=True)
+
+    def _tell(self, operation: _Operation, reading: Reading, *, ended: bool) -> None:
+        self.tell(
+            StoreProgress(
+                operation=operation.kind,
+                operation_id=operation.operation_id,
+                phase=reading.phase,
+                done=reading.done,
+                total=reading.total,
+                unit=reading.unit,
+                command_id=operation.command_id,
+                ended=ended,
+            )
+        )
+
+
+def _command_in(causes: tuple[int | str, ...]) -> CommandId | None:
+    return next((CommandId(cause) for cause in causes if isinstance(cause, str)), None)

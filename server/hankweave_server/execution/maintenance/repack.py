@@ -1,0 +1,144 @@
+"""Packs the store together: in the background after checkpoints, and for a gc.
+
+Packing changes no checkpoint, so it needs no intent and may stop between any two of its steps.
+It makes way for whoever wants the engine: nobody waits longer than one step.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+
+import anyio
+
+from hankweave_protocol.errors import ErrorCode
+from hankweave_protocol.events import ErrorEvent, StoreConsolidated
+from hankweave_server.checkpoints.errors import InsufficientSpace
+from hankweave_server.execution.checkpointer import Checkpointer
+from hankweave_server.git.repack import Consolidated
+from hankweave_server.ledger.writer import Ledger, LedgerFailed
+from hankweave_server.logs import logger
+from hankweave_server.meter import UNWATCHED, Meter
+
+QUIET_SECONDS = 0.5
+"""How long the background waits after a checkpoint, and after it made way for somebody."""
+
+YIELDINGS = 3
+"""How often what a person asked for makes way for others before it goes on to its end."""
+
+Patience = Callable[[], bool]
+"""Asked from the worker thread, between two steps: is it time to stop?"""
+
+log = logger(__name__)
+
+
+class Packing:
+    """The packing of one execution's store."""
+
+    def __init__(self, ledger: Ledger, checkpointer: Checkpointer) -> None:
+        self._ledger = ledger
+        self._checkpointer = checkpointer
+        self._housekeeping = checkpointer.engine.housekeeping
+        self._wake = anyio.Event()
+        self._wake.set()
+        self._gave_up = False
+        self.is_stopping = False
+        self.alone = anyio.Lock()
+        """Held by who packs, prunes, or reads the store beside the engine (fsck)."""
+        checkpointer.on_taken = lambda: self._wake.set()
+
+    def stop(self) -> None:
+        """Begins nothing more, and stops what is going on."""
+        self.is_stopping = True
+
+    async def run(self) -> None:
+        """Packs after checkpoints, when nobody wants the engine; until cancelled.
+
+        A fault is told and ends the packing until the next gc or start; the run goes on.
+        """
+        while True:
+            await self._wake.wait()
+            self._wake = anyio.Event()
+            await anyio.sleep(QUIET_SECONDS)
+            if self.is_stopping or self._gave_up:
+                continue
+
+            try:
+                await self._pack_if_needed()
+            except LedgerFailed:
+                raise
+            except Exception as fault:
+                self._gave_up = True
+                log.exception("The store could not be packed")
+                await self._ledger.record(_told(fault))
+
+    async def _pack_if_needed(self) -> None:
+        async with self.alone:
+            if not await self._checkpointer.run(self._housekeeping.needs_consolidation):
+                return
+
+            packed = await self._pack([self._makes_way], ())
+
+        if not packed.finished:
+            self._wake.set()
+
+    async def pack(self, causes: tuple[int | str, ...], meter: Meter = UNWATCHED) -> Consolidated:
+        """Packs to the end, for whoever holds `alone`."""
+        packed = await self._pack(self.patience(), causes, meter)
+        self._gave_up = False
+        return packed
+
+    def patience(self) -> Iterator[Patience]:
+        """Time after time: makes way at first, and at last only for the server's end."""
+        yield from (self._makes_way for _ in range(YIELDINGS))
+        yield lambda: self.is_stopping
+
+    def _makes_way(self) -> bool:
+        return self.is_stopping or self._checkpointer.is_waited_for
+
+    async def _pack(
+        self,
+        patience: Iterable[Patience],
+        causes: tuple[int | str, ...],
+        meter: Meter = UNWATCHED,
+    ) -> Consolidated:
+        """Packs, once for each patience, until it is done; tells what has changed."""
+        attempts: list[Consolidated] = []
+        for should_stop in patience:
+            one = await self._checkpointer.run(self._housekeeping.consolidate, should_stop, meter)
+            attempts.append(one)
+            if one.finished:
+                break
+
+        first, last = attempts[0], attempts[-1]
+        whole = dataclasses.replace(
+            last,
+            packs_before=first.packs_before,
+            loose_before=first.loose_before,
+            bytes_before=first.bytes_before,
+        )
+        if (whole.packs_before, whole.loose_before) != (whole.packs_after, whole.loose_after):
+            await self._ledger.record(
+                StoreConsolidated(
+                    packs_before=whole.packs_before,
+                    packs_after=whole.packs_after,
+                    loose_before=whole.loose_before,
+                    loose_after=whole.loose_after,
+                    bytes_before=whole.bytes_before,
+                    bytes_after=whole.bytes_after,
+                ),
+                causes=causes,
+            )
+
+        return whole
+
+
+def _told(fault: Exception) -> ErrorEvent:
+    is_full = isinstance(fault, InsufficientSpace)
+    return ErrorEvent(
+        message=f"The store could not be packed: {fault}. The checkpoints stand as they are.",
+        fatal=False,
+        severity="warning",
+        context="store.consolidated",
+        code=ErrorCode.INSUFFICIENT_SPACE if is_full else ErrorCode.INTERNAL_ERROR,
+    )

@@ -1,0 +1,1 @@
+"""Rollbacks: planned, carried out, reported, and finished after a crash."""

@@ -1,0 +1,396 @@
+"""What a rollback tells, in Hankweave's order, and the report that says what it did.
+
+Pure but for one look at which rig folders stayed: `rollback` records what is built here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+import msgspec
+
+from hankweave_protocol.events import (
+    ArchiveCompleted,
+    CheckpointRollback,
+    FailedDirectory,
+    FailedPath,
+    RollbackArchiveRestore,
+    RollbackCodonCheckpoint,
+    RollbackCompleted,
+    RollbackProgress,
+    RollbackRigCleanup,
+    RollbackStarted,
+    WorkspaceInvalidated,
+)
+from hankweave_protocol.hank import RigCopy
+from hankweave_protocol.ids import CodonId, RunId
+from hankweave_protocol.records import (
+    ArchiveTravel,
+    CheckpointRecord,
+    Conversation,
+    Coordinate,
+    Direction,
+    ForeseenDiff,
+    KeptFile,
+    Notice,
+    RollbackIntent,
+    RollbackReport,
+    TouchedFile,
+    Travel,
+)
+from hankweave_protocol.state import CodonExecution, Continuation, ContinuationSource, Run, State
+from hankweave_protocol.transitions import PlanSet, RunStarted, TimeTravelled
+from hankweave_server.checkpoints.model import FileDiff, PathEntry, RestoreReport, Skipped
+from hankweave_server.domain import undo
+from hankweave_server.domain.history import (
+    end_checkpoint,
+    open_run,
+    plan_entry,
+    rig_checkpoint,
+    run_named,
+    thread,
+)
+from hankweave_server.execution.context import Surroundings
+from hankweave_server.execution.resume import reentered_by
+from hankweave_server.execution.runs import closing, new_run
+from hankweave_server.ledger.batch import Entry
+
+
+def place_of(intent: RollbackIntent) -> Coordinate:
+    """The moment of the execution that work goes on from."""
+    return intent.place or intent.target.coordinate
+
+
+class RollbackStory:
+    """Turns an intent into what is told of it."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+
+    def beginning(self, intent: RollbackIntent, *, recovered: bool) -> Iterator[Entry]:
+        """Says that a rollback began; one that moves only files is told when it is done."""
+        if intent.to_run is None:
+            return
+
+        newest = thread(self._around.state)
+        yield RollbackStarted(
+            from_run=intent.from_run,
+            from_codon=newest[-1].codon.codon_id if newest else None,
+            to_codon=place_of(intent).codon_id,
+            to_checkpoint=intent.target.sha,
+            checkpoint_type=intent.checkpoint_type,
+            codons_to_process=intent.codons_to_process,
+            source=intent.source,
+            target=intent.target.coordinate,
+            recovered=recovered,
+        )
+
+    def whole(
+        self,
+        intent: RollbackIntent,
+        report: RollbackReport,
+        archived: ArchiveTravel | None = None,
+    ) -> Iterator[Entry]:
+        """Everything from the first step passed to the last word, as one batch."""
+        if intent.to_run is not None:
+            yield from self._passed(intent, report)
+            yield from _of_archives(intent, archived)
+            yield _codon_checkpoint(intent)
+            yield from self._new_run(intent)
+
+        yield from self._ending(intent, report)
+
+    def rest(
+        self, intent: RollbackIntent, report: RollbackReport, *, has_checkpoint_event: bool
+    ) -> Iterator[Entry]:
+        """Return what is missing of a batch of which a power cut kept the new run, or more.
+
+        `has_checkpoint_event` says that its `checkpoint.rollback` was kept.
+        """
+        state = self._around.state
+        run = run_named(state, intent.to_run)
+        if run is not None and not undo.is_told(state, intent.operation_id):
+            others = tuple(other for other in state.runs if other is not run)
+            yield from self._replanned(run, msgspec.structs.replace(state, runs=others))
+
+        yield from self._ending(intent, report, has_checkpoint_event=has_checkpoint_event)
+
+    def _ending(
+        self,
+        intent: RollbackIntent,
+        report: RollbackReport,
+        *,
+        has_checkpoint_event: bool = False,
+    ) -> Iterator[Entry]:
+        """Return what clients wait for: after these events the rollback has happened."""
+        direction = intent.direction
+        if direction != "retry" and not undo.is_told(self._around.state, intent.operation_id):
+            yield self._journey(intent, direction)
+
+        if not has_checkpoint_event:
+            yield _checkpoint_rollback(intent, report)
+
+        if intent.to_run is not None:
+            yield _completed(intent, intent.to_run, report)
+
+        paths = (*report.added, *report.updated, *report.removed)
+        yield WorkspaceInvalidated(paths=tuple(file.path for file in paths), reason="rollback")
+
+    def _journey(self, intent: RollbackIntent, direction: Direction) -> TimeTravelled:
+        return TimeTravelled(
+            direction=direction,
+            travel=Travel(
+                operation_id=intent.operation_id,
+                safety=intent.safety.sha,
+                source=intent.source,
+                in_place=intent.to_run is None,
+                paths=intent.paths,
+                edits=intent.edits,
+                rewound_memory=intent.rewind_memory,
+            ),
+            restored_edits=intent.restored_edits,
+            notice=Notice(
+                operation_id=intent.operation_id,
+                direction=direction,
+                target=place_of(intent),
+                timestamp=self._around.now_text(),
+                paths=intent.paths,
+                reason=intent.reason,
+            ),
+        )
+
+    def _new_run(self, intent: RollbackIntent) -> Iterator[Entry]:
+        around, state = self._around, self._around.state
+        old = open_run(state)
+        if old is not None and old.run_id != intent.to_run:
+            yield closing(old, around.now_text(), state.execution_plan)
+
+        run = self._continuation(intent)
+        yield RunStarted(run=run)
+        others = tuple(other for other in state.runs if other.run_id != run.run_id)
+        yield from self._replanned(run, msgspec.structs.replace(state, runs=others))
+
+    def unchanged(self, intent: RollbackIntent, report: RollbackReport) -> Iterator[Entry]:
+        """Return what is told where the execution is at the target already."""
+        yield from self.beginning(intent, recovered=False)
+        yield from self._passed(intent, report)
+        yield _codon_checkpoint(intent)
+        yield _checkpoint_rollback(intent, report)
+        assert intent.to_run is not None, "a rollback of files alone tells nothing of runs"
+        yield _completed(intent, intent.to_run, report)
+
+    def _replanned(self, run: Run, before: State) -> Iterator[PlanSet]:
+        plan = reentered_by(run, before, self._around.hank.hank)
+        if plan != before.execution_plan:
+            yield PlanSet(execution_plan=plan)
+
+    def _conversation(self, intent: RollbackIntent) -> Conversation | None:
+        """Where the agent's memory went back to, if that is in the midst of a codon's work."""
+        known = self._around.checkpointer.known.get(place_of(intent).checkpoint_sha)
+        if known is None or not intent.rewind_memory:
+            return None
+
+        is_midway = known.coordinate.codon_id not in (None, intent.after_codon)
+        return known.conversation if is_midway else None
+
+    def _continuation(self, intent: RollbackIntent) -> Run:
+        assert intent.to_run is not None
+        place = place_of(intent)
+        conditions = Continuation(
+            source=ContinuationSource(
+                run_id=place.run_id,
+                after_codon=intent.after_codon,
+                checkpoint_sha=place.checkpoint_sha,
+                conversation=self._conversation(intent),
+            ),
+            reason="rollback",
+        )
+        return msgspec.structs.replace(
+            new_run(self._around, conditions),
+            run_id=intent.to_run,
+            run_folder=str(self._around.layout.run_folder(intent.to_run)),
+            git_branch=f"run-{intent.to_run}",
+        )
+
+    def _passed(self, intent: RollbackIntent, report: RollbackReport) -> Iterator[Entry]:
+        """The codons that were rolled back through, newest first; their files are gone already.
+
+        Hankweave restores each of them in turn; the end is the same, so only the story is told.
+        """
+        total = len(intent.codons_to_process) + 1
+        by_id = {entry.codon.codon_id: entry.codon for entry in thread(self._around.state)}
+        for step, codon_id in enumerate(intent.codons_to_process, start=1):
+            entry = plan_entry(self._around.state.execution_plan, codon_id)
+            name = codon_id if entry is None else entry.codon.name
+            yield RollbackProgress(
+                current_step=step, total_steps=total, message=f"Rolling back through {name}"
+            )
+            codon = by_id.get(codon_id)
+            passed = None if codon is None else self._checkpoint_of(codon)
+            if passed is not None:
+                yield RollbackCodonCheckpoint(
+                    codon_id=codon_id,
+                    codon_name=name,
+                    checkpoint=passed.sha,
+                    checkpoint_type=passed.kind,
+                    message=f"Passed {name}",
+                )
+
+            yield from self._rig_cleanup(codon_id, name)
+
+        yield RollbackProgress(
+            current_step=total, total_steps=total, message="Applying final checkpoint"
+        )
+
+    def _checkpoint_of(self, codon: CodonExecution) -> CheckpointRecord | None:
+        """The codon's best checkpoint; None where it has none, or the repository has lost it."""
+        sha = end_checkpoint(codon) or rig_checkpoint(codon)
+        return None if sha is None else self._around.checkpointer.known.get(sha)
+
+    def _rig_cleanup(self, codon_id: CodonId, name: str) -> Iterator[RollbackRigCleanup]:
+        """Tells which rig directories of a passed codon are gone.
+
+        Only what a checkpoint holds is ever removed, so a directory may stay for files of others.
+        """
+        entry = plan_entry(self._around.state.execution_plan, codon_id)
+        items = () if entry is None else entry.codon.rig_setup
+        directories = tuple(item.copy.to for item in items if isinstance(item, RigCopy))
+        if not directories:
+            return
+
+        stays = [
+            directory
+            for directory in directories
+            if os.path.lexists(self._around.layout.work_tree / directory)
+        ]
+        yield RollbackRigCleanup(
+            codon_id=codon_id, codon_name=name, directories=directories, status="started"
+        )
+        yield RollbackRigCleanup(
+            codon_id=codon_id,
+            codon_name=name,
+            directories=directories,
+            status="partial" if stays else "completed",
+            successful_cleanups=tuple(d for d in directories if d not in stays),
+            failed_cleanups=tuple(
+                FailedDirectory(directory=d, error="It is part of the target, or not tracked.")
+                for d in stays
+            )
+            or None,
+        )
+
+
+def report_of(
+    intent: RollbackIntent,
+    restored: RestoreReport,
+    *,
+    skipped: Iterable[Skipped] = (),
+    conflicts: Iterable[KeptFile] = (),
+    effects: tuple[str, ...] = (),
+    recovered: bool,
+) -> RollbackReport:
+    """Says what a restore did; `skipped` are those that its plan had foreseen."""
+    passed_over = {item.path: item for item in (*skipped, *restored.skipped)}
+    return RollbackReport(
+        target=intent.target.coordinate,
+        source=intent.source,
+        safety=None if intent.safety.sha == intent.target.sha else intent.safety.coordinate,
+        added=touched(restored.added),
+        updated=touched(restored.updated),
+        removed=touched(restored.removed),
+        kept=tuple(KeptFile(path=os.fsdecode(e.path), reason="edited") for e in restored.kept),
+        conflicts=tuple(conflicts),
+        skipped=left_alone(passed_over[path] for path in sorted(passed_over)),
+        recovered=recovered,
+        external_effects=effects,
+        note=intent.note,
+    )
+
+
+def foreseen(diff: FileDiff) -> ForeseenDiff:
+    patch = (diff.patch or b"").decode("utf-8", "replace")
+    return ForeseenDiff(
+        path=os.fsdecode(diff.path),
+        status=diff.status,
+        added=diff.added,
+        removed=diff.removed,
+        patch=patch,
+    )
+
+
+def touched(entries: Iterable[PathEntry]) -> tuple[TouchedFile, ...]:
+    return tuple(TouchedFile(path=os.fsdecode(e.path), bytes=e.size) for e in entries)
+
+
+def left_alone(skipped: Iterable[Skipped]) -> tuple[KeptFile, ...]:
+    return tuple(KeptFile(path=os.fsdecode(s.path), reason=s.reason) for s in skipped)
+
+
+def _checkpoint_rollback(intent: RollbackIntent, report: RollbackReport) -> CheckpointRollback:
+    return CheckpointRollback(
+        operation_id=intent.operation_id,
+        checkpoint=intent.target.sha,
+        source=intent.source,
+        target=intent.target.coordinate,
+        paths=intent.paths,
+        report=report if intent.to_run is None else None,
+        direction=intent.direction,
+        reason=intent.reason,
+    )
+
+
+def _completed(intent: RollbackIntent, to_run: RunId, report: RollbackReport) -> RollbackCompleted:
+    return RollbackCompleted(
+        from_run=intent.from_run,
+        to_run=to_run,
+        checkpoint=intent.target.sha,
+        codon_id=place_of(intent).codon_id,
+        codon_name=intent.target.codon_name,
+        checkpoint_type=intent.checkpoint_type,
+        auto_restart=intent.auto_restart,
+        report=report,
+        operation_id=intent.operation_id,
+        direction=intent.direction,
+        reason=intent.reason,
+    )
+
+
+def _of_archives(intent: RollbackIntent, moved: ArchiveTravel | None) -> Iterator[Entry]:
+    """Tells what came back from the rig archive, and what an undo has put there again."""
+    if moved is None:
+        return
+
+    if moved.restored or moved.failed:
+        yield RollbackArchiveRestore(
+            codon_id=intent.target.sha,
+            restored_paths=tuple(entry.source_path for entry in moved.restored),
+            status=_status_of(moved),
+            failed_paths=tuple(
+                FailedPath(path=path, error=moved.failed[path]) for path in sorted(moved.failed)
+            )
+            or None,
+        )
+
+    for name in dict.fromkeys(entry.codon_id for entry in moved.archived):
+        again = (entry for entry in moved.archived if entry.codon_id == name)
+        paths = tuple(entry.source_path for entry in again)
+        yield ArchiveCompleted(codon_id=CodonId(name), archived_paths=paths)
+
+
+def _status_of(moved: ArchiveTravel) -> Literal["completed", "partial", "failed"]:
+    if not moved.failed:
+        return "completed"
+
+    return "partial" if moved.restored else "failed"
+
+
+def _codon_checkpoint(intent: RollbackIntent) -> RollbackCodonCheckpoint:
+    return RollbackCodonCheckpoint(
+        codon_id=place_of(intent).codon_id,
+        codon_name=intent.target.codon_name,
+        checkpoint=intent.target.sha,
+        checkpoint_type=intent.checkpoint_type,
+        message=f"Restored {intent.target.codon_name}",
+    )

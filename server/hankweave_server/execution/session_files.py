@@ -1,0 +1,117 @@
+"""What agents and sentinels remember by: which files, and where they lie now.
+
+An agent names the files of a session of its own; of sentinels it is all below their history
+folder. A file is called `sessions/<session>/<file>` or `sentinels/<path>`, wherever it lies.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path, PurePosixPath
+
+from hankweave_protocol.ids import CodonId
+from hankweave_protocol.state import CodonExecution
+from hankweave_server.checkpoints.model import Skipped
+from hankweave_server.domain.history import conversation_of, session_of, thread
+from hankweave_server.execution.context import Surroundings
+
+_SENTINELS = "sentinels/"
+_BEING_WRITTEN = ".tmp"
+
+
+class Memories:
+    """Finds the remembered files of one execution, and has them put back."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+
+    def of_checkpoint(self, also: frozenset[str]) -> dict[str, Path]:
+        """The files that a checkpoint keeps, and those `also` named that any timeline has.
+
+        Of sessions that are the one at work, the one it goes on with, and the one before: older
+        ones nobody resumes.
+        """
+        found = {**self._sentinels(), **self._sessions(self._resumable())}
+        if also <= found.keys():
+            return found
+
+        sessions = self._sessions(self._all())
+        return found | {name: path for name, path in sessions.items() if name in also}
+
+    async def rewind(self, epoch: int) -> tuple[Skipped, ...]:
+        """Puts an epoch back; what a sentinel began to remember since then is removed.
+
+        An agent's sessions that began since then stay: nobody resumes them.
+        """
+        checkpointer = self._around.checkpointer
+        return await checkpointer.run(self._rewind, epoch)
+
+    def _rewind(self, epoch: int) -> tuple[Skipped, ...]:
+        sentinels, sessions = self._sentinels(), self._sessions(self._all())
+
+        def place_of(name: str) -> Path | None:
+            return sessions.get(name) or self._sentinel_place(name)
+
+        return self._around.checkpointer.engine.rewind(epoch, place_of, sentinels)
+
+    # --- sentinels -----------------------------------------------------------------------------
+
+    def _sentinels(self) -> dict[str, Path]:
+        home = self._around.layout.sentinel_history
+        found = (Path(folder, name) for folder, _, names in os.walk(home) for name in names)
+        return {
+            _SENTINELS + path.relative_to(home).as_posix(): path
+            for path in found
+            if path.suffix != _BEING_WRITTEN
+        }
+
+    def _sentinel_place(self, name: str) -> Path | None:
+        below = PurePosixPath(name.removeprefix(_SENTINELS))
+        if not name.startswith(_SENTINELS) or below.is_absolute() or ".." in below.parts:
+            return None
+
+        return self._around.layout.sentinel_history / below
+
+    # --- agents --------------------------------------------------------------------------------
+
+    def _sessions(self, executions: Iterable[CodonExecution]) -> dict[str, Path]:
+        around = self._around
+        work_tree = around.layout.work_tree
+        # An iteration that has left the plan is like any other of its codon.
+        codons = {entry.codon.id: entry.codon for entry in around.state.execution_plan}
+        found: dict[str, Path] = {}
+        for session, codon_id in _sessions_of(executions).items():
+            codon = codons.get(codon_id.partition("#")[0])
+            if codon is None:
+                continue
+
+            for path in around.agent_for(codon).memory_of(session, work_tree, codon.env):
+                found[f"sessions/{session}/{path.name}"] = path
+
+        return found
+
+    def _resumable(self) -> tuple[CodonExecution, ...]:
+        codons = [entry.codon for entry in thread(self._around.state)]
+        if not codons:
+            return ()
+
+        newest = codons[-1]
+        others = (each for each in reversed(codons) if each.codon_id != newest.codon_id)
+        return (newest, *self._taken_up(newest.codon_id), *islice(others, 1))
+
+    def _taken_up(self, codon_id: CodonId) -> Iterator[CodonExecution]:
+        """Who had the conversation with which a codon goes on, before it has begun to do so."""
+        conversation = conversation_of(self._around.state, codon_id)
+        if conversation is not None:
+            session = conversation.session_id
+            yield from islice((each for each in self._all() if session_of(each) == session), 1)
+
+    def _all(self) -> Iterator[CodonExecution]:
+        return (codon for run in reversed(self._around.state.runs) for codon in run.codons)
+
+
+def _sessions_of(executions: Iterable[CodonExecution]) -> dict[str, CodonId]:
+    """Every session, with a codon that it was used by."""
+    return {session: codon.codon_id for codon in executions if (session := session_of(codon))}

@@ -1,0 +1,152 @@
+"""Loose objects of any size, written and read in a stream.
+
+libgit2 takes a whole blob in memory and holds the interpreter while it deflates it; a gigabyte
+would stop the heartbeat. Here memory stays constant, and hashing and deflating let others run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from hankweave_server.fsutil import PRIVATE_DIRECTORY, PRIVATE_FILE, sync_directory, write_all
+from hankweave_server.git.deflate import DeflateError, compressobj, decompressobj
+
+CHUNK = 1 << 20
+HEADER_READ = 256
+HEADER_LENGTH = 64
+"""Bytes of a deflated object that are enough for its header, and of the header itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class StagedLoose:
+    """A loose object under a temporary name."""
+
+    temporary: Path
+    digest: bytes
+
+    def adopt(self, objects: Path) -> None:
+        """Gives the object its final name, durably; the content must have been flushed before."""
+        final = loose_path(objects, self.digest)
+        if not final.parent.is_dir():
+            final.parent.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
+            sync_directory(objects)
+
+        self.temporary.rename(final)
+        sync_directory(final.parent)
+
+
+def loose_path(objects: Path, digest: bytes) -> Path:
+    name = digest.hex()
+    return objects / name[:2] / name[2:]
+
+
+def write_loose(objects: Path, kind: str, size: int, parts: Iterator[bytes]) -> StagedLoose | None:
+    """Writes one object under a temporary name; None if the parts are not `size` bytes in all."""
+    temporary = objects / f"tmp_obj_{os.urandom(8).hex()}"
+    descriptor = os.open(
+        temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_FILE
+    )
+    try:
+        digest, written = _deflate_into(descriptor, b"%s %d\0" % (kind.encode(), size), parts)
+    except BaseException:
+        temporary.unlink()
+        raise
+    finally:
+        os.close(descriptor)
+
+    if written != size:
+        temporary.unlink()
+        return None
+
+    return StagedLoose(temporary, digest)
+
+
+def _deflate_into(descriptor: int, header: bytes, parts: Iterator[bytes]) -> tuple[bytes, int]:
+    checksum = hashlib.sha1(header, usedforsecurity=False)
+    deflate = compressobj()
+    write_all(descriptor, deflate.compress(header))
+    written = 0
+    for part in parts:
+        written += len(part)
+        checksum.update(part)
+        write_all(descriptor, deflate.compress(part))
+
+    write_all(descriptor, deflate.flush())
+    return checksum.digest(), written
+
+
+def read_loose(objects: Path, digest: bytes) -> Iterator[bytes]:
+    """Gives the content of a loose object in pieces.
+
+    Raises FileNotFoundError when there is none, and ValueError, at the end, when the bytes are
+    not those the name promises: a caller keeps what it got only after the last piece.
+    """
+    with loose_path(objects, digest).open("rb", buffering=0) as stream:
+        checksum = hashlib.sha1(usedforsecurity=False)
+        header_seen = False
+        for piece in _inflated(stream.read):
+            checksum.update(piece)
+            if header_seen:
+                yield piece
+                continue
+
+            # A header is some thirty bytes; the first inflated piece always has all of it.
+            header_seen = True
+            content = piece[piece.index(b"\0") + 1 :]
+            if content:
+                yield content
+
+    if checksum.digest() != digest:
+        raise ValueError(f"object {digest.hex()} is damaged")
+
+
+def _inflated(read: Callable[[int], bytes]) -> Iterator[bytes]:
+    inflate = decompressobj()
+    try:
+        while not inflate.eof:
+            raw = inflate.unconsumed_tail or read(CHUNK)
+            piece = inflate.decompress(raw, CHUNK)
+            if piece:
+                yield piece
+            elif not raw:
+                raise ValueError("object ends early")
+    except DeflateError as problem:
+        raise ValueError(str(problem)) from problem
+
+
+def whole_loose(objects: Path, digest: bytes) -> tuple[str, bytes]:
+    """Return kind and content of a loose object; raise FileNotFoundError, or ValueError if damaged.
+
+    libgit2 never returns from reading one that was cut short, hence this.
+    """
+    with loose_path(objects, digest).open("rb", buffering=0) as stream:
+        raw = b"".join(_inflated(stream.read))
+
+    if hashlib.sha1(raw, usedforsecurity=False).digest() != digest:
+        raise ValueError(f"object {digest.hex()} is damaged")
+
+    header, _, content = raw.partition(b"\0")
+    kind = header.partition(b" ")[0].decode("latin-1")
+    return kind, content
+
+
+def loose_header(objects: Path, digest: bytes) -> tuple[str, int]:
+    """Return kind and size that a loose object claims to have; raise as `whole_loose`."""
+    descriptor = os.open(loose_path(objects, digest), os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        start = decompressobj().decompress(os.read(descriptor, HEADER_READ), HEADER_LENGTH)
+    except DeflateError as problem:
+        raise ValueError(str(problem)) from problem
+    finally:
+        os.close(descriptor)
+
+    header, end, _ = start.partition(b"\0")
+    kind, _, size = header.partition(b" ")
+    if not end or not size.isdigit():
+        raise ValueError(f"object {digest.hex()} is damaged")
+
+    return kind.decode("latin-1"), int(size)

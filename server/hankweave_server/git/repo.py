@@ -1,0 +1,488 @@
+"""The one place that speaks to pygit2: refs, history, reading objects, diffs, the index.
+
+Objects are written by `objects`, refs by libgit2 with fsync on. No configuration but the
+repository's own is ever read, and its hooks, filters and work tree are never used.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pygit2
+from pygit2.enums import ConfigLevel, ObjectType, RepositoryOpenFlag, SortMode
+
+from hankweave_protocol.ids import RunId, Sha, branch_of
+from hankweave_server.checkpoints.errors import ShadowRepositoryError, named_by_libgit2
+from hankweave_server.fsutil import PRIVATE_FILE, sync_directory
+from hankweave_server.git.loose import loose_header, loose_path, whole_loose
+from hankweave_server.git.pack_reader import PackReader
+from hankweave_server.git.refs import attach_head, move_ref
+
+NOTES_REF = "refs/notes/hankweave"
+BRANCHES = "refs/heads/"
+PINS = "refs/pins/"
+SAFETY = "refs/hankweave/safety/"
+"""Safety checkpoints, each named by its sha: they are on no run's branch."""
+KEPT = "refs/hankweave/kept/"
+"""Checkpoints that a repair found whole, and that no other ref leads to."""
+MEMORY_REF = "refs/hankweave/memory"
+_OURS = (BRANCHES, PINS, "refs/hankweave/")
+"""The refs whose commits are checkpoints; what remembers is a tree."""
+
+LIBGIT2_OPEN_PACKS = 16
+"""Pack files that libgit2 keeps open, of its own accord all it has read from: they are read by
+`PackReader` first, so that it is asked for history and deltas only."""
+
+KINDS = {
+    int(ObjectType.COMMIT): "commit",
+    int(ObjectType.TREE): "tree",
+    int(ObjectType.BLOB): "blob",
+    int(ObjectType.TAG): "tag",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RawCommit:
+    sha: Sha
+    tree: Sha
+    parents: tuple[Sha, ...]
+    committed: datetime
+    message: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LineDiff:
+    added: int
+    removed: int
+    patch: bytes
+
+
+class ShadowRepo:
+    """An open shadow repository."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        _be_alone()
+        self._repo = _opened(path)
+        self.packs = PackReader(path / "objects")
+        self._whole_loose: set[bytes] = set()
+        self.is_doubted = False
+        """Objects were found missing or damaged: what exists is read before it is relied on."""
+
+    def reopen(self) -> None:
+        """Forgets what was read: objects that were removed are found no longer.
+
+        libgit2 keeps packs open and objects in memory, and would go on giving what is gone.
+        """
+        self.packs.forget()
+        self._repo.free()
+        self._repo = _opened(self.path)
+
+    def close(self) -> None:
+        self.packs.forget()
+        self._repo.free()
+
+    # Objects
+
+    def stored(self) -> Callable[[bytes], bool]:
+        """Gives a test for what is stored now; what is added or removed later it may miss.
+
+        Asked for an object that is not there, an open repository would list the packs each time.
+        """
+        # Backends belong to a store: one made alone is never freed, nor are the packs it opened.
+        store = pygit2.Odb(str(self.path / "objects"))
+        backends = tuple(store.backends)
+
+        def holds(digest: bytes, _alive: pygit2.Odb = store) -> bool:
+            name = pygit2.Oid(raw=digest)
+            exists = any(backend.exists(name) for backend in backends)
+            return exists and (not self.is_doubted or self._is_readable(digest))
+
+        return holds
+
+    def read(self, digest: bytes) -> tuple[str, bytes]:
+        """Gives kind and content of an object; its bytes are checked against its name.
+
+        Raises KeyError when it is missing or damaged.
+        """
+        packed = self.packs.read(digest)
+        if packed is not None:
+            return packed
+
+        try:
+            return whole_loose(self.path / "objects", digest)
+        except FileNotFoundError:
+            pass
+        except (ValueError, OSError):
+            # A pack may have it as well, as a delta; libgit2's own loose objects are not asked.
+            return self._read_packed(digest)
+
+        try:
+            kind, data = self._repo.odb.read(pygit2.Oid(raw=digest))
+        except (pygit2.GitError, ValueError, OSError) as problem:
+            raise KeyError(digest.hex()) from problem
+
+        return KINDS[int(kind)], data
+
+    def _read_packed(self, digest: bytes) -> tuple[str, bytes]:
+        return reader_of(self.path / "objects")(digest)
+
+    def _is_readable(self, digest: bytes) -> bool:
+        try:
+            self.read(digest)
+        except KeyError:
+            return False
+
+        return True
+
+    def read_tree(self, digest: bytes) -> bytes:
+        return self._read_as("tree", digest)
+
+    def read_blob(self, digest: bytes) -> bytes:
+        return self._read_as("blob", digest)
+
+    def _read_as(self, wanted: str, digest: bytes) -> bytes:
+        kind, data = self.read(digest)
+        if kind != wanted:
+            raise KeyError(f"{digest.hex()} is a {kind}, not a {wanted}")
+
+        return data
+
+    def size(self, digest: bytes) -> int:
+        """Gives an object's size without reading its content; raises KeyError as `read`."""
+        size = self.packs.size(digest)
+        if size is not None:
+            return size
+
+        try:
+            return loose_header(self.path / "objects", digest)[1]
+        except FileNotFoundError:
+            pass
+        except (ValueError, OSError):
+            return len(self._read_packed(digest)[1])
+
+        try:
+            return int(self._repo.odb.read_header(pygit2.Oid(raw=digest))[1])
+        except (pygit2.GitError, ValueError, OSError) as problem:
+            raise KeyError(digest.hex()) from problem
+
+    # History
+
+    def commit(self, sha: Sha) -> RawCommit | None:
+        """Return a commit; None for what is missing or no commit. Raise KeyError for damage."""
+        try:
+            if loose_path(self.path / "objects", bytes.fromhex(sha)).exists():
+                self.read(bytes.fromhex(sha))
+
+            found = self._repo.get(sha)
+        except (pygit2.GitError, ValueError) as problem:
+            raise KeyError(sha) from problem
+
+        return _raw(found) if isinstance(found, pygit2.Commit) else None
+
+    def commit_named_by(self, sha: Sha) -> Sha | None:
+        """Follow a ref's target to a commit, through tags; None when there is none behind it."""
+        try:
+            kind, data = self.read(bytes.fromhex(sha))
+            while kind == "tag":
+                sha = Sha(data[len(b"object ") :][:40].decode())
+                kind, data = self.read(bytes.fromhex(sha))
+        except (KeyError, ValueError):
+            return None
+
+        return sha if kind == "commit" else None
+
+    def reachable(self, tips: Iterable[Sha]) -> tuple[dict[Sha, RawCommit], set[Sha]]:
+        """Walks from these commits as far as it can; gives those read, and those that cannot be."""
+        found: dict[Sha, RawCommit] = {}
+        lost: set[Sha] = set()
+        waiting = list(tips)
+        while waiting:
+            sha = waiting.pop()
+            if sha in found or sha in lost:
+                continue
+
+            try:
+                commit = self.commit(sha)
+            except KeyError:
+                commit = None
+
+            if commit is None:
+                lost.add(sha)
+            else:
+                found[sha] = commit
+                waiting += commit.parents
+
+        return found, lost
+
+    def reached_from_refs(self) -> tuple[dict[Sha, RawCommit], set[Sha]]:
+        """Walks as `history` does, in no order, and past what cannot be read (see `reachable`)."""
+        return self.reachable({self.commit_named_by(tip) or tip for tip in self.tips()})
+
+    def history(self, also: Iterable[Sha] = ()) -> Iterator[RawCommit]:
+        """Walk every commit our refs and HEAD reach, newest first; pins are among our refs.
+
+        Where a commit cannot be read, the walk goes on past it, as far as refs and the commits
+        `also` lead: these are the ones that the caller knows of.
+        """
+        try:
+            yield from list(self._walked())
+        except ShadowRepositoryError:
+            named = {self.commit_named_by(tip) or tip for tip in self.tips()}
+            found, _ = self.reachable({*named, *also})
+            yield from _newest_first(found)
+
+    def _walked(self) -> Iterator[RawCommit]:
+        tips = self.tips()
+        if not tips:
+            return
+
+        if not self._loose_are_whole():
+            raise ShadowRepositoryError("A commit of the shadow repository is damaged.")
+
+        try:
+            # A named pin is a tag; the walk begins at the commit it names.
+            walker = self._repo.walk(None, SortMode.TOPOLOGICAL | SortMode.TIME)
+            for tip in sorted(tips):
+                walker.push(tip)
+
+            for commit in walker:
+                yield _raw(commit)
+        except (pygit2.GitError, KeyError, ValueError) as problem:
+            raise ShadowRepositoryError(
+                f"A commit of the shadow repository cannot be read: {problem}"
+            ) from problem
+
+    def _loose_are_whole(self) -> bool:
+        """Return whether libgit2 may read: it never returns from a loose object cut short."""
+        objects = self.path / "objects"
+        for path in objects.glob("[0-9a-f][0-9a-f]/" + "[0-9a-f]" * 38):
+            digest = bytes.fromhex(path.parent.name + path.name)
+            if digest in self._whole_loose:
+                continue
+
+            try:
+                if loose_header(objects, digest)[0] != "blob":
+                    whole_loose(objects, digest)
+                    self._whole_loose.add(digest)
+            except FileNotFoundError:
+                continue
+            except (ValueError, OSError):
+                return False
+
+        return True
+
+    def shallow(self) -> frozenset[Sha]:
+        """Return the commits that histories begin with: their parents are gone."""
+        return shallow_in(self.path)
+
+    # Refs
+
+    def tips(self) -> set[Sha]:
+        """Gives what our refs and HEAD name: where the history begins."""
+        ours = [self.references(prefix) for prefix in _OURS]
+        targets = {sha for each in ours for ref, sha in each.items() if ref != MEMORY_REF}
+        head = self.head()
+        return targets if head is None else targets | {head}
+
+    def references(self, prefix: str = "refs/") -> dict[str, Sha]:
+        """Gives every ref that begins so, and the object it names: a commit, a tag, any."""
+        with _libgit2_errors():
+            references = self._repo.references
+            names = [name for name in references if name.startswith(prefix)]
+            return {name: Sha(str(references[name].resolve().target)) for name in names}
+
+    def tip(self, run: RunId) -> Sha | None:
+        return self.target(BRANCHES + branch_of(run))
+
+    def target(self, ref: str) -> Sha | None:
+        found = self._repo.references.get(ref)
+        return None if found is None else Sha(str(found.target))
+
+    def point(self, ref: str, sha: str) -> None:
+        """Creates or moves a ref, durably."""
+        with _libgit2_errors():
+            move_ref(self.path, ref, sha)
+
+    def drop(self, ref: str) -> None:
+        """Removes a ref if there is one, durably."""
+        if self._repo.references.get(ref) is None:
+            return
+
+        with _libgit2_errors():
+            self._repo.references.delete(ref)
+
+        # libgit2 removes a folder that has become empty, too.
+        folder = (self.path / ref).parent
+        while not folder.is_dir():
+            folder = folder.parent
+
+        sync_directory(folder)
+
+    def point_branch(self, run: RunId, sha: Sha) -> None:
+        self.point(BRANCHES + branch_of(run), sha)
+
+    def head(self) -> Sha | None:
+        """Gives the commit that HEAD leads to; None while its branch is unborn."""
+        if self._repo.head_is_unborn:
+            return None
+
+        return Sha(str(self._repo.head.target))
+
+    def attach(self, run: RunId) -> None:
+        """Makes HEAD name the run's branch, born or not."""
+        with _libgit2_errors():
+            attach_head(self.path, BRANCHES + branch_of(run))
+
+    def is_attached_to(self, run: RunId) -> bool:
+        return self._repo.references["HEAD"].target == BRANCHES + branch_of(run)
+
+    def detach(self, sha: Sha) -> None:
+        """Makes HEAD name a commit (seed 000, "Branch Management" 3)."""
+        with _libgit2_errors():
+            move_ref(self.path, "HEAD", sha)
+
+    # Packs
+
+    def write_pack(self, digests: Iterable[bytes], folder: Path) -> None:
+        """Writes the objects into a folder as one pack, each as a delta where that is smaller.
+
+        Other threads run meanwhile. The files are libgit2's: neither flushed nor private.
+        """
+        with _libgit2_errors():
+            builder = pygit2.PackBuilder(self._repo)
+            builder.set_threads(1)
+            for digest in digests:
+                builder.add(pygit2.Oid(raw=digest))
+
+            builder.write(folder)
+
+    # For people
+
+    def line_diff(
+        self, path: str, old: bytes | None, new: bytes | None, *, patch_wanted: bool
+    ) -> LineDiff:
+        """Compares two contents line by line; None is no file, binary content has no lines."""
+        # libgit2's binding takes names as UTF-8 text only; the caller has the exact one.
+        path = path.encode("utf-8", "replace").decode()
+        with _libgit2_errors():
+            patch = pygit2.Patch.create_from(
+                old, new, old_as_path=path, new_as_path=path, context_lines=3
+            )
+
+        _, added, removed = patch.line_stats
+        return LineDiff(added, removed, patch.data if patch_wanted else b"")
+
+    def write_index(self, tree: Sha) -> None:
+        """Write the index stock git compares the work tree with, durably."""
+        if not self._loose_are_whole():
+            raise ShadowRepositoryError("A tree of the shadow repository is damaged.")
+
+        with _libgit2_errors():
+            index = self._index()
+            index.clear()
+            index.read_tree(self._repo[tree].peel(pygit2.Tree))
+            index.write()
+            self._keep_private("index")
+            sync_directory(self.path)
+
+    def _index(self) -> pygit2.Index:
+        path = self.path / "index"
+        try:
+            return pygit2.Index(str(path))
+        except pygit2.GitError:
+            path.unlink()  # Torn: nothing in it is worth keeping.
+            return pygit2.Index(str(path))
+
+    def _keep_private(self, name: str) -> None:
+        """Takes back the permissions that libgit2 gives by the umask."""
+        (self.path / name).chmod(PRIVATE_FILE)
+
+
+def _newest_first(commits: Mapping[Sha, RawCommit]) -> Iterator[RawCommit]:
+    """Return the commits so that each comes before its parents, and newer ones come first."""
+    children = dict.fromkeys(commits, 0)
+    for commit in commits.values():
+        for parent in commit.parents:
+            if parent in children:
+                children[parent] += 1
+
+    waiting = [(-c.committed.timestamp(), sha) for sha, c in commits.items() if not children[sha]]
+    heapq.heapify(waiting)
+    while waiting:
+        _, sha = heapq.heappop(waiting)
+        yield commits[sha]
+        for parent in commits[sha].parents:
+            if parent in children:
+                children[parent] -= 1
+                if not children[parent]:
+                    heapq.heappush(waiting, (-commits[parent].committed.timestamp(), parent))
+
+
+def _opened(path: Path) -> pygit2.Repository:
+    try:
+        return pygit2.Repository(str(path), RepositoryOpenFlag.BARE | RepositoryOpenFlag.NO_SEARCH)
+    except (pygit2.GitError, KeyError, OSError) as problem:
+        raise ShadowRepositoryError(str(problem)) from problem
+
+
+def shallow_in(repository: Path) -> frozenset[Sha]:
+    """Return the commits that git's `shallow` file names."""
+    try:
+        return frozenset(map(Sha, (repository / "shallow").read_text().split()))
+    except FileNotFoundError:
+        return frozenset()
+
+
+def reader_of(objects: Path) -> Callable[[bytes], tuple[str, bytes]]:
+    """Gives a `read` that knows the packs of that folder alone; it raises KeyError."""
+    store = pygit2.Odb()
+    store.add_backend(pygit2.OdbBackendPack(str(objects)), 1)
+
+    def read(digest: bytes) -> tuple[str, bytes]:
+        try:
+            kind, data = store.read(pygit2.Oid(raw=digest))
+        except (pygit2.GitError, ValueError, OSError) as problem:
+            raise KeyError(digest.hex()) from problem
+
+        return KINDS[int(kind)], data
+
+    return read
+
+
+def _be_alone() -> None:
+    """Sets libgit2 up for this process: our configuration only, and fsync for what it writes.
+
+    These settings are global to the process and must precede the first opening; every write
+    libgit2 does here is of ours, so that a global setting is no harm. Ownership is not checked,
+    because the only repository ever opened is the one named by the layout.
+    """
+    for level in (ConfigLevel.GLOBAL, ConfigLevel.XDG, ConfigLevel.SYSTEM, ConfigLevel.PROGRAMDATA):
+        pygit2.settings.search_path[level] = ""
+
+    pygit2.settings.enable_fsync_gitdir(True)
+    pygit2.settings.owner_validation = False
+    pygit2.settings.mwindow_file_limit = LIBGIT2_OPEN_PACKS
+
+
+def _raw(commit: pygit2.Commit) -> RawCommit:
+    return RawCommit(
+        sha=Sha(str(commit.id)),
+        tree=Sha(str(commit.tree_id)),
+        parents=tuple(Sha(str(parent)) for parent in commit.parent_ids),
+        committed=datetime.fromtimestamp(commit.commit_time, UTC),
+        message=commit.raw_message,
+    )
+
+
+@contextmanager
+def _libgit2_errors() -> Iterator[None]:
+    try:
+        yield
+    except (pygit2.GitError, OSError, ValueError) as problem:
+        raise named_by_libgit2(problem) from problem

@@ -1,0 +1,200 @@
+"""The files objects live in: which there are, how big they are, and how one is removed.
+
+A pack of one checkpoint is writable (0600); one that consolidation made, or has looked at and
+left alone, is read-only (0400), as git makes its own. So no list of them is kept, and a pack
+whose mode got lost is merely looked at once more.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from hankweave_server.fsutil import PRIVATE_DIRECTORY
+from hankweave_server.git.pack_index import Record, count_in, read_index
+
+READ_ONLY = 0o400
+_BESIDE_A_PACK = (".idx", ".rev", ".bitmap", ".mtimes", ".pack")
+_INDEXES_OF_MANY = ("multi-pack-index", "multi-pack-index-*")
+
+
+@dataclass(frozen=True, slots=True)
+class PackFile:
+    """A pack with its index."""
+
+    index: Path
+    size: int
+    """Bytes of both, as written."""
+    is_fresh: bool
+    """As a checkpoint wrote it: no deltas, and maybe many like it."""
+
+    def records(self) -> list[Record]:
+        return read_index(self.index)
+
+    def digests(self) -> list[bytes]:
+        return [record.digest for record in self.records()]
+
+    def settle(self) -> None:
+        """Marks the pack as one that consolidation need not look at again."""
+        self.index.with_suffix(".pack").chmod(READ_ONLY)
+        self.index.chmod(READ_ONLY)
+
+    def remove(self) -> None:
+        """Removes the pack; its index goes first, because git looks for indexes."""
+        for suffix in _BESIDE_A_PACK:
+            self.index.with_suffix(suffix).unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True)
+class LooseFile:
+    path: Path
+    digest: bytes
+    size: int
+    """Bytes, as written."""
+
+    def digests(self) -> list[bytes]:
+        return [self.digest]
+
+    def remove(self) -> None:
+        self.path.unlink(missing_ok=True)
+
+
+Source = PackFile | LooseFile
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSize:
+    """What the shadow repository takes on the disk."""
+
+    bytes_on_disk: int
+    """Blocks, not lengths: what `du` says."""
+    loose_objects: int
+    packs: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Folder:
+    """What was in a folder of loose objects when it last changed."""
+
+    modified_ns: int
+    files: tuple[LooseFile, ...]
+    blocks: int
+
+
+class StoreFiles:
+    """Lists packs and loose objects; a folder that did not change is not listed again."""
+
+    def __init__(self, repository: Path) -> None:
+        self._repository = repository
+        self.objects = repository / "objects"
+        self.pack_folder = self.objects / "pack"
+        self._known: dict[str, _Folder] = {}
+
+    def packs(self) -> list[PackFile]:
+        """Lists the packs that may be replaced, oldest first; one with a `.keep` may not."""
+        with os.scandir(self.pack_folder) as entries:
+            files = {entry.name: entry for entry in entries}
+
+        found: list[tuple[int, PackFile]] = []
+        for name, index in files.items():
+            stem, suffix = os.path.splitext(name)
+            pack = files.get(stem + ".pack")
+            if suffix != ".idx" or pack is None or stem + ".keep" in files:
+                continue
+
+            status = pack.stat()
+            size = status.st_size + index.stat().st_size
+            is_fresh = bool(stat.S_IMODE(status.st_mode) & stat.S_IWUSR)
+            found.append((status.st_mtime_ns, PackFile(Path(index.path), size, is_fresh)))
+
+        return [pack for _, pack in sorted(found, key=lambda item: (item[0], item[1].index))]
+
+    def loose(self) -> Iterator[LooseFile]:
+        for folder in self._loose_folders():
+            yield from folder.files
+
+    def count_objects(self) -> int:
+        """Counts what is stored, copies too; a torn index counts for nothing."""
+        packed = sum(count_in(index) for index in self.pack_folder.glob("*.idx"))
+        return packed + sum(len(folder.files) for folder in self._loose_folders())
+
+    def remove(self, sources: Iterable[Source]) -> None:
+        """Removes packs and loose objects that nobody needs."""
+        # An index over many packs would go on sending git to those; it is only a shortcut.
+        for pattern in _INDEXES_OF_MANY:
+            for shortcut in self.pack_folder.glob(pattern):
+                shortcut.unlink()
+
+        for source in sources:
+            source.remove()
+
+        # A folder may have been listed and changed within one tick of its clock.
+        self._known.clear()
+
+    def size(self) -> StoreSize:
+        folders = list(self._loose_folders())
+        blocks = sum(folder.blocks for folder in folders)
+        for place, below, names in os.walk(self._repository):
+            if Path(place) == self.objects:
+                below[:] = [name for name in below if not _is_fan_out(name)]
+
+            # The index is no content of the store, and follows HEAD in its own time.
+            own = [name for name in names if Path(place) != self._repository or not _is_index(name)]
+            blocks += sum(_blocks(Path(place, name)) for name in own)
+
+        loose = sum(len(folder.files) for folder in folders)
+        packs = sum(1 for _ in self.pack_folder.glob("*.idx"))
+        return StoreSize(blocks * 512, loose, packs)
+
+    def _loose_folders(self) -> Iterator[_Folder]:
+        with os.scandir(self.objects) as entries:
+            folders = sorted(entry.path for entry in entries if _is_fan_out(entry.name))
+
+        for path in folders:
+            modified = os.stat(path).st_mtime_ns
+            known = self._known.get(path)
+            if known is None or known.modified_ns != modified:
+                known = self._known[path] = _listed(path, modified)
+
+            yield known
+
+
+def staging_folder(pack_folder: Path) -> Path:
+    """Makes an object store of its own for packs under way; a crash leaves it to be cleared."""
+    folder = pack_folder / f"tmp_{os.urandom(8).hex()}"
+    folder.mkdir(mode=PRIVATE_DIRECTORY)
+    (folder / "pack").mkdir(mode=PRIVATE_DIRECTORY)
+    return folder
+
+
+def _is_fan_out(name: str) -> bool:
+    return len(name) == 2 and set(name) <= set("0123456789abcdef")
+
+
+def _listed(path: str, modified: int) -> _Folder:
+    files: list[LooseFile] = []
+    blocks = 0
+    prefix = os.path.basename(path)
+    with os.scandir(path) as entries:
+        for entry in entries:
+            status = entry.stat(follow_symlinks=False)
+            blocks += status.st_blocks
+            if len(entry.name) == 38:
+                digest = bytes.fromhex(prefix + entry.name)
+                files.append(LooseFile(Path(entry.path), digest, status.st_size))
+
+    return _Folder(modified, tuple(sorted(files, key=lambda file: file.digest)), blocks)
+
+
+def _is_index(name: str) -> bool:
+    return name.startswith(("index", "hankweave-index"))
+
+
+def _blocks(path: Path) -> int:
+    try:
+        return path.lstat().st_blocks
+    except FileNotFoundError:
+        return 0

@@ -1,0 +1,245 @@
+"""Git trees as bytes: written from the table, read back, and compared.
+
+libgit2's tree builder refuses names that are not UTF-8 and costs ten times as much; the format is
+`mode SP name NUL digest`, sorted as if a folder's name ended in `/`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+from hankweave_server.worktree.names import joined
+from hankweave_server.worktree.slots import Signature
+from hankweave_server.worktree.stat_index import Folder, StatIndex
+
+REGULAR = 0o100644
+EXECUTABLE = 0o100755
+LINK = 0o120000
+FOLDER = 0o040000
+
+EMPTY_TREE = bytes.fromhex("4b825dc642cb6eb9a060e54bf8d69288fbee4904")
+
+ReadTree = Callable[[bytes], bytes]
+"""Gives the raw content of a tree object; raises KeyError when it cannot be read."""
+
+
+class Entry(NamedTuple):
+    """What a tree says of one name."""
+
+    mode: int
+    digest: bytes
+
+
+class Difference(NamedTuple):
+    """A path of which tree and table do not say the same; None where there is no file or link."""
+
+    path: bytes
+    before: Entry | None
+    after: Entry | None
+    signature: Signature | None
+    """The stat data of what is there now, unless it must be read again."""
+
+
+_ENTRY = re.compile(rb"([0-7]{5,6}) ([^\0]+)\0(.{20})", re.DOTALL)
+_AROUND_NAME = len(b" \0") + 20
+
+
+def parsed(content: bytes) -> Iterator[tuple[bytes, Entry]]:
+    """Reads a tree's names and entries in their order; raises ValueError if it is not a tree."""
+    found = _ENTRY.findall(content)
+    if sum(len(mode) + len(name) for mode, name, _ in found) + _AROUND_NAME * len(found) != len(
+        content
+    ):
+        raise ValueError("not a tree")
+
+    for mode, name, digest in found:
+        yield name, Entry(int(mode, 8), digest)
+
+
+def encoded(entries: Mapping[bytes, Entry]) -> bytes:
+    """Writes a tree from its names and entries."""
+    return _written({_key(name, entry): entry for name, entry in entries.items()})
+
+
+def _key(name: bytes, entry: Entry) -> bytes:
+    """Gives what a name is sorted by: git takes a folder's as if it ended in `/`."""
+    return name + b"/" if entry.mode == FOLDER else name
+
+
+def _written(keyed: Mapping[bytes, Entry]) -> bytes:
+    return b"".join(
+        b"%o %s\0%s" % (mode, key[:-1] if mode == FOLDER else key, digest)
+        for key, (mode, digest) in sorted(keyed.items())
+    )
+
+
+def write_trees(table: StatIndex, add: Callable[[bytes], bytes]) -> bytes:
+    """Writes the trees above everything that changed, children first, and names the whole."""
+    waiting = [table.top] if table.top.tree is None else []
+    while waiting:
+        folder = waiting[-1]
+        unwritten = [child for child in folder.folders.values() if child.tree is None]
+        if unwritten:
+            waiting += unwritten
+            continue
+
+        entries = _entries_of(folder)
+        folder.tree = add(_written(entries)) if entries else b""
+        waiting.pop()
+
+    return table.top.tree or add(b"")
+
+
+def _entries_of(folder: Folder) -> dict[bytes, Entry]:
+    """Gives what is captured in a folder, by the keys that names are sorted by."""
+    entries = {name: Entry(git_mode, digest) for name, git_mode, _, digest in folder.captured()}
+    for name, child in folder.folders.items():
+        if child.tree:
+            entries[name + b"/"] = Entry(FOLDER, child.tree)
+
+    return entries
+
+
+def changes(table: StatIndex, read: ReadTree, before: bytes | None) -> Iterator[Difference]:
+    """Compares a tree (None is none) with the table, whose trees are written; in order of paths.
+
+    Trees of the table are never read: what they say is in memory. Raises KeyError when a tree
+    that differs cannot be read.
+    """
+    waiting: list[tuple[bytes, Entry | None, Entry | None, Folder | int | None]] = [
+        (b"", _as_folder(before), _as_folder(table.top.tree), table.top)
+    ]
+    while waiting:
+        path, old, new, there = waiting.pop()
+        if FOLDER not in (old and old.mode, new and new.mode):
+            known = table.slots.signature(there) if isinstance(there, int) else None
+            yield Difference(path, old, new, known)
+            continue
+
+        folder = there if isinstance(there, Folder) else None
+
+        left = {_key(*item): item[1] for item in parsed(read(old.digest))} if old else {}
+        right = _entries_of(folder) if folder is not None else {}
+        differing = [key for key in left.keys() | right.keys() if left.get(key) != right.get(key)]
+        for key in sorted(differing, reverse=True):
+            below = joined(path, key.rstrip(b"/"))
+            waiting.append((below, left.get(key), right.get(key), _at(folder, key)))
+
+
+def _at(folder: Folder | None, key: bytes) -> Folder | int | None:
+    """Gives what a folder of the table has there: a folder, or the slot of a file."""
+    if folder is None:
+        return None
+
+    return folder.folders.get(key[:-1]) if key.endswith(b"/") else folder.files.get(key)
+
+
+def _as_folder(tree: bytes | None) -> Entry | None:
+    return Entry(FOLDER, tree) if tree else None
+
+
+def files_below(read: ReadTree, tree: bytes, folder: bytes = b"") -> Iterator[tuple[bytes, Entry]]:
+    """Walks every file and link of a tree."""
+    waiting = [(folder, tree)]
+    while waiting:
+        above, digest = waiting.pop()
+        for name, entry in parsed(read(digest)):
+            path = joined(above, name)
+            if entry.mode == FOLDER:
+                waiting.append((path, entry.digest))
+            else:
+                yield path, entry
+
+
+def folders_below(read: ReadTree, tree: bytes) -> Iterator[bytes]:
+    """Walks the trees of a tree, itself first; one that stands in two places comes twice."""
+    waiting = [tree]
+    while waiting:
+        digest = waiting.pop()
+        yield digest
+        waiting += [entry.digest for _, entry in parsed(read(digest)) if entry.mode == FOLDER]
+
+
+FOLDERS_AT_HAND = 32
+
+
+class Lookup:
+    """Looks paths up in trees; of paths that come in order each folder is read once.
+
+    For one pass: it holds what the newest folders say, which may be much.
+    """
+
+    def __init__(self, read: ReadTree) -> None:
+        self._read = read
+        self._at_hand: dict[bytes, dict[bytes, Entry]] = {}
+
+    def entry(self, tree: bytes | None, path: bytes) -> Entry | None:
+        """Gives what a tree has at a path; None when no file or link of that name is in it."""
+        folder, _, name = path.rpartition(b"/")
+        entry = self._named(self.folder(tree, folder), name)
+        return None if entry is None or entry.mode == FOLDER else entry
+
+    def folder(self, tree: bytes | None, path: bytes) -> bytes | None:
+        """Gives the tree of a folder; None when there is no folder of that name."""
+        for name in filter(None, path.split(b"/")):
+            found = self._named(tree, name)
+            tree = found.digest if found is not None and found.mode == FOLDER else None
+
+        return tree
+
+    def _named(self, tree: bytes | None, name: bytes) -> Entry | None:
+        if not tree:
+            return None
+
+        entries = self._at_hand.pop(tree, None)
+        if entries is None:
+            entries = dict(parsed(self._read(tree)))
+
+        self._at_hand[tree] = entries
+        if len(self._at_hand) > FOLDERS_AT_HAND:
+            del self._at_hand[next(iter(self._at_hand))]
+
+        return entries.get(name)
+
+
+def differences(
+    read: ReadTree, old: bytes | None, new: bytes | None
+) -> dict[bytes, tuple[Entry | None, Entry | None]]:
+    """Compares two trees (None is none) and gives the files that differ.
+
+    Equal subtrees are never read.
+    """
+    found: dict[bytes, tuple[Entry | None, Entry | None]] = {}
+    waiting: list[tuple[bytes, bytes | None, bytes | None]] = [(b"", old, new)]
+    while waiting:
+        folder, left_tree, right_tree = waiting.pop()
+        if left_tree == right_tree:
+            continue
+
+        left = dict(parsed(read(left_tree))) if left_tree else {}
+        right = dict(parsed(read(right_tree))) if right_tree else {}
+        for name in left.keys() | right.keys():
+            before, after = left.get(name), right.get(name)
+            if before == after:
+                continue
+
+            path = joined(folder, name)
+            file_before, folder_before = _apart(before)
+            file_after, folder_after = _apart(after)
+            if file_before != file_after:
+                found[path] = (file_before, file_after)
+
+            if folder_before or folder_after:
+                waiting.append((path, folder_before, folder_after))
+
+    return found
+
+
+def _apart(entry: Entry | None) -> tuple[Entry | None, bytes | None]:
+    """Tells a file's entry from a folder's."""
+    if entry is None:
+        return None, None
+
+    return (None, entry.digest) if entry.mode == FOLDER else (entry, None)

@@ -1,0 +1,168 @@
+"""What a hank may say and its author probably did not mean.
+
+`hankweave validate` prints these sentences, and a start logs them. Most are Hankweave's own
+warnings (`validateHank` in its 0.12), in our words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+
+from hankweave_protocol.hank import Codon, ContextExceededEnd, Loop, RigCommand, RigCopy
+from hankweave_server.domain.permissions import can_ask, can_refuse, permissions_of
+from hankweave_server.hank.load import LoadedHank
+from hankweave_server.hank.prompts import unknown_variables
+
+_LARGE_PROMPT = 1024 * 1024
+
+_SHORT_LOOP = 3
+"""Iterations up to which a failure costs little: longer loops are where 'abort' surprises."""
+
+_DANGEROUS = re.compile(r"rm\s+-rf\s+[/~]|>\s*/dev/sd|\bmkfs\b")
+"""Commands that destroy more than a work tree."""
+
+
+def advice(loaded: LoadedHank) -> Iterator[str]:
+    """Yield a sentence for each thing that the author may want to look at again."""
+    if not loaded.prompts:
+        return  # A server without a plan, or with one from its record: there is no file to change.
+
+    yield from _of_dropped_keys(loaded)
+    yield from _of_names(loaded)
+    yield from _of_continuation(loaded)
+    for step in loaded.hank.hank:
+        for codon in _codons_of(step):
+            sentences = [*_of_codon(codon, loaded), *(_in_loop(codon) if _is_long(step) else ())]
+            yield from (f"{codon.id}: {sentence}" for sentence in sentences)
+
+    if not any(codon.patterns for codon in _codons(loaded)):
+        yield "No codon has trackedFiles: checkpoints of an execution hold no files."
+
+
+def _of_dropped_keys(loaded: LoadedHank) -> Iterator[str]:
+    for problem in loaded.warnings:
+        hint = "" if problem.suggestion is None else f" {problem.suggestion}"
+        line = "" if problem.line is None else f"Line {problem.line}: "
+        yield f"{line}{problem.path}: {problem.message}{hint}"
+
+
+def _of_names(loaded: LoadedHank) -> Iterator[str]:
+    counts = Counter(codon.name for codon in _codons(loaded))
+    for name, count in counts.items():
+        if count > 1:
+            yield f"{count} codons are named {name!r}; give each its own name."
+
+
+# --- conversations --------------------------------------------------------------------------------
+
+
+def _of_continuation(loaded: LoadedHank) -> Iterator[str]:
+    steps = loaded.hank.hank
+    first = steps[0]
+    if isinstance(first, Codon) and _continues(first):
+        yield (
+            f"{first.id}: The first codon has 'continue-previous', and nothing is before it: it "
+            "fails when it starts. Use 'fresh'."
+        )
+    elif isinstance(first, Loop) and _continues(first.codons[0]):
+        yield (
+            f"{first.codons[0].id}: It begins the first loop with 'continue-previous': it fails in "
+            f"iteration 0, because nothing is before it.{_remedy(first)}"
+        )
+
+    for before, step in pairwise(steps):
+        if isinstance(step, Codon) and _continues(step):
+            yield from _of_what_it_continues(before, step)
+
+
+def _remedy(loop: Loop) -> str:
+    if isinstance(loop.terminate_on, ContextExceededEnd):
+        return " Put a 'fresh' codon before the loop."
+
+    return ""
+
+
+def _of_what_it_continues(before: Codon | Loop, codon: Codon) -> Iterator[str]:
+    last = _codons_of(before)[-1]
+    if not last.patterns:
+        yield f"{codon.id}: It continues {last.id!r}, which tracks no files."
+
+    if isinstance(before, Codon) and before.on_failure == "ignore":
+        yield (
+            f"{before.id}: Its failure is ignored, and {codon.id!r} continues its conversation: "
+            f"after a failure {codon.id!r} fails as well."
+        )
+
+
+def _continues(codon: Codon) -> bool:
+    return codon.continuation_mode == "continue-previous"
+
+
+# --- single codons --------------------------------------------------------------------------------
+
+
+def _of_codon(codon: Codon, loaded: LoadedHank) -> Iterator[str]:
+    if codon.prompt_file and codon.prompt_text:
+        yield "It has a promptFile and a promptText; the file is what the agent is told."
+
+    prompt = loaded.prompts.get(codon.id)  # A recorded plan comes without prompts.
+    if prompt is not None and len(prompt.text) > _LARGE_PROMPT:
+        yield f"Its prompt is large: {len(prompt.text) / _LARGE_PROMPT:.1f} MiB."
+
+    for text in () if prompt is None else (prompt.text, prompt.system_prompt or ""):
+        for variable in unknown_variables(text):
+            yield f"{variable} is no variable; the agent is told it as it stands."
+
+    yield from _of_rig(codon)
+    permissions = permissions_of(codon, loaded.hank.overrides)
+    could_refuse = permissions is not None and can_refuse(permissions)
+    if could_refuse and codon.agent is not None and not can_ask(codon.agent):
+        yield "Its agent is not known to ask for leave: with its permissions it would fail."
+
+
+def _of_rig(codon: Codon) -> Iterator[str]:
+    copied = False
+    for item in codon.rig_setup:
+        copied = copied or isinstance(item, RigCopy)
+        if not isinstance(item, RigCommand):
+            continue
+
+        if item.command.working_directory == "lastCopied" and not copied:
+            yield "A command wants to run in 'lastCopied', and nothing was copied before it."
+
+        if _DANGEROUS.search(item.command.run):
+            yield f"A rig command looks dangerous: {item.command.run!r}."
+
+
+def _in_loop(codon: Codon) -> Iterator[str]:
+    if any(not item.allow_failure for item in codon.rig_setup):
+        yield (
+            "Its rig runs in each iteration; without 'allowFailure' a failure ends the loop, such "
+            "as a command that cannot run twice."
+        )
+
+    if codon.on_failure == "abort":
+        yield (
+            "It is in a loop with onFailure 'abort': one passing failure ends the whole run. "
+            "Consider 'retry' or 'ignore'."
+        )
+
+
+def _is_long(step: Codon | Loop) -> bool:
+    if not isinstance(step, Loop):
+        return False
+
+    end = step.terminate_on
+    return isinstance(end, ContextExceededEnd) or end.limit > _SHORT_LOOP
+
+
+def _codons_of(step: Codon | Loop) -> tuple[Codon, ...]:
+    return step.codons if isinstance(step, Loop) else (step,)
+
+
+def _codons(loaded: LoadedHank) -> Iterator[Codon]:
+    for step in loaded.hank.hank:
+        yield from _codons_of(step)

@@ -1,0 +1,244 @@
+"""What must hold in a hank beyond its shape: names, exclusive fields, references.
+
+The rules read the raw JSON and pass over what has the wrong type: that is reported by the shape
+already, and a hank with a misspelt key still deserves to hear of its missing prompt. Each rule
+belongs to a field and is asked only where the field is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from hankweave_server.domain.conditions import ConditionError, parse
+from hankweave_server.hank import (
+    check_budgets,
+    check_continuation,
+    check_permissions,
+    check_prompts,
+    references,
+)
+from hankweave_server.hank.codon_checks import of_sentinels
+from hankweave_server.hank.nodes import (
+    Node,
+    codons_of,
+    is_blank,
+    is_loop,
+    object_at,
+    objects,
+    steps_of,
+    texts,
+)
+from hankweave_server.hank.problems import Finding, path_text
+from hankweave_server.hank.rules import Rule, Surroundings, by_rules, faults
+
+ID_BYTES = 200
+"""An id is a part of file names, which end at 255 bytes."""
+
+
+def findings(raw: Any, around: Surroundings) -> Iterator[Finding]:
+    """Finds all that cannot be right in a hank with these surroundings."""
+    if not isinstance(raw, dict):
+        return
+
+    root = Node(raw, ())
+    steps = steps_of(root)
+    yield from by_rules(root, _OF_ROOT, around)
+    yield from _of_names(steps)
+    yield from check_continuation.continuation_findings(root, steps, around.model_override)
+    yield from check_budgets.budget_findings(root, steps)
+    yield from check_permissions.permission_findings(root, steps)
+    for step in steps:
+        if is_loop(step):
+            yield from by_rules(step, _OF_LOOP, around)
+
+        for codon in codons_of(step):
+            yield from by_rules(codon, _OF_CODON, around)
+            if codon.raw.keys().isdisjoint(check_prompts.PROMPTS):
+                yield check_prompts.without_prompt(codon)
+
+
+# --- names and order ----------------------------------------------------------------------------
+def _of_names(steps: list[Node]) -> Iterator[Finding]:
+    """Ids name files, plan entries and coordinates: codons and loops share one set of them."""
+    first: dict[str, tuple[str, Node]] = {}
+    for what, node in _named(steps):
+        name = node.raw.get("id")
+        if not isinstance(name, str):
+            continue
+
+        known_as, known = first.setdefault(name, (what, node))
+        if known is not node:
+            other = "another" if known_as == what else "a"
+            place = path_text(known.path)
+            message = f"The id {name!r} belongs to {other} {known_as} already: {place}."
+            yield Finding((*node.path, "id"), message, "Give each its own.")
+
+
+def _named(steps: list[Node]) -> Iterator[tuple[str, Node]]:
+    for step in steps:
+        if is_loop(step):
+            yield "loop", step
+
+        for codon in codons_of(step):
+            yield "codon", codon
+
+
+def _of_id(step: Node, _: Surroundings) -> Iterator[Finding]:
+    name = step.raw["id"]
+    if not isinstance(name, str):
+        return
+
+    if len(name.encode(errors="replace")) > ID_BYTES:
+        yield Finding((*step.path, "id"), f"An id has at most {ID_BYTES} bytes.")
+
+    if any(character < " " or character == "\x7f" for character in name if not character.isspace()):
+        yield Finding((*step.path, "id"), "An id has no control characters.")
+
+
+def _not_blank(key: str) -> Rule:
+    def rule(owner: Node, _: Surroundings) -> Iterator[Finding]:
+        if is_blank(owner.raw[key]):
+            yield Finding((*owner.path, key), "The text must not be empty.")
+
+    return rule
+
+
+# --- failure policy, rigs, files ----------------------------------------------------------------
+def _of_retry(codon: Node, _: Surroundings) -> Iterator[Finding]:
+    if codon.raw["retryConfig"] is not None and codon.raw.get("onFailure") != "retry":
+        yield Finding(
+            (*codon.path, "retryConfig"),
+            "'retryConfig' has no effect without 'onFailure': 'retry'.",
+            "Say 'onFailure': 'retry', or take it out.",
+        )
+
+
+def _of_rig(codon: Node, around: Surroundings) -> Iterator[Finding]:
+    for item in objects(codon, "rigSetup"):
+        copy = object_at(item, "copy")
+        if copy is not None:
+            yield from faults(copy, "from", around.files.fault_of_rig, around.files.nearest)
+            yield from faults(copy, "to", references.fault_of_target)
+
+        yield from _of_command(item)
+
+
+def _of_command(item: Node) -> Iterator[Finding]:
+    command = object_at(item, "command")
+    if command is not None and (fault := _fault_of_shell(command.raw.get("run"))) is not None:
+        yield Finding((*command.path, "run"), fault)
+
+
+def _fault_of_shell(text: Any) -> str | None:
+    if is_blank(text):
+        return "The command is empty."
+
+    if isinstance(text, str) and "\0" in text:
+        return "The command holds a NUL."
+
+    return None
+
+
+def _of_condition(codon: Node, _: Surroundings) -> Iterator[Finding]:
+    text = codon.raw["condition"]
+    if not isinstance(text, str):
+        return
+
+    try:
+        parse(text)
+    except ConditionError as fault:
+        yield Finding((*codon.path, "condition"), str(fault), fault.suggestion)
+
+
+def _of_checks(codon: Node, _: Surroundings) -> Iterator[Finding]:
+    for check in objects(codon, "checks"):
+        if (fault := _fault_of_shell(check.raw.get("run"))) is not None:
+            yield Finding((*check.path, "run"), fault)
+
+
+def _of_outputs(codon: Node, _: Surroundings) -> Iterator[Finding]:
+    for output in objects(codon, "outputFiles"):
+        yield from faults(output, "copy", references.fault_of_relative)
+        for item in objects(output, "beforeCopy"):
+            yield from _of_command(item)
+            command = object_at(item, "command")
+            if command is not None and command.raw.get("workingDirectory") == "lastCopied":
+                path = (*command.path, "workingDirectory")
+                yield Finding(path, "A command before copying runs in 'project' only.")
+
+
+def _of_agent(codon: Node, around: Surroundings) -> Iterator[Finding]:
+    agent = object_at(codon, "agent")
+    if agent is None:
+        return
+
+    yield from faults(agent, "script", around.files.fault_of_file, around.files.nearest)
+    for index, (word, path) in enumerate(texts(agent, "command")):
+        if "\0" in word or (index == 0 and not word.strip()):
+            yield Finding(path, "The program's name is empty." if index == 0 else "A NUL is here.")
+
+
+def _of_archives(step: Node, _: Surroundings) -> Iterator[Finding]:
+    yield from faults(step, "archiveOnSuccess", references.fault_of_target)
+
+
+def _patterns(key: str) -> Rule:
+    def rule(codon: Node, around: Surroundings) -> Iterator[Finding]:
+        for text, path in texts(codon, key):
+            fault = references.fault_of_pattern(text) or around.fault_of_pattern(text)
+            if fault is not None:
+                yield Finding(path, fault)
+
+    return rule
+
+
+def _of_env(codon: Node, _: Surroundings) -> Iterator[Finding]:
+    env = object_at(codon, "env")
+    for name, value in ({} if env is None else env.raw).items():
+        path = (*codon.path, "env", name)
+        if (fault := references.fault_of_variable(name)) is not None:
+            yield Finding(path, fault, "Use letters, digits and '_', and no digit first.")
+        elif isinstance(value, str) and "\0" in value:
+            yield Finding(path, "The value holds a NUL.")
+
+
+def _of_requirements(root: Node, _: Surroundings) -> Iterator[Finding]:
+    requirements = object_at(root, "requirements")
+    if requirements is not None:
+        yield from faults(requirements, "env", references.fault_of_variable)
+        yield from faults(requirements, "tools", references.fault_of_tool)
+
+
+def _of_overrides(root: Node, _: Surroundings) -> Iterator[Finding]:
+    overrides = object_at(root, "overrides")
+    if overrides is not None and is_blank(overrides.raw.get("model")):
+        yield Finding((*overrides.path, "model"), "The text must not be empty.")
+
+
+_OF_ROOT: dict[str, Rule] = {
+    "requirements": _of_requirements,
+    "overrides": _of_overrides,
+    **check_prompts.system_prompt("globalSystemPromptFile", "globalSystemPromptText"),
+}
+
+_OF_LOOP: dict[str, Rule] = {"id": _of_id, "archiveOnSuccess": _of_archives}
+
+_OF_CODON: dict[str, Rule] = {
+    "id": _of_id,
+    "model": _not_blank("model"),
+    "promptFile": check_prompts.of_prompt_file,
+    "promptText": check_prompts.of_prompt_text,
+    **check_prompts.system_prompt("appendSystemPromptFile", "appendSystemPromptText"),
+    "rigSetup": _of_rig,
+    "checkpointedFiles": _patterns("checkpointedFiles"),
+    "trackedFiles": _patterns("trackedFiles"),
+    "env": _of_env,
+    "outputFiles": _of_outputs,
+    "sentinels": of_sentinels,
+    "archiveOnSuccess": _of_archives,
+    "retryConfig": _of_retry,
+    "agent": _of_agent,
+    "condition": _of_condition,
+    "checks": _of_checks,
+}

@@ -1,0 +1,170 @@
+"""What must hold in the sentinels of a codon: their shape, their ids, and what they refer to.
+
+What a sentinel's file refers to lies relative to that file, and below the hank's directory like
+everything else (Hankweave 0.10, sentinels).
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import msgspec
+
+from hankweave_protocol.sentinels import SentinelConfig
+from hankweave_server.hank import references, shape
+from hankweave_server.hank.json_source import Lines, Places, parse
+from hankweave_server.hank.nodes import Node, is_blank, object_at, objects, texts
+from hankweave_server.hank.problems import Finding, path_text
+from hankweave_server.hank.rules import NEAR_THE_HANK, Surroundings, faults
+from hankweave_server.hank.syntax import NotJson
+
+_SHAPE = msgspec.inspect.type_info(SentinelConfig)
+_ID = re.compile(r"[a-z0-9-]+")
+_FILES = ("systemPromptFile", "userPromptFile")
+
+
+class _Sentinel(NamedTuple):
+    """One entry of a codon."""
+
+    entry: Node
+    config: Node
+    folder: str
+    """Relative to the hank's directory: where the files of the configuration lie."""
+
+
+def of_sentinels(codon: Node, around: Surroundings) -> Iterator[Finding]:
+    first: dict[str, Node] = {}
+    for entry in objects(codon, "sentinels"):
+        yield from _of_settings(entry)
+        inline = object_at(entry, "sentinelConfig")
+        if inline is not None:
+            sentinel = _Sentinel(entry, inline, "")
+            yield from shape.findings(inline.raw, _SHAPE, inline.path)
+            yield from _of_config(sentinel, around)
+            yield from _of_id(sentinel, first)
+
+        for reference, path in texts(entry, "sentinelConfig"):
+            yield from _of_file(entry, reference, around, first, path)
+
+
+def _of_file(
+    entry: Node,
+    reference: str,
+    around: Surroundings,
+    first: dict[str, Node],
+    path: tuple[str | int, ...],
+) -> Iterator[Finding]:
+    fault = around.files.fault_of_file(reference)
+    if fault is not None:
+        yield Finding(path, fault, around.files.nearest(reference) or NEAR_THE_HANK)
+        return
+
+    try:
+        text = around.files.text(reference)
+        source = parse(text)
+    except (OSError, UnicodeDecodeError):
+        yield Finding(path, f"{reference!r} cannot be read as text.")
+        return
+    except NotJson as error:
+        yield from (_in_file(found, text, reference, path) for found in error.findings)
+        return
+
+    found = [*source.findings, *Places(source.text).findings]
+    found += shape.findings(source.value, _SHAPE)
+    if isinstance(source.value, dict):
+        sentinel = _Sentinel(entry, Node(source.value, ()), posixpath.dirname(reference))
+        found += _of_config(sentinel, around)
+        found += _of_id(sentinel, first)
+
+    yield from (_in_file(each, source.text, reference, path) for each in found)
+
+
+def _in_file(found: Finding, text: str, reference: str, path: tuple[str | int, ...]) -> Finding:
+    """Tells of another file at the place that names it."""
+    offset = found.offset if found.offset is not None or not found.path else None
+    if found.path and offset is None:
+        offset = Places(text).offset_of(found)
+
+    line = "" if offset is None else f":{Lines(text).place(offset)[0]}"
+    message = f"{reference}{line}: {path_text(found.path)}: {found.message}"
+    return replace(found, path=path, message=message, offset=None)
+
+
+def _of_config(sentinel: _Sentinel, around: Surroundings) -> Iterator[Finding]:
+    config = sentinel.config
+    for key in _FILES:
+        yield from _of_reference(sentinel, config, key, around)
+
+    structured = object_at(config, "structuredOutput")
+    if structured is not None:
+        for key in ("schemaFile", "jsonSchemaFile"):
+            yield from _of_reference(sentinel, structured, key, around)
+
+        schemas = ("schemaStr", "schemaFile", "jsonSchema", "jsonSchemaFile", "enumValues")
+        given = [key for key in schemas if structured.raw.get(key) is not None]
+        if len(given) != 1:
+            message = f"Exactly one of {', '.join(schemas)} says what is wanted."
+            yield Finding(structured.path, message)
+
+    yield from _of_exclusive(config)
+    if not any(config.raw.get(key) for key in ("userPromptFile", "userPromptText")):
+        message = "The sentinel has no prompt: give a userPromptFile or a userPromptText."
+        yield Finding((*config.path, "userPromptText"), message)
+
+    said = any(config.raw.get(key) for key in ("systemPromptFile", "systemPromptText"))
+    if config.raw.get("conversational") is not None and not said:
+        message = "A conversational sentinel needs a systemPromptFile or a systemPromptText."
+        yield Finding((*config.path, "conversational"), message)
+
+
+def _of_reference(
+    sentinel: _Sentinel, owner: Node, key: str, around: Surroundings
+) -> Iterator[Finding]:
+    for text, path in texts(owner, key):
+        reference = text if is_blank(text) else posixpath.join(sentinel.folder, text)
+        fault = references.fault_of_relative(text) if text.startswith("/") else None
+        fault = fault or around.files.fault_of_file(reference)
+        if fault is not None:
+            yield Finding(path, fault, NEAR_THE_HANK)
+
+
+def _of_exclusive(config: Node) -> Iterator[Finding]:
+    if config.raw.get("structuredOutput") is None:
+        return
+
+    if config.raw.get("joinString") is not None:
+        path = (*config.path, "joinString")
+        yield Finding(path, "'joinString' is for texts, not for structured output.")
+
+    output = object_at(config, "output")
+    if output is not None and output.raw.get("format") is not None:
+        path = (*output.path, "format")
+        yield Finding(path, "'format' is for texts, not for structured output.")
+
+
+def _of_settings(entry: Node) -> Iterator[Finding]:
+    settings = object_at(entry, "settings")
+    places = None if settings is None else object_at(settings, "outputPaths")
+    if places is not None:
+        for key in ("logFile", "lastValueFile"):
+            yield from faults(places, key, references.fault_of_target)
+
+
+def _of_id(sentinel: _Sentinel, first: dict[str, Node]) -> Iterator[Finding]:
+    name = sentinel.config.raw.get("id")
+    if not isinstance(name, str) or not name:
+        return
+
+    path = (*sentinel.config.path, "id")
+    if _ID.fullmatch(name) is None:
+        message = f"{name!r} cannot be the id of a sentinel."
+        yield Finding(path, message, "It has small letters, digits and '-' only.")
+
+    known = first.setdefault(name, sentinel.entry)
+    if known is not sentinel.entry:
+        message = f"The id {name!r} belongs to another sentinel already: {path_text(known.path)}."
+        yield Finding(path, message, "Give each sentinel of a codon its own.")

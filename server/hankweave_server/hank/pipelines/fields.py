@@ -1,0 +1,224 @@
+"""Taking fields out of a mapping of YAML, each with what it must be; faults are gathered."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator
+from typing import Any, TypeVar
+
+from hankweave_server.domain.variables import text_of
+from hankweave_server.hank.nodes import Node, Raw
+from hankweave_server.hank.pipelines.yaml_text import Written
+from hankweave_server.hank.problems import Finding, JsonPath, did_you_mean
+
+Choice = TypeVar("Choice", bound=str)
+
+_SHOWN = 40
+_LONGEST_NUMBER = 30
+
+
+class Fields:
+    """The fields of one mapping; a field that is not there, or null, has its default."""
+
+    def __init__(self, owner: Node, findings: list[Finding]) -> None:
+        self.path = owner.path
+        self.raw: Raw = owner.raw
+        self.findings = findings
+
+    def found(self, key: str | None, message: str, suggestion: str | None = None) -> None:
+        """Notes a fault of a field, or of the mapping itself."""
+        path = self.path if key is None else (*self.path, key)
+        self.findings.append(Finding(path, message, suggestion))
+
+    def has(self, key: str) -> bool:
+        return self.raw.get(key) is not None
+
+    def refuse_others(self, known: Collection[str], meant: dict[str, str] | None = None) -> None:
+        """Notes each key that is not known, with the one that was probably meant."""
+        for key in self.raw.keys() - set(known):
+            near = (meant or {}).get(key)
+            hint = did_you_mean(key, known) if near is None else f"Did you mean {near!r}?"
+            known_keys = f"Known keys: {', '.join(known)}."
+            self.found(key, f"The key {key!r} is not known here.", hint or known_keys)
+
+    def text(self, key: str) -> str | None:
+        """Takes a text; a number or date is one, too, as it was written."""
+        match self.raw.get(key):
+            case None:
+                return None
+            case str(text):
+                return text
+            case Written(text):
+                return text
+            case bool() as value:
+                hint = "Put it in quotes if it is one."
+                self.found(key, f"Expected a text; found {_shown(value)}.", hint)
+            case value:
+                self.found(key, f"Expected a text; found {_shown(value)}.")
+
+        return None
+
+    def filled_text(self, key: str) -> str | None:
+        """Takes a text in which something stands."""
+        text = self.text(key)
+        if text is not None and not text.strip():
+            self.found(key, "The text must not be empty.")
+            return None
+
+        return text
+
+    def yes_or_no(self, key: str) -> bool:
+        """Takes a boolean; a text is none, whatever it says."""
+        match self.raw.get(key):
+            case None:
+                return False
+            case bool(value):
+                return value
+            case str(text) if text.strip().lower() in ("true", "false", "yes", "no"):
+                message = f"Expected true or false; found the text {text!r}."
+                self.found(key, message, "Take the quotes away.")
+            case value:
+                self.found(key, f"Expected true or false; found {_shown(value)}.")
+
+        return False
+
+    def whole(self, key: str, least: int, most: int) -> int | None:
+        """Takes a whole number of a range."""
+        value = self.raw.get(key)
+        if value is None:
+            return None
+
+        if isinstance(value, Written) and (number := _whole(value)) is not None:
+            if least <= number <= most:
+                return number
+
+            self.found(key, f"Expected {least} to {most}; found {_shown(value)}.")
+        else:
+            self.found(key, f"Expected a whole number; found {_shown(value)}.", _unquote(value))
+
+        return None
+
+    def seconds(self, key: str) -> float | None:
+        """Takes seconds, of which there must be some."""
+        value = self.raw.get(key)
+        if value is None:
+            return None
+
+        number = _number(value) if isinstance(value, Written) else None
+        if number is None:
+            self.found(key, f"Expected seconds; found {_shown(value)}.", _unquote(value))
+        elif number <= 0:
+            self.found(key, f"Expected more than 0 seconds; found {_shown(value)}.")
+        else:
+            return number
+
+        return None
+
+    def one_of(self, key: str, choices: tuple[Choice, ...], default: Choice) -> Choice:
+        """Takes one of some words."""
+        text = self.text(key)
+        if text is None or text in choices:
+            return default if text is None else text
+
+        listed = ", ".join(choices)
+        self.found(key, f"Expected one of {listed}; found {text!r}.", did_you_mean(text, choices))
+        return default
+
+    def mapping(self, key: str) -> Fields | None:
+        """Takes a mapping."""
+        match self.raw.get(key):
+            case None:
+                return None
+            case dict(raw):
+                return Fields(Node(raw, (*self.path, key)), self.findings)
+            case value:
+                self.found(key, f"Expected a mapping; found {_shown(value)}.")
+                return None
+
+    def items(self, key: str) -> Iterator[tuple[Any, JsonPath]]:
+        """Gives the items of a list."""
+        match self.raw.get(key):
+            case None:
+                return
+            case list(items):
+                for index, item in enumerate(items):
+                    yield item, (*self.path, key, index)
+            case value:
+                self.found(key, f"Expected a list; found {_shown(value)}.")
+
+    def texts(self) -> Iterator[tuple[str, str]]:
+        """Gives every key of the mapping with its scalar as a text."""
+        for key, value in self.raw.items():
+            if isinstance(value, dict | list):
+                self.found(key, f"Expected a single value; found {_shown(value)}.")
+            else:
+                yield key, value.text if isinstance(value, Written) else text_of(value)
+
+
+def fields_of(value: Any, path: JsonPath, what: str, findings: list[Finding]) -> Fields | None:
+    """Gives the fields of what must be a mapping."""
+    if isinstance(value, dict):
+        return Fields(Node(value, path), findings)
+
+    findings.append(Finding(path, f"Expected {what}; found {_shown(value)}."))
+    return None
+
+
+def plain(value: Any) -> Any:
+    """Gives a value as JSON has it; raises ValueError for a number that JSON has not."""
+    match value:
+        case dict():
+            return {key: plain(item) for key, item in value.items()}
+        case list():
+            return [plain(item) for item in value]
+        case Written(text, "number"):
+            number = _whole(value)
+            found = _number(value) if number is None else number
+            if found is None:
+                raise ValueError(f"{text[:_SHOWN]!r} is no number of JSON")
+
+            return found
+        case Written(text):
+            return text
+        case _:
+            return value
+
+
+def _whole(value: Written) -> int | None:
+    try:
+        return int(value.text) if len(value.text) <= _LONGEST_NUMBER else None
+    except ValueError:
+        return None
+
+
+def _number(value: Written) -> float | None:
+    try:
+        number = float(value.text) if len(value.text) <= _LONGEST_NUMBER else math.nan
+    except ValueError:
+        return None
+
+    return number if math.isfinite(number) else None
+
+
+def _unquote(value: Any) -> str | None:
+    if not isinstance(value, str):
+        return None
+
+    looks_so = _number(Written(value.strip(), "number")) is not None
+    return "Take the quotes away." if looks_so else None
+
+
+def _shown(value: Any) -> str:
+    match value:
+        case dict():
+            return "a mapping"
+        case list():
+            return "a list"
+        case None:
+            return "nothing"
+        case bool():
+            return text_of(value)
+        case Written(text):
+            return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+        case _:
+            return repr(value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…")

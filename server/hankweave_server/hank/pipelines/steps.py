@@ -1,0 +1,217 @@
+"""The steps of a pipeline: each key, and what it must be."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from hankweave_protocol.hank import Check
+from hankweave_server.domain.conditions import RESERVED, ConditionError, parse
+from hankweave_server.hank.check import ID_BYTES
+from hankweave_server.hank.pipelines.agents import BUILD, Agents
+from hankweave_server.hank.pipelines.fields import Fields, fields_of
+from hankweave_server.hank.pipelines.leave import permissions_of
+from hankweave_server.hank.pipelines.model import OnFailure, PipelineStep
+from hankweave_server.hank.problems import Finding, JsonPath, path_text
+from hankweave_server.hank.prompts import cleaned
+from hankweave_server.hank.references import fault_of_variable
+
+KEYS = (
+    "name",
+    "agent",
+    "prompt",
+    "model",
+    "checkpoint",
+    "condition",
+    "output_var",
+    "checks",
+    "timeout",
+    "on_failure",
+    "attempts",
+    "system_prompt",
+    "env",
+    "permissions",
+)
+_MEANT = {"task": "prompt", "retries": "attempts", "if": "condition", "check": "checks"}
+_ON_FAILURE: tuple[OnFailure, ...] = ("stop", "retry", "continue")
+_MOST_ATTEMPTS = 10
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NOT_IN_A_NAME = re.compile(r"[\s/\\#\x00-\x1f\x7f]+")
+
+
+def steps_of(root: Fields, agents: Agents) -> tuple[PipelineStep, ...]:
+    """Reads the steps; what is wrong with them is among the findings."""
+    if not root.has("steps"):
+        root.found("steps", "The pipeline has no steps.", "Give at least one with a prompt.")
+        return ()
+
+    steps: list[PipelineStep] = []
+    first: dict[str, JsonPath] = {}
+    for index, (raw, path) in enumerate(root.items("steps"), start=1):
+        fields = fields_of(raw, path, "a step: a mapping with a prompt", root.findings)
+        if fields is None:
+            continue
+
+        step = _step(fields, index, agents)
+        if first.setdefault(step.name, path) is not path:
+            message = (
+                f"The name {step.name!r} belongs to another step: {path_text(first[step.name])}."
+            )
+            fields.found("name", message, "Give each its own.")
+
+        steps.append(step)
+
+    if root.raw["steps"] == []:
+        root.found("steps", "The pipeline has no steps.", "Give at least one with a prompt.")
+
+    return tuple(steps)
+
+
+def fault_of_name(name: str) -> str | None:
+    """Says why no variable can have a name."""
+    if not _VARIABLE.fullmatch(name):
+        return f"{name!r} is no name of a variable."
+
+    return f"{name!r} has a meaning in conditions." if name.lower() in RESERVED else None
+
+
+def usable_name(name: str) -> str:
+    """Suggests a name that a variable can have."""
+    better = re.sub(r"[^A-Za-z0-9_]+", "_", name).strip("_") or "value"
+    better = f"_{better}" if better[0].isdigit() else better
+    return f"{better}_" if better.lower() in RESERVED else better
+
+
+def _step(fields: Fields, index: int, agents: Agents) -> PipelineStep:
+    fields.refuse_others(KEYS, _MEANT)
+    name = _name(fields, f"step-{index}")
+    agent_name = fields.filled_text("agent") or BUILD
+    on_failure = fields.one_of("on_failure", _ON_FAILURE, "stop")
+    return PipelineStep(
+        name=name,
+        agent_name=agent_name,
+        agent=agents.of(agent_name, fields),
+        prompt=_prompt(fields),
+        model=fields.filled_text("model"),
+        checkpoint=fields.yes_or_no("checkpoint"),
+        condition=_condition(fields),
+        output_var=_output_var(fields),
+        checks=tuple(_checks(fields)),
+        timeout_seconds=fields.seconds("timeout"),
+        on_failure=on_failure,
+        attempts=_attempts(fields, on_failure),
+        system_prompt=fields.filled_text("system_prompt"),
+        env=dict(_env(fields)),
+        permissions=permissions_of(fields),
+    )
+
+
+def _name(fields: Fields, default: str) -> str:
+    name = fields.text("name")
+    if name is None:
+        return default
+
+    better = _NOT_IN_A_NAME.sub("-", name).strip("-") or default
+    if not name.strip():
+        fields.found("name", "The name is empty.", f"Without one it is called {default!r}.")
+    elif _NOT_IN_A_NAME.search(name):
+        message = f"The name {name!r} holds a space, a '/', a '\\', a '#' or a control character."
+        fields.found("name", message, f"{better!r} can be used.")
+    elif name in (".", ".."):
+        fields.found("name", f"The name {name!r} means a folder.", "Give it a word.")
+    elif len(name.encode()) > ID_BYTES:
+        fields.found("name", f"A name has at most {ID_BYTES} bytes.")
+
+    return name
+
+
+def _prompt(fields: Fields) -> str:
+    prompt = fields.text("prompt")
+    if prompt is None:
+        if not fields.has("prompt") and "task" not in fields.raw:
+            fields.found(None, "The step has no prompt.")
+    elif not cleaned(prompt).strip():
+        fields.found("prompt", "The prompt is empty.")
+
+    return prompt or ""
+
+
+def _condition(fields: Fields) -> str | None:
+    value = fields.raw.get("condition")
+    text = ("true" if value else "false") if isinstance(value, bool) else fields.text("condition")
+    if text is None:
+        return None
+
+    try:
+        return parse(text).text
+    except ConditionError as error:
+        where = f"The condition cannot be read at character {error.offset + 1}: {error.message}"
+        fields.found("condition", where, error.suggestion)
+        return None
+
+
+def _output_var(fields: Fields) -> str | None:
+    name = fields.text("output_var")
+    fault = None if name is None else fault_of_name(name)
+    if name is None or fault is None:
+        return name
+
+    fields.found("output_var", fault, f"{usable_name(name)!r} is one.")
+    return None
+
+
+def _attempts(fields: Fields, on_failure: OnFailure) -> int | None:
+    attempts = fields.whole("attempts", 1, _MOST_ATTEMPTS)
+    if fields.has("attempts") and on_failure != "retry":
+        hint = "Say 'on_failure: retry', or take it out."
+        fields.found("attempts", "'attempts' has no effect without 'on_failure: retry'.", hint)
+
+    return attempts
+
+
+def _checks(fields: Fields) -> Iterator[Check]:
+    if isinstance(fields.raw.get("checks"), str):
+        yield from _check(fields.raw["checks"], (*fields.path, "checks"), fields)
+        return
+
+    for item, path in fields.items("checks"):
+        yield from _check(item, path, fields)
+
+
+def _check(item: Any, path: JsonPath, fields: Fields) -> Iterator[Check]:
+    if isinstance(item, str):
+        if item.strip():
+            yield Check(run=item)
+        else:
+            fields.findings.append(Finding(path, "The command is empty."))
+
+        return
+
+    check = fields_of(item, path, "a command, or a mapping with 'run'", fields.findings)
+    if check is None:
+        return
+
+    check.refuse_others(("run", "timeout", "allow_failure"))
+    run = check.filled_text("run")
+    if not check.has("run"):
+        check.found(None, "The check has no 'run'.")
+
+    seconds, allowed = check.seconds("timeout"), check.yes_or_no("allow_failure")
+    if run is not None:
+        given = {} if seconds is None else {"timeout_seconds": seconds}
+        yield Check(run=run, allow_failure=allowed, **given)
+
+
+def _env(fields: Fields) -> Iterator[tuple[str, str]]:
+    env = fields.mapping("env")
+    if env is None:
+        return
+
+    for name, value in env.texts():
+        fault = fault_of_variable(name)
+        if fault is None:
+            yield name, value
+        else:
+            env.found(name, fault, "Use letters, digits and '_', and no digit first.")

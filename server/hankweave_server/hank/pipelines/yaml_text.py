@@ -1,0 +1,249 @@
+"""The text of a YAML file: its values as they were written, and where each of them stands.
+
+Scalars keep their spelling, so that `version: 1.10` stays 1.10 and no integer is too long; a key
+that is there twice, a tag, or a text that no file can hold is a fault with a place. Anchors and
+merge keys work, as far as what they stand for stays small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from hankweave_server.hank.pipelines.model import PipelineInvalid
+from hankweave_server.hank.pipelines.yaml_errors import in_plain_words
+from hankweave_server.hank.problems import Finding, JsonPath, Problem, did_you_mean, path_text
+
+LARGEST: Final = 1024 * 1024
+DEEPEST: Final = 40
+MOST_VALUES: Final = 50_000
+
+COMMAND_LINE: Final[JsonPath] = ("command line",)
+"""Where a fault lies that the file has no part in."""
+
+_TAG = "tag:yaml.org,2002:"
+_TRUE = frozenset({"yes", "true", "on"})
+_KINDS = {"int": "number", "float": "number", "timestamp": "date", "str": "", "value": ""}
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A number or date, by the letters of its author."""
+
+    text: str
+    kind: str
+    """`number` or `date`."""
+
+
+@dataclass(slots=True)
+class YamlFile:
+    """A parsed file; its findings are what the text itself has wrong."""
+
+    path: Path
+    value: Any
+    """Of dict, list, str, bool, None and Written."""
+    places: dict[JsonPath, tuple[int, int]] = field(default_factory=dict)
+    """Line and column of a key or item, from 1."""
+    findings: list[Finding] = field(default_factory=list)
+    unsound: frozenset[Finding] = frozenset()
+    """Those that the text itself has: nothing else is said of the values they are about."""
+
+    def told(self, findings: list[Finding]) -> tuple[Problem, ...]:
+        """Gives the findings as a person is told them, in the order of the file."""
+        paths = {found.path for found in self.unsound}
+        kept = (each for each in findings if each in self.unsound or each.path not in paths)
+        told = dict.fromkeys(map(self._told, kept))
+        return tuple(sorted(told, key=lambda each: (each.line or 0, each.column or 0)))
+
+    def _told(self, found: Finding) -> Problem:
+        path = found.path
+        if path == COMMAND_LINE:
+            return Problem("$", None, None, found.message, found.suggestion)
+
+        while path and path not in self.places:
+            path = path[:-1]
+
+        line, column = self.places.get(path, (None, None))
+        shown = path_text(found.path)
+        return Problem(shown, line, column, found.message, found.suggestion)
+
+
+def read(path: Path) -> YamlFile:
+    """Reads and parses; raises PipelineInvalid for a file that has no value at all."""
+    text = _text_of(path)
+    try:
+        node = _Loader(text).get_single_node()
+        file = YamlFile(path, None)
+        file.value = None if node is None else _Values(file).of(node, ())
+        file.unsound = frozenset(file.findings)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        if "end of stream" in (error.problem or ""):
+            mark = error.context_mark or mark  # Where the quote was opened.
+
+        place = (None, None) if mark is None else (mark.line + 1, mark.column + 1)
+        sentence, suggestion = in_plain_words(error)
+        message = f"This is not YAML: {sentence}."
+        raise _invalid(path, message, *place, suggestion=suggestion) from None
+    except yaml.reader.ReaderError as error:
+        before = text[: error.position]
+        column = len(before) - before.rfind("\n")
+        message = f"This is not YAML: it holds the character {chr(_code(error))!r}."
+        raise _invalid(path, message, before.count("\n") + 1, column) from None
+    except RecursionError:
+        raise _invalid(path, "This is nested too deeply.") from None
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
+        raise _invalid(path, f"This is not YAML: {error}.") from None
+
+    return file
+
+
+def _text_of(path: Path) -> str:
+    suggestion = None
+    try:
+        if path.stat().st_size > LARGEST:
+            raise _invalid(path, f"The file has more than {LARGEST // 1024**2} MiB.")
+
+        return path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        if isinstance(error, FileNotFoundError) and path.parent.is_dir():
+            suggestion = did_you_mean(path.name, (item.name for item in path.parent.iterdir()))
+
+        message = f"The file cannot be read: {error.strerror}."
+    except UnicodeDecodeError as error:
+        message = f"The file is not UTF-8 text: byte {error.start + 1} is none of it."
+
+    raise PipelineInvalid(path, [Problem("$", None, None, message, suggestion)])
+
+
+def _invalid(
+    path: Path,
+    message: str,
+    line: int | None = None,
+    column: int | None = None,
+    *,
+    suggestion: str | None = None,
+) -> PipelineInvalid:
+    return PipelineInvalid(path, [Problem("$", line, column, message, suggestion)])
+
+
+def _code(error: yaml.reader.ReaderError) -> int:
+    return error.character if isinstance(error.character, int) else ord(error.character)
+
+
+class _Loader(yaml.SafeLoader):
+    """Composes nodes only, no deeper than a pipeline can be."""
+
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise RecursionError
+
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self.depth -= 1
+
+
+class _Values:
+    """Makes values of nodes and notes where they stand."""
+
+    def __init__(self, file: YamlFile) -> None:
+        self._places = file.places
+        self._findings = file.findings
+        self._left = MOST_VALUES
+
+    def of(self, node: yaml.Node, path: JsonPath) -> Any:
+        self._left -= 1
+        if self._left < 0 or len(path) > DEEPEST:
+            raise yaml.MarkedYAMLError(
+                problem="what its references stand for is too much", problem_mark=node.start_mark
+            )
+
+        self._places.setdefault(path, _place(node))
+        match node:
+            case yaml.MappingNode() if node.tag == f"{_TAG}map":
+                return self._mapping(node, path)
+            case yaml.SequenceNode() if node.tag == f"{_TAG}seq":
+                return [self.of(item, (*path, index)) for index, item in enumerate(node.value)]
+            case yaml.ScalarNode():
+                return self._scalar(node, path)
+            case _:
+                return self._refuse_tag(node, path)
+
+    def _mapping(self, node: yaml.MappingNode, path: JsonPath) -> dict[str, Any]:
+        value: dict[str, Any] = {}
+        merged: list[yaml.Node] = []
+        for key, item in node.value:
+            if key.tag == f"{_TAG}merge":
+                merged.append(item)
+            elif not isinstance(key, yaml.ScalarNode):
+                self._found(path, "A key must be a text.", key)
+            elif key.value in value:
+                message = f"The key {key.value!r} is there twice; only the last one would count."
+                self._places[(*path, key.value)] = _place(key)
+                self._found((*path, key.value), message, key, "Take one of them out.")
+            else:
+                name = self._sound(key, path)
+                self._places.setdefault((*path, name), _place(key))
+                value[name] = self.of(item, (*path, name))
+
+        for each in merged:
+            for under in self._mappings_of(each, path):
+                value = under | value
+
+        return value
+
+    def _mappings_of(self, node: yaml.Node, path: JsonPath) -> Iterator[dict[str, Any]]:
+        """Gives what a merge key names: one mapping, or several of which the first wins."""
+        for each in node.value if isinstance(node, yaml.SequenceNode) else [node]:
+            if isinstance(each, yaml.MappingNode):
+                yield self.of(each, path)
+            else:
+                self._found(path, "'<<' takes in mappings only.", each)
+
+    def _scalar(self, node: yaml.ScalarNode, path: JsonPath) -> Any:
+        text = self._sound(node, path)
+        match node.tag.removeprefix(_TAG):
+            case "null":
+                return None
+            case "bool":
+                return text.lower() in _TRUE
+            case kind if kind in _KINDS:
+                return Written(text, _KINDS[kind]) if _KINDS[kind] else text
+            case _:
+                return self._refuse_tag(node, path)
+
+    def _sound(self, node: yaml.ScalarNode, path: JsonPath) -> str:
+        """Gives the text of a scalar without what no file of ours can hold."""
+        text = str(node.value)
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            message = "The text holds half a surrogate pair, which no file can hold."
+            self._found(path, message, node)
+        elif "\0" in text:
+            self._found(path, "The text holds a NUL.", node)
+        else:
+            return text
+
+        return text.encode(errors="replace").decode().replace("\0", "?")
+
+    def _refuse_tag(self, node: yaml.Node, path: JsonPath) -> str:
+        shown = node.tag.replace(_TAG, "!!")
+        self._found(path, f"The tag {shown!r} is not known here.", node, "Write the plain value.")
+        return "?"
+
+    def _found(
+        self, path: JsonPath, message: str, node: yaml.Node, suggestion: str | None = None
+    ) -> None:
+        self._places.setdefault(path, _place(node))
+        self._findings.append(Finding(path, message, suggestion))
+
+
+def _place(node: yaml.Node) -> tuple[int, int]:
+    return node.start_mark.line + 1, node.start_mark.column + 1

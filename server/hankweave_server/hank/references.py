@@ -1,0 +1,92 @@
+"""What a hank refers to, as far as the text of the reference tells."""
+
+from __future__ import annotations
+
+import re
+
+from hankweave_server.paths import DATA_SOURCE, RIG_ARCHIVE, STATE_DIRECTORY
+
+_DRIVE = re.compile(r"[A-Za-z]:")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def fault_of_relative(reference: str) -> str | None:
+    """Says what is wrong with a path that must stay below some folder, at every step of it."""
+    if not reference.strip():
+        return "The path is empty."
+
+    if "\0" in reference:
+        return "The path holds a NUL."
+
+    if "\\" in reference:
+        return f"{reference!r} has a backslash; write it with '/'."
+
+    if reference.startswith("/") or _DRIVE.match(reference):
+        return f"{reference!r} is absolute; write it relative."
+
+    depth = 0
+    for step in reference.split("/"):
+        depth += {"..": -1, ".": 0, "": 0}.get(step, 1)
+        if depth < 0:
+            return f"{reference!r} leads out of its folder."
+
+    return None
+
+
+def fault_of_target(reference: str) -> str | None:
+    """Says what is wrong with a place in the work tree that is going to be replaced or moved."""
+    fault = fault_of_relative(reference)
+    if fault is not None:
+        return fault
+
+    if ".." in reference.split("/"):
+        return f"{reference!r} has a '..'; name the place directly."
+
+    steps = [step for step in reference.split("/") if step not in ("", ".")]
+    if not steps:
+        return f"{reference!r} is the whole work tree."
+
+    if steps[0] in (DATA_SOURCE, RIG_ARCHIVE):
+        return f"{steps[0]!r} is a protected name."
+
+    protected = next(filter(is_protected, steps), None)
+    return None if protected is None else f"{protected!r} is a protected name."
+
+
+def fault_of_pattern(pattern: str) -> str | None:
+    """Says what is wrong with a pattern of tracked files that could never fit a file."""
+    if not pattern.strip():
+        return "The pattern is empty."
+
+    if "\0" in pattern or "\n" in pattern:
+        return "The pattern holds a character that no file name of a pattern can have."
+
+    if pattern.startswith("#"):
+        return f"{pattern!r} is a comment, as in a .gitignore; write '\\#' for the character."
+
+    if ".." in pattern.removeprefix("!").split("/"):
+        return f"{pattern!r} leads out of the work tree, where nothing is tracked."
+
+    return None
+
+
+def fault_of_variable(name: str) -> str | None:
+    """Says what is wrong with the name of an environment variable."""
+    if _VARIABLE.fullmatch(name):
+        return None
+
+    return f"{name!r} is no name of an environment variable."
+
+
+def fault_of_tool(name: str) -> str | None:
+    """Says what is wrong with the name of a program that must be on the PATH."""
+    if not name or name in (".", "..") or re.search(r"[\s/\\\0]", name):
+        return f"{name!r} is no bare name of a program."
+
+    return None
+
+
+def is_protected(name: str) -> bool:
+    """Tells whether a name is git's or ours, on whatever disk it comes to lie."""
+    plain = name.lower().rstrip(". ")
+    return plain in (".git", "git~1") or plain.startswith(STATE_DIRECTORY)

@@ -1,0 +1,217 @@
+"""state.json and state.json.bak: the state as a file that survives its writer (DESIGN 5).
+
+A save never leaves less than it found. The new state is complete and durable under another name
+before any known name changes; `.bak` then becomes a second name of the outgoing version, by rename,
+so that it is never absent and never torn; and only then does `state.json` name the new one. A crash
+between any two steps leaves a `state.json` that is whole, or a `.bak` that is.
+
+`.bak` only ever takes over a version that this store wrote or read and found good: an unverified
+primary must not replace the one good copy (Hankweave's next save after a recovery did just that).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from hankweave_protocol import codec, instants
+from hankweave_protocol.errors import Refused
+from hankweave_protocol.records import ValidationError
+from hankweave_protocol.shapes import Value
+from hankweave_protocol.state import SCHEMA_VERSION, State
+from hankweave_server import fsutil
+from hankweave_server.clock import Clock
+from hankweave_server.domain.validation import errors_in
+from hankweave_server.ledger.foreign_state import decode_state
+from hankweave_server.paths import Layout
+
+_NO_HARD_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+
+Judge = Callable[[State], ValidationError | None]
+"""Says what speaks against a state that is whole in itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class FromPrimary:
+    """state.json was good."""
+
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class FromBackup:
+    """state.json was bad or missing, its backup was good."""
+
+    state: State
+    errors: tuple[ValidationError, ...]
+    kept: tuple[str, ...]
+    """Names under which the bad originals were kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Neither file was good."""
+
+    errors: tuple[ValidationError, ...]
+    kept: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """Neither file exists."""
+
+
+Loaded = FromPrimary | FromBackup | Unreadable | Absent
+
+
+class NewerState(Exception):
+    """A state that a newer version wrote: to save it again would lose what we do not know."""
+
+    def __init__(self, path: Path, version: int) -> None:
+        super().__init__(f"{path} has schemaVersion {version}; this version knows {SCHEMA_VERSION}")
+        self.path = path
+        self.version = version
+
+
+class _Seq(Value):
+    last_event_seq: int = 0
+
+
+class StateStore:
+    """The two state files of one execution. One thread at a time may use it."""
+
+    def __init__(self, layout: Layout, clock: Clock) -> None:
+        folder = self._held_open(layout.state_directory)
+        self._primary = folder / layout.state.name
+        self._backup = folder / layout.state_backup.name
+        self._temporary = folder / f"{layout.state.name}.tmp"
+        self._backup_temporary = folder / f"{layout.state_backup.name}.tmp"
+        self._clock = clock
+        self._primary_is_good = False
+
+    def _held_open(self, folder: Path) -> Path:
+        """The folder as it is now: if another one takes its path, nothing is written there."""
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, descriptor)
+        return Path(f"/proc/self/fd/{descriptor}")
+
+    def save(self, state: State) -> None:
+        """Makes the state durable; raises OSError, with state.json as it was."""
+        encoded = msgspec.json.format(codec.encode(state), indent=2) + b"\n"
+        fsutil.write_private(self._temporary, encoded, durable=True)
+        if self._primary_is_good:
+            self._keep_outgoing()
+
+        self._temporary.replace(self._primary)
+        fsutil.sync_directory(self._primary.parent)
+        self._primary_is_good = True
+
+    def load(self, judge: Judge = lambda state: None) -> Loaded:
+        """Reads the newest good version, and keeps bad ones under a name of their own.
+
+        Leftover `.tmp` files are removed: what they hold was never acknowledged. Raises OSError
+        where a file cannot be read at all, and NewerState; both leave everything as it was.
+        """
+        primary = self._examine(self._primary, judge)
+        if isinstance(primary, State):
+            self._remove_temporaries()
+            self._primary_is_good = True
+            return FromPrimary(primary)
+
+        backup = self._examine(self._backup, judge)
+        self._remove_temporaries()
+        errors = tuple(fault for fault in (primary, backup) if isinstance(fault, ValidationError))
+        if isinstance(backup, State):
+            missing = self._missing(self._primary)
+            return FromBackup(backup, errors or (missing,), self._set_aside(self._primary))
+
+        if not errors:
+            return Absent()
+
+        kept = self._set_aside(self._primary) + self._set_aside(self._backup)
+        return Unreadable(errors, kept)
+
+    def saved_seq(self) -> int | None:
+        """The last event that state.json names, which is durable therefore; None if unreadable."""
+        try:
+            return codec.decode_value(_Seq, self._primary.read_bytes()).last_event_seq
+        except (FileNotFoundError, Refused):
+            return None
+
+    def _examine(self, path: Path, judge: Judge) -> State | ValidationError | None:
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            return None
+
+        try:
+            state = decode_state(content)
+        except Refused as refused:
+            return _fault_of(path, refused)
+
+        if state.schema_version > SCHEMA_VERSION:
+            raise NewerState(path, state.schema_version)
+
+        errors = errors_in(state)
+        return errors[0] if errors else judge(state) or state
+
+    def _keep_outgoing(self) -> None:
+        """Makes the current primary the backup as well."""
+        with contextlib.suppress(FileNotFoundError):
+            self._backup_temporary.unlink()
+
+        try:
+            os.link(self._primary, self._backup_temporary)
+        except OSError as error:
+            if error.errno not in _NO_HARD_LINKS:
+                raise
+
+            outgoing = self._primary.read_bytes()
+            fsutil.write_private(self._backup_temporary, outgoing, durable=True)
+
+        self._backup_temporary.replace(self._backup)
+        # rename(2) moves nothing where both names are of one file: the backup was linked already,
+        # and a crash, or a fault of the disk, kept the new state from taking its place.
+        self._backup_temporary.unlink(missing_ok=True)
+
+    def _remove_temporaries(self) -> None:
+        for path in (self._temporary, self._backup_temporary):
+            path.unlink(missing_ok=True)
+
+    def _set_aside(self, path: Path) -> tuple[str, ...]:
+        """Keeps a bad original out of the way of the next save, durably."""
+        stamp = instants.to_text(self._clock.now()).replace(":", "").replace("-", "")
+        kept = path.with_name(f"{path.name}.corrupt-{stamp}")
+        number = 1
+        while kept.exists():
+            number += 1
+            kept = path.with_name(f"{path.name}.corrupt-{stamp}-{number}")
+
+        try:
+            path.rename(kept)
+        except FileNotFoundError:
+            return ()
+
+        fsutil.sync_directory(path.parent)
+        return (kept.name,)
+
+    @staticmethod
+    def _missing(path: Path) -> ValidationError:
+        return ValidationError(type="corrupted_data", message=f"{path.name} is missing.")
+
+
+def _fault_of(path: Path, refused: Refused) -> ValidationError:
+    """Tells a codon of the wrong shape from a file that is no state at all (seed 002)."""
+    at = refused.path or "$"
+    in_codon = at.startswith("$.runs") and ".codons" in at
+    return ValidationError(
+        type="invalid_codon" if in_codon else "corrupted_data",
+        message=f"{path.name} at {at}: {refused.message}",
+    )

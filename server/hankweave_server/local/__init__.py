@@ -1,0 +1,1 @@
+"""Executions on this machine: list them, read one, serve one for a single command."""

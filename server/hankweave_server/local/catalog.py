@@ -1,0 +1,316 @@
+"""What is known of an execution from its files alone, read quickly and without touching any.
+
+Nothing here raises for what one execution is like: what cannot be read says so, and is listed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from hankweave_protocol import instants
+from hankweave_protocol.errors import Refused
+from hankweave_protocol.records import ExecutionMeta, RuntimeLock
+from hankweave_protocol.shapes import Value
+from hankweave_server.checkpoints.engine import CheckpointEngine
+from hankweave_server.checkpoints.errors import ShadowRepositoryError
+from hankweave_server.domain.checkpoint_records import on_record
+from hankweave_server.domain.history import is_done, next_codon, thread
+from hankweave_server.domain.inheritance import NO_SERVER
+from hankweave_server.domain.liveness import GuardOwner, heartbeat_age
+from hankweave_server.domain.stops import is_of_stop
+from hankweave_server.errors import Stop
+from hankweave_server.ledger import typescript_format
+from hankweave_server.ledger.foreign_state import decode_state
+from hankweave_server.ledger.reading import whole_lines
+from hankweave_server.paths import REMOVED_STATE, STATE_DIRECTORY, Layout
+from hankweave_server.runtime_lock import HEARTBEAT_INTERVAL, processes
+from hankweave_server.runtime_lock.lock_file import decoded, read_record
+from hankweave_server.worktree import data_source
+from hankweave_server.worktree.removal import size_of
+
+MANAGED_NAME = re.compile(r"\d{13}-[0-9a-z]{4}-(?:[0-9a-f]{6}|nodata)")
+
+Standing = Literal[
+    "new",
+    "running",
+    "completed",
+    "failed",
+    "stopped",
+    "crashed",
+    "waiting",
+    "removing",
+    "unreadable",
+]
+
+_BEHIND = ("completed", "skipped")
+_FRESH = 3 * HEARTBEAT_INTERVAL
+_FILE_LIMIT = 64 * 1024
+
+
+class Listed(Value, kw_only=True, omit_defaults=False):
+    """One execution, as `hankweave ls --json` prints it."""
+
+    path: str
+    state: Standing
+    """`stopped`: its server was ended in the middle of a codon, and a start goes on there;
+    `waiting`: a branch that nobody has served yet; `removing`: a cleanup was cut short."""
+    hank: str | None = None
+    data: str | None = None
+    last_codon: str | None = None
+    codons_done: int = 0
+    """Entries of the plan that have succeeded or were skipped on the way to now."""
+    codons_planned: int = 0
+    last_used: str | None = None
+    server_pid: int | None = None
+    """Of the server that lives there."""
+    checkpoints: int | None = None
+    """Null where counting would take too long."""
+    bytes: int | None = None
+    is_branch: bool = False
+    in_place: bool = False
+    problem: str | None = None
+    """Why it cannot be read."""
+
+
+class _Reason(msgspec.Struct, rename="camel"):
+    message: str | None = None
+
+
+class _Codon(msgspec.Struct, rename="camel"):
+    codon_id: str
+    status: str
+    failure_reason: _Reason | None = None
+
+
+class _Run(msgspec.Struct, rename="camel"):
+    status: str
+    codons: tuple[_Codon, ...] = ()
+    server_pid: int | None = None
+
+
+class _Planned(msgspec.Struct, rename="camel"):
+    codon_id: str | None = None
+
+
+class _State(msgspec.Struct, rename="camel"):
+    """As little of state.json as is asked for: the rest is passed over, not read."""
+
+    runs: tuple[_Run, ...] = ()
+    execution_plan: tuple[_Planned, ...] = ()
+
+
+def executions_in(root: Path) -> list[Path]:
+    """Finds what lies in a folder of executions; links lead elsewhere, and are none."""
+    if not root.is_dir():
+        return []
+
+    with os.scandir(root) as entries:
+        folders = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+
+    return [path for path in folders if state_folder_of(path) is not None]
+
+
+def state_folder_of(execution: Path) -> Path | None:
+    """Gives where an execution keeps its state; another name means that it is being removed."""
+    for name in (STATE_DIRECTORY, REMOVED_STATE):
+        folder = execution / name
+        if folder.is_dir() and not folder.is_symlink():
+            return folder
+
+    return None
+
+
+def listed(execution: Path) -> Listed:
+    """Reads all that is quick to read."""
+    if state_folder_of(execution) == execution / REMOVED_STATE:
+        return Listed(path=str(execution), state="removing", last_used=_touched(execution))
+
+    layout = Layout.of_execution(execution)
+    try:
+        meta = data_source.read_meta(layout)
+        state = _state_of(layout)
+    except (OSError, Stop, Refused, msgspec.MsgspecError) as problem:
+        return Listed(
+            path=str(execution),
+            state="unreadable",
+            last_used=_touched(execution),
+            server_pid=living_server(layout),
+            problem=_sentence(problem),
+        )
+
+    return _told(layout, meta, state, living_server(layout))
+
+
+def _told(layout: Layout, meta: ExecutionMeta | None, state: _State, server: int | None) -> Listed:
+    newest = next((run.codons[-1] for run in state.runs if run.codons), None)
+    return Listed(
+        path=str(layout.root),
+        state=_standing(state, server),
+        hank=None if meta is None else meta.hank_path,
+        data=None if meta is None else meta.read_only_source_data_path,
+        last_codon=None if newest is None else newest.codon_id,
+        codons_done=_codons_done(layout, state),
+        codons_planned=len(state.execution_plan),
+        last_used=_last_used(layout, meta),
+        server_pid=server,
+        is_branch=meta is not None and meta.origin is not None,
+        in_place=meta is not None and meta.in_place,
+    )
+
+
+def _codons_done(layout: Layout, state: _State) -> int:
+    """Count the entries of the plan that are behind; what a rollback left behind does not count."""
+    try:
+        whole = decode_state(layout.state.read_bytes())
+    except FileNotFoundError:
+        return 0
+    except (OSError, Refused, ValueError):
+        planned = {entry.codon_id for entry in state.execution_plan}
+        codons = (codon for run in state.runs for codon in run.codons)
+        return len(planned & {each.codon_id for each in codons if each.status in _BEHIND})
+
+    plan = whole.execution_plan
+    ahead = next_codon(whole)
+    planned = {entry.codon_id for entry in plan if entry.codon_id != ahead}
+    done = {entry.codon.codon_id for entry in thread(whole) if is_done(entry.codon, plan)}
+    return len(planned & done)
+
+
+def _standing(state: _State, server: int | None) -> Standing:
+    if not state.runs:
+        return "new" if server is None else "running"
+
+    run = state.runs[0]
+    match run.status:
+        case "running" if server is not None:
+            return "running"
+        case "running":
+            return "waiting" if run.server_pid == NO_SERVER and not run.codons else "crashed"
+        case "failed" if _was_stopped(run):
+            return "stopped"
+        case "completed" | "failed" | "crashed":
+            return run.status
+        case _:
+            return "unreadable"
+
+
+def _was_stopped(run: _Run) -> bool:
+    reason = run.codons[-1].failure_reason if run.codons else None
+    return reason is not None and is_of_stop(reason.message)
+
+
+def _state_of(layout: Layout) -> _State:
+    try:
+        content = layout.state.read_bytes()
+    except FileNotFoundError:
+        return _State()
+
+    return msgspec.json.decode(content, type=_State)
+
+
+def _last_used(layout: Layout, meta: ExecutionMeta | None) -> str:
+    """When a server was started there last, or when it last saved the state."""
+    try:
+        saved = layout.state.stat().st_mtime
+    except OSError:
+        return _touched(layout.root) if meta is None else meta.last_used
+
+    text = instants.to_text(datetime.fromtimestamp(saved, UTC))
+    return text if meta is None else max(text, meta.last_used)
+
+
+def _touched(path: Path) -> str:
+    try:
+        return instants.to_text(datetime.fromtimestamp(path.lstat().st_mtime, UTC))
+    except OSError:
+        return instants.to_text(datetime.fromtimestamp(0, UTC))
+
+
+def _sentence(problem: Exception) -> str:
+    if isinstance(problem, OSError):
+        return f"{problem.strerror}: {problem.filename}"
+
+    return problem.message if isinstance(problem, Stop) else f"state.json is damaged: {problem}"
+
+
+# --- liveness -------------------------------------------------------------------------------------
+
+
+def living_server(layout: Layout) -> int | None:
+    """Gives the pid of the server that lives there, by all signs; takes no lock to find out.
+
+    To take one, however briefly, would refuse a server that starts at this moment.
+    """
+    try:
+        record = read_record(layout.runtime_lock)
+        owner = decoded(GuardOwner, _small(layout.lock_guard))
+    except OSError:
+        return None
+
+    if record is None:
+        return None
+
+    return record.pid if _lives(record, owner) else None
+
+
+def _lives(record: RuntimeLock, owner: GuardOwner | None) -> bool:
+    if owner is not None and owner.wrote(record) and _is_of_this_machine(owner):
+        return processes.start_ticks(record.pid) == owner.start_ticks
+
+    age = heartbeat_age(record, datetime.now(UTC))
+    return age is not None and timedelta(0) <= age < _FRESH
+
+
+def _is_of_this_machine(owner: GuardOwner) -> bool:
+    """Where pids mean the same to it as to us; an owner of another boot is dead by its ticks."""
+    return owner.pid_namespace == processes.pid_namespace() and (
+        owner.boot_id == processes.boot_id()
+    )
+
+
+def _small(path: Path) -> bytes:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return b""
+
+    try:
+        return os.read(descriptor, _FILE_LIMIT)
+    finally:
+        os.close(descriptor)
+
+
+# --- what takes longer ----------------------------------------------------------------------------
+
+
+def measured(executions: list[Listed], seconds: float | None) -> Iterator[Listed]:
+    """Adds sizes and checkpoints, for as many as can be looked at in so many seconds."""
+    deadline = None if seconds is None else time.monotonic() + seconds
+    for each in executions:
+        if deadline is not None and time.monotonic() > deadline:
+            yield each
+        else:
+            yield msgspec.structs.replace(
+                each, bytes=size_of(Path(each.path)), checkpoints=_checkpoints(each)
+            )
+
+
+def _checkpoints(each: Listed) -> int | None:
+    layout = Layout.of_execution(Path(each.path))
+    try:
+        if layout.journal.exists() and not typescript_format.find(layout.journal):
+            return len(on_record(whole_lines(layout)).standing)
+
+        # Hankweave's events do not name checkpoints.
+        with CheckpointEngine.for_reading(layout) as engine:
+            return sum(1 for _ in engine.commits())
+    except (OSError, msgspec.MsgspecError, ShadowRepositoryError):
+        return None if layout.shadow_repository.exists() else 0

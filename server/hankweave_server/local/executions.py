@@ -1,0 +1,394 @@
+"""Which execution directory a command means (seed 001, "Execution Directory Location")."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import click
+import msgspec
+
+from hankweave_protocol import instants
+from hankweave_protocol.events import DataChanged
+from hankweave_protocol.records import ExecutionMeta
+from hankweave_server import config, fsutil
+from hankweave_server.cli.output.text import can_ask
+from hankweave_server.clock import Clock
+from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.hank.load import LoadedHank
+from hankweave_server.local import workspaces
+from hankweave_server.paths import REMOVED_STATE, STATE_DIRECTORY, Layout
+from hankweave_server.settings import DEFAULT_ROOT, RunSettings
+from hankweave_server.worktree import data_link, data_source
+from hankweave_server.worktree.data_link import Displaced
+
+_BACKUP = re.compile(r".+\.backup-\d{13}")
+
+
+_ROOT = config.SETTINGS["executionBaseDir"]
+
+
+def executions_root() -> Path:
+    """Return where executions lie: as the environment says, or hankweave.json, or by default."""
+    configured = os.environ.get(_ROOT.variable)
+    if configured:
+        return Path(configured).expanduser()
+
+    file = config.read_file(Path.cwd() / config.FILE)
+    found = None if file is None else file.layer.values.get(_ROOT.key)
+    return (found if isinstance(found, Path) else DEFAULT_ROOT).expanduser().absolute()
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The directory a run will own; nothing of it is made or changed yet."""
+
+    layout: Layout
+    data_hash: str | None
+    source: Path | None
+    set_aside: tuple[str, ...] = ()
+    """The names that the former execution there has now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """What is not as it was when the execution was used last."""
+
+    hank_hash: str | None = None
+    """The former one, where the hank is another now."""
+    data: DataChanged | None = None
+    set_aside: tuple[str, ...] = ()
+    displaced: Displaced | None = None
+    """What stood in the work tree in place of the link to the data."""
+
+
+def choose(settings: RunSettings, clock: Clock) -> Chosen:
+    """Finds the execution to resume, or names a new one; touches nothing."""
+    source = _existing(settings.data)
+    if settings.data_is_implied and settings.execution is not None:
+        former = data_source.read_meta(
+            Layout.of_execution(settings.execution.expanduser().absolute())
+        )
+        source = source if former is None else None
+
+    limit = timedelta(seconds=settings.data_hash_seconds)
+    data_hash = None if source is None else data_source.data_hash(source, limit)
+    if settings.workspace is not None:
+        return Chosen(workspaces.layout_in(settings.workspace), data_hash, source)
+
+    if settings.execution is not None:
+        return _chosen_by_name(settings, settings.execution, data_hash, source)
+
+    found = None
+    if data_hash is not None and not settings.new:
+        found = data_source.find_execution(settings.executions_root, data_hash)
+
+    name = data_source.managed_name(instants.epoch_ms(clock.now()), data_hash)
+    return Chosen(Layout.of_execution(found or settings.executions_root / name), data_hash, source)
+
+
+def _chosen_by_name(
+    settings: RunSettings, execution: Path, data_hash: str | None, source: Path | None
+) -> Chosen:
+    root = execution.expanduser().absolute()
+    _refuse_foreign(root, settings)
+    layout = data_source.layout_of(root)
+    former = data_source.read_meta(layout)
+    if not settings.new or not layout.state_directory.is_dir():
+        return Chosen(layout, data_hash, source)
+
+    _require_force(layout, settings)
+    if source is None and former is not None and former.read_only_source_resolved_data_path:
+        source = _existing(Path(former.read_only_source_resolved_data_path))
+        assert source is not None
+        data_hash = data_source.data_hash(source, timedelta(seconds=settings.data_hash_seconds))
+
+    return Chosen(layout, data_hash, source)
+
+
+def _require_force(layout: Layout, settings: RunSettings) -> None:
+    if layout.is_in_place:
+        raise Stop(
+            f"{layout.root} is a project: its files are not an execution's to set aside.",
+            ExitCode.USAGE,
+            hint=f"Serve it with `hankweave run --workspace {layout.root}`.",
+        )
+
+    if not settings.force:
+        raise Stop(
+            f"There is an execution in {layout.root}.",
+            ExitCode.USAGE,
+            hint="Without --new it goes on; with --new --force it is set aside, and kept.",
+        )
+
+
+def _existing(path: Path | None) -> Path | None:
+    if path is None:
+        return None
+
+    source = path.expanduser().absolute()
+    if not source.exists():
+        raise Stop(f"There is no data at {source}.", ExitCode.NO_INPUT)
+
+    return source
+
+
+def _refuse_foreign(root: Path, settings: RunSettings) -> None:
+    """Refuse a directory that is no execution, unless it is empty or the person agrees.
+
+    Nor may a new one take a name of its own among those that are managed, whose names say when
+    they were made and of what data (Hankweave's safety tiers).
+    """
+    if (root / STATE_DIRECTORY).is_dir():
+        return
+
+    if (root / REMOVED_STATE).is_dir():
+        raise Stop(
+            f"{root} is being removed: a cleanup was cut short there.",
+            ExitCode.USAGE,
+            hint=f"`hankweave cleanup --execution {root}` goes on with it.",
+        )
+
+    managed = settings.executions_root.expanduser().resolve()
+    if root.resolve().is_relative_to(managed) and not settings.yes:
+        raise Stop(
+            f"{root} lies among the executions that are made and named by themselves.",
+            ExitCode.USAGE,
+            hint="Leave --execution out, name a directory elsewhere, or insist with --yes.",
+        )
+
+    if not root.exists():
+        return
+
+    if not root.is_dir():
+        raise Stop(f"{root} is a file.", ExitCode.USAGE, hint="Name a directory.")
+
+    is_empty = all(_BACKUP.fullmatch(path.name) for path in root.iterdir())
+    if is_empty or settings.yes:
+        return
+
+    if can_ask() and click.confirm(f"{root} is not empty. Make an execution in it?"):
+        return
+
+    raise Stop(
+        f"{root} is not empty and is no execution directory.",
+        ExitCode.USAGE,
+        hint="Name an empty or a new directory; --yes makes an execution beside what is there.",
+    )
+
+
+def prepare(chosen: Chosen, hank: LoadedHank, settings: RunSettings, clock: Clock) -> Differences:
+    """Makes what is missing of the directory; returns what is not as it was.
+
+    Called by the owner of the lock. Raises Stop where the data is not that of this execution, and
+    nobody forces it. Another hank is told, and stands in the metadata only after `take_hank`.
+    """
+    layout = chosen.layout
+    layout.work_tree.mkdir(exist_ok=True)
+    layout.rig_archive.mkdir(exist_ok=True)
+    for folder in (layout.runs, layout.sentinel_outputs, layout.sentinel_history):
+        fsutil.make_private_directory(folder)
+
+    _link_runs(layout)
+    former = data_source.read_meta(layout)
+    now = instants.to_text(clock.now())
+    if former is None:
+        if chosen.source is not None:
+            data_source.link_data(layout, chosen.source, copy=settings.copy)
+
+        displaced = _restore_link(layout, clock)
+        data_source.write_meta(layout, _founded(chosen, hank, settings, now))
+        return Differences(set_aside=chosen.set_aside, displaced=displaced)
+
+    if data_source.is_foreign(layout):
+        fsutil.keep_original(layout.meta)
+        former = _taken_over(former)
+
+    if former.link_type != "none":
+        data_link.adopt(layout)
+
+    meta = _with_data(former, chosen, layout, settings, now)
+    if not is_other_hank(former, hank):
+        meta = _with_hank(meta, hank, settings)
+
+    data_source.write_meta(layout, msgspec.structs.replace(meta, last_used=now))
+    return Differences(
+        hank_hash=former.hank_hash if is_other_hank(former, hank) else None,
+        data=_changed_data(former, meta),
+        set_aside=chosen.set_aside,
+        displaced=_restore_link(layout, clock),
+    )
+
+
+def _link_runs(layout: Layout) -> None:
+    """Let `claudeLogPath` lead to the log for readers that begin at the execution directory.
+
+    Seed 002 has it relative to `.hankweave`, Hankweave's own readers do not. Nothing is added to a
+    person's project, nor put in the place of something else.
+    """
+    if layout.runs_link is not None and not os.path.lexists(layout.runs_link):
+        layout.runs_link.symlink_to(layout.runs.relative_to(layout.root))
+
+
+def _taken_over(foreign: ExecutionMeta) -> ExecutionMeta:
+    """Make Hankweave's metadata ours: its hash of the data is made another way.
+
+    Data that changed after Hankweave used it last is not noticed, therefore.
+    """
+    known = foreign.data_hash
+    if foreign.read_only_source_resolved_data_path is not None:
+        with contextlib.suppress(OSError):
+            known = data_source.data_hash(Path(foreign.read_only_source_resolved_data_path))
+
+    return msgspec.structs.replace(foreign, version=data_source.META_VERSION, data_hash=known)
+
+
+def _restore_link(layout: Layout, clock: Clock) -> Displaced | None:
+    try:
+        return data_link.restore_link(layout, instants.epoch_ms(clock.now()))
+    except OSError as error:
+        raise Stop(
+            f"The link to the data cannot be made in {layout.work_tree}: {error.strerror}.",
+            ExitCode.IO_ERROR,
+            hint=f"Make {layout.work_tree} writable for you, and start again.",
+        ) from None
+
+
+def is_other_hank(former: ExecutionMeta, hank: LoadedHank) -> bool:
+    """Tells whether an execution that had a hank is given another one (seed 001, hankHash)."""
+    known = former.hank_hash
+    return known not in (None, hank.hank_hash or None) and known not in hank.foreign_hashes
+
+
+def take_hank(layout: Layout, hank: LoadedHank, settings: RunSettings) -> None:
+    """Notes that the plan follows this hank from now on."""
+    former = data_source.read_meta(layout)
+    if former is not None and is_other_hank(former, hank):
+        data_source.write_meta(layout, _with_hank(former, hank, settings))
+
+
+def _founded(chosen: Chosen, hank: LoadedHank, settings: RunSettings, now: str) -> ExecutionMeta:
+    founded = ExecutionMeta(
+        version=data_source.META_VERSION,
+        read_only_source_data_path=None,
+        read_only_source_resolved_data_path=None,
+        data_hash=None,
+        hank_hash=hank.hank_hash or None,
+        hank_path=_path_of(settings),
+        link_type="none",
+        created_at=now,
+        last_used=now,
+        in_place=chosen.layout.is_in_place,
+    )
+    if chosen.source is None:
+        return founded
+
+    return _linked_to(founded, chosen, settings, copy=settings.copy)
+
+
+def _linked_to(
+    meta: ExecutionMeta, chosen: Chosen, settings: RunSettings, *, copy: bool
+) -> ExecutionMeta:
+    assert chosen.source is not None
+    return msgspec.structs.replace(
+        meta,
+        read_only_source_data_path=str(settings.data or chosen.source),
+        read_only_source_resolved_data_path=str(chosen.source.resolve()),
+        data_hash=chosen.data_hash,
+        link_type="copy" if copy else "symlink",
+    )
+
+
+def _with_hank(meta: ExecutionMeta, hank: LoadedHank, settings: RunSettings) -> ExecutionMeta:
+    return msgspec.structs.replace(
+        meta,
+        hank_hash=hank.hank_hash or None,
+        hank_path=_path_of(settings) or meta.hank_path,
+    )
+
+
+def _path_of(settings: RunSettings) -> str | None:
+    return None if settings.hank is None else str(settings.hank.absolute())
+
+
+def _with_data(
+    former: ExecutionMeta, chosen: Chosen, layout: Layout, settings: RunSettings, now: str
+) -> ExecutionMeta:
+    """Links to other data if that is forced, and makes a copy where there was a link."""
+    is_other = chosen.data_hash not in (None, former.data_hash)
+    if is_other and not settings.force:
+        raise Stop(
+            f"{layout.root} was made for other data: {former.read_only_source_data_path}.",
+            ExitCode.USAGE,
+            hint="--force gives it this data from now on; --new, or another --execution "
+            "directory, leaves it alone.",
+        )
+
+    is_gone = not os.path.lexists(layout.data_source)  # A crash came between the next two steps.
+    wants_copy = settings.copy and former.link_type != "copy"
+    if chosen.source is None or not (is_other or is_gone or wants_copy):
+        return former
+
+    copy = settings.copy or former.link_type == "copy"
+    if layout.data_source.exists() and not layout.data_source.is_symlink():
+        # What it was copied from may be gone.
+        stamp = instants.epoch_ms(instants.from_text(now))
+        kept = layout.data_source.with_name(f"{layout.data_source.name}.backup-{stamp}")
+        layout.data_source.rename(kept)
+
+    data_source.link_data(layout, chosen.source, copy=copy)
+    return _linked_to(former, chosen, settings, copy=copy)
+
+
+def _changed_data(former: ExecutionMeta, meta: ExecutionMeta) -> DataChanged | None:
+    if former.data_hash == meta.data_hash:
+        return None
+
+    return DataChanged(
+        previous_hash=former.data_hash,
+        current_hash=meta.data_hash or "",
+        previous_path=former.read_only_source_data_path,
+        current_path=meta.read_only_source_data_path or "",
+    )
+
+
+def hank_of(settings: RunSettings, chosen: Chosen) -> Path | None:
+    """The hank to run: the one that was named, else the one that ran here last.
+
+    None where the directory has none: it is served without a plan. Raises Stop where only a hank
+    could say what to do.
+    """
+    if settings.hank is not None:
+        return settings.hank
+
+    former = data_source.read_meta(chosen.layout)
+    if former is not None and former.hank_path is not None:
+        return Path(former.hank_path)
+
+    if settings.headless:
+        raise Stop("Without a hank there is no plan that could end: no --headless.", ExitCode.USAGE)
+
+    return None
+
+
+def former_hank(execution: Path) -> Path | None:
+    """Return the hank that an execution ran last, if there is an execution and it had one."""
+    try:
+        meta = data_source.read_meta(data_source.layout_of(execution.expanduser().absolute()))
+    except (OSError, Stop):
+        return None
+
+    return None if meta is None or meta.hank_path is None else Path(meta.hank_path)
+
+
+def hide(layout: Layout) -> None:
+    """Keeps what is ours out of sight of the git of a person's project.
+
+    Done before anything else is written there, so that no `git status` ever shows it.
+    """
+    if layout.is_in_place and not layout.ignore_file.exists():
+        fsutil.replace_durably(layout.ignore_file, b"*\n")

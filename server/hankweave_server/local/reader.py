@@ -1,0 +1,187 @@
+"""Looking without a server: the same answers, read from the files it left.
+
+Journal and shadow repository are opened for reading alone: nothing is repaired, locked, cleared or
+saved, so that a server may be started, or even run, at the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import anyio
+import msgspec
+
+from hankweave_client.calls import Calls
+from hankweave_protocol import codec
+from hankweave_protocol.commands import (
+    CheckpointDiff,
+    CheckpointReadFile,
+    CommandData,
+    GetState,
+    ListCheckpoints,
+    ReplayView,
+)
+from hankweave_protocol.errors import Refused
+from hankweave_protocol.ids import Sha
+from hankweave_protocol.records import CheckpointRecord
+from hankweave_server.api.checkpoint_list import page_of_checkpoints
+from hankweave_server.api.history import Looks
+from hankweave_server.api.lookup import Sources
+from hankweave_server.checkpoints.engine import CheckpointEngine
+from hankweave_server.checkpoints.errors import ShadowRepositoryError
+from hankweave_server.domain.checkpoint_records import on_record
+from hankweave_server.domain.history import thread
+from hankweave_server.domain.plan import tracked_patterns
+from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.execution.checkpointer import record_of
+from hankweave_server.execution.context import EVERYTHING
+from hankweave_server.ledger.history import Moment, Moments
+from hankweave_server.ledger.journal import Journal, JournalCorrupt
+from hankweave_server.ledger.open import KnownShas
+from hankweave_server.ledger.reading import has_past, open_for_reading
+from hankweave_server.paths import Layout
+
+T = TypeVar("T")
+
+PAGE = 5_000
+"""Journal lines read together: a few megabytes."""
+
+
+def on_files(layout: Layout, work: Callable[[Calls], Awaitable[T]]) -> T:
+    """Does work that only looks; raises Stop where the files do not tell."""
+
+    async def session() -> T:
+        with _opened(layout) as calls:
+            return await work(calls)
+
+    try:
+        return anyio.run(session)
+    except Refused as refused:
+        raise Stop(
+            f"{refused.message} ({refused.code})", ExitCode.FAILED, hint=refused.hint
+        ) from None
+    except ShadowRepositoryError as damage:
+        raise Stop(
+            f"This cannot be read: {damage}.",
+            ExitCode.BAD_DATA,
+            hint="`hankweave fsck --repair` says what is lost, and repairs what it can.",
+        ) from None
+    except JournalCorrupt as damage:
+        raise Stop(
+            f"This cannot be read: {damage}.",
+            ExitCode.BAD_DATA,
+            hint="Start the server on this execution: it repairs or names what is damaged.",
+        ) from None
+
+
+@contextmanager
+def reading_journal(layout: Layout, known_shas: KnownShas = tuple) -> Iterator[Journal]:
+    """Open the journal for reading; raise Stop where there is none."""
+    try:
+        journal = open_for_reading(layout, known_shas)
+    except FileNotFoundError:
+        raise _nothing_in(layout) from None
+
+    try:
+        yield journal
+    finally:
+        journal.close()
+
+
+def _nothing_in(layout: Layout) -> Stop:
+    return Stop(
+        f"There is no execution in {layout.root}.",
+        ExitCode.NO_INPUT,
+        hint="Name an execution directory with --execution.",
+    )
+
+
+@contextmanager
+def _opened(layout: Layout) -> Iterator[Calls]:
+    if not has_past(layout):
+        raise _nothing_in(layout)
+
+    with (
+        CheckpointEngine.for_reading(layout) as engine,
+        reading_journal(layout, lambda: [facts.sha for facts in engine.commits()]) as journal,
+    ):
+        yield _FileCalls(layout, journal, engine)
+
+
+class _FileCalls(Calls):
+    """Answers what only looks, as a server would."""
+
+    def __init__(self, layout: Layout, journal: Journal, engine: CheckpointEngine) -> None:
+        self._layout = layout
+        moments = Moments(journal)
+        self._state = moments.at(journal.last_seq).state
+        self._known = _records_in(engine, journal)
+
+        async def moment_at(seq: int) -> Moment:
+            return moments.at(seq)
+
+        self._looks = Looks(
+            Sources(
+                engine=engine,
+                run=_at_once,
+                known=lambda: self._known,
+                state=lambda: self._state,
+                last_seq=lambda: journal.last_seq,
+                moment_at=moment_at,
+                patterns=self._patterns,
+                missing=lambda: frozenset(_recorded(journal)) - self._known.keys(),
+            )
+        )
+
+    async def send(self, command: CommandData) -> Any:
+        return msgspec.json.decode(codec.encode(await self._do(command)))
+
+    async def ask(self, command: CommandData, shape: type[T]) -> T:
+        return codec.decode_value(shape, codec.encode(await self._do(command)))
+
+    async def _do(self, command: CommandData) -> object:
+        match command:
+            case CheckpointDiff():
+                return await self._looks.diff(command)
+            case CheckpointReadFile():
+                return await self._looks.read_file(command)
+            case ReplayView():
+                return await self._looks.replay(command)
+            case ListCheckpoints():
+                newest_first = reversed(self._known.values())
+                return page_of_checkpoints(command, self._state, newest_first, None)
+            case GetState():
+                return self._state
+            case _:
+                raise AssertionError(f"{command.TYPE} wants a server")
+
+    def _patterns(self) -> tuple[str, ...]:
+        entries, plan = thread(self._state), self._state.execution_plan
+        wanted = tracked_patterns(plan, entries[-1].codon.codon_id) if entries else ()
+        return wanted or (EVERYTHING if self._layout.is_in_place or not plan else ())
+
+
+async def _at_once(work: Callable[..., T], *arguments: object) -> T:
+    return work(*arguments)
+
+
+def _recorded(journal: Journal) -> Iterator[Sha]:
+    """Return the checkpoints that the journal names; read only if commits are lost."""
+    pages = (journal.read(since, PAGE) for since in range(0, journal.last_seq, PAGE))
+    yield from on_record(line for page in pages for line in page).standing
+
+
+def _records_in(engine: CheckpointEngine, journal: Journal) -> dict[Sha, CheckpointRecord]:
+    """Read what commits and pins tell, oldest first."""
+    commits = engine.commits(_recorded(journal))
+    pins = engine.housekeeping.pins()
+    skipped = engine.skipped()
+    records = [record_of(facts, skipped.get(facts.sha, ())) for facts in commits]
+    return {
+        record.sha: msgspec.structs.replace(
+            record, pinned=record.sha in pins, name=pins.get(record.sha)
+        )
+        for record in reversed(records)
+    }

@@ -1,0 +1,160 @@
+"""Which execution a command is about when it names none, and what may be changed unasked.
+
+The order: the execution or project that the shell stands in; the only living server; the execution
+that was used last. A command that changes something says which one it takes. Where nobody can be
+asked it takes none that is ambiguous, and what moves or removes files needs `--yes`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from hankweave_protocol import instants
+from hankweave_server.cli.output.text import can_ask
+from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.local import catalog, workspaces
+from hankweave_server.local.executions import executions_root
+from hankweave_server.paths import STATE_DIRECTORY, Layout
+from hankweave_server.plain_text import one_line
+from hankweave_server.runtime_lock.lock_file import read_record
+from hankweave_server.worktree import data_source
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The execution that is meant, and why."""
+
+    root: Path
+    why: Literal["named", "here", "only server", "used last"]
+    rivals: int = 1
+    """How many could have been meant: living servers, or executions if there is no server."""
+
+    @property
+    def is_ambiguous(self) -> bool:
+        return self.why == "used last" and self.rivals > 1
+
+
+def choose(execution: Path | None) -> Choice:
+    """Return the execution that a command is about; raise Stop if there is none at all."""
+    if execution is not None:
+        return Choice(execution.expanduser().absolute(), "named")
+
+    here = workspaces.around(Path.cwd())
+    if here is not None:
+        return Choice(here, "here")
+
+    root = executions_root()
+    known = [path for path in _folders_in(root) if (path / STATE_DIRECTORY).is_dir()]
+    if not known:
+        raise Stop(
+            f"There is no execution in {root}.",
+            ExitCode.NO_INPUT,
+            hint="Start one with `hankweave run`, or name one with --execution.",
+        )
+
+    living = [path for path in known if catalog.living_server(Layout.of_execution(path))]
+    if len(living) == 1:
+        return Choice(living[0], "only server")
+
+    candidates = living or known
+    return Choice(max(candidates, key=_last_used), "used last", len(candidates))
+
+
+def listening_on(port: int) -> Path:
+    """Return the execution whose server listens on a port; raise Stop if none does."""
+    for path in _folders_in(executions_root()):
+        layout = Layout.of_execution(path)
+        record = read_record(layout.runtime_lock)
+        if record is not None and record.port == port and catalog.living_server(layout):
+            return path
+
+    raise Stop(
+        f"No server of an execution in {executions_root()} listens on port {port}.",
+        ExitCode.UNAVAILABLE,
+        hint="Name the execution with -e; `hankweave ls` shows which have a server.",
+    )
+
+
+def root_of(execution: Path | None) -> Path:
+    """Return the execution that a command looks at."""
+    return choose(execution).root
+
+
+def root_to_change(execution: Path | None) -> Path:
+    """Return the execution that a command changes, and name it on stderr.
+
+    Raises Stop where several could be meant and nobody can be asked.
+    """
+    chosen = choose(execution)
+    if chosen.is_ambiguous and not can_ask():
+        raise Stop(
+            f"{chosen.rivals} executions could be meant, and there is no terminal to ask on.",
+            ExitCode.USAGE,
+            hint=f"Name one: `-e {chosen.root}` is the one used last; `hankweave ls` lists them.",
+        )
+
+    require_execution(chosen.root)
+    announce(chosen.root)
+    return chosen.root
+
+
+def announce(root: Path) -> None:
+    """Say on stderr what is about to be changed."""
+    click.echo(f"execution {one_line(str(root))}", err=True)
+
+
+def require_consent(*, yes: bool, otherwise: str = "") -> None:
+    """Raise Stop if a person must agree, nobody can be asked, and --yes is not said.
+
+    Called after `root_to_change`, so that the person knows what is meant.
+    """
+    if not yes and not can_ask():
+        raise Stop(
+            "Nothing was changed: this wants a yes, and there is no terminal to ask on.",
+            ExitCode.USAGE,
+            hint=" ".join(filter(None, ("Add --yes.", otherwise))),
+        )
+
+
+def require_execution(root: Path) -> None:
+    """Raise Stop for a folder that is no execution; where it lies in one, name that."""
+    if (root / STATE_DIRECTORY).is_dir():
+        return
+
+    outer = workspaces.around(root)
+    where = (
+        "Start one with `hankweave run`, or name one with --execution; `hankweave ls` lists them."
+        if outer is None
+        else f"It lies in one: `-e {outer}`."
+    )
+    raise Stop(f"There is no execution in {root}.", ExitCode.NO_INPUT, hint=where)
+
+
+def is_default(root: Path) -> bool:
+    """Say whether a command that names no execution would mean this one."""
+    try:
+        return choose(None).root == root
+    except (Stop, OSError):
+        return False
+
+
+def _folders_in(root: Path) -> list[Path]:
+    return list(root.iterdir()) if root.is_dir() else []
+
+
+def _last_used(path: Path) -> tuple[str, bool]:
+    """When an execution was last served; a branch that never was comes after its original."""
+    try:
+        meta = data_source.read_meta(Layout.of_execution(path))
+    except (OSError, Stop):
+        meta = None
+
+    if meta is None:
+        return instants.to_text(datetime.fromtimestamp(path.stat().st_mtime, UTC)), False
+
+    return meta.last_used, meta.origin is None

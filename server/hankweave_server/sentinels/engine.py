@@ -1,0 +1,284 @@
+"""The front of the room: all sentinels of one codon.
+
+`load` when the codon starts, `observe` for each event of it, `drain` when its agent has ended and
+again when its end was told, `unload` at last. Between these calls the sentinels work by themselves,
+each in a task of its own in the caller's task group.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+
+from hankweave_protocol import instants
+from hankweave_protocol.errors import ErrorCode
+from hankweave_protocol.events import ErrorEvent, Event, EventData
+from hankweave_protocol.hank import SentinelEntry, SentinelSettings
+from hankweave_protocol.ids import CodonId, RunId
+from hankweave_protocol.state import LoadedSentinels, PlanEntry
+from hankweave_protocol.transitions import SentinelStatesUpdated
+from hankweave_server.clock import Clock
+from hankweave_server.hank.hank_files import HankFiles
+from hankweave_server.paths import Layout
+from hankweave_server.sentinels.config import (
+    LoadedConfig,
+    SentinelInvalid,
+    load_config,
+    reference_of,
+)
+from hankweave_server.sentinels.context import Around, Price, TellAll, Wait, wait_for
+from hankweave_server.sentinels.failures import UnloadReason
+from hankweave_server.sentinels.history import History, HistoryDamaged
+from hankweave_server.sentinels.outputs import Outputs, outputs_of
+from hankweave_server.sentinels.providers.base import Model, ModelMissing, OpensModels
+from hankweave_server.sentinels.questions import CodonFacts
+from hankweave_server.sentinels.routing import Seen, is_routed
+from hankweave_server.sentinels.sentinel import Sentinel
+from hankweave_server.sentinels.templates.quickjs_process import QuickJs
+
+DRAIN_DEADLINE = timedelta(minutes=5)
+THREADS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class FailedLoad:
+    """A sentinel that will not watch."""
+
+    reference: str
+    """Its file, or its id."""
+    message: str
+    is_required: bool
+    """The codon is not to run without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    loaded: tuple[str, ...]
+    """Ids."""
+    failed: tuple[FailedLoad, ...]
+
+    @property
+    def required(self) -> tuple[FailedLoad, ...]:
+        return tuple(failed for failed in self.failed if failed.is_required)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What the sentinels of a codon are given."""
+
+    run_id: RunId
+    entry: PlanEntry
+    start_time: str
+    hank_directory: Path
+    layout: Layout
+    clock: Clock
+    models: OpensModels
+    price: Price
+    tell: TellAll
+    """Takes events, and the transition of their states, in order; may wait, never drops."""
+    wait: Wait = field(default=wait_for)
+    persists: bool = True
+    """Histories are written to the disk (Hankweave, `enablePersistence`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """All of a sentinel that takes files and packages to be read."""
+
+    loaded: LoadedConfig
+    model: Model
+    outputs: Outputs
+    history: History | None
+    damage: str | None
+
+
+class Watch:
+    """The sentinels of one codon."""
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+        self._quickjs = QuickJs()
+        self._sentinels: list[Sentinel] = []
+        self._told_states = self.states()
+        self._draining: anyio.CancelScope | None = None
+
+    @property
+    def entries(self) -> Sequence[SentinelEntry]:
+        return self._setting.entry.codon.sentinels
+
+    @property
+    def active_count(self) -> int:
+        return sum(sentinel.state.status == "active" for sentinel in self._sentinels)
+
+    @property
+    def is_watching(self) -> bool:
+        return self.active_count > 0
+
+    @property
+    def writes_into_the_work_tree(self) -> bool:
+        """Its files are of the codon, not of a person who edits."""
+        return any(sentinel.outputs.in_the_work_tree for sentinel in self._sentinels)
+
+    def states(self) -> LoadedSentinels:
+        """What all have done so far."""
+        states = tuple(sentinel.state for sentinel in self._sentinels)
+        return LoadedSentinels(loaded=states, total_cost=sum(each.total_cost for each in states))
+
+    async def load(self, tasks: anyio.abc.TaskGroup) -> LoadReport:
+        """Loads what can be loaded, and tells of each; the tasks run until `unload`."""
+        around = self._around()
+        files = HankFiles(self._setting.hank_directory)
+        failed: list[FailedLoad] = []
+        for index, entry in enumerate(self.entries):
+            work = functools.partial(self._prepare, entry, files, around.codon_id)
+            try:
+                prepared = await anyio.to_thread.run_sync(work, limiter=around.threads)
+            except (SentinelInvalid, ModelMissing, OSError) as error:
+                settings = entry.settings or SentinelSettings()
+                reference = reference_of(entry, index)
+                failure = FailedLoad(reference, str(error), settings.fail_codon_if_not_loaded)
+                failed.append(failure)
+                await self._tell(_not_loaded(failure, around.codon_id))
+                continue
+
+            await self._start(prepared, around, tasks)
+            for warning in prepared.loaded.warnings:
+                await self._tell(_doubtful(prepared.loaded.config.id, warning, around.codon_id))
+
+        return LoadReport(tuple(each.config.id for each in self._sentinels), tuple(failed))
+
+    def observe(self, event: Event, frame: bytes) -> None:
+        """Shows an event to all; neither waits nor raises, and costs next to nothing."""
+        if self._sentinels and is_routed(event):
+            seen = Seen(event.type, event.data, frame)
+            for sentinel in self._sentinels:
+                sentinel.observe(seen)
+
+    async def drain(self, within: timedelta = DRAIN_DEADLINE) -> None:
+        """Has all that was seen called for; what takes longer is dropped, and told."""
+        for sentinel in self._sentinels:
+            sentinel.flush()
+
+        with anyio.move_on_after(within.total_seconds()) as self._draining:
+            await self._settle()
+
+        for sentinel in self._sentinels:
+            if self._draining.cancelled_caught:
+                sentinel.abandon()
+
+        self._draining = None
+        await self._settle()
+
+    def hurry(self) -> None:
+        """Ends a drain now: a person or the server does not want to wait."""
+        if self._draining is not None:
+            self._draining.cancel()
+
+    async def unload(self, reason: UnloadReason) -> None:
+        """End all that still watch."""
+        for sentinel in self._sentinels:
+            await sentinel.unload(reason)
+
+        self.close()
+
+    def close(self) -> None:
+        """End the process that runs their templates and schemas."""
+        self._quickjs.close()
+
+    async def _settle(self) -> None:
+        for sentinel in self._sentinels:
+            await sentinel.settle()
+
+    # --- loading ------------------------------------------------------------------------------
+
+    def _around(self) -> Around:
+        setting = self._setting
+        codon = setting.entry.codon
+        facts = CodonFacts(
+            setting.entry.codon_id, codon.name, codon.description, setting.start_time
+        )
+        return Around(
+            codon=facts,
+            work_tree=setting.layout.work_tree,
+            clock=setting.clock,
+            price=setting.price,
+            tell=self._tell,
+            wait=setting.wait,
+            threads=anyio.CapacityLimiter(THREADS),
+        )
+
+    def _prepare(self, entry: SentinelEntry, files: HankFiles, codon_id: CodonId) -> _Prepared:
+        setting = self._setting
+        loaded = load_config(entry, files, self._quickjs)
+        config = loaded.config
+        if any(sentinel.config.id == config.id for sentinel in self._sentinels):
+            raise SentinelInvalid([f"The id {config.id!r} belongs to another sentinel already."])
+
+        model = setting.models.open(config.model)
+        milliseconds = instants.epoch_ms(setting.clock.now())
+        outputs = outputs_of(config, loaded.settings, setting.layout, codon_id, milliseconds)
+        outputs.begin()
+        if config.conversational is None:
+            return _Prepared(loaded, model, outputs, None, None)
+
+        path = setting.layout.sentinel_history / f"{config.id}-codon-{codon_id}.json"
+        trimming = config.conversational.trimming_strategy
+        history = History(path, trimming, persists=setting.persists)
+        try:
+            history.load(str(milliseconds))
+        except HistoryDamaged as damage:
+            return _Prepared(loaded, model, outputs, history, str(damage))
+
+        return _Prepared(loaded, model, outputs, history, None)
+
+    async def _start(self, prepared: _Prepared, around: Around, tasks: anyio.abc.TaskGroup) -> None:
+        sentinel = Sentinel(
+            prepared.loaded, prepared.model, prepared.outputs, prepared.history, around
+        )
+        self._sentinels.append(sentinel)
+        tasks.start_soon(sentinel.work)
+        await sentinel.voice.loaded()
+        if prepared.damage is not None:
+            await sentinel.tell_damage(prepared.damage)
+
+    async def _tell(self, *events: EventData) -> None:
+        """Tells events, and with them what has become of the sentinels' states."""
+        states = self.states()
+        if states == self._told_states:
+            if events:
+                await self._setting.tell(*events)
+
+            return
+
+        self._told_states = states
+        setting = self._setting
+        transition = SentinelStatesUpdated(
+            run_id=setting.run_id, codon_id=setting.entry.codon_id, sentinels=states
+        )
+        await setting.tell(*events, transition)
+
+
+def _doubtful(sentinel_id: str, warning: str, codon_id: CodonId) -> ErrorEvent:
+    return ErrorEvent(
+        message=f"Sentinel {sentinel_id}: {warning}",
+        fatal=False,
+        codon=codon_id,
+        severity="warning",
+    )
+
+
+def _not_loaded(failure: FailedLoad, codon_id: CodonId) -> ErrorEvent:
+    return ErrorEvent(
+        message=f"Sentinel {failure.reference} was not loaded: {failure.message}",
+        fatal=failure.is_required,
+        codon=codon_id,
+        severity="codon" if failure.is_required else "warning",
+        code=ErrorCode.SENTINEL_LOAD_FAILURE,
+    )

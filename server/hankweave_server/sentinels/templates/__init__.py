@@ -1,0 +1,1 @@
+"""Templates and schemas of sentinels: Eta and zod in QuickJS, and jinja."""

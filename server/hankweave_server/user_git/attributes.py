@@ -1,0 +1,220 @@
+"""`.gitattributes`: what they say about a path (gitattributes(5)).
+
+libgit2 cannot be asked while the index is split, and takes the person's own file only with the
+person's whole configuration.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from fnmatch import translate
+from functools import lru_cache
+from typing import NamedTuple
+
+from hankweave_server.user_git.line_ends import Conversion
+from hankweave_server.user_git.settings import UserSettings
+from hankweave_server.worktree.names import joined, parents_of
+
+ATTRIBUTES = b".gitattributes"
+
+Value = bool | str | None
+"""Set, unset, a text, or said to be unspecified."""
+
+_CLASSES = {
+    "[:space:]": " \t\r\n\v\f",
+    "[:blank:]": " \t",
+    "[:digit:]": "0-9",
+    "[:alpha:]": "a-zA-Z",
+    "[:alnum:]": "a-zA-Z0-9",
+    "[:upper:]": "A-Z",
+    "[:lower:]": "a-z",
+}
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+_QUOTED = re.compile(rb'"((?:[^"\\]|\\.)*)"(.*)', re.DOTALL)
+_BINARY: tuple[tuple[str, Value], ...] = (("diff", False), ("merge", False), ("text", False))
+
+
+class _Line(NamedTuple):
+    folder: bytes
+    parts: tuple[str, ...]
+    is_for_names: bool
+    values: tuple[tuple[str, Value], ...]
+
+    def means(self, path: bytes) -> bool:
+        below = _text(path[len(self.folder) + 1 :] if self.folder else path).split("/")
+        if self.is_for_names:
+            return _fits(self.parts[0], below[-1])
+
+        return _lead(self.parts, below)
+
+
+class Attributes:
+    """The attributes of one work tree, as they are now."""
+
+    def __init__(
+        self, settings: UserSettings, info: bytes, read: Callable[[bytes], bytes | None]
+    ) -> None:
+        """`info` is the repository's own file; `read` gives a file of the work tree or index."""
+        self._settings = settings
+        self._read = read
+        self._macros = {"binary": _BINARY}
+        usual = settings.file("core.attributesfile", "attributes")
+        self._first = [*self._lines(b"", usual), *self._lines(b"", read(ATTRIBUTES) or b"")]
+        self._last = list(self._lines(b"", info))
+        self._known: dict[bytes, list[_Line]] = {b"": []}
+
+    def of(self, path: bytes) -> dict[str, Value]:
+        """Gives what is said about a path; the last word counts, and is asked for first."""
+        found: dict[str, Value] = {}
+        folders = [self._in(folder) for folder in parents_of(path)]
+        for lines in (self._last, *folders, self._first):
+            for line in reversed(lines):
+                if line.means(path):
+                    self._take(found, line.values)
+
+        return found
+
+    def _take(self, found: dict[str, Value], values: Iterable[tuple[str, Value]]) -> None:
+        for name, value in reversed(tuple(values)):
+            if name not in found:
+                found[name] = value
+                # What a macro stands for counts only where nothing else was said of the macro.
+                if value is True and name in self._macros:
+                    self._take(found, self._macros[name])
+
+    def conversion(self, path: bytes) -> Conversion | None:
+        """Says how a path's content is converted; None where only another program knows."""
+        said = self.of(path)
+        encoding = said.get("working-tree-encoding")
+        if isinstance(said.get("filter"), str) or (
+            isinstance(encoding, str) and encoding.lower() not in ("utf-8", "utf8")
+        ):
+            return None
+
+        return self._line_ends(said)
+
+    def _line_ends(self, said: dict[str, Value]) -> Conversion:
+        """Follows git's convert.c (`convert_attrs`, `output_eol`)."""
+        ident = said.get("ident") is True
+        text = said.get("text")
+        text = said.get("crlf") if text is None else text
+        automatic = (self._settings.text("core.autocrlf") or "").lower()
+        converts_all = automatic == "input" or self._settings.flag("core.autocrlf", default=False)
+        if text is False:
+            return Conversion(has_ident=ident)
+
+        eol = said.get("eol")
+        eol = "lf" if text == "input" else eol
+        is_guessed = text == "auto"
+        if text not in (True, "input", "auto"):
+            if eol not in ("lf", "crlf") and not converts_all:
+                return Conversion(has_ident=ident)
+
+            is_guessed = eol not in ("lf", "crlf")
+
+        crlf = eol == "crlf" or (eol != "lf" and self._writes_crlf(automatic))
+        return Conversion(True, is_guessed, crlf, ident)
+
+    def _writes_crlf(self, automatic: str) -> bool:
+        if automatic == "input":
+            return False
+
+        if self._settings.flag("core.autocrlf", default=False):
+            return True
+
+        return (self._settings.text("core.eol") or "").lower() == "crlf"
+
+    def _in(self, folder: bytes) -> list[_Line]:
+        if folder not in self._known:
+            content = self._read(joined(folder, ATTRIBUTES)) or b""
+            self._known[folder] = list(self._lines(folder, content))
+
+        return self._known[folder]
+
+    def _lines(self, folder: bytes, content: bytes) -> Iterator[_Line]:
+        for raw in content.removeprefix(b"\xef\xbb\xbf").split(b"\n"):
+            line = raw.strip(b" \t\r")
+            if not line or line.startswith(b"#"):
+                continue
+
+            if line.startswith(b"[attr]"):
+                name, *words = _text(line[6:]).split()
+                self._macros[name] = _values(words)
+                continue
+
+            pattern, rest = _apart(line)
+            if not pattern.startswith("!") and not pattern.endswith("/"):
+                is_for_names = "/" not in pattern
+                parts = tuple(pattern.lstrip("/").split("/"))
+                yield _Line(folder, parts, is_for_names, _values(rest))
+
+
+def _text(raw: bytes) -> str:
+    """Gives a character for each byte: to git `?` is one byte of a name, not one letter."""
+    return raw.decode("latin-1")
+
+
+def _values(words: Iterable[str]) -> tuple[tuple[str, Value], ...]:
+    found: list[tuple[str, Value]] = []
+    for word in words:
+        name, equals, text = word.lstrip("-!").partition("=")
+        value: Value = text if equals else True
+        if word.startswith("-"):
+            value = False
+        elif word.startswith("!"):
+            value = None
+
+        found.append((name, value))
+
+    return tuple(found)
+
+
+def _apart(line: bytes) -> tuple[str, list[str]]:
+    quoted = _QUOTED.fullmatch(line)
+    if quoted is not None:
+        return _ESCAPED.sub(r"\1", _text(quoted[1])), _text(quoted[2]).split()
+
+    pattern, *words = re.split(r"[ \t]+", _text(line))
+    return pattern, words
+
+
+def _fits(pattern: str, name: str) -> bool:
+    return _expression(pattern).match(name) is not None
+
+
+@lru_cache(maxsize=1024)
+def _expression(pattern: str) -> re.Pattern[str]:
+    """Reads a pattern for one name; the library's form of it is never slow (bpo-40480)."""
+    pattern = _ESCAPED.sub(lambda found: f"[{found[1]}]", pattern)
+    for name, characters in _CLASSES.items():
+        pattern = pattern.replace(name, characters)
+
+    try:
+        return re.compile(translate(pattern.replace("[^", "[!")))
+    except re.error:
+        return re.compile(r"(?!)")
+
+
+def _lead(parts: tuple[str, ...], names: list[str]) -> bool:
+    """Matches a pattern with folders, part by part; `**` stands for any number of folders."""
+    reached = {0}
+    for name in [*names, None]:
+        for position in sorted(reached):
+            at = position
+            while at < len(parts) - 1 and parts[at] == "**":
+                at += 1
+                reached.add(at)
+
+        if name is None:
+            break
+
+        reached = {
+            position if parts[position] == "**" else position + 1
+            for position in reached
+            if position < len(parts) and (parts[position] == "**" or _fits(parts[position], name))
+        }
+        if parts[-1] == "**" and len(parts) - 1 in reached:
+            return True
+
+    return len(parts) in reached

@@ -1,0 +1,252 @@
+"""Takes in the work tree below the workspace: what `git add -A` would, and less.
+
+Left out on purpose, and as HEAD has it: submodules and repositories inside, paths whose content
+another program makes (LFS), what a sparse checkout leaves out. Left out entirely: what is ignored,
+FIFOs and the like, and files nobody tracks whose name says that they hold secrets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from hankweave_server.git.trees import Entry
+from hankweave_server.user_git.ignore_rules import Ignoring
+from hankweave_server.user_git.index_file import GITLINK, IndexEntry, IndexFile
+from hankweave_server.user_git.observer import Observer, Seen
+from hankweave_server.user_git.secret_names import holds_secrets
+from hankweave_server.user_git.tree_builder import is_in, is_in_one_of
+from hankweave_server.worktree.dirfd import GONE, Descent
+from hankweave_server.worktree.names import is_reserved, joined
+
+OURS = b".hankweave"
+"""What a server of ours keeps in a workspace: never a checkpoint's, whoever tracks it."""
+
+
+@dataclass
+class Captured:
+    """The workspace as it is; paths are those of the repository."""
+
+    files: dict[bytes, Entry] = field(default_factory=dict)
+    """What the new tree has in the workspace's folder."""
+    seen: dict[bytes, os.stat_result] = field(default_factory=dict)
+    """The stat data of each file that stands in the work tree."""
+    standing: dict[bytes, Entry] = field(default_factory=dict)
+    """What stays as HEAD has it, whatever stands there."""
+    left_alone: set[bytes] = field(default_factory=set)
+    """Paths that neither a checkpoint nor a rollback touches."""
+    secrets: set[bytes] = field(default_factory=set)
+    foreign: set[bytes] = field(default_factory=set)
+    """Paths of another program that differ from HEAD."""
+    unreadable: set[bytes] = field(default_factory=set)
+    began_ns: int = field(default_factory=time.time_ns)
+    """A file changed shortly before or since may have changed unseen."""
+
+
+class Capture:
+    """One look at the whole workspace."""
+
+    def __init__(
+        self,
+        *,
+        folder: bytes,
+        index: IndexFile,
+        head: dict[bytes, Entry],
+        observer: Observer,
+        ignoring: Ignoring,
+        descent: Descent,
+        is_sparse: bool,
+        store: bool,
+        also: Iterable[bytes] = (),
+    ) -> None:
+        """`head` is what HEAD has in `folder`; `also` are paths to take in though ignored.
+
+        In a sparse checkout (`is_sparse`) git looks at what stands there in spite of its mark.
+        """
+        self._folder = folder
+        self._index = index
+        self._head = head
+        self._observer = observer
+        self._ignoring = ignoring
+        self._descent = descent
+        self._is_sparse = is_sparse
+        self._store = store
+        self._also = also
+        self._met: dict[bytes, os.stat_result] = {}
+        self._inner: set[bytes] = set()
+        """Folders with a repository of their own."""
+        self._found = Captured()
+        self._tracked = {entry.path: entry for entry in index.entries if is_in(entry.path, folder)}
+
+    def run(self) -> Captured:
+        self._walk()
+        submodules = {path for path, entry in self._tracked.items() if entry.mode == GITLINK}
+        submodules |= {path for path, entry in self._head.items() if entry.mode == GITLINK}
+        self._inner |= submodules
+        for path, entry in self._tracked.items():
+            self._take_tracked(path, entry)
+
+        for path, status in self._met.items():
+            if path not in self._tracked:
+                self._take_new(path, status)
+
+        for path in self._also:
+            self._take_also(path)
+
+        self._leave_to_head()
+        return self._found
+
+    def _walk(self) -> None:
+        waiting = [self._folder]
+        while waiting:
+            folder = waiting.pop()
+            try:
+                names = self._names_in(folder)
+            except OSError as problem:
+                if folder == self._folder:
+                    raise
+
+                if problem.errno not in GONE:
+                    self._found.unreadable.add(folder)
+
+                continue
+
+            if folder != self._folder and b".git" in names and self._is_repository(folder):
+                self._inner.add(folder)
+            else:
+                waiting += self._sorted_out(folder, names)
+
+    def _is_repository(self, folder: bytes) -> bool:
+        """Tells a repository from a folder that only has something called `.git`, as git does."""
+        inner = joined(folder, b".git")
+        status = self._descent.status(inner)
+        if status is None or not stat.S_ISDIR(status.st_mode):
+            return status is not None
+
+        return self._descent.status(joined(inner, b"HEAD")) is not None
+
+    def _names_in(self, folder: bytes) -> dict[bytes, os.stat_result]:
+        # All at once: the rules of the folder are read through the same descent.
+        names: dict[bytes, os.stat_result] = {}
+        with os.scandir(self._descent.folder(folder)) as entries:
+            for each in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    names[os.fsencode(each.name)] = each.stat(follow_symlinks=False)
+
+        return names
+
+    def _sorted_out(self, folder: bytes, names: dict[bytes, os.stat_result]) -> list[bytes]:
+        """Notes the files of a folder and gives the folders to enter."""
+        folders: list[bytes] = []
+        for name, status in names.items():
+            path = joined(folder, name)
+            if stat.S_ISDIR(status.st_mode):
+                if not self._ignoring.hides(path, is_folder=True) and not is_reserved(name):
+                    folders.append(path)
+            elif path in self._tracked or not self._ignoring.hides(path, is_folder=False):
+                self._met[path] = status
+
+        return folders
+
+    def _take_tracked(self, path: bytes, entry: IndexEntry) -> None:
+        if self._is_left_alone(path, entry):
+            self._found.left_alone.add(path)
+            return
+
+        try:
+            status = self._met.get(path) or self._descent.status(path)
+        except OSError:
+            self._found.unreadable.add(path)
+            self._found.left_alone.add(path)
+            return
+
+        if status is None or not _has_content(status):
+            if entry.is_skipped:
+                self._found.left_alone.add(path)
+            elif path in self._head and self._observer.is_foreign(path):
+                self._leave_foreign(path)
+            return
+
+        if entry.is_only_intended or not entry.describes(status, self._index.written_ns):
+            self._read(path)
+            return
+
+        mode = self._observer.mode(path, status)
+        if mode >> 12 != entry.mode >> 12:
+            self._read(path)
+        else:
+            self._keep(path, Seen(Entry(mode, entry.digest), status))
+
+    def _is_left_alone(self, path: bytes, entry: IndexEntry) -> bool:
+        return (
+            entry.is_sparse_folder
+            or entry.is_assumed_unchanged
+            or (entry.is_skipped and not self._is_sparse)
+            or bool(self._inner and is_in_one_of(path, self._inner))
+            or OURS in path.split(b"/")
+        )
+
+    def _take_new(self, path: bytes, status: os.stat_result) -> None:
+        name = path.rpartition(b"/")[2]
+        if not _has_content(status):
+            return
+
+        if holds_secrets(name):
+            self._found.secrets.add(path)
+        elif is_reserved(name):
+            self._found.unreadable.add(path)
+        else:
+            self._read(path)
+
+    def _take_also(self, path: bytes) -> None:
+        found = self._found
+        if path in found.files or path in found.left_alone or path in found.secrets:
+            return
+
+        if self._inner and is_in_one_of(path, self._inner):
+            return
+
+        status = self._descent.status(path)
+        if status is not None and path not in self._tracked:
+            self._take_new(path, status)
+
+    def _read(self, path: bytes) -> None:
+        try:
+            seen = self._observer.at(path, store=self._store)
+        except OSError:
+            self._found.unreadable.add(path)
+            self._found.left_alone.add(path)
+            return
+
+        if seen is not None:
+            self._keep(path, seen)
+
+    def _keep(self, path: bytes, seen: Seen) -> None:
+        if seen.entry != self._head.get(path) and self._observer.is_foreign(path):
+            self._leave_foreign(path)
+            return
+
+        self._found.files[path] = seen.entry
+        self._found.seen[path] = seen.status
+
+    def _leave_foreign(self, path: bytes) -> None:
+        self._found.foreign.add(path)
+        self._found.left_alone.add(path)
+
+    def _leave_to_head(self) -> None:
+        """Keeps what HEAD has of all that is left alone."""
+        alone = self._found.left_alone
+        closed = self._inner | {path.rstrip(b"/") for path in alone if path.endswith(b"/")}
+        for path, entry in self._head.items():
+            if path in alone or (closed and is_in_one_of(path, closed)):
+                self._found.standing[path] = entry
+                self._found.files.pop(path, None)
+                self._found.left_alone.add(path)
+
+
+def _has_content(status: os.stat_result) -> bool:
+    return stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)

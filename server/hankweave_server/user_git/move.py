@@ -1,0 +1,190 @@
+"""Carries out what an intent says: files, then the branch, then the index; as often as need be."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from urllib.parse import quote_from_bytes
+
+from hankweave_server.fsutil import make_private_directory, sync_filesystem
+from hankweave_server.git.trees import Entry, Lookup, differences
+from hankweave_server.user_git.capture import Captured
+from hankweave_server.user_git.errors import (
+    CheckpointError,
+    RepositoryBusy,
+    RollbackIncomplete,
+    UnsupportedRepository,
+)
+from hankweave_server.user_git.index_after import index_after, write_index
+from hankweave_server.user_git.index_file import GITLINK
+from hankweave_server.user_git.intents import Intent
+from hankweave_server.user_git.repository import Head
+from hankweave_server.user_git.restore import Restored, Restoring
+from hankweave_server.user_git.workspace import Opened
+from hankweave_server.worktree.dirfd import Descent
+from hankweave_server.worktree.names import is_reserved, joined, parents_of
+
+_NO_NAMES = frozenset({b"", b".", b".."})
+
+
+def move(place: Opened, intent: Intent, captured: Captured | None) -> list[bytes]:
+    """Does it, durably, and gives the paths that somebody else changed meanwhile.
+
+    `captured` is the look the intent was made of; without it, after a crash, files are read anew.
+    Raises RepositoryBusy, with nothing changed, or RollbackIncomplete where somebody else has gone
+    on from another commit: their files, branch and index are theirs.
+    """
+    folder = bytes.fromhex(intent.folder)
+    before, after = (Head(intent.branch, sha) for sha in (intent.head_before, intent.head_after))
+    if place.repo.head() not in (before, after):
+        _end(place)
+        raise _overtaken(intent, is_begun=captured is None)
+
+    restored = _restore(place, intent, folder, captured)
+    head = place.repo.head()
+    if head == before != after:
+        place.repo.move_head(head, intent.head_after, intent.why, place.who)
+    elif head not in (before, after):
+        _end(place)
+        raise _overtaken(intent, is_begun=True)
+
+    write_index(place, index_after(place, intent, folder, captured, restored))
+    if intent.replaces_undo:
+        place.notes.keep_undo(intent.undo)
+
+    _end(place)
+    return restored.unfinished
+
+
+def begin(place: Opened, intent: Intent, *needed: str) -> None:
+    """Makes the intent durable, and keeps the commits it needs from `git gc` until it is done."""
+    if intent.tree_before is not None and intent.tree_after is not None:
+        trees = bytes.fromhex(intent.tree_before), bytes.fromhex(intent.tree_after)
+        _refuse_missing(place, changes_between(place, bytes.fromhex(intent.folder), *trees))
+
+    for number, sha in enumerate(needed):
+        place.repo.point(f"{_under_way(place)}{number}", sha)
+
+    place.notes.begin(intent)
+
+
+def _end(place: Opened) -> None:
+    place.notes.end()
+    for ref in place.repo.references(_under_way(place)):
+        place.repo.forget(ref)
+
+
+def _under_way(place: Opened) -> str:
+    """The refs of a move in this work tree; others of the repository have theirs."""
+    name = quote_from_bytes(os.fsencode(place.repo.git_dir.name), safe="").replace("~", "%7E")
+    is_main = place.repo.git_dir == place.repo.common_dir
+    return f"refs/hankweave/underway/{'main' if is_main else 'worktree-' + name}/"
+
+
+def _overtaken(intent: Intent, *, is_begun: bool) -> CheckpointError:
+    if not is_begun or intent.safety_ref is None:
+        return RepositoryBusy("Another program has moved the branch meanwhile.", "Try again.")
+
+    return RollbackIncomplete(
+        "A rollback did not end before another program moved the branch: that is left as it is.",
+        f"The files as they were before it are kept as {intent.safety_ref}.",
+        (),
+    )
+
+
+def _refuse_missing(
+    place: Opened, changes: Mapping[bytes, tuple[Entry | None, Entry | None]]
+) -> None:
+    """Raises CheckpointError where there is no content for a file: in a partial clone."""
+    for path, (_, new) in changes.items():
+        if new is not None and not place.repo.has(new.digest):
+            raise CheckpointError(
+                f"The content of {os.fsdecode(path)!r} is not in this repository.",
+                "In a partial clone, `git checkout` of that commit fetches it.",
+            )
+
+
+def _restore(place: Opened, intent: Intent, folder: bytes, captured: Captured | None) -> Restored:
+    if intent.tree_before is None or intent.tree_after is None:
+        return Restored()
+
+    trees = bytes.fromhex(intent.tree_before), bytes.fromhex(intent.tree_after)
+    changes = changes_between(place, folder, *trees)
+
+    spares = place.repo.git_dir / "hankweave-spares"
+    make_private_directory(spares)
+    descriptor = os.open(spares, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        restored = Restoring(
+            repo=place.repo,
+            folder=folder,
+            descent=place.descent,
+            observer=place.observer,
+            spares=descriptor,
+            captured=captured,
+            permissions={bytes.fromhex(path): mode for path, mode in intent.permissions.items()},
+            exact_before=_blobs(intent.exact_before),
+            exact=_blobs(intent.exact),
+            converts=intent.undo is not None,
+        ).run(changes)
+    finally:
+        os.close(descriptor)
+
+    sync_filesystem(place.repo.work_tree)
+    return restored
+
+
+def _blobs(told: Mapping[str, str]) -> dict[bytes, bytes]:
+    return {bytes.fromhex(path): bytes.fromhex(blob) for path, blob in told.items()}
+
+
+def changes_between(
+    place: Opened, folder: bytes, before: bytes, after: bytes
+) -> dict[bytes, tuple[Entry | None, Entry | None]]:
+    """Gives the files of the folder that differ; submodules are nobody's business.
+
+    Raises UnsupportedRepository for names that would lead out of the folder or into `.git`.
+    """
+    lookup = Lookup(place.repo.read_tree)
+    old, new = (lookup.folder(tree, folder) for tree in (before, after))
+    found = {
+        joined(folder, path): pair
+        for path, pair in differences(place.repo.read_tree, old, new).items()
+        if all(entry is None or entry.mode != GITLINK for entry in pair)
+    }
+
+    for path in found:
+        if any(name in _NO_NAMES or is_reserved(name) for name in path.split(b"/")):
+            raise UnsupportedRepository(
+                f"A commit holds the name {os.fsdecode(path)!r}, which no work tree may have.",
+                "See what `git fsck` says about it.",
+            )
+
+    return found
+
+
+def unusual_permissions(
+    descent: Descent,
+    captured: Captured,
+    changes: Mapping[bytes, tuple[Entry | None, Entry | None]],
+) -> dict[str, int]:
+    """Gives permissions that an undo could not tell: git knows one bit of a file's, none of a
+    folder's. They are of files that go or become another kind, and of folders that may go.
+    """
+    found: dict[bytes, int] = {}
+    for path, (old, new) in changes.items():
+        status = captured.seen.get(path)
+        if old is None or status is None or (new is not None and new.mode == old.mode):
+            continue
+
+        found[path] = stat.S_IMODE(status.st_mode)
+        for folder in parents_of(path) if new is None else ():
+            if folder in found:
+                break
+
+            above = descent.status(folder)
+            if above is not None:
+                found[folder] = stat.S_IMODE(above.st_mode)
+
+    return {path.hex(): permissions for path, permissions in found.items()}

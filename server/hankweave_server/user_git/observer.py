@@ -1,0 +1,186 @@
+"""Looks at single files of the work tree as git would store them, never through a link."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from hankweave_server.git.trees import EXECUTABLE, LINK, REGULAR, Entry
+from hankweave_server.user_git.attributes import Attributes
+from hankweave_server.user_git.index_file import IndexEntry, IndexFile
+from hankweave_server.user_git.line_ends import RAW, to_repository
+from hankweave_server.user_git.repository import GitRepository
+from hankweave_server.user_git.settings import UserSettings
+from hankweave_server.worktree.dirfd import FILE_FLAGS, GONE, Descent
+from hankweave_server.worktree.slots import signature_of
+
+READINGS = 3
+"""A file that changes while it is read is read again, so often."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A file or link as it stands, and what it is in a tree."""
+
+    entry: Entry
+    status: os.stat_result
+
+
+class Observer:
+    """Reads files of one work tree for one operation."""
+
+    def __init__(
+        self, repo: GitRepository, settings: UserSettings, index: IndexFile, descent: Descent
+    ) -> None:
+        self._repo = repo
+        self._descent = descent
+        self._info = _content(repo.common_dir / "info" / "attributes")
+        self._settings = settings
+        self.indexed = {entry.path: entry for entry in index.entries if not entry.stage}
+        self.keeps_modes = settings.flag("core.filemode", default=True)
+        self.keeps_links = settings.flag("core.symlinks", default=True)
+        self.attributes = self._attributes()
+
+    def _attributes(self) -> Attributes:
+        return Attributes(self._settings, self._info, self.rules_file)
+
+    def reread_attributes(self) -> None:
+        """Takes note that `.gitattributes` files have changed."""
+        self.attributes = self._attributes()
+
+    def is_foreign(self, path: bytes) -> bool:
+        """Tells whether another program (LFS, git-crypt) makes what is stored of a path."""
+        return self.attributes.conversion(path) is None
+
+    def at(self, path: bytes, *, store: bool = False, converts: bool = True) -> Seen | None:
+        """Reads a file or link; None when neither is there.
+
+        What it is in a tree is told after git's conversions, or of the bytes as they stand.
+        Raises OSError where it is there and cannot be read.
+        """
+        for _ in range(READINGS):
+            status = self._descent.status(path)
+            if status is None or not (stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)):
+                return None
+
+            seen = self._read(path, status, store, converts)
+            if seen is not None:
+                return seen
+
+        raise OSError(errno.EBUSY, "it keeps changing", os.fsdecode(path))
+
+    def raw(self, path: bytes, seen: os.stat_result) -> bytes | None:
+        """Gives the content of a file as it stands; None where it is another one by now."""
+        content, status = _read_file(path.rpartition(b"/")[2], self._descent.folder_of(path))
+        return content if signature_of(status) == signature_of(seen) else None
+
+    def mode(self, path: bytes, status: os.stat_result, fallback: Entry | None = None) -> int:
+        """Says which mode a tree has for what stands there (core.fileMode, core.symlinks)."""
+        known = self.indexed.get(path)
+        before = known.mode if known is not None else (fallback.mode if fallback else REGULAR)
+        if stat.S_ISLNK(status.st_mode) or (before == LINK and not self.keeps_links):
+            return LINK
+
+        if not self.keeps_modes:
+            return EXECUTABLE if before == EXECUTABLE else REGULAR
+
+        return EXECUTABLE if status.st_mode & stat.S_IXUSR else REGULAR
+
+    def _read(
+        self, path: bytes, status: os.stat_result, store: bool, converts: bool
+    ) -> Seen | None:
+        """None where it changed while it was read."""
+        name = path.rpartition(b"/")[2]
+        mode = self.mode(path, status)
+        try:
+            folder = self._descent.folder_of(path)
+            if stat.S_ISLNK(status.st_mode):
+                content, after = os.readlink(name, dir_fd=folder), status
+            else:
+                content, after = _read_file(name, folder)
+        except OSError as problem:
+            if problem.errno in GONE or problem.errno == errno.EINVAL:
+                self._descent.let_go()
+                return None
+
+            raise
+
+        if signature_of(after) != signature_of(status) or (
+            stat.S_ISREG(after.st_mode) and len(content) != after.st_size
+        ):
+            return None
+
+        if mode != LINK and converts:
+            content = self._converted(path, content)
+
+        digest = self._repo.write_blob(content) if store else blob_name(content)
+        return Seen(Entry(mode, digest), status)
+
+    def _converted(self, path: bytes, content: bytes) -> bytes:
+        conversion = self.attributes.conversion(path) or RAW
+        if conversion.does_nothing:
+            return content
+
+        before = None
+        if conversion.is_guessed and b"\r" in content:
+            known = self.indexed.get(path)
+            before = self._blob_of(known)
+
+        return to_repository(content, conversion, before)
+
+    def _blob_of(self, known: IndexEntry | None) -> bytes | None:
+        if known is None or known.is_only_intended or known.mode not in (REGULAR, EXECUTABLE):
+            return None
+
+        return self._repo.read_blob(known.digest)
+
+    def rules_file(self, path: bytes) -> bytes | None:
+        """Reads a `.gitignore` or `.gitattributes`: what a sparse checkout leaves out counts too.
+
+        One that a person removed does not: with it gone from the commit, nobody would know.
+        """
+        content = self.small_file(path)
+        known = self.indexed.get(path)
+        if content is None and known is not None and known.is_skipped:
+            return self._blob_of(known)
+
+        return content
+
+    def small_file(self, path: bytes) -> bytes | None:
+        """Reads a file that says something about others; a link to one is not followed."""
+        name = path.rpartition(b"/")[2]
+        try:
+            content, status = _read_file(name, self._descent.folder_of(path))
+        except OSError:
+            return None
+
+        return content if stat.S_ISREG(status.st_mode) else None
+
+
+def blob_name(content: bytes) -> bytes:
+    header = b"blob %d\0" % len(content)
+    digest = hashlib.sha1(header, usedforsecurity=False)
+    digest.update(content)
+    return digest.digest()
+
+
+def _read_file(name: bytes, folder: int) -> tuple[bytes, os.stat_result]:
+    descriptor = os.open(name, FILE_FLAGS, dir_fd=folder)
+    with open(descriptor, "rb", buffering=0) as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            return b"", status
+
+        content = file.read()
+        return content, os.fstat(descriptor)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes() if path.is_file() else b""
+    except OSError:
+        return b""

@@ -1,0 +1,122 @@
+"""A person's git configuration, read from the files that git reads.
+
+libgit2 may have been told to read none (the shadow repository reads no configuration but its own,
+and that holds for the whole process), so that the files are found and put together here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from hankweave_server.user_git.repository import GitRepository, settings_in
+
+FALLBACK_IDENTITY = ("Hankweave", "hankweave@localhost")
+
+_TRUE = frozenset({"true", "yes", "on", "1", ""})
+_FALSE = frozenset({"false", "no", "off", "0"})
+
+
+class UserSettings:
+    """Every setting that counts for one repository; the last one of a name wins."""
+
+    def __init__(self, repo: GitRepository) -> None:
+        self._values: dict[str, str] = {}
+        own = repo.own_settings()
+        for path in _personal_files():
+            self._take(settings_in(path), path.parent, repo.git_dir)
+
+        self._take(own, repo.common_dir, repo.git_dir)
+
+    def _take(self, settings: list[tuple[str, str]], folder: Path, git_dir: Path) -> None:
+        for name, value in settings:
+            self._values[name] = value
+            if name.startswith("includeif.gitdir") and name.endswith(".path"):
+                condition = name.removeprefix("includeif.").removesuffix(".path")
+                if _holds(condition, folder, git_dir):
+                    self._values |= dict(settings_in(folder / Path(value).expanduser()))
+
+    def text(self, name: str) -> str | None:
+        return self._values.get(name)
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        value = self._values.get(name, "").lower() if name in self._values else None
+        if value is None or value not in _TRUE | _FALSE:
+            return default
+
+        return value in _TRUE
+
+    def identity(self) -> tuple[str, str]:
+        """Gives name and address for commits: the person's, or ours where none are configured."""
+        found = []
+        for key, variable, fallback in zip(
+            ("name", "email"),
+            ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL"),
+            FALLBACK_IDENTITY,
+            strict=True,
+        ):
+            value = (
+                os.environ.get(variable)
+                or self.text(f"author.{key}")
+                or self.text(f"user.{key}")
+                or ""
+            )
+            cleaned = value.translate({ord(odd): None for odd in "<>\n\0"}).strip()
+            found.append(cleaned or fallback)
+
+        return found[0], found[1]
+
+    def file(self, name: str, usual: str) -> bytes:
+        """Gives the content of a file that a setting names, or of the one that git takes else."""
+        named = self.text(name)
+        if named == "":
+            return b""  # How a person says: no such file.
+
+        path = Path(named).expanduser() if named else _xdg() / usual
+        try:
+            return path.read_bytes() if path.is_file() else b""
+        except OSError:
+            return b""
+
+
+def _xdg() -> Path:
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser()) / "git"
+
+
+def _personal_files() -> Iterator[Path]:
+    """The files of the machine and the person, in the order in which git reads them."""
+    if os.environ.get("GIT_CONFIG_NOSYSTEM", "").lower() not in ("1", "true", "yes", "on"):
+        yield Path(os.environ.get("GIT_CONFIG_SYSTEM") or "/etc/gitconfig")
+
+    chosen = os.environ.get("GIT_CONFIG_GLOBAL")
+    if chosen is not None:
+        yield Path(chosen)
+        return
+
+    yield _xdg() / "config"
+    yield Path("~/.gitconfig").expanduser()
+
+
+def _holds(condition: str, folder: Path, git_dir: Path) -> bool:
+    """Tells whether `gitdir:` or `gitdir/i:` means this repository (git-config, "Includes")."""
+    kind, _, pattern = condition.partition(":")
+    if kind not in ("gitdir", "gitdir/i"):
+        return False
+
+    if pattern.startswith("./"):
+        pattern = str(folder) + pattern[1:]
+    elif pattern.startswith("~"):
+        pattern = os.path.expanduser(pattern)
+    elif not pattern.startswith("/"):
+        pattern = "**/" + pattern
+
+    if pattern.endswith("/"):
+        pattern += "**"
+
+    place = str(git_dir) + "/"
+    if kind == "gitdir/i":
+        pattern, place = pattern.lower(), place.lower()
+
+    return fnmatchcase(place.rstrip("/"), pattern) or fnmatchcase(place, pattern)

@@ -1,0 +1,320 @@
+"""Checkpoints in a person's repository: make, list, go back, undo.
+
+Order of a rollback: objects and the safety commit are durable, then the intent, then files, branch
+and index change, and last the note of what can be undone; the next call on the repository ends
+what a crash has interrupted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from hankweave_server.git.trees import Entry
+from hankweave_server.user_git.capture import OURS, Captured
+from hankweave_server.user_git.commits import (
+    ROLLBACK,
+    SAFETY,
+    is_ours,
+    message_of,
+    shadow_checkpoint,
+    what,
+)
+from hankweave_server.user_git.errors import UndoImpossible, UnknownCheckpoint
+from hankweave_server.user_git.index_file import GITLINK
+from hankweave_server.user_git.intents import Intent, UndoRecord
+from hankweave_server.user_git.listing import Listed, Listing
+from hankweave_server.user_git.locking import alone, gc_held_off, index_held
+from hankweave_server.user_git.move import begin, changes_between, move, unusual_permissions
+from hankweave_server.user_git.repository import Commit
+from hankweave_server.user_git.safety import (
+    exact_bytes,
+    keep_staged,
+    keep_staged_since,
+    save,
+    told,
+    write_commit,
+)
+from hankweave_server.user_git.telling import faults_told, tell_of, tell_unfinished
+from hankweave_server.user_git.tree_builder import is_in_one_of, without_collisions
+from hankweave_server.user_git.workspace import Opened, opened
+
+
+class WorkspaceGit:
+    """The checkpoints of one workspace; every call opens the repository anew."""
+
+    def __init__(self, root: Path) -> None:
+        """Raises CheckpointError where the repository cannot hold checkpoints."""
+        self._root = root
+        with self._reading():
+            pass
+
+    def is_ignored(self) -> bool:
+        """Tells whether the repository around the workspace wants nothing of it."""
+        with self._reading() as place:
+            return place.is_ignored()
+
+    def create(self, title: str, text: str = "", *, checkpoint: str | None = None) -> Listed | None:
+        """Commit the workspace as `architect:checkpoint:<title>`; None when nothing changed.
+
+        `checkpoint` is that of the shadow repository that has the same files, if there is one.
+        """
+        with self._changing() as place:
+            captured = place.capture(store=True)
+            tell_of(captured)
+            tree = place.tree_of(captured)
+            if tree == (place.head_tree or place.repo.write_tree(b"")):
+                return None
+
+            message = message_of(title, text, place.folder, checkpoint)
+            sha = write_commit(place, tree, message)
+            keep_staged(place, captured, sha)
+            subject = message.partition(b"\n")[0]
+            self._move(place, captured, sha, "commit: " + os.fsdecode(subject), index_tree=tree)
+            return Listing(place).listed(place.repo.commit(sha))
+
+    def listed(self) -> list[Listed]:
+        """Lists all checkpoints, newest first, those that a rollback left behind among them."""
+        with self._reading() as place:
+            return Listing(place).all()
+
+    def newest(self) -> Listed | None:
+        """Gives the newest checkpoint on the line that HEAD is on."""
+        with self._reading() as place:
+            return next(Listing(place).on_the_line(), None)
+
+    def differs_from(self, name: str) -> bool:
+        """Tells whether a file of the workspace differs from a commit, or is new since.
+
+        Raises UnknownCheckpoint when the name is not that of a commit.
+        """
+        with self._reading() as place:
+            sha = place.repo.named(name)
+            if sha is None:
+                raise UnknownCheckpoint(
+                    f"{name!r} is no commit of this repository.",
+                    "`list_checkpoints()` gives the hashes of all checkpoints.",
+                )
+
+            captured = place.capture(store=False)
+            now = without_collisions(captured.files, captured.standing)
+            return now != place.files_of(place.repo.commit(sha).tree)
+
+    def shadow_checkpoint_of(self, name: str) -> str | None:
+        """Return the shadow checkpoint that a commit was made of; None for no such commit."""
+        with self._reading() as place:
+            sha = place.repo.named(name)
+            return None if sha is None else shadow_checkpoint(place.repo.commit(sha))
+
+    def has_commit(self, name: str) -> bool:
+        """Return whether a name is that of a commit of the repository."""
+        with self._reading() as place:
+            return place.repo.named(name) is not None
+
+    def rollback(self, *, step: int | str | None = None, commit: str | None = None) -> bool:
+        """Goes back to a commit or to the newest checkpoint of a step; False when there is none.
+
+        Raises RollbackIncomplete when it was done but for files that somebody changed meanwhile.
+        """
+        with self._changing() as place:
+            sha = place.repo.named(commit) if commit else Listing(place).found(step)
+            if sha is None:
+                return False
+
+            self._go_to(place, place.repo.commit(sha))
+            return True
+
+    def undo(self) -> bool:
+        """Takes the last rollback back: files, what was staged, and the branch.
+
+        False when there is none; raises UndoImpossible when the branch has moved on since.
+        """
+        with self._changing() as place:
+            record = place.notes.undo_record()
+            if record is None or bytes.fromhex(record.folder) != place.folder:
+                return False
+
+            if (place.head.branch, place.head.sha) != (record.branch, record.head_after):
+                raise UndoImpossible(
+                    "The branch has moved on since the rollback.",
+                    f"What was there before it is kept as {record.safety_ref}.",
+                )
+
+            self._come_back(place, record)
+            return True
+
+    # How
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[Opened]:
+        with faults_told(), opened(self._root) as place:
+            if not place.notes.has_intent():
+                yield place
+                return
+
+        with faults_told():
+            self._recover()
+            with opened(self._root) as place:
+                yield place
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[Opened]:
+        """Holds both locks, with nothing half done left over."""
+        with faults_told(), opened(self._root) as place:
+            common_dir, git_dir, notes = place.repo.common_dir, place.repo.git_dir, place.notes
+
+        with faults_told(), alone(common_dir), index_held(git_dir), gc_held_off(common_dir):
+            if notes.has_intent():  # Asked only now: whoever was waited for may have died.
+                self._finish_interrupted()
+
+            with opened(self._root) as place:
+                place.refuse_in_between()
+                yield place
+
+    def _recover(self) -> None:
+        with opened(self._root) as place:
+            common_dir, git_dir = place.repo.common_dir, place.repo.git_dir
+
+        with alone(common_dir), index_held(git_dir), gc_held_off(common_dir):
+            self._finish_interrupted()
+
+    def _finish_interrupted(self) -> None:
+        with opened(self._root) as place:
+            intent = place.notes.intent()
+            if intent is not None:
+                place.refuse_in_between()
+                keep_staged_since(place, intent)
+                tell_unfinished(move(place, intent, None), "What was interrupted is finished")
+
+    def _go_to(self, place: Opened, target: Commit) -> None:
+        wanted = {
+            path: entry
+            for path, entry in place.files_of(target.tree).items()
+            if entry.mode != GITLINK and OURS not in path.split(b"/")
+        }
+        captured = place.capture(store=True, also=wanted)
+        tell_of(captured)
+        name = what(target)
+        files = {path: e for path, e in wanted.items() if path not in captured.left_alone}
+        tree = place.tree_with(without_collisions(files, captured.standing))
+        now = self._without(place, captured, place.ignored_there(captured, wanted))
+        changes = changes_between(place, place.folder, now, tree)
+        exact = exact_bytes(place, captured, changes)
+        safety = save(place, captured, b"before rollback to " + name, exact)
+        after = self._head_after(place, target, tree, name)
+        record = UndoRecord(
+            folder=place.folder.hex(),
+            branch=place.head.branch,
+            head_before=place.head.sha,
+            head_after=after,
+            safety=safety.commit,
+            safety_ref=safety.ref,
+            staged=safety.staged,
+            permissions=unusual_permissions(place.descent, captured, changes),
+            exact=told(exact),
+        )
+        self._move(
+            place,
+            captured,
+            after,
+            "architect:rollback: to " + os.fsdecode(name),
+            index_tree=tree,
+            trees=(now, tree),
+            exact=record.exact,
+            safety_ref=safety.ref,
+            undo=record,
+        )
+
+    def _come_back(self, place: Opened, record: UndoRecord) -> None:
+        before = place.repo.commit(record.safety)
+        wanted = place.files_of(before.tree)
+        captured = place.capture(store=True, also=wanted)
+        tell_of(captured)
+        alone_now = {
+            path: entry for path, entry in wanted.items() if is_in_one_of(path, captured.left_alone)
+        }
+        stays = place.ignored_there(captured, wanted)
+        now = self._without(place, captured, stays, alone_now)
+        changes = changes_between(place, place.folder, now, before.tree)
+        exact = exact_bytes(place, captured, changes)
+        safety = save(place, captured, b"before undo of the rollback", exact)
+        staged = record.staged or record.head_before
+        index_tree = place.repo.commit(staged).tree if staged else None
+        self._move(
+            place,
+            captured,
+            record.head_before,
+            "architect:rollback: undone",
+            index_tree=index_tree,
+            trees=(now, before.tree),
+            exact=told(exact),
+            safety_ref=safety.ref,
+            record=record,
+        )
+
+    def _without(
+        self,
+        place: Opened,
+        captured: Captured,
+        stays: set[bytes],
+        standing: dict[bytes, Entry] | None = None,
+    ) -> bytes:
+        """Writes the tree of what may change: the work tree, but for what stays as it is."""
+        files = {path: entry for path, entry in captured.files.items() if path not in stays}
+        alone = captured.standing if standing is None else standing
+        return place.tree_with(without_collisions(files, alone))
+
+    def _head_after(self, place: Opened, target: Commit, tree: bytes, name: bytes) -> str:
+        """Steps back over commits of ours alone; a person's are kept, and a new one goes on top."""
+        repo, head = place.repo, place.head.sha
+        if head is not None:
+            if tree == target.tree and repo.leads_to(target.sha, head):
+                between = repo.history([head], [target.sha])
+                if all(is_ours(commit) for commit in between):
+                    return target.sha
+
+            if tree == place.head_tree:
+                return head
+
+        return write_commit(place, tree, ROLLBACK + name + b"\n")
+
+    def _move(
+        self,
+        place: Opened,
+        captured: Captured,
+        after: str | None,
+        why: str,
+        *,
+        index_tree: bytes | None,
+        trees: tuple[bytes, bytes] | None = None,
+        exact: dict[str, str] | None = None,
+        safety_ref: str | None = None,
+        undo: UndoRecord | None = None,
+        record: UndoRecord | None = None,
+    ) -> None:
+        intent = Intent(
+            folder=place.folder.hex(),
+            branch=place.head.branch,
+            head_before=place.head.sha,
+            head_after=after,
+            why=why.encode("utf-8", "replace").decode(),
+            tree_before=trees[0].hex() if trees else None,
+            tree_after=trees[1].hex() if trees else None,
+            index_tree=index_tree.hex() if index_tree else None,
+            permissions=record.permissions if record else {},
+            exact_before=exact or {},
+            exact=record.exact if record else {},
+            safety_ref=safety_ref,
+            undo=undo,
+            replaces_undo=trees is not None,
+        )
+        needed = [after] if after else []
+        if trees is not None:
+            # Its trees may be no commit's: what was ignored and comes back is in them.
+            needed.append(write_commit(place, trees[0], SAFETY + b" under way\n"))
+
+        place.repo.flush()
+        begin(place, intent, *needed)
+        tell_unfinished(move(place, intent, captured), "The rollback is done")

@@ -1,0 +1,191 @@
+"""One workspace, opened for one operation: its repository, settings and open work tree."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from hankweave_server.git.trees import EXECUTABLE, REGULAR, Entry
+from hankweave_server.user_git.capture import Capture, Captured
+from hankweave_server.user_git.errors import RepositoryBusy, UnsupportedRepository, WorkspaceMissing
+from hankweave_server.user_git.ignore_rules import Ignoring
+from hankweave_server.user_git.index_file import FOLDER, read_index
+from hankweave_server.user_git.intents import Notes
+from hankweave_server.user_git.observer import Observer
+from hankweave_server.user_git.repository import GitRepository, Head
+from hankweave_server.user_git.settings import UserSettings
+from hankweave_server.user_git.tree_builder import files_in, is_in, with_folder, without_collisions
+from hankweave_server.worktree.dirfd import Descent
+from hankweave_server.worktree.names import parents_of
+
+_UNDER_WAY = {
+    "MERGE_HEAD": "A merge",
+    "CHERRY_PICK_HEAD": "A cherry-pick",
+    "REVERT_HEAD": "A revert",
+    "BISECT_LOG": "A bisect",
+    "rebase-merge": "A rebase",
+    "rebase-apply": "A rebase",
+    "sequencer": "A cherry-pick or revert",
+}
+
+
+class Opened:
+    """What one operation works with."""
+
+    def __init__(self, root: Path, repo: GitRepository) -> None:
+        self.repo = repo
+        self.notes = Notes(repo.git_dir)
+        self.settings = UserSettings(repo)
+        self.who = self.settings.identity()
+        self.index = read_index(repo.git_dir)
+        self.head: Head = repo.head()
+        self.folder = _place_of(root, repo)
+        self.descent = Descent(repo.work_tree)
+        self.observer = Observer(repo, self.settings, self.index, self.descent)
+
+    @property
+    def head_tree(self) -> bytes | None:
+        return None if self.head.sha is None else self.repo.commit(self.head.sha).tree
+
+    def files_of(self, tree: bytes | None) -> dict[bytes, Entry]:
+        """Gives what a tree has in the workspace's folder."""
+        return files_in(self.repo, tree, self.folder)
+
+    def is_ignored(self) -> bool:
+        return self._ignoring().hides_folder_or_one_above(self.folder)
+
+    def _ignoring(self, read: Callable[[bytes], bytes | None] | None = None) -> Ignoring:
+        exclude = self.repo.common_dir / "info" / "exclude"
+        content = exclude.read_bytes() if exclude.is_file() else b""
+        return Ignoring(self.settings, content, read or self.observer.rules_file)
+
+    def capture(self, *, store: bool, also: Iterable[bytes] = ()) -> Captured:
+        ignoring = self._ignoring()
+        if self.is_ignored():
+            raise UnsupportedRepository(
+                f"The repository ignores {os.fsdecode(self.folder)} as a whole.",
+                'Use repository="shadow", or take the folder out of .gitignore.',
+            )
+
+        return Capture(
+            folder=self.folder,
+            index=self.index,
+            head=self.files_of(self.head_tree),
+            observer=self.observer,
+            ignoring=ignoring,
+            descent=self.descent,
+            is_sparse=self.settings.flag("core.sparsecheckout", default=False),
+            store=store,
+            also=also,
+        ).run()
+
+    def ignored_there(self, captured: Captured, there: Mapping[bytes, Entry]) -> set[bytes]:
+        """Gives untracked files that the ignore files of another state hide.
+
+        They may well have stood beside that state, as what a build makes does: they stay.
+        """
+
+        def read(path: bytes) -> bytes | None:
+            if not is_in(path, self.folder):
+                return self.observer.rules_file(path)
+
+            entry = there.get(path)
+            is_file = entry is not None and entry.mode in (REGULAR, EXECUTABLE)
+            return self.repo.read_blob(entry.digest) if entry is not None and is_file else None
+
+        ignoring = self._ignoring(read)
+        known = {entry.path for entry in self.index.entries}
+        known.update(there, self.files_of(self.head_tree))
+        # What stands in the way of the other state cannot stay.
+        known.update(folder for path in there for folder in parents_of(path))
+        return {
+            path
+            for path in captured.files
+            if path not in known
+            and not any(folder in there for folder in parents_of(path))
+            and (
+                ignoring.hides_folder_or_one_above(path.rpartition(b"/")[0])
+                or ignoring.hides(path, is_folder=False)
+            )
+        }
+
+    def tree_of(self, captured: Captured) -> bytes:
+        """Writes the tree of the work tree: around the workspace, HEAD's."""
+        return self.tree_with(without_collisions(captured.files, captured.standing))
+
+    def tree_with(self, files: dict[bytes, Entry]) -> bytes:
+        return with_folder(self.repo, self.head_tree, self.folder, files)
+
+    def index_files(self) -> dict[bytes, Entry]:
+        """Gives what is staged in the workspace's folder, changed or not."""
+        return {
+            entry.path.rstrip(b"/"): Entry(entry.mode, entry.digest)
+            for entry in self.index.entries
+            if not entry.is_only_intended and self._is_here(entry.path)
+        }
+
+    def staged_tree(self) -> bytes | None:
+        """Writes the tree of what is staged; None where that is what HEAD has."""
+        staged = self.index_files()
+        folders = {path for path, entry in staged.items() if entry.mode == FOLDER}
+        in_head = {
+            path: entry
+            for path, entry in self.files_of(self.head_tree).items()
+            if not any(path.startswith(folder + b"/") for folder in folders)
+        }
+        in_index = {path: entry for path, entry in staged.items() if path not in folders}
+        return None if in_index == in_head else self.tree_with(staged)
+
+    def _is_here(self, path: bytes) -> bool:
+        return not self.folder or path.startswith(self.folder + b"/")
+
+    def refuse_in_between(self) -> None:
+        """Raises RepositoryBusy while a merge or the like is half done."""
+        for name, what in _UNDER_WAY.items():
+            if (self.repo.git_dir / name).exists():
+                raise RepositoryBusy(
+                    f"{what} is under way in this repository.",
+                    "Finish or abort it first; `git status` says how.",
+                )
+
+        conflicts = [entry.path for entry in self.index.entries if entry.stage]
+        if conflicts:
+            raise RepositoryBusy(
+                f"{os.fsdecode(conflicts[0])} has a conflict that is not resolved.",
+                "Resolve it and `git add` the file.",
+            )
+
+
+@contextlib.contextmanager
+def opened(root: Path) -> Iterator[Opened]:
+    """Opens a workspace; raises CheckpointError where that cannot be done."""
+    if not root.is_dir():
+        raise WorkspaceMissing(f"There is no folder {root}.", "Name the folder to work in.")
+
+    repo = GitRepository(root)
+    try:
+        found = Opened(root, repo)
+        try:
+            yield found
+        finally:
+            found.descent.close()
+    finally:
+        repo.close()
+
+
+def _place_of(root: Path, repo: GitRepository) -> bytes:
+    """Gives the workspace's place in the work tree; empty is the top."""
+    try:
+        place = root.resolve().relative_to(repo.work_tree)
+    except ValueError as problem:
+        raise UnsupportedRepository(
+            f"{root} is not among the files of its repository, which are in {repo.work_tree}.",
+            "Name a folder in there.",
+        ) from problem
+
+    if place.parts[:1] == (".git",):
+        raise UnsupportedRepository(f"{root} is inside a git directory.", "Name the work tree.")
+
+    return b"" if place == Path() else os.fsencode(place)

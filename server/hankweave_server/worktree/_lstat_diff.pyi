@@ -1,0 +1,7 @@
+from collections.abc import Sequence
+
+from hankweave_server.worktree.lstat_diff import Difference, Group
+
+def differing(
+    root: int, groups: Sequence[Group], block: bytearray, stride: int, /
+) -> list[Difference]: ...

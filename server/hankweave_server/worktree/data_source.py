@@ -1,0 +1,300 @@
+"""The data of an execution: which directory belongs to it, how it is reached, who it was.
+
+Seed 001: an execution is found again by the hash of its data, and reaches the data through
+`read_only_data_source`, a symbolic link or a copy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+import shutil
+import stat
+import string
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from hankweave_protocol import codec
+from hankweave_protocol.errors import Refused
+from hankweave_protocol.records import ExecutionMeta
+from hankweave_server import fsutil
+from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.paths import Layout
+
+TIME_LIMIT = timedelta(seconds=5)  # Hankweave's dataHashTimeLimit.
+_DEPTH = 3
+_ENTRIES = 100  # Of each folder, in the order of their names.
+_PASSED_OVER = frozenset({b"node_modules", b"__pycache__", b"dist", b"build"})
+META_VERSION = "1.0.0"
+_NO_DATA = "nodata"
+_ALPHABET = string.digits + string.ascii_lowercase
+_WRITE_BITS = 0o222
+
+
+# --- finding --------------------------------------------------------------------------------------
+
+
+def data_hash(
+    path: Path,
+    time_limit: timedelta = TIME_LIMIT,
+    *,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> str:
+    """Hashes what the data looks like from outside: 12 hex digits over names, sizes and times.
+
+    Contents are not read, and only three levels of folders are looked at (Hankweave, dataHash).
+    Data that takes longer is known by its place alone: what was seen by then would depend on the
+    speed of the disk. Raises OSError where there is nothing at the path.
+    """
+    resolved = path.resolve(strict=True)
+    deadline = monotonic() + time_limit.total_seconds()
+    lines: list[bytes] = []
+    for line in _looks(resolved):
+        lines.append(line)
+        if monotonic() > deadline:
+            lines = [b"timeout", os.fsencode(resolved)]
+            break
+
+    return hashlib.sha256(b"\n".join(sorted(lines))).hexdigest()[:12]
+
+
+def managed_name(now_ms: int, data_hash: str | None) -> str:
+    """Names a new execution directory: `{ms}-{rand4}-{dataHash6}` (seed 001)."""
+    random = "".join(secrets.choice(_ALPHABET) for _ in range(4))
+    return f"{now_ms}-{random}-{_short(data_hash)}"
+
+
+def find_execution(root: Path, data_hash: str) -> Path | None:
+    """Returns the newest execution directory of that data, by its name; None if there is none.
+
+    Branches are passed over.
+    """
+    if not root.is_dir():
+        return None
+
+    ours = (path for path in root.iterdir() if path.name.endswith(f"-{_short(data_hash)}"))
+    newest_first = sorted(ours, key=lambda path: path.name, reverse=True)
+    return next((path for path in newest_first if _hash_in(path) == data_hash), None)
+
+
+def _short(data_hash: str | None) -> str:
+    return _NO_DATA if data_hash is None else data_hash[:6]
+
+
+def _hash_in(execution: Path) -> str | None:
+    try:
+        meta = read_meta(Layout.of_execution(execution))
+    except (OSError, Stop):
+        return None  # Not one that could be resumed: whoever names it is told why.
+
+    # A branch is gone on with by its name: the same data means the execution it was made from.
+    return None if meta is None or meta.origin is not None else meta.data_hash
+
+
+def _looks(path: Path) -> Iterator[bytes]:
+    status = path.stat()
+    if stat.S_ISDIR(status.st_mode):
+        yield from _looks_in(os.fsencode(path), b"", _DEPTH)
+    else:
+        yield _line(b"f", os.fsencode(path.name), status)
+
+
+def _looks_in(folder: bytes, prefix: bytes, depth: int) -> Iterator[bytes]:
+    with os.scandir(folder) as entries:
+        shown = sorted((e for e in entries if not _is_passed_over(e.name)), key=lambda e: e.name)
+
+    for entry in shown[:_ENTRIES]:
+        name = prefix + entry.name
+        if entry.is_dir(follow_symlinks=False):
+            # Its time would change with every hidden file in it.
+            yield b"d:%b:0:0" % name
+            if depth > 1:
+                with contextlib.suppress(PermissionError):
+                    yield from _looks_in(entry.path, name + b"/", depth - 1)
+        else:
+            with contextlib.suppress(FileNotFoundError):
+                kind = b"l" if entry.is_symlink() else b"f"
+                yield _line(kind, name, entry.stat(follow_symlinks=False))
+
+
+def _is_passed_over(name: bytes) -> bool:
+    return name.startswith(b".") or name in _PASSED_OVER
+
+
+def _line(kind: bytes, name: bytes, status: os.stat_result) -> bytes:
+    return b"%b:%b:%d:%d" % (kind, name, status.st_size, int(status.st_mtime))
+
+
+# --- linking --------------------------------------------------------------------------------------
+
+
+def link_data(layout: Layout, source: Path, *, copy: bool) -> None:
+    """Make the data reachable in the execution: a symbolic link, or a read-only copy.
+
+    A single file is reached as `read_only_data_source/NAME`, as in Hankweave. A former link, and
+    what an interrupted copy left, is replaced; the data itself is never touched. Raises Stop where
+    data and execution lie within each other.
+    """
+    resolved = source.resolve(strict=True)
+    _refuse_entangled(resolved, layout.root.resolve(), copy=copy)
+    partial = layout.data_source.with_name(layout.data_source.name + ".partial")
+    _remove(partial)
+    if resolved.is_dir():
+        place = partial
+    else:
+        partial.mkdir()
+        place = partial / source.name
+
+    if copy:
+        _copy(resolved, place)
+    else:
+        place.symlink_to(resolved)
+
+    if not partial.is_symlink():
+        _set_read_only(partial)
+
+    _remove(layout.data_source)
+    partial.rename(layout.data_source)
+    fsutil.sync_directory(layout.root)
+
+
+def _refuse_entangled(source: Path, root: Path, *, copy: bool) -> None:
+    if source.is_relative_to(root):
+        raise Stop(f"The data {source} lies in the execution directory {root}.", ExitCode.USAGE)
+
+    if copy and root.is_relative_to(source):
+        raise Stop(
+            f"The execution directory {root} lies in the data {source}, which is to be copied.",
+            ExitCode.USAGE,
+            hint="Name an --execution directory elsewhere.",
+        )
+
+
+def _copy(source: Path, target: Path) -> None:
+    if source.is_dir():
+        shutil.copytree(source, target, symlinks=True, ignore=_special_files)
+    else:
+        shutil.copy2(source, target)
+
+
+def _special_files(folder: str, names: list[str]) -> list[str]:
+    """Names what is neither file, folder nor link: a FIFO would be waited for, for ever."""
+    modes = ((name, os.lstat(os.path.join(folder, name)).st_mode) for name in names)
+    return [
+        name
+        for name, mode in modes
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode))
+    ]
+
+
+def _set_read_only(path: Path) -> None:
+    for item in _inside_out(path):
+        if not item.is_symlink():
+            item.chmod(stat.S_IMODE(item.stat().st_mode) & ~_WRITE_BITS)
+
+
+def _remove(path: Path) -> None:
+    """Removes a link itself, or a read-only copy with all that is in it."""
+    if path.is_symlink() or path.is_file():
+        path.unlink()
+    elif path.exists():
+        for folder, _, _ in os.walk(path):
+            os.chmod(folder, 0o700)
+
+        shutil.rmtree(path)
+
+
+def _inside_out(path: Path) -> Iterator[Path]:
+    for folder, folders, names in os.walk(path, topdown=False):
+        for name in (*names, *folders):
+            yield Path(folder, name)
+
+    yield path
+
+
+def size_of_copy(layout: Layout) -> int:
+    """Gives the bytes of the data where it is a copy, and of the rig archive."""
+    found = 0
+    for top in (layout.data_source, layout.rig_archive):
+        if not top.is_symlink():
+            found += sum(item.lstat().st_size for item in _inside_out(top) if item.is_file())
+
+    return found
+
+
+def inherit(original: Layout, layout: Layout) -> None:
+    """Give a new execution the data of another, by the same link or a copy of the copy.
+
+    What was archived comes along, with its manifest: it belongs to codons of the past.
+    """
+    if original.data_source.is_symlink():
+        layout.data_source.symlink_to(original.data_source.readlink())
+    elif original.data_source.exists():
+        link_data(layout, original.data_source, copy=True)
+
+    if original.rig_archive.is_dir():
+        _copy(original.rig_archive, layout.rig_archive)
+    else:
+        layout.rig_archive.mkdir()
+
+    if original.archive_manifest.is_file() and original.is_in_place == layout.is_in_place:
+        fsutil.make_private_directory(layout.state_directory)
+        fsutil.replace_durably(layout.archive_manifest, original.archive_manifest.read_bytes())
+
+
+# --- execution-meta.json --------------------------------------------------------------------------
+
+
+def read_meta(layout: Layout) -> ExecutionMeta | None:
+    """Reads execution-meta.json (seed 001); None if there is none, Stop if it is damaged."""
+    return read_meta_in(layout.state_directory)
+
+
+def read_meta_in(state_folder: Path) -> ExecutionMeta | None:
+    """Reads it out of a state directory that may have another name."""
+    path = state_folder / Layout.of_execution(state_folder.parent).meta.name
+    try:
+        raw = codec.decode_value(dict[str, Any], path.read_bytes())
+        # Hankweave leaves out what it does not know: the hash before 1.2.0, the path of no hank.
+        known = {"hankHash": None, "hankPath": None} | raw
+        return codec.decode_value(ExecutionMeta, codec.encode(known))
+    except FileNotFoundError:
+        return None
+    except Refused as fault:
+        raise Stop(
+            f"{path} is damaged: {fault.message}",
+            ExitCode.BAD_DATA,
+            hint="Move it away to start with new metadata; state and checkpoints stay.",
+        ) from None
+
+
+def is_foreign(layout: Layout) -> bool:
+    """Return whether the TypeScript Hankweave wrote execution-meta.json, or the state beside it."""
+    try:
+        meta = codec.decode_value(dict[str, Any], layout.meta.read_bytes())
+        if meta.get("version") != META_VERSION or "hankHash" not in meta:
+            return True
+
+        return "schemaVersion" not in codec.decode_value(dict[str, Any], layout.state.read_bytes())
+    except (FileNotFoundError, Refused):
+        return False
+
+
+def layout_of(root: Path) -> Layout:
+    """Gives the layout of an execution directory; one in a person's project says so itself."""
+    meta = read_meta(Layout.of_execution(root))
+    in_place = meta is not None and meta.in_place
+    return Layout.in_place(root) if in_place else Layout.of_execution(root)
+
+
+def write_meta(layout: Layout, meta: ExecutionMeta) -> None:
+    """Writes execution-meta.json durably, indented for people."""
+    content = msgspec.json.format(codec.encode(meta), indent=2)
+    fsutil.replace_durably(layout.meta, content + b"\n")

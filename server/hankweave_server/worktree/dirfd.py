@@ -1,0 +1,109 @@
+"""Reaches things below the work tree without ever following a link.
+
+An agent may replace any folder by a link out of the tree at any moment. So no path of more than
+one component is ever given to the kernel for reading or writing content: each component is opened
+from the descriptor of the one above it, with O_NOFOLLOW, and a link on the way is an error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from hankweave_server.worktree.names import AT_THE_TOP, parent_of
+
+FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
+"""What the kernel says when a path leads nowhere, or would lead through a link."""
+
+
+class Descent:
+    """Holds the work tree open and the folder last reached, since neighbours come in turn."""
+
+    def __init__(
+        self,
+        work_tree: Path,
+        root: int | None = None,
+        at_the_top: frozenset[bytes] = AT_THE_TOP,
+    ) -> None:
+        self._work_tree = work_tree
+        self.at_the_top = at_the_top
+        """The names at the top of this work tree that are not the agent's or the person's."""
+        self.root = self._open_root() if root is None else root
+        self._held: tuple[bytes, int] | None = None
+
+    def folder(self, path: bytes) -> int:
+        """Gives the descriptor of a folder; it stays open until the next call or `let_go`."""
+        if not path:
+            return self.root
+
+        if self._held is not None and self._held[0] == path:
+            return self._held[1]
+
+        self.let_go()
+        descriptor = self._opened(path)
+        self._held = (path, descriptor)
+        return descriptor
+
+    def folder_of(self, path: bytes) -> int:
+        return self.folder(parent_of(path))
+
+    def status(self, path: bytes) -> os.stat_result | None:
+        """Looks at a path itself; None when it is not there, or only behind a link."""
+        try:
+            return os.lstat(path.rpartition(b"/")[2], dir_fd=self.folder_of(path))
+        except ValueError:
+            return None  # No name holds a NUL.
+        except OSError as problem:
+            if problem.errno in GONE or problem.errno == errno.ENAMETOOLONG:
+                return None
+
+            raise
+
+    def twin(self) -> Descent:
+        """Gives another way into the same open work tree: each thread needs its own."""
+        return Descent(self._work_tree, os.dup(self.root), self.at_the_top)
+
+    def let_go(self) -> None:
+        """Forgets the folder last reached: it may be another one the next time."""
+        if self._held is not None:
+            os.close(self._held[1])
+            self._held = None
+
+    def close(self) -> None:
+        self.let_go()
+        os.close(self.root)
+
+    def _open_root(self) -> int:
+        return os.open(self._work_tree, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def _opened(self, path: bytes) -> int:
+        descriptor = os.dup(self.root)
+        for name in path.split(b"/"):
+            above = descriptor
+            try:
+                descriptor = os.open(name, FOLDER_FLAGS, dir_fd=above)
+            finally:
+                os.close(above)
+
+        return descriptor
+
+    @contextlib.contextmanager
+    def fresh(self) -> Iterator[Descent]:
+        """Reaches everything anew while the block runs, from the work tree's own path on.
+
+        A work tree that was removed or replaced meanwhile is noticed, not read as an empty one.
+        """
+        self.let_go()
+        root = self._open_root()
+        os.close(self.root)
+        self.root = root
+        try:
+            yield self
+        finally:
+            self.let_go()

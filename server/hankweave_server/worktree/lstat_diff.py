@@ -1,0 +1,68 @@
+"""Compares what is known of many paths with the disk: the one loop that runs for every file.
+
+In Python it takes two to three microseconds a file, and git does it in one and a half on two
+processors; so there is a helper in C, built where a compiler is at hand, that reads the same block
+outside the interpreter. Both give the same answer.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+
+from hankweave_server.worktree.slots import SIGNATURE, STRIDE
+
+native: ModuleType | None
+try:
+    from hankweave_server.worktree import _lstat_diff as native
+except ImportError:
+    native = None
+
+DIFFERS = 0
+"""Stands for the error number where a path could be looked at, and is not what is known."""
+
+Group = tuple[bytes, Mapping[bytes, int]]
+"""A folder, and the slots of names in it."""
+
+Difference = tuple[int, bytes, int]
+"""The group's number, the name, and `DIFFERS` or the error that looking at it gave."""
+
+
+def differing(root: int, groups: Sequence[Group], block: bytearray) -> list[Difference]:
+    """Lists the names whose stat data is not the signature in their slot, in their order.
+
+    `root` is the descriptor that folders are relative to; links are not followed, except that a
+    folder may have become one: only stat data is ever looked at.
+    """
+    if native is not None:
+        found: list[Difference] = native.differing(root, groups, block, STRIDE)
+        return found
+
+    return differing_in_python(root, groups, block)
+
+
+def differing_in_python(root: int, groups: Sequence[Group], block: bytearray) -> list[Difference]:
+    lstat, unpack_from = os.lstat, SIGNATURE.unpack_from
+    found: list[Difference] = []
+    for number, (folder, names) in enumerate(groups):
+        above = folder + b"/" if folder else b""
+        for name, slot in names.items():
+            try:
+                status = lstat(above + name, dir_fd=root)
+            except OSError as problem:
+                found.append((number, name, problem.errno or DIFFERS))
+                continue
+
+            # The fields of a Signature, in place: naming them for each file doubles the cost.
+            seen = (
+                status.st_ctime_ns,
+                status.st_mtime_ns,
+                status.st_size,
+                status.st_ino,
+                status.st_mode,
+            )
+            if seen != unpack_from(block, slot * STRIDE):
+                found.append((number, name, DIFFERS))
+
+    return found

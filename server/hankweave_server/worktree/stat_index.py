@@ -1,0 +1,296 @@
+"""What is known of the work tree: the tracked files, the folders above them, and their stat data.
+
+The table is a memory, never a truth: each scan compares it with the disk, and whatever differs
+is read again. It answers two questions without touching content: did this file change since it
+was read, and must this folder's git tree be written anew.
+
+Invariant: where a folder's `tree` is None, so is that of every folder above it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from hankweave_server.worktree.file_modes import Kind, Permissions
+from hankweave_server.worktree.gitignore import IgnoreRules
+from hankweave_server.worktree.names import joined, parent_of
+from hankweave_server.worktree.slots import Signature, Slots
+
+
+class Folder:
+    """One folder on the way to tracked files, or one that must be watched for new ones."""
+
+    __slots__ = (
+        "_slots",
+        "files",
+        "folders",
+        "ignore_file",
+        "inherited",
+        "is_empty",
+        "is_wanted",
+        "is_watched",
+        "mode",
+        "name",
+        "parent",
+        "path",
+        "rules",
+        "slot",
+        "tree",
+    )
+
+    def __init__(self, parent: Folder | None, name: bytes, path: bytes, slots: Slots) -> None:
+        self._slots = slots
+        self.slot = slots.take()
+        self.parent = parent
+        self.name = name
+        self.path = path
+        self.files: dict[bytes, int] = {}
+        """The slots of the tracked files in it, by name."""
+        self.folders: dict[bytes, Folder] = {}
+        self.mode = 0
+        self.is_empty = False
+        self.is_wanted = False
+        """Matched by the patterns itself, so that it is recorded even when empty."""
+        self.is_watched = parent is None
+        """New names in it are looked at; False below an ignored folder."""
+        self.inherited: IgnoreRules | None = None
+        self.rules: IgnoreRules | None = None
+        self.ignore_file: Signature | None = None
+        self.tree: bytes | None = None
+        """The git tree of what is captured below; empty bytes when that is nothing."""
+
+    @property
+    def signature(self) -> Signature | None:
+        """None when the folder must be listed."""
+        return self._slots.signature(self.slot)
+
+    @signature.setter
+    def signature(self, signature: Signature | None) -> None:
+        self._slots.sign(self.slot, signature)
+
+    def captured(self) -> Iterator[tuple[bytes, int, int, bytes]]:
+        """Gives name, git mode, permissions and digest of the captured files in it."""
+        for name, slot in self.files.items():
+            git_mode, permissions, digest = self._slots.captured(slot)
+            if git_mode:
+                yield name, git_mode, permissions, digest
+
+    def modified_ns(self, name: bytes) -> int | None:
+        """Return when a tracked file of this folder was last written, or None if unknown."""
+        signature = self._slots.signature(self.files[name])
+        return None if signature is None else signature.mtime_ns
+
+    def tracked_below(self) -> int:
+        """Counts the tracked files in it and in the folders below."""
+        count = 0
+        waiting = [self]
+        while waiting:
+            folder = waiting.pop()
+            count += len(folder.files)
+            waiting += folder.folders.values()
+
+        return count
+
+    def touch(self) -> None:
+        """Says that something captured below has changed."""
+        folder: Folder | None = self
+        while folder is not None and folder.tree is not None:
+            folder.tree = None
+            folder = folder.parent
+
+
+class TrackedFile:
+    """One tracked path and what was last read there; a view, valid while the path is tracked.
+
+    Without a signature the path must be read again; without a digest nothing of it was captured
+    (a socket, an unreadable file), and no git tree names it.
+    """
+
+    __slots__ = ("_slots", "folder", "name", "slot")
+
+    def __init__(self, folder: Folder, name: bytes, slot: int, slots: Slots) -> None:
+        self._slots = slots
+        self.folder = folder
+        self.name = name
+        self.slot = slot
+
+    @property
+    def path(self) -> bytes:
+        return joined(self.folder.path, self.name)
+
+    @property
+    def signature(self) -> Signature | None:
+        return self._slots.signature(self.slot)
+
+    @property
+    def captured(self) -> tuple[int, int, bytes]:
+        """Git mode, permissions and digest; the mode is 0 where nothing was captured."""
+        return self._slots.captured(self.slot)
+
+
+class TrackedFiles(Mapping[bytes, TrackedFile]):
+    """The tracked files of a table by path."""
+
+    def __init__(self, folders: Mapping[bytes, Folder], slots: Slots) -> None:
+        self._folders = folders
+        self._slots = slots
+        self.count = 0
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[bytes]:
+        for folder in self._folders.values():
+            above = folder.path + b"/" if folder.path else b""
+            for name in folder.files:
+                yield above + name
+
+    def __getitem__(self, path: bytes) -> TrackedFile:
+        above, _, name = path.rpartition(b"/")
+        folder = self._folders[above]
+        return TrackedFile(folder, name, folder.files[name], self._slots)
+
+
+class StatIndex:
+    """All tracked files and folders, parents before children."""
+
+    def __init__(self) -> None:
+        self.slots = Slots()
+        self.top = Folder(None, b"", b"", self.slots)
+        self.folders: dict[bytes, Folder] = {b"": self.top}
+        self.files = TrackedFiles(self.folders, self.slots)
+        self.permissions = Permissions()
+        self.empty_members: set[bytes] = set()
+        """Empty folders of the last checkpoint: tracked until they are gone, as files are."""
+        self.gone: set[bytes] = set()
+        """Tracked files that vanished since the last checkpoint."""
+        self.outline = 0
+        """Counts what changes the list of captured names, their kinds or their permissions."""
+
+    def add_folder(self, path: bytes) -> Folder:
+        """Gives the folder, creating it and those above it where they are missing."""
+        missing: list[bytes] = []
+        while path not in self.folders:
+            missing.append(path)
+            path = parent_of(path)
+
+        folder = self.folders[path]
+        for path in reversed(missing):
+            # Touch first: the new folder has no tree, so that a later touch would stop at it.
+            folder.touch()
+            child = Folder(folder, path.rpartition(b"/")[2], path, self.slots)
+            folder.folders[child.name] = child
+            self.folders[path] = folder = child
+
+        return folder
+
+    def track(self, path: bytes) -> TrackedFile:
+        """Gives the tracked file of that path; a new one waits to be read."""
+        above, _, name = path.rpartition(b"/")
+        return self.track_in(self.folders.get(above) or self.add_folder(above), name)
+
+    def track_in(self, folder: Folder, name: bytes) -> TrackedFile:
+        """Gives the tracked file of that name in a folder of the table."""
+        slot = folder.files.get(name)
+        if slot is None:
+            slot = folder.files[name] = self.slots.take()
+            self.files.count += 1
+
+        return TrackedFile(folder, name, slot, self.slots)
+
+    def hold(
+        self,
+        file: TrackedFile,
+        signature: Signature | None,
+        digest: bytes | None = None,
+        git_mode: int = 0,
+        permissions: int = 0,
+    ) -> None:
+        """Takes over what was read; the trees above are written anew if git would see a change."""
+        mode_before, permissions_before, digest_before = self.slots.captured(file.slot)
+        if digest is None:
+            digest, git_mode, permissions = bytes(len(digest_before)), 0, 0
+
+        if (mode_before, digest_before) != (git_mode, digest):
+            file.folder.touch()
+
+        if (mode_before, permissions_before) != (git_mode, permissions):
+            self.outline += 1
+            before, after = (mode_before, permissions_before), (git_mode, permissions)
+            self.permissions.change(lambda: file.path, before, after)
+
+        self.slots.sign(file.slot, signature)
+        self.slots.capture(file.slot, git_mode, permissions, digest)
+
+    def holds(self, file: TrackedFile) -> bool:
+        """Tells whether the path is tracked still, and by the same entry."""
+        is_there = self.folders.get(file.folder.path) is file.folder
+        return is_there and file.folder.files.get(file.name) == file.slot
+
+    def drop(self, file: TrackedFile) -> None:
+        """Tracks the path no longer; its folder is listed again, as the patterns may want it."""
+        file.folder.signature = None
+        self._remove(file)
+
+    def lose(self, file: TrackedFile) -> None:
+        """Notes that a tracked file is no longer there."""
+        self.gone.add(file.path)
+        self._remove(file)
+
+    def _remove(self, file: TrackedFile) -> None:
+        self.outline += 1
+        git_mode, permissions, _ = self.slots.captured(file.slot)
+        self.permissions.change(lambda: file.path, (git_mode, permissions), (0, 0))
+        self.slots.give_back(file.slot)
+        self.files.count -= 1
+        del file.folder.files[file.name]
+        file.folder.touch()
+
+    def lose_folder(self, folder: Folder) -> None:
+        """Notes that a folder is gone, with everything in it."""
+        if folder.parent is None:
+            raise FileNotFoundError("the work tree itself is gone")
+
+        self.outline += 1
+        waiting = [folder]
+        while waiting:
+            lost = waiting.pop()
+            waiting += lost.folders.values()
+            del self.folders[lost.path]
+            self.slots.give_back(lost.slot)
+            for file in self.files_in(lost):
+                self.lose(file)
+
+        del folder.parent.folders[folder.name]
+        folder.parent.touch()
+
+    def permissions_of_files(self) -> tuple[Mapping[int, int], Mapping[bytes, int]]:
+        """Gives the commonest permissions of each git mode, and by path all others."""
+
+        def everything() -> Iterator[tuple[bytes, Kind]]:
+            for folder in self.folders.values():
+                for name, git_mode, permissions, _ in folder.captured():
+                    yield joined(folder.path, name), (git_mode, permissions)
+
+        return self.permissions.settled(everything)
+
+    def files_in(self, folder: Folder) -> list[TrackedFile]:
+        return [TrackedFile(folder, name, slot, self.slots) for name, slot in folder.files.items()]
+
+    def list_again(self, folders: Iterable[Folder]) -> None:
+        for folder in folders:
+            folder.signature = None
+
+    def empty_folders(self) -> list[Folder]:
+        """Lists the empty folders a checkpoint records."""
+        return [
+            folder
+            for folder in self.folders.values()
+            if folder.is_empty
+            and folder.parent is not None
+            and (folder.is_wanted or folder.path in self.empty_members)
+        ]
+
+    def child(self, folder: Folder, name: bytes) -> Folder:
+        known = folder.folders.get(name)
+        return known if known is not None else self.add_folder(joined(folder.path, name))
