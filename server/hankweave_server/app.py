@@ -18,24 +18,21 @@ from hankweave_protocol.events import EventData, ServerIdle, ServerReady
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.replies import ServerStatus
 from hankweave_server import __version__
-from hankweave_server.agents.process.control_group import containment
+from hankweave_server.agents.process.process_table import containment
 from hankweave_server.agents.registry import Roster
-from hankweave_server.api.branching import Branches
-from hankweave_server.api.control import Control
+from hankweave_server.api.control import Branches, Control
 from hankweave_server.api.dispatch import Dispatch, Sender
 from hankweave_server.api.history import Looks
-from hankweave_server.api.inspect import Inspect
+from hankweave_server.api.inspect import Inspect, Queries
 from hankweave_server.api.lookup import Sources
 from hankweave_server.api.maintenance import Store
-from hankweave_server.api.query import Queries
 from hankweave_server.api.rollback import Rollbacks
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.clock import Clock
 from hankweave_server.domain.budget.allowance import Ceilings
 from hankweave_server.domain.budget.report import in_force
-from hankweave_server.domain.costs import total_cost
+from hankweave_server.domain.costs import Prices, total_cost
 from hankweave_server.domain.history import active_codon, next_codon
-from hankweave_server.domain.prices import Prices
 from hankweave_server.execution.branch.branch import Branching
 from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.codon.environment import granted
@@ -43,9 +40,8 @@ from hankweave_server.execution.context import Surroundings
 from hankweave_server.execution.exit_policy import ExitPolicy
 from hankweave_server.execution.maintenance.gc import Housekeeper
 from hankweave_server.execution.maintenance.git_index import GitIndex
-from hankweave_server.execution.maintenance.health_monitor import Bulletin
+from hankweave_server.execution.maintenance.health_monitor import Bulletin, TimeWatch
 from hankweave_server.execution.maintenance.repack import Packing
-from hankweave_server.execution.maintenance.time_watch import TimeWatch
 from hankweave_server.execution.recovery import Recovery
 from hankweave_server.execution.rollback.rollback import Rollback
 from hankweave_server.execution.runner import Runner
@@ -57,8 +53,8 @@ from hankweave_server.runtime_lock import HeldLock
 from hankweave_server.sentinels.providers.registry import Models
 from hankweave_server.settings import RunSettings
 from hankweave_server.transport.listener import Listener
-from hankweave_server.transport.redaction import redact_text, secrets_in
 from hankweave_server.transport.server_api import Answer, Caller, Doors, Health
+from hankweave_server.transport.traffic_log import redact_text, secrets_in
 from hankweave_server.worktree import data_source
 
 

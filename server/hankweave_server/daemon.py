@@ -43,39 +43,35 @@ from hankweave_protocol.state import State
 from hankweave_protocol.transitions import RunStarted
 from hankweave_server import __version__, fsutil
 from hankweave_server.agents.process import leftovers
-from hankweave_server.agents.process.control_group import containment
+from hankweave_server.agents.process.process_table import containment
 from hankweave_server.app import App, Opened
 from hankweave_server.background_tasks import alongside
 from hankweave_server.checkpoints.engine import CheckpointEngine
-from hankweave_server.checkpoints.errors import (
-    InsufficientSpace,
-    RestoreIncomplete,
-    ShadowRepositoryError,
-)
-from hankweave_server.checkpoints.place import StoreMoved, refuse_links
+from hankweave_server.checkpoints.errors import RestoreIncomplete
+from hankweave_server.checkpoints.repo_init import StoreMoved, refuse_links
 from hankweave_server.clock import Clock
-from hankweave_server.domain.checkpoint_records import on_record
+from hankweave_server.domain.checkpoint_records import on_record, salvage
+from hankweave_server.domain.costs import Prices
 from hankweave_server.domain.history import next_codon
+from hankweave_server.domain.lifecycle import reason_of_stop
 from hankweave_server.domain.liveness import PreviousOwner
-from hankweave_server.domain.prices import Prices
-from hankweave_server.domain.salvage import salvage
-from hankweave_server.domain.stops import reason_of_stop
 from hankweave_server.domain.validation import corrected, validate
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.execution.branch.branch_draft import TEMPORARY
-from hankweave_server.execution.changed_hank import PlanConflict
+from hankweave_server.execution.branch.location import TEMPORARY
 from hankweave_server.execution.checkpointer import record_of
-from hankweave_server.execution.codon.data_access import whereabouts
+from hankweave_server.execution.codon.environment import whereabouts
 from hankweave_server.execution.codon.run import Halt
 from hankweave_server.execution.event_log import EventLog
 from hankweave_server.execution.maintenance.fsck import recorded_checkpoints, reported_costs
 from hankweave_server.execution.recovery import Recovered
+from hankweave_server.execution.resume import PlanConflict
 from hankweave_server.execution.runner import Outcome, Runner
+from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
 from hankweave_server.hank.advice import advice
 from hankweave_server.hank.load import LoadedHank
 from hankweave_server.ledger.disk_space import Space
+from hankweave_server.ledger.history import whole_lines
 from hankweave_server.ledger.journal import JournalCorrupt
-from hankweave_server.ledger.reading import whole_lines
 from hankweave_server.ledger.state_file import NewerState
 from hankweave_server.ledger.writer import Ledger, LedgerFailed, Published
 from hankweave_server.local.executions import Chosen, Differences, hide, prepare, take_hank
@@ -84,7 +80,7 @@ from hankweave_server.paths import DATA_SOURCE, STATE_DIRECTORY, Layout
 from hankweave_server.runtime_lock import HeldLock, LockLost, acquire
 from hankweave_server.settings import RunSettings
 from hankweave_server.transport.listener import ListenerSettings, serve
-from hankweave_server.transport.port import Port
+from hankweave_server.transport.sockets import Port
 
 log = logger(__name__)
 

@@ -184,3 +184,6 @@ def remove_durably(path: Path) -> None:
         path.unlink()
 
     sync_directory(path.parent)
+
+
+CHUNK = 1 << 20

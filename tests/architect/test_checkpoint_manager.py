@@ -18,7 +18,7 @@ from hankweave_server.architect import (
     CheckpointManager,
     CheckpointWarning,
 )
-from hankweave_server.architect.errors import (
+from hankweave_server.architect.model import (
     NotARepository,
     UndoImpossible,
     UnknownCheckpoint,

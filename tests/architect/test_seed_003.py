@@ -14,7 +14,7 @@ import pytest
 from hankweave_protocol.hank import Codon
 from hankweave_server import architect
 from hankweave_server.architect import CHECKPOINT_PREFIX, Checkpoint, CheckpointManager
-from hankweave_server.architect.errors import UnknownCheckpoint
+from hankweave_server.architect.model import UnknownCheckpoint
 from hankweave_server.architect.workspace import open_workspace
 from hankweave_server.hank.pipelines.compile import compile_pipeline
 from hankweave_server.hank.pipelines.load import load_pipeline

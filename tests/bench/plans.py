@@ -26,7 +26,7 @@ from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.clock import SystemClock
 from hankweave_server.domain import lifecycle
 from hankweave_server.execution.checkpointer import Checkpointer
-from hankweave_server.execution.snapshot import snapshot_of
+from hankweave_server.execution.runs import snapshot_of
 from hankweave_server.ledger.writer import Ledger
 from hankweave_server.paths import Layout
 from support.running_server import RunningServer, journal, running_server

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from hankweave_server.cli.output.amounts import AGE, SIZE, size_text
+from hankweave_server.cli.output.text import AGE, SIZE, size_text
 
 
 @pytest.mark.parametrize(

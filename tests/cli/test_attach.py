@@ -15,19 +15,24 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from hankweave_server.cli.live.foot import foot
 from hankweave_server.cli.live.keys import (
     LOOK_ONLY,
+    Answer,
     Confirming,
+    Consider,
+    Foresee,
+    List,
     Mode,
+    Quit,
     Reading,
     Sight,
+    Steer,
     Waiting,
     Watching,
+    keys_of,
     step,
 )
-from hankweave_server.cli.live.keys_inner import keys_of
-from hankweave_server.cli.live.wishes import Answer, Consider, Foresee, List, Quit, Steer
+from hankweave_server.cli.live.session import foot
 from support.command_line import hankweave
 from support.running_server import command, environment, journal, state
 from support.screens import Screen, screen

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from hankweave_server.cli.app import main
-from hankweave_server.cli.output.local_time import precise_moment
+from hankweave_server.cli.output.text import precise_moment
 from hankweave_server.paths import Layout
 
 EVENTS: list[dict[str, Any]] = [

@@ -14,7 +14,7 @@ import hankweave_server
 from hankweave_protocol.commands import COMMANDS
 from hankweave_protocol.events import EVENTS
 from hankweave_server.cli.app import PLACES, cli
-from hankweave_server.cli.hints import for_a_person
+from hankweave_server.local.server_session import for_a_person
 
 SERVER = Path(hankweave_server.__file__).parent
 ROOMS = ("domain", "commands", "execution", "checkpoints", "ledger")

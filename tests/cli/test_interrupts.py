@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hankweave_protocol.state import CompletedCodon, FailedCodon, State
-from hankweave_server.cli.interrupts import QUESTION
+from hankweave_server.cli.run import QUESTION
 from support.command_line import hankweave
 from support.running_server import state
 from support.screens import Screen, screen

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from hankweave_protocol.events import Event, Info, ServerIdle
-from hankweave_server.cli.output import local_time
+from hankweave_server.cli.output import text
 from hankweave_server.cli.output.run_lines import Story
 
 AT = "2026-11-21T23:30:05.123Z"
@@ -31,11 +31,11 @@ def idle(timestamp: str) -> Event:
 @pytest.mark.usefixtures("in_berlin")
 def test_times_are_local_and_name_their_zone() -> None:
     """Winter and summer time included."""
-    assert local_time.moment(AT) == "2026-11-22 00:30:05 CET"
-    assert local_time.precise_moment(AT) == "2026-11-22 00:30:05.123 CET"
-    assert local_time.moment("2026-07-01T10:00:00.000Z") == "2026-07-01 12:00:00 CEST"
-    assert local_time.clock_with_zone(AT) == "00:30:05 CET"
-    assert local_time.zone(AT) == "CET, UTC+01:00"
+    assert text.moment(AT) == "2026-11-22 00:30:05 CET"
+    assert text.precise_moment(AT) == "2026-11-22 00:30:05.123 CET"
+    assert text.moment("2026-07-01T10:00:00.000Z") == "2026-07-01 12:00:00 CEST"
+    assert text.clock_with_zone(AT) == "00:30:05 CET"
+    assert text.zone(AT) == "CET, UTC+01:00"
 
 
 @pytest.mark.usefixtures("in_berlin")
@@ -49,8 +49,8 @@ def test_a_story_names_the_day_and_the_zone_where_a_day_begins() -> None:
 
 def test_a_text_that_is_no_time_stays_as_it_is() -> None:
     """A damaged record must not end a list."""
-    assert local_time.moment("soon") == "soon"
-    assert local_time.moment("2026-01-01") == "2026-01-01"
+    assert text.moment("soon") == "soon"
+    assert text.moment("2026-01-01") == "2026-01-01"
 
 
 def test_events_without_a_line_begin_no_day() -> None:

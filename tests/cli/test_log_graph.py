@@ -16,8 +16,7 @@ from rich.cells import cell_len
 from hankweave_protocol.ids import RunId
 from hankweave_protocol.records import CheckpointKind
 from hankweave_protocol.state import ContinuationSource
-from hankweave_server.cli.output.graph_model import nodes_of, rows_of
-from hankweave_server.cli.output.log_graph import MARKS, picture
+from hankweave_server.cli.output.log_graph import MARKS, nodes_of, picture, rows_of
 from hankweave_server.cli.show import Lines
 from hankweave_server.domain.timelines import RunLine
 from support.abandoned import dead_end

@@ -79,7 +79,7 @@ def page(*patches: str | None) -> DiffPage:
 
 def test_patches_share_the_room_that_there_is() -> None:
     """The first come first, none takes more than its part, and each that is not whole says so."""
-    answers = pytest.importorskip("hankweave_server.cli.mcp.answers")
+    answers = pytest.importorskip("hankweave_server.cli.mcp.server")
     long = "x" * 100_000
     found = answers.Differences.of(page("short", long, long, long, long, None), patch=True).files
     part = answers.PATCH_CHARACTERS
@@ -95,7 +95,7 @@ def test_patches_share_the_room_that_there_is() -> None:
 @pytest.mark.parametrize("missing", [1, 2, 3])
 def test_a_content_ends_with_a_whole_character(missing: int) -> None:
     """A range that ends within a character is text up to there, and is read on from there."""
-    answers = pytest.importorskip("hankweave_server.cli.mcp.answers")
+    answers = pytest.importorskip("hankweave_server.cli.mcp.server")
     data = "aé".encode() + "😀".encode()[:missing]
     found = FileRange(
         content=base64.b64encode(data).decode(),
@@ -111,7 +111,7 @@ def test_a_content_ends_with_a_whole_character(missing: int) -> None:
 @pytest.mark.parametrize("data", [b"\0abc", b"\xff\xff\xff\xff\xff"])
 def test_what_is_no_text_stays_in_base64(data: bytes) -> None:
     """Bytes are not cut until they look like text."""
-    answers = pytest.importorskip("hankweave_server.cli.mcp.answers")
+    answers = pytest.importorskip("hankweave_server.cli.mcp.server")
     text = base64.b64encode(data).decode()
     found = FileRange(content=text, encoding="base64", size=9, mode=0o100644, next_offset=5)
     content = answers.Content.of("a", found)

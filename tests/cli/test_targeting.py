@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio.to_thread
 import pytest
 
-from hankweave_server.cli import hints
+from hankweave_server.cli import remote
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.local import catalog, targeting
 from support.command_line import hankweave
@@ -101,8 +101,8 @@ def test_a_folder_inside_an_execution_is_told_where_that_begins(two: tuple[Path,
 
 def test_a_hint_names_its_execution_unless_it_is_the_default(two: tuple[Path, Path]) -> None:
     """So that it works when it is pasted."""
-    assert hints.command("checkpoints", two[1]) == "`hankweave checkpoints`"
-    assert hints.command("checkpoints", two[0]) == f"`hankweave checkpoints -e {two[0]}`"
+    assert remote.command("checkpoints", two[1]) == "`hankweave checkpoints`"
+    assert remote.command("checkpoints", two[0]) == f"`hankweave checkpoints -e {two[0]}`"
 
 
 async def test_a_rollback_in_a_pipe_needs_a_yes_and_says_where(tmp_path: Path) -> None:

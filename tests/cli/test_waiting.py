@@ -17,10 +17,10 @@ from hankweave_protocol.events import RollbackProgress, RollbackStarted
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.replies import FsckReport
 from hankweave_server.cli.events import READING, counted
-from hankweave_server.cli.offline import perform
-from hankweave_server.cli.remote import at_server
+from hankweave_server.cli.gc import perform
 from hankweave_server.execution.maintenance import progress
 from hankweave_server.ledger.journal import Journal
+from hankweave_server.local.server_session import at_server
 from hankweave_server.paths import Layout
 from support.abandoned import dead_end
 from support.running_server import environment

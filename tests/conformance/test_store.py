@@ -16,11 +16,8 @@ import pytest
 from conformance.case import assert_same, values
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.ids import Sha
-from hankweave_server.checkpoints.errors import (
-    CheckpointDamaged,
-    CheckpointNotFound,
-    ShadowRepositoryError,
-)
+from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
+from hankweave_server.git.errors import ShadowRepositoryError
 from support.checkpointing import Door, EngineDoor, Refusal, ServerDoor, witness
 from support.work_tree import chmod, delete, folder, link, write
 

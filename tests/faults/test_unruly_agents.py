@@ -19,7 +19,7 @@ from hankweave_client.client import Client
 from hankweave_protocol.events import ServerStarted
 from hankweave_protocol.state import CompletedCodon, FailedCodon, TerminalCodon
 from hankweave_server.agents.process import process_table
-from hankweave_server.agents.process.control_group import containment
+from hankweave_server.agents.process.process_table import containment
 from hankweave_server.git.pack_reader import OPEN_PACKS
 from hankweave_server.git.repo import LIBGIT2_OPEN_PACKS
 from hankweave_server.paths import Layout

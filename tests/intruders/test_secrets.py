@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from hankweave_client.discovery import discover
-from hankweave_server.transport.redaction import redact
+from hankweave_server.transport.traffic_log import redact
 from intruders.servers import target
 from intruders.wire import frame, peer
 from support.git_facts import GitWitness

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hankweave_protocol.ids import CodonId, RunId, Sha, branch_of
-from hankweave_server.checkpoints.model import CommitFacts
 from hankweave_server.domain.retention import (
     BranchMove,
+    CommitFacts,
     Lineage,
     Pruning,
     RetentionPolicy,

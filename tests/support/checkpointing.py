@@ -31,8 +31,9 @@ from hankweave_protocol.ids import CodonId, RunId
 from hankweave_protocol.records import CheckpointRecord, RollbackReport
 from hankweave_protocol.replies import CheckpointPage
 from hankweave_server.checkpoints.engine import CheckpointEngine
-from hankweave_server.checkpoints.errors import CheckpointDamaged, InsufficientSpace
+from hankweave_server.checkpoints.errors import CheckpointDamaged
 from hankweave_server.checkpoints.model import CheckpointRequest, RestorePlan
+from hankweave_server.git.errors import InsufficientSpace
 from hankweave_server.paths import Layout
 from support.git_facts import GitWitness
 from support.privileges import as_ordinary_user, ordinary_command

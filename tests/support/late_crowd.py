@@ -14,7 +14,7 @@ import anyio.lowlevel
 import msgspec
 
 from hankweave_client.discovery import discover
-from hankweave_server.transport.freed_memory import CALM_SECONDS, CROWD
+from hankweave_server.transport.client_session import CALM_SECONDS, CROWD
 from intruders.wire import frame, port_of, request
 from support.running_server import RunningServer, running_server
 from support.scripted_hank import codon, write_hank

@@ -27,7 +27,7 @@ from hankweave_server.agents.base import (
     ToolReturned,
     UsageReported,
 )
-from hankweave_server.agents.json_lines import Object, as_object, as_text, object_in
+from hankweave_server.agents.stream_json import Object, as_object, as_text, object_in
 from hankweave_server.fsutil import PRIVATE_FILE, append_whole, is_full, make_private_directory
 
 _SEED_TYPES = frozenset({"system", "assistant", "user", "result"})

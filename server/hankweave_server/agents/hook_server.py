@@ -24,8 +24,7 @@ from hankweave_server.agents.base import (
     PermissionAsked,
     Verdict,
 )
-from hankweave_server.agents.json_lines import as_object, as_text, object_in
-from hankweave_server.agents.stream_json import hook_output
+from hankweave_server.agents.stream_json import as_object, as_text, hook_output, object_in
 from hankweave_server.fsutil import make_private_directory
 
 SUFFIX = ".sock"

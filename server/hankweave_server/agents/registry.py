@@ -1,12 +1,19 @@
-"""Who does a codon: the command line's choice, else the hank's, else its model's agent."""
+"""Who does a codon: the command line's choice, else the hank's, else its model's agent.
+
+Any program as an agent: it reads its prompt on stdin and works in the work tree.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import assert_never
+from uuid import uuid4
 
 from hankweave_protocol.hank import (
     AcpAgentSpec,
@@ -18,13 +25,58 @@ from hankweave_protocol.hank import (
     ScriptedAgentSpec,
 )
 from hankweave_server.agents.acp.adapter import AcpAgent
-from hankweave_server.agents.base import Agent
+from hankweave_server.agents.base import Agent, AgentSession, AgentTask, SessionStarted
 from hankweave_server.agents.claude import ClaudeAgent
 from hankweave_server.agents.codex.adapter import CodexAgent
-from hankweave_server.agents.command import CommandAgent
 from hankweave_server.agents.process.environment import common
+from hankweave_server.agents.process.program import Program, run_program
 from hankweave_server.agents.scripted.adapter import ScriptedAgent
+from hankweave_server.clock import Clock, SystemClock
 from hankweave_server.hank.agents import Selection, select
+
+
+@dataclass(frozen=True, slots=True)
+class CommandAgent:
+    """Runs a command line; one that prints Claude's stream-json is understood, any other is plain.
+
+    What the program is told comes in its environment (`HANKWEAVE_…`, see `environment.py`) and on
+    stdin: the system prompt, if there is one, a blank line, the prompt.
+    """
+
+    argv: tuple[str, ...]
+    quiet_start: timedelta = timedelta(seconds=5)
+    """A program silent for so long counts as plain; its start limit is met then."""
+
+    clock: Clock = field(default_factory=SystemClock)
+
+    @property
+    def name(self) -> str:
+        return "command"
+
+    @property
+    def can_ask(self) -> bool:
+        return False
+
+    @property
+    def waits_before_tools(self) -> bool:
+        return False
+
+    def start(self, task: AgentTask) -> AbstractAsyncContextManager[AgentSession]:
+        prompts = [task.prompt] if task.system_prompt is None else [task.system_prompt, task.prompt]
+        program = Program(
+            command=self.argv,
+            stdin="\n\n".join(prompts),
+            hint="Install it, or name it with its full path, or correct PATH.",
+            presumed_session=SessionStarted(task.resume_session or str(uuid4()), task.model),
+            quiet_start=self.quiet_start,
+        )
+        return run_program(program, task, self.clock)
+
+    def memory_of(
+        self, session_id: str, work_tree: Path, environment: Mapping[str, str]
+    ) -> tuple[Path, ...]:
+        """Nothing: what a program remembers by, only it knows."""
+        return ()
 
 
 @dataclass(frozen=True, slots=True)

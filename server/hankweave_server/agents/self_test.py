@@ -33,8 +33,8 @@ from hankweave_server.agents.base import (
     ToolCalled,
     UsageReported,
 )
+from hankweave_server.domain.costs import Prices
 from hankweave_server.domain.failures import classify
-from hankweave_server.domain.prices import Prices
 
 FILE = "hello.txt"
 WORD = "hello"

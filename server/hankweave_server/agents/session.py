@@ -1,13 +1,23 @@
-"""One agent at work: its processes, its pipes, its log and its limits, as one `AgentSession`."""
+"""One agent at work: its processes, its pipes, its log and its limits, as one `AgentSession`.
+
+What an agent's lines amount to: whose session it is, and what its silence or exit means.
+
+A *plain* program never names its session. It gets a made-up name, so that the runner meets the same
+order from every agent, and its exit code is its verdict. A program that does speak the protocol and
+ends without a result gets none made up: that is a failure (facts of Hankweave, "Completion").
+
+When an agent has taken too long: three limits on one clock that can be held.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 import anyio
 import anyio.to_thread
@@ -17,11 +27,14 @@ from hankweave_protocol.instants import to_text
 from hankweave_server.agents import stream_json
 from hankweave_server.agents.agent_log import AgentLog, entries_of, wrapped
 from hankweave_server.agents.base import (
+    AgentLimits,
     AgentOutcome,
     AgentOutOfControl,
     AgentSignal,
     AgentTask,
     AgentUnkillable,
+    Exited,
+    Killed,
     PermissionAsked,
     PermissionWithdrawn,
     PlainOutput,
@@ -29,16 +42,178 @@ from hankweave_server.agents.base import (
     SessionStarted,
     Stderr,
     TimedOut,
+    TimeLimit,
+    ToolCalled,
+    ToolReturned,
     Verdict,
 )
-from hankweave_server.agents.conversation import Conversation
 from hankweave_server.agents.hook_server import HookServer
-from hankweave_server.agents.patience import Patience
 from hankweave_server.agents.process.child import AgentProcess
-from hankweave_server.agents.process.mailbox import Mailbox
-from hankweave_server.agents.process.stdio import Line, LineSplitter, PipeReader
+from hankweave_server.agents.process.stdio import Line, LineSplitter, Mailbox, PipeReader
 from hankweave_server.clock import Clock
 from hankweave_server.fsutil import append_private, is_full
+
+CALLS_REMEMBERED = 10_000
+"""Calls whose results are awaited; an agent that never returns any cannot fill our memory."""
+
+
+class Conversation:
+    """Follows one agent from its first line to its end; pure, it reads no clock and no file."""
+
+    def __init__(self, *, made_up_session: SessionStarted | None) -> None:
+        """Expects a program that may be plain if it is given a session to presume."""
+        self._made_up_session = made_up_session
+        self._session: SessionStarted | None = None
+        self._tool_names: dict[str, str] = {}
+        self._has_result = False
+        self._last_words = ""
+
+    @property
+    def has_begun(self) -> bool:
+        return self._session is not None
+
+    def hear(self, signals: Iterable[AgentSignal]) -> Iterator[AgentSignal]:
+        """Adds what the signals lack: the session of a plain program, the names of tools."""
+        for signal in signals:
+            match signal:
+                case SessionStarted():
+                    if signal == self._session:
+                        continue
+
+                    self._session = signal
+                case Stderr():
+                    # Warnings precede the first message of many agents: no sign of a plain one.
+                    self._last_words = signal.line or self._last_words
+                case _:
+                    yield from self.presume_session()
+
+            yield self._completed(signal)
+
+    def presume_session(self) -> Iterator[SessionStarted]:
+        """Begins the made-up session of a program that has not begun one itself."""
+        if self._session is None and self._made_up_session is not None:
+            self._session = self._made_up_session
+            yield self._session
+
+    def conclude(self, outcome: AgentOutcome) -> Iterator[AgentSignal]:
+        """Ends the conversation; a plain program that reported no result is judged by its end."""
+        yield from self.presume_session()
+        if self._session is self._made_up_session is not None and not self._has_result:
+            yield ResultReported(
+                success=outcome == Exited(0),
+                text=self._verdict(outcome),
+                cost_usd=None,
+                tokens=None,
+                session_id=self._made_up_session.session_id,
+                model_usage={},
+            )
+
+    def _completed(self, signal: AgentSignal) -> AgentSignal:
+        match signal:
+            case ToolCalled():
+                self._remember(signal)
+            case ToolReturned():
+                return replace(signal, name=self._tool_names.pop(signal.tool_use_id, ""))
+            case ResultReported():
+                self._has_result = True
+
+        return signal
+
+    def _remember(self, call: ToolCalled) -> None:
+        self._tool_names[call.tool_use_id] = call.name
+        if len(self._tool_names) > CALLS_REMEMBERED:
+            del self._tool_names[next(iter(self._tool_names))]
+
+    def _verdict(self, outcome: AgentOutcome) -> str:
+        match outcome:
+            case Exited(0):
+                return ""
+            case Exited(code):
+                return self._last_words or f"The program ended with exit code {code}."
+            case Killed(number):
+                return f"The program was ended by signal {number}."
+            case TimedOut(which):
+                return f"The program exceeded its {which} time limit."
+            case _:
+                assert_never(outcome)
+
+
+PAUSE_TOLERANCE = 5.0
+"""Seconds that we may come late on a busy machine; more, and it was us who did not listen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remaining:
+    which: TimeLimit
+    seconds: float
+
+    @property
+    def is_over(self) -> bool:
+        return self.seconds <= 0
+
+
+class Patience:
+    """Judges the start, idle and total limits; every moment is the caller's, in seconds."""
+
+    def __init__(self, limits: AgentLimits, now: float) -> None:
+        self._limits = limits
+        self._born = now
+        self._last_heard = now
+        self._session_began = False
+        self._held = 0.0
+        self._holds = 0
+        self._held_since = now
+
+    def heard(self, now: float) -> None:
+        self._last_heard = self._own_time(now)
+
+    def session_began(self) -> None:
+        self._session_began = True
+
+    def hold(self, now: float) -> None:
+        """Stops the clock until as many releases; what is not the agent's fault does not count."""
+        if self._holds == 0:
+            self._held_since = now
+
+        self._holds += 1
+
+    def release(self, now: float) -> None:
+        self._holds -= 1
+        if self._holds == 0:
+            self._held += now - self._held_since
+
+    def excuse(self, late: float, now: float) -> None:
+        """Leaves out the seconds up to now for which we did not run: stopped, frozen, or starved.
+
+        What the agent said meanwhile may still wait to be read.
+        """
+        is_held_already = self._holds > 0 and self._held_since <= now - late
+        if late > PAUSE_TOLERANCE and not is_held_already:
+            self._held += late
+            self._last_heard = min(self._last_heard, self._own_time(now))
+
+    def remaining(self, now: float) -> Remaining | None:
+        """Returns the limit that will be reached first, or None if there will be none."""
+        own_time = self._own_time(now)
+        limits: tuple[tuple[TimeLimit, timedelta | None, float], ...] = (
+            ("start", None if self._session_began else self._limits.start, self._born),
+            ("idle", self._limits.idle, self._last_heard),
+            ("total", self._limits.total, self._born),
+        )
+        return min(
+            (
+                Remaining(which, since + limit.total_seconds() - own_time)
+                for which, limit, since in limits
+                if limit is not None
+            ),
+            key=lambda remaining: remaining.seconds,
+            default=None,
+        )
+
+    def _own_time(self, now: float) -> float:
+        moment = now if self._holds == 0 else self._held_since
+        return moment - self._held
+
 
 PROMPT_DEADLINE = 10.0
 """Seconds; an agent that has not read its prompt by then does not want the rest of it."""

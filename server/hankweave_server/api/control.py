@@ -1,4 +1,7 @@
-"""Commands that steer: codons, checkpoints on request, the server's end."""
+"""Commands that steer: codons, checkpoints on request, the server's end.
+
+The command that makes a new execution: the checkpoint is resolved here.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,17 @@ from hankweave_protocol.commands import (
     CheckpointCreate,
     CodonForceStop,
     CodonStart,
+    ExecutionBranch,
     PermissionAnswer,
 )
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.ids import ClientId, CodonId
 from hankweave_protocol.records import CheckpointRecord
+from hankweave_protocol.replies import BranchMade
+from hankweave_server.domain import targets
 from hankweave_server.domain.history import newest_run, thread
 from hankweave_server.domain.permissions import Answer
+from hankweave_server.execution.branch.branch import Branching
 from hankweave_server.execution.codon.file_changes import PERSON, FileNews
 from hankweave_server.execution.context import Surroundings
 from hankweave_server.execution.runner import Runner
@@ -90,3 +97,20 @@ class Control:
 
     def force_shut_down(self, reason: str) -> None:
         self._kill(reason)
+
+
+class Branches:
+    def __init__(self, around: Surroundings, branching: Branching) -> None:
+        self._around = around
+        self._branching = branching
+
+    async def make(self, command: ExecutionBranch, causes: tuple[int | str, ...]) -> BranchMade:
+        """Makes a branch; the reply comes after `execution.branched`."""
+        known = self._around.checkpointer.known
+        target = targets.of_prefix(
+            self._around.state,
+            known,
+            command.checkpoint_sha,
+            self._around.checkpointer.missing,
+        )
+        return await self._branching.perform(target, command.path, causes)

@@ -50,15 +50,13 @@ from hankweave_protocol.events import EventData, Pong
 from hankweave_protocol.ids import ClientId, CommandId, RunId
 from hankweave_protocol.reference import LISTED_KINDS
 from hankweave_protocol.replies import CodonChosen
-from hankweave_server.api.branching import Branches
-from hankweave_server.api.control import Control
+from hankweave_server.api.control import Branches, Control
 from hankweave_server.api.history import Looks
-from hankweave_server.api.inspect import Inspect, listed
+from hankweave_server.api.inspect import Inspect, Queries, listed
 from hankweave_server.api.maintenance import Store
-from hankweave_server.api.query import Queries
 from hankweave_server.api.rollback import Rollbacks
-from hankweave_server.checkpoints.errors import is_for_want_of_room
 from hankweave_server.execution.context import Surroundings
+from hankweave_server.git.errors import is_for_want_of_room
 from hankweave_server.ledger.disk_space import Space
 
 _NEED_ROOM = (

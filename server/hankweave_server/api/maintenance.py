@@ -15,18 +15,14 @@ from hankweave_protocol.commands import CheckpointPin, StoreFsck, StoreGc
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.replies import FsckReport, GcReport
-from hankweave_server.checkpoints.errors import (
-    InsufficientSpace,
-    ShadowRepositoryError,
-    disk_faults,
-)
-from hankweave_server.checkpoints.repair_sources import NoRepository, Source, repository_source
+from hankweave_server.checkpoints.repair import NoRepository, Source, repository_source
 from hankweave_server.domain import targets
 from hankweave_server.domain.retention import RetentionPolicy
 from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.maintenance.fsck import GivenUp, check_store, recorded_checkpoints
 from hankweave_server.execution.maintenance.gc import Causes, Housekeeper
 from hankweave_server.execution.maintenance.repack import Packing
+from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError, disk_faults
 from hankweave_server.ledger.writer import Ledger
 from hankweave_server.meter import Meter
 from hankweave_server.paths import Layout

@@ -6,8 +6,13 @@ from hankweave_server.architect import CHECKPOINT_PREFIX, Checkpoint, Checkpoint
 from __future__ import annotations
 
 from hankweave_server.architect.checkpoints import CheckpointManager
-from hankweave_server.architect.errors import CheckpointError, CheckpointWarning, UnknownCheckpoint
-from hankweave_server.architect.model import CHECKPOINT_PREFIX, Checkpoint
+from hankweave_server.architect.model import (
+    CHECKPOINT_PREFIX,
+    Checkpoint,
+    CheckpointError,
+    CheckpointWarning,
+    UnknownCheckpoint,
+)
 
 __all__ = [
     "CHECKPOINT_PREFIX",

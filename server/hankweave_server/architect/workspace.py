@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hankweave_server.architect.model import Checkpoint
-from hankweave_server.user_git.listing import Listed
+from hankweave_server.user_git.commits import Listed
 from hankweave_server.user_git.repository import git_folder_of
 from hankweave_server.user_git.store import WorkspaceGit
 

@@ -2,19 +2,32 @@
 
 Order (DESIGN 5): blobs, trees, note and commit under temporary names; one flush; their final
 names; the notes ref; the branch. A crash leaves unreachable objects, or the whole checkpoint.
+
+Reads many files of the work tree into a checkpoint, on two threads when they are many.
+
+Opening, reading, hashing and deflating let the interpreter go, so that two threads are nearly
+twice as quick and the rest of the daemon hardly notices. What is read comes out in the order it
+was asked for, and only a few files' content is in memory at any moment.
+
+What changed in the tracked files and was not told yet: each change is told once, none never.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
+from typing import NamedTuple
 
 from hankweave_protocol.ids import Sha
 from hankweave_server.checkpoints import commit_message
 from hankweave_server.checkpoints import manifest as manifests
 from hankweave_server.checkpoints.detach import QUARANTINE, set_aside
-from hankweave_server.checkpoints.file_reader import Captured, Refused
+from hankweave_server.checkpoints.file_reader import Capture, Captured, Observation, Refused
 from hankweave_server.checkpoints.model import (
     CAPTURED_ANYWAY,
     REASONS_THAT_LOSE_CONTENT,
@@ -24,16 +37,135 @@ from hankweave_server.checkpoints.model import (
     FileChange,
     Skipped,
 )
-from hankweave_server.checkpoints.notes import Notes
-from hankweave_server.checkpoints.notes_recovery import recover_notes
-from hankweave_server.checkpoints.reading import read_all
+from hankweave_server.checkpoints.notes import Notes, recover_notes
 from hankweave_server.checkpoints.worktree_index import WorkTreeMemory
-from hankweave_server.git.objects import ObjectStaging
+from hankweave_server.git.objects import ObjectStaging, PackedObject, digest_of, packed
 from hankweave_server.git.repo import NOTES_REF, SAFETY, ShadowRepo
-from hankweave_server.git.trees import Difference, Entry, changes, write_trees
+from hankweave_server.git.trees import Difference, Entry, Lookup, changes, write_trees
 from hankweave_server.meter import UNWATCHED, Meter
+from hankweave_server.worktree.dirfd import Descent
 from hankweave_server.worktree.open_files import OpenFiles
 from hankweave_server.worktree.stat_index import StatIndex, TrackedFile
+
+THREADS = 2
+FEW = 32
+"""Files that are read before threads could be started."""
+
+CHUNK = 64  # Files in one batch, unless its content is large.
+BATCH_LIMIT = 1 << 20  # Deflated bytes after which a batch is handed over as it is.
+
+Seen = tuple[TrackedFile, Observation]
+
+
+class Batch(NamedTuple):
+    """What was read of some neighbouring files."""
+
+    seen: list[Seen]
+    objects: list[PackedObject]
+    rest: Sequence[TrackedFile]
+    """Not read, because the batch was full before."""
+
+
+def read_all(
+    files: Sequence[TrackedFile],
+    descent: Descent,
+    staging: ObjectStaging,
+    size_limit: int | None,
+) -> Iterator[Seen]:
+    """Reads the files in turn, stores their content, and says what was at each path.
+
+    Raises StoreFailed when content cannot be stored, OSError for faults of the work tree's disk.
+    """
+    if len(files) <= FEW:
+        capture = Capture(descent, staging, size_limit)
+        for file in files:
+            yield file, capture.read(file.path)
+
+        return
+
+    with ExitStack() as ending:
+        idle: SimpleQueue[_Reader] = SimpleQueue()
+        # One more than there are threads: the rest of a full batch is read without waiting.
+        for _ in range(THREADS + 1):
+            reader = _Reader(descent.twin(), staging, size_limit)
+            ending.callback(reader.close)
+            idle.put(reader)
+
+        pool = ThreadPoolExecutor(THREADS, "checkpoint")
+        ending.callback(pool.shutdown, cancel_futures=True)
+        for batch in _in_order(files, pool, idle):
+            for item in batch.objects:
+                staging.take(item)
+
+            yield from batch.seen
+
+
+def _in_order(
+    files: Sequence[TrackedFile], pool: ThreadPoolExecutor, idle: SimpleQueue[_Reader]
+) -> Iterator[Batch]:
+    waiting: deque[Future[Batch]] = deque()
+    for start in range(0, len(files), CHUNK):
+        waiting.append(pool.submit(_read, files[start : start + CHUNK], idle))
+        if len(waiting) > THREADS + 1:
+            yield from _whole(waiting.popleft().result(), idle)
+
+    while waiting:
+        yield from _whole(waiting.popleft().result(), idle)
+
+
+def _whole(batch: Batch, idle: SimpleQueue[_Reader]) -> Iterator[Batch]:
+    yield batch
+    while batch.rest:
+        batch = _read(batch.rest, idle)
+        yield batch
+
+
+def _read(files: Sequence[TrackedFile], idle: SimpleQueue[_Reader]) -> Batch:
+    reader = idle.get()
+    try:
+        return reader.batch(files)
+    finally:
+        idle.put(reader)
+
+
+class _Reader:
+    """What one thread reads with: its own way into the work tree, and what it has deflated."""
+
+    def __init__(self, descent: Descent, staging: ObjectStaging, size_limit: int | None) -> None:
+        self._descent = descent
+        self._staging = staging
+        self._capture = Capture(descent, self, size_limit)
+        self._objects: list[PackedObject] = []
+        self._held = 0
+
+    def batch(self, files: Sequence[TrackedFile]) -> Batch:
+        """Reads files until the batch is full."""
+        seen: list[Seen] = []
+        self._objects, self._held = [], 0
+        for file in files:
+            seen.append((file, self._capture.read(file.path)))
+            if self._held > BATCH_LIMIT:
+                break
+
+        return Batch(seen, self._objects, files[len(seen) :])
+
+    def close(self) -> None:
+        self._descent.close()
+
+    def blob(self, data: bytes) -> bytes:
+        digest = digest_of("blob", data)
+        if self._staging.claim(digest):
+            item = packed(digest, "blob", data)
+            self._objects.append(item)
+            self._held += len(item.record)
+
+        return digest
+
+    def streamed_blob(self, descriptor: int, size: int) -> bytes | None:
+        return self._staging.streamed_blob(descriptor, size)
+
+    def withdraw(self, digest: bytes) -> None:
+        self._staging.withdraw(digest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,3 +379,61 @@ def kind_of_change(old: Entry | None, new: Entry | None) -> ChangeKind:
         return "created"
 
     return "deleted" if new is None else "modified"
+
+
+class Untold:
+    """Follows looks at the work tree and checkpoints of it, in the order in which they are made."""
+
+    def __init__(self, repo: ShadowRepo, memory: WorkTreeMemory) -> None:
+        self._repo = repo
+        self._memory = memory
+        self._told: dict[bytes, Entry | None] = {}
+        """How a file was when it was looked at, where the last checkpoint may have it otherwise."""
+        self._basis: tuple[bytes | None, tuple[str, ...]] | None = None
+        """What the last look compared with, a checkpoint's tree, and what was tracked then."""
+
+    def look(
+        self, last: bytes | None, patterns: tuple[str, ...], pending: Iterable[TrackedFile]
+    ) -> Iterator[FileChange]:
+        """Gives what changed since the last checkpoint and was not given before.
+
+        The memory must be fresh; `pending` are the files that it has found to differ.
+        """
+        self._basis = last, patterns
+        recorded_in = Lookup(self._repo.read_tree)
+        suspects = {file.path for file in pending} | self._memory.table.gone
+        for path in sorted(suspects | self._told.keys()):
+            seen = self._memory.observer.at(path)
+            if isinstance(seen, Refused):
+                continue
+
+            now = Entry(seen.git_mode, seen.digest) if isinstance(seen, Captured) else None
+            recorded = recorded_in.entry(last, path)
+            before = self._told.get(path, recorded)
+            if now != before:
+                size = seen.size if isinstance(seen, Captured) else 0
+                yield FileChange(path, kind_of_change(before, now), size)
+
+            self._told[path] = now
+
+    def follow(
+        self, request: CheckpointRequest, parent: bytes | None, made: CheckpointMade
+    ) -> None:
+        """Measures from a new checkpoint, made upon one with the tree `parent`.
+
+        What it took in between the last look and its own stays to be told: an agent does not wait.
+        But what is tracked anew is nobody's change; and after a safety checkpoint all may be moved.
+        """
+        if parent is None or request.kind == "safety" or self._basis != (parent, request.patterns):
+            self._told, self._basis = {}, None
+            return
+
+        tree, recorded_in = bytes.fromhex(made.tree), Lookup(self._repo.read_tree)
+        taken_in = sorted({change.path for change in made.changed} | self._told.keys())
+        last = {
+            path: self._told[path] if path in self._told else recorded_in.entry(parent, path)
+            for path in taken_in
+        }
+        taken = {path: recorded_in.entry(tree, path) for path in taken_in}
+        self._told = {path: entry for path, entry in last.items() if entry != taken[path]}
+        self._basis = tree, request.patterns

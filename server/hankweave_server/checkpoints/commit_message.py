@@ -13,7 +13,8 @@ from datetime import datetime
 
 from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_protocol.instants import epoch_ms, from_text, to_text
-from hankweave_server.checkpoints.model import NO_CODON, CheckpointRequest, CommitFacts
+from hankweave_server.checkpoints.model import NO_CODON, CheckpointRequest
+from hankweave_server.domain.retention import CommitFacts
 
 AUTHOR = "Hankweave Runtime <froggie@southbridge.ai>"
 

@@ -16,7 +16,7 @@ from hankweave_server.git.repo import ShadowRepo
 from hankweave_server.git.trees import FOLDER, parsed
 from hankweave_server.meter import UNWATCHED, Meter
 from hankweave_server.worktree.names import joined
-from hankweave_server.worktree.slots import Signature, signature_of
+from hankweave_server.worktree.stat_index import Signature, signature_of
 
 
 class Contents:

@@ -1,19 +1,85 @@
-"""What differs between two checkpoints, or between a checkpoint and the work tree."""
+"""What differs between two checkpoints, or between a checkpoint and the work tree.
+
+Counts the lines two contents differ by where that needs no comparing of lines.
+
+Most edits add lines in one place or take lines out of one. Without what both contents begin and
+end with, one side then has nothing left, and the lines of the other are the answer: any smallest
+diff gives the same. What is not so simple is libgit2's to compare.
+
+Ranges of large contents, in constant memory.
+
+Content is deflated, so that a range can only be reached by reading all that lies before it. Whoever
+reads a large file asks for one range after the other: the reading of the last range is kept where
+it stopped, and the next one goes on from there.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 
 from hankweave_server.checkpoints.capture import kind_of_change
+from hankweave_server.checkpoints.contents import Contents
 from hankweave_server.checkpoints.file_reader import Capture, Captured, Refused
-from hankweave_server.checkpoints.line_counts import line_counts
 from hankweave_server.checkpoints.model import FileDiff
 from hankweave_server.checkpoints.worktree_index import WorkTreeMemory
 from hankweave_server.git.objects import HashOnly, pieces
 from hankweave_server.git.repo import ShadowRepo
 from hankweave_server.git.trees import Entry, Lookup, differences, files_below
 from hankweave_server.worktree.names import is_within
+
+_LOOKED_AT = 8000
+"""Bytes in which git looks for the NUL that makes content binary."""
+
+
+def line_counts(old: bytes, new: bytes) -> tuple[int, int] | None:
+    """Gives how many lines were added and removed; None where the lines must be compared."""
+    if b"\0" in old[:_LOOKED_AT] or b"\0" in new[:_LOOKED_AT]:
+        return None
+
+    start = old.rfind(b"\n", 0, _common_beginning(old, new)) + 1
+    old, new = old[start:], new[start:]
+    end = _common_ending(old, new)
+    old, new = old[: len(old) - end], new[: len(new) - end]
+    return None if old and new else (_lines(new), _lines(old))
+
+
+def _common_beginning(old: bytes, new: bytes) -> int:
+    """Gives the length of what both begin with, by halving: a comparison of bytes is one call."""
+    low, high = 0, min(len(old), len(new))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if old[low:middle] == new[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+
+    return low
+
+
+def _common_ending(old: bytes, new: bytes) -> int:
+    """Gives the length of the whole lines that both end with."""
+    low, high = 0, min(len(old), len(new))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if old[len(old) - middle :] == new[len(new) - middle :]:
+            low = middle
+        else:
+            high = middle - 1
+
+    if low == len(old) or low == len(new):
+        # Whole on one side; a line begins here on the other only after a newline.
+        longer = old if len(old) > len(new) else new
+        if len(longer) == low or longer[-low - 1 : len(longer) - low] == b"\n":
+            return low
+
+    begin = old.find(b"\n", len(old) - low) + 1
+    return len(old) - begin if begin else 0
+
+
+def _lines(text: bytes) -> int:
+    return text.count(b"\n") + (not text.endswith(b"\n") if text else 0)
+
 
 LINES_LIMIT = 256 << 10
 """Bytes above which files are not compared by lines: libgit2 keeps the interpreter meanwhile, for
@@ -124,3 +190,83 @@ class _Keeper(HashOnly):
         """Keeps it too: the limit of what is read for a diff bounds the memory."""
         data = b"".join(pieces(descriptor, size))
         return self.blob(data) if len(data) == size else None
+
+
+class Ranges:
+    """Gives ranges of blobs; remembers one reading."""
+
+    def __init__(self, contents: Contents) -> None:
+        self._contents = contents
+        self._reading: _Reading | None = None
+
+    def read(self, digest: bytes, size: int, offset: int, length: int) -> bytes:
+        """Gives a range of a blob of that size; raises KeyError for a damaged one.
+
+        What was given of a large blob is vouched for only when its end has been read.
+        """
+        if offset >= size > 0:
+            return b""
+
+        reading = self._reading
+        self._reading = None
+        if reading is None or reading.digest != digest or reading.position > offset:
+            _close(reading)
+            reading = _Reading(digest, self._contents.pieces(digest))
+
+        reading.skip(offset - reading.position)
+        data = reading.take(length)
+        if offset + length >= size:
+            reading.finish()
+        else:
+            self._reading = reading
+
+        return data
+
+    def close(self) -> None:
+        _close(self._reading)
+        self._reading = None
+
+
+def _close(reading: _Reading | None) -> None:
+    if reading is not None:
+        reading.close()
+
+
+class _Reading:
+    """A blob read up to a position."""
+
+    def __init__(self, digest: bytes, pieces: Iterator[bytes]) -> None:
+        self.digest = digest
+        self.position = 0
+        self._pieces = pieces
+        self._piece = b""
+        self._at = 0
+
+    def skip(self, count: int) -> None:
+        for _ in self._parts(count):
+            pass
+
+    def take(self, count: int) -> bytes:
+        return b"".join(self._parts(count))
+
+    def finish(self) -> None:
+        """Reads to the end: only there it shows whether all was as its name promises."""
+        for _ in self._pieces:
+            pass
+
+    def close(self) -> None:
+        if isinstance(self._pieces, Generator):
+            self._pieces.close()
+
+    def _parts(self, count: int) -> Iterator[bytes]:
+        while count > 0:
+            if self._at == len(self._piece):
+                self._piece, self._at = next(self._pieces, b""), 0
+                if not self._piece:
+                    return
+
+            part = self._piece[self._at : self._at + count]
+            self._at += len(part)
+            self.position += len(part)
+            count -= len(part)
+            yield part

@@ -14,26 +14,21 @@ from pathlib import Path
 
 from hankweave_protocol.ids import RunId, Sha, branch_of
 from hankweave_server.checkpoints import commit_message, repo_init
-from hankweave_server.checkpoints.capture import Recording
+from hankweave_server.checkpoints.capture import Recording, Untold
 from hankweave_server.checkpoints.contents import Contents, Verification
 from hankweave_server.checkpoints.detach import QUARANTINE, DetachedRef, set_aside
-from hankweave_server.checkpoints.diff import Comparing
+from hankweave_server.checkpoints.diff import Comparing, Ranges
 from hankweave_server.checkpoints.errors import (
     CheckpointDamaged,
     CheckpointNotFound,
-    InsufficientSpace,
     PathNotInCheckpoint,
     RestoreIncomplete,
-    ShadowRepositoryError,
-    disk_faults,
-    free_bytes,
 )
-from hankweave_server.checkpoints.gc import Housekeeping
+from hankweave_server.checkpoints.gc import Housekeeping, Pruned
 from hankweave_server.checkpoints.manifest import ManifestCorrupt
 from hankweave_server.checkpoints.model import (
     CheckpointMade,
     CheckpointRequest,
-    CommitFacts,
     ContentRange,
     Damage,
     FileChange,
@@ -45,24 +40,25 @@ from hankweave_server.checkpoints.model import (
     Skipped,
 )
 from hankweave_server.checkpoints.notes import Notes
-from hankweave_server.checkpoints.place import StorePlace, refuse_links
 from hankweave_server.checkpoints.plan import Planning
-from hankweave_server.checkpoints.pruning import Pruned
-from hankweave_server.checkpoints.ranges import Ranges
-from hankweave_server.checkpoints.repair import Repair, Repaired
-from hankweave_server.checkpoints.repair_sources import Source, write_wanted
-from hankweave_server.checkpoints.restore import Materialising
+from hankweave_server.checkpoints.repair import Repair, Repaired, Source, write_wanted
+from hankweave_server.checkpoints.repo_init import StorePlace, refuse_links
+from hankweave_server.checkpoints.restore import Materialising, Snapshot
 from hankweave_server.checkpoints.session_snapshots import Epochs
-from hankweave_server.checkpoints.snapshot import Snapshot
-from hankweave_server.checkpoints.untold import Untold
 from hankweave_server.checkpoints.worktree_index import WorkTreeMemory
-from hankweave_server.domain.retention import Pruning
+from hankweave_server.domain.retention import CommitFacts, Pruning
 from hankweave_server.fsutil import sync_directory, sync_filesystem
+from hankweave_server.git.errors import (
+    InsufficientSpace,
+    ShadowRepositoryError,
+    disk_faults,
+    free_bytes,
+)
 from hankweave_server.git.repo import BRANCHES, RawCommit, ShadowRepo
 from hankweave_server.meter import UNWATCHED, Meter
 from hankweave_server.paths import Layout
-from hankweave_server.worktree.spare import folder_for_spares
 from hankweave_server.worktree.tree_outline import Outline, outline
+from hankweave_server.worktree.tree_writer import folder_for_spares
 
 SPACE_RESERVE = 8 << 20
 """Bytes that stay free whatever is restored: the journal must still be able to say so."""

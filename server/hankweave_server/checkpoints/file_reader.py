@@ -12,12 +12,12 @@ import stat
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from hankweave_server.checkpoints.errors import StoreFailed
+from hankweave_server.git.errors import StoreFailed
 from hankweave_server.git.objects import STREAMED_FROM
 from hankweave_server.git.trees import EXECUTABLE, LINK, REGULAR
 from hankweave_server.worktree.dirfd import FILE_FLAGS, GONE, Descent
 from hankweave_server.worktree.names import is_reserved
-from hankweave_server.worktree.slots import Signature, signature_of
+from hankweave_server.worktree.stat_index import Signature, signature_of
 
 ATTEMPTS = 3
 

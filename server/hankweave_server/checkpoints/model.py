@@ -88,29 +88,6 @@ class CheckpointMade:
 
 
 @dataclass(frozen=True, slots=True)
-class CommitFacts:
-    """A checkpoint as its commit tells it: enough to rebuild the journal's view of it."""
-
-    sha: Sha
-    tree: Sha
-    parents: tuple[Sha, ...]
-    kind: str
-    codon_id: CodonId | None
-    codon_name: str
-    run_id: RunId
-    timestamp: datetime
-    duration_ms: int | None
-    operation_id: str | None
-    event_seq: int | None
-    session_id: str | None
-    memory_epoch: int
-    label: str | None
-    codon_state: str | None = None
-    """The codon's status at that moment; None also in commits of the first version."""
-    message_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class PathEntry:
     path: bytes
     size: int

@@ -2,17 +2,26 @@
 
 Git fans notes out by the first two digits of the commit, so that adding one rewrites two small
 trees however many there are.
+
+Gathers manifests and memory epochs that damage has cut off from their refs.
+
+Every checkpoint with a note writes the notes tree anew, and the older ones stay in the store until
+a gc: the trees that a lost one was made from still hold all but its newest entries.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 
 from hankweave_protocol.ids import Sha
 from hankweave_server.checkpoints.manifest import Manifest, ManifestCorrupt, decoded
-from hankweave_server.git.repo import NOTES_REF, ShadowRepo
+from hankweave_server.checkpoints.manifest import encoded as manifest_bytes
+from hankweave_server.checkpoints.model import Skipped
+from hankweave_server.git.repo import MEMORY_REF, NOTES_REF, ShadowRepo
+from hankweave_server.git.store_files import StoreFiles
 from hankweave_server.git.trees import FOLDER, REGULAR, Entry, encoded, parsed
 
 
@@ -134,3 +143,174 @@ class Notes:
             data = self._repo.read_tree(bytes.fromhex(data[5:45].decode()))
 
         return dict(parsed(data))
+
+
+Add = Callable[[str, bytes], bytes]
+
+MANIFEST_LOST = "manifest-lost"
+"""Why a checkpoint passed over the path ``""``: permissions and empty folders are unknown."""
+
+_DIGITS = frozenset(b"0123456789abcdef")
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredNotes:
+    top: bytes | None
+    """The notes tree to go on with; None where the present one is whole."""
+    unknown: tuple[Sha, ...]
+    """Checkpoints whose manifest may have existed and is not known."""
+
+
+def recover_notes(
+    repo: ShadowRepo,
+    commits: frozenset[Sha],
+    add: Add,
+    also: Mapping[Sha, bytes] | None = None,
+) -> RecoveredNotes:
+    """Write a notes tree with every manifest that any notes tree of the store has.
+
+    A checkpoint whose manifest is certainly or possibly lost gets one that says so. `also` are
+    notes of new checkpoints.
+    """
+    present = _Present(repo)
+    if present.is_whole and not also:
+        return RecoveredNotes(None, ())
+
+    found = dict(_every_note(repo, commits)) | present.notes | dict(also or {})
+    doubtful = {sha for sha in commits if sha[:2] in present.lost_fans or sha in present.lost_notes}
+    unknown = sorted(doubtful - found.keys())
+    marker = Manifest(skipped=(Skipped(b"", MANIFEST_LOST),))
+    for sha in unknown:
+        found[sha] = add("blob", manifest_bytes(marker))
+
+    fans: dict[bytes, dict[bytes, Entry]] = {}
+    for sha, note in sorted(found.items()):
+        name = sha.encode()
+        fans.setdefault(name[:2], {})[name[2:]] = Entry(REGULAR, note)
+
+    top = {fan: Entry(FOLDER, add("tree", encoded(below))) for fan, below in fans.items()}
+    return RecoveredNotes(add("tree", encoded(top)), tuple(unknown))
+
+
+class _Present:
+    """What the notes ref leads to, as far as it can be read."""
+
+    def __init__(self, repo: ShadowRepo) -> None:
+        self.notes: dict[Sha, bytes] = {}
+        self.lost_fans: set[str] = set()
+        self.lost_notes: set[Sha] = set()
+        self.is_whole = True
+        target = repo.target(NOTES_REF)
+        if target is None:
+            return
+
+        try:
+            top = dict(parsed(repo.read_tree(_tree_of(repo, target))))
+        except (KeyError, ValueError):
+            self.is_whole = False
+            return
+
+        for name, entry in top.items():
+            if entry.mode != FOLDER:
+                self._take(repo, name, entry)
+                continue
+
+            try:
+                below = dict(parsed(repo.read_tree(entry.digest)))
+            except (KeyError, ValueError):
+                self.is_whole = False
+                self.lost_fans.add(name.decode("latin-1"))
+                continue
+
+            for rest, note in below.items():
+                self._take(repo, name + rest, note)
+
+    def _take(self, repo: ShadowRepo, name: bytes, note: Entry) -> None:
+        sha = Sha(name.decode("latin-1"))
+        if _is_manifest(repo, note.digest):
+            self.notes[sha] = note.digest
+        else:
+            self.is_whole = False
+            self.lost_notes.add(sha)
+
+
+def _tree_of(repo: ShadowRepo, target: Sha) -> bytes:
+    kind, data = repo.read(bytes.fromhex(target))
+    return bytes.fromhex(target if kind == "tree" else data[5:45].decode())
+
+
+def _every_note(repo: ShadowRepo, commits: frozenset[Sha]) -> Iterator[tuple[Sha, bytes]]:
+    """Find the notes of these commits in any tree that looks like a part of a notes tree."""
+    by_rest = {sha[2:].encode(): sha for sha in commits}
+    for digest in _stored(repo):
+        try:
+            kind, data = repo.read(digest)
+            entries = list(parsed(data)) if kind == "tree" else []
+        except (KeyError, ValueError):
+            continue
+
+        for name, entry in entries:
+            whole = len(name) == 40 and name.decode("latin-1") in commits
+            sha = Sha(name.decode("latin-1")) if whole else by_rest.get(name)
+            is_name = set(name) <= _DIGITS and entry.mode == REGULAR
+            if is_name and sha is not None and _is_manifest(repo, entry.digest):
+                yield sha, entry.digest
+
+
+def _stored(repo: ShadowRepo) -> set[bytes]:
+    files = StoreFiles(repo.path)
+    found = {file.digest for file in files.loose()}
+    for pack in files.packs():
+        found.update(pack.digests())
+
+    return found
+
+
+def _is_manifest(repo: ShadowRepo, digest: bytes) -> bool:
+    try:
+        decoded(repo.read_blob(digest))
+    except (KeyError, ManifestCorrupt):
+        return False
+
+    return True
+
+
+def whole_memory(repo: ShadowRepo, lost: set[bytes], add: Add) -> bytes | None:
+    """Write the tree of memory epochs without those that lack something; None if all are whole."""
+    target = repo.target(MEMORY_REF)
+    if target is None:
+        return None
+
+    try:
+        top = dict(parsed(repo.read_tree(bytes.fromhex(target))))
+    except (KeyError, ValueError):
+        return add("tree", b"")
+
+    fans: dict[bytes, Entry] = {}
+    for fan, entry in top.items():
+        try:
+            below = dict(parsed(repo.read_tree(entry.digest)))
+        except (KeyError, ValueError):
+            continue
+
+        whole = {name: tree for name, tree in below.items() if _is_whole(repo, tree, lost)}
+        if whole:
+            same = whole == below
+            fans[fan] = entry if same else Entry(FOLDER, add("tree", encoded(whole)))
+
+    return None if fans == top else add("tree", encoded(fans))
+
+
+def _is_whole(repo: ShadowRepo, entry: Entry, lost: set[bytes]) -> bool:
+    if entry.digest in lost:
+        return False
+
+    if entry.mode != FOLDER:
+        return True
+
+    try:
+        below = [each for _, each in parsed(repo.read_tree(entry.digest))]
+    except (KeyError, ValueError):
+        return False
+
+    return all(_is_whole(repo, each, lost) for each in below)

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from hankweave_server.checkpoints.file_reader import Captured, Observation, Refused, Vanished
 from hankweave_server.checkpoints.manifest import manifest_of
 from hankweave_server.checkpoints.model import WITHOUT_CONTENT, PathEntry, RestorePlan, Skipped
-from hankweave_server.checkpoints.observe import Observer
-from hankweave_server.checkpoints.snapshot import Snapshot
+from hankweave_server.checkpoints.restore import Snapshot
+from hankweave_server.checkpoints.worktree_index import Observer
 from hankweave_server.git.trees import FOLDER, LINK, Entry, Lookup, parsed
 from hankweave_server.worktree.dirfd import GONE, Descent
 from hankweave_server.worktree.names import (

@@ -9,24 +9,172 @@ more than `PIECE` bytes is a folder of pieces: a transcript that grew costs its 
 An epoch is durable before the checkpoint that names it is begun; one that no checkpoint names,
 because of a crash in between, is the next one's. Epoch 0 is the time before anything was
 remembered.
+
+Reads the files that agents and sentinels remember by, as they are stored in an epoch.
+
+Puts a remembered file back, which may lie anywhere: in an agent's own folder, for one.
 """
 
 from __future__ import annotations
 
 import os
+import stat
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote
 
 from hankweave_server.checkpoints.model import Skipped
-from hankweave_server.checkpoints.put_back import NotOurs, put_back
-from hankweave_server.checkpoints.remembered import Add, Remembered, content_of, look_at, remembered
-from hankweave_server.fsutil import remove_durably
-from hankweave_server.git.objects import ObjectStaging, digest_of
+from hankweave_server.fsutil import (
+    PRIVATE_FILE,
+    make_private_directory,
+    remove_durably,
+    sync_directory,
+    write_all,
+)
+from hankweave_server.git.objects import ObjectStaging, digest_of, pieces
 from hankweave_server.git.repo import MEMORY_REF, ShadowRepo
-from hankweave_server.git.trees import FOLDER, Entry, encoded, parsed
-from hankweave_server.worktree.slots import Signature
+from hankweave_server.git.trees import FOLDER, REGULAR, Entry, encoded, parsed
+from hankweave_server.worktree.scan import RACY_WINDOW_NS
+from hankweave_server.worktree.stat_index import Signature, signature_of
+
+PIECE = 128 << 10
+"""Bytes of a file that are one blob; a longer file is a folder of blobs."""
+
+_OPENING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+Add = Callable[[str, bytes], bytes]
+"""Stores an object, and gives its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """One file as it was read last; without a signature it has to be read again."""
+
+    signature: Signature | None
+    entry: Entry
+
+
+def look_at(path: Path) -> Signature | None:
+    try:
+        return signature_of(path.lstat())
+    except OSError:
+        return None
+
+
+def remembered(path: Path, add: Add) -> Remembered | None:
+    """Stores a file; None for what is none, or not for us to read.
+
+    Of a file of lines that is being written, the whole lines are the file.
+    """
+    try:
+        descriptor = os.open(path, _OPENING)
+    except OSError:
+        return None
+
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            return None
+
+        size = status.st_size
+        end = _end_of_lines(descriptor, size) if path.suffix == ".jsonl" else size
+        entry = _stored(descriptor, end, add)
+        # One that changed just now may change again under the same times.
+        is_steady = status.st_ctime_ns < time.time_ns() - RACY_WINDOW_NS
+        return Remembered(signature_of(status) if is_steady else None, entry)
+    finally:
+        os.close(descriptor)
+
+
+def content_of(path: Path) -> Entry | None:
+    """Names the content of a file without storing it."""
+    try:
+        descriptor = os.open(path, _OPENING)
+    except OSError:
+        return None
+
+    try:
+        status = os.fstat(descriptor)
+        is_file = stat.S_ISREG(status.st_mode)
+        return _stored(descriptor, status.st_size, digest_of) if is_file else None
+    finally:
+        os.close(descriptor)
+
+
+def _stored(descriptor: int, size: int, add: Add) -> Entry:
+    if size <= PIECE:
+        return Entry(REGULAR, add("blob", b"".join(pieces(descriptor, size))))
+
+    below: dict[bytes, Entry] = {}
+    for number, start in enumerate(range(0, size, PIECE)):
+        piece = b"".join(pieces(descriptor, min(PIECE, size - start)))
+        below[b"%08d" % number] = Entry(REGULAR, add("blob", piece))
+
+    return Entry(FOLDER, add("tree", encoded(below)))
+
+
+def _end_of_lines(descriptor: int, size: int) -> int:
+    """Gives where the last whole line ends."""
+    end = size
+    while end > 0:
+        start = max(0, end - PIECE)
+        found = os.pread(descriptor, end - start, start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+
+        end = start
+
+    return 0
+
+
+_CREATING = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class NotOurs(Exception):
+    """The file, or the folder it lies in, belongs to somebody else, or is no file."""
+
+
+def put_back(path: Path, content: Iterable[bytes]) -> None:
+    """Replaces a file at once and durably, readable by its owner alone.
+
+    Raises NotOurs and OSError, and whatever `content` raises, with the file as it was.
+    """
+    make_private_directory(path.parent)
+    _refuse_foreign(path)
+    temporary = path.with_name(f".{path.name}.hankweave-tmp")
+    temporary.unlink(missing_ok=True)
+    descriptor = os.open(temporary, _CREATING, PRIVATE_FILE)
+    try:
+        try:
+            for piece in content:
+                write_all(descriptor, piece)
+
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+    sync_directory(path.parent)
+
+
+def _refuse_foreign(path: Path) -> None:
+    if path.parent.stat().st_uid != os.geteuid():
+        raise NotOurs(path)
+
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return
+
+    if status.st_uid != os.geteuid() or not stat.S_ISREG(status.st_mode):
+        raise NotOurs(path)
+
 
 _FAN = 100
 _EMPTY = digest_of("tree", b"")

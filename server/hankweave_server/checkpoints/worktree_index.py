@@ -3,29 +3,201 @@
 Which paths are tracked follows the commit the next checkpoint will have as its parent, as it
 does with git's index: a path of the parent stays tracked even if `.gitignore` hides it by now.
 What is known of their content does not depend on any commit, only on stat data.
+
+The scan cache: what was read of each file, kept over a restart.
+
+Only ever a cache. It is believed if its checksum is right and the checkpoint it was made at is
+in the repository; else it is as if there were none, and the next checkpoint reads every file.
+
+A checksum, then blocks of msgpack, each after its length: first the head, then the files.
+
+Says what is at a path now, reading it only when stat data cannot tell.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+import stat
+import struct
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
+import msgspec
+
 from hankweave_protocol.ids import Sha
-from hankweave_server.checkpoints import cache
 from hankweave_server.checkpoints.contents import store_listing
+from hankweave_server.checkpoints.file_reader import Capture, Captured, Observation, Vanished
 from hankweave_server.checkpoints.manifest import ManifestCorrupt
 from hankweave_server.checkpoints.model import RestorePlan
 from hankweave_server.checkpoints.notes import Notes
-from hankweave_server.checkpoints.observe import Observer
+from hankweave_server.fsutil import replace
+from hankweave_server.git.objects import HashOnly
 from hankweave_server.git.repo import ShadowRepo
 from hankweave_server.git.trees import differences
 from hankweave_server.worktree.dirfd import Descent
 from hankweave_server.worktree.names import AT_THE_TOP
 from hankweave_server.worktree.parent_gitignore import rules_above
 from hankweave_server.worktree.patterns import UnifiedFileResolver
-from hankweave_server.worktree.scan import WorkTreeScan
-from hankweave_server.worktree.stat_index import StatIndex, TrackedFile
+from hankweave_server.worktree.scan import RACY_WINDOW_NS, WorkTreeScan
+from hankweave_server.worktree.stat_index import Signature, StatIndex, TrackedFile, signature_of
+
+VERSION = 3
+FILES_IN_A_BLOCK = 1000  # So that no process ever holds all of them as objects.
+_CHECKSUM_SIZE = 32
+_LENGTH = struct.Struct(">I")
+
+
+class CachedFile(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    path: bytes
+    signature: Signature
+    digest: bytes
+    git_mode: int
+    permissions: int
+
+
+class _Head(msgspec.Struct, frozen=True, array_like=True):
+    version: int
+    made_at: str
+    store: dict[str, tuple[int, int, int]]
+
+
+_DECODE_HEAD = msgspec.msgpack.Decoder(_Head).decode
+_DECODE_FILES = msgspec.msgpack.Decoder(list[CachedFile]).decode
+_FAULTS = (OSError, struct.error, msgspec.DecodeError)
+
+
+@dataclass(frozen=True, slots=True)
+class ScanCache:
+    """A saved cache whose checksum was right."""
+
+    made_at: Sha
+    """The checkpoint whose repository holds every digest of the cache."""
+    store: dict[str, tuple[int, int, int]]
+    """The files that the repository's objects were in, with size, time and inode."""
+    _files: bytes
+
+    def apply(self, table: StatIndex) -> None:
+        """Tells the tracked files what was read of them before."""
+        for block in _blocks(self._files):
+            for cached in _DECODE_FILES(block):
+                file = table.files.get(cached.path)
+                if file is not None:
+                    table.hold(
+                        file, cached.signature, cached.digest, cached.git_mode, cached.permissions
+                    )
+
+
+def save(
+    path: Path,
+    made_at: Sha,
+    files: Iterable[TrackedFile],
+    store: dict[str, tuple[int, int, int]],
+) -> None:
+    """Writes the cache; racy files are left out, for their stat data proves nothing."""
+    body = bytearray(_block(_Head(VERSION, made_at, store)))
+    remembered = _remembered(files)
+    while chunk := list(islice(remembered, FILES_IN_A_BLOCK)):
+        body += _block(chunk)
+
+    replace(path, hashlib.blake2b(body, digest_size=_CHECKSUM_SIZE).digest() + body)
+
+
+def load(path: Path) -> ScanCache | None:
+    """Reads the cache; None when there is none that can be believed."""
+    try:
+        content = path.read_bytes()
+        checksum, body = content[:_CHECKSUM_SIZE], content[_CHECKSUM_SIZE:]
+        if hashlib.blake2b(body, digest_size=_CHECKSUM_SIZE).digest() != checksum:
+            return None
+
+        first = next(_blocks(body), b"")
+        head = _DECODE_HEAD(first)
+    except _FAULTS:
+        return None
+
+    if head.version != VERSION:
+        return None
+
+    return ScanCache(Sha(head.made_at), head.store, body[_LENGTH.size + len(first) :])
+
+
+def _remembered(files: Iterable[TrackedFile]) -> Iterator[CachedFile]:
+    for file in files:
+        signature = file.signature
+        git_mode, permissions, digest = file.captured
+        if signature is not None and git_mode:
+            yield CachedFile(file.path, signature, digest, git_mode, permissions)
+
+
+def _block(value: object) -> bytes:
+    encoded = msgspec.msgpack.encode(value)
+    return _LENGTH.pack(len(encoded)) + encoded
+
+
+def _blocks(body: bytes) -> Iterator[bytes]:
+    position = 0
+    while position < len(body):
+        (length,) = _LENGTH.unpack_from(body, position)
+        position += _LENGTH.size
+        yield body[position : position + length]
+        position += length
+
+
+class Observer:
+    """Looks at paths without storing anything."""
+
+    def __init__(
+        self,
+        descent: Descent,
+        scan: WorkTreeScan,
+        size_limit: int | None,
+        *,
+        now_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._descent = descent
+        self._scan = scan
+        self._capture = Capture(descent, HashOnly(), size_limit)
+        self._now_ns = now_ns
+        self._seen: dict[bytes, Captured] = {}
+
+    def at(self, path: bytes) -> Observation:
+        """Observes one path; raises OSError only for faults of the disk."""
+        try:
+            status = self._descent.status(path)
+        except PermissionError:
+            return self._capture.read(path)
+
+        if status is None or stat.S_ISDIR(status.st_mode):
+            return Vanished()
+
+        file = self._scan.table.files.get(path)
+        if file is not None and self._scan.is_settled(file, status):
+            git_mode, permissions, digest = file.captured
+            if git_mode:
+                return Captured(digest, git_mode, signature_of(status), permissions, status.st_size)
+
+        seen = self._seen.get(path)
+        if seen is not None and seen.signature == signature_of(status):
+            return seen
+
+        return self._read(path)
+
+    def forget(self) -> None:
+        self._seen.clear()
+
+    def _read(self, path: bytes) -> Observation:
+        seen = self._capture.read(path)
+        if not isinstance(seen, Captured) or seen.signature is None:
+            return seen
+
+        # A reading in the same tick as the last write may not be the last word.
+        if seen.signature.ctime_ns < self._now_ns() - RACY_WINDOW_NS:
+            self._seen[path] = seen
+
+        return seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +301,7 @@ class WorkTreeMemory:
 
     def load(self, path: Path) -> None:
         """Takes over what an earlier process knew, if it can be believed."""
-        saved = cache.load(path)
+        saved = load(path)
         if saved is None:
             return
 
@@ -143,7 +315,7 @@ class WorkTreeMemory:
     def save(self, path: Path) -> None:
         if self._commit is not None:
             files = self.scan.settled_files()
-            cache.save(path, self._commit, files, store_listing(self._objects))
+            save(path, self._commit, files, store_listing(self._objects))
 
     @property
     def _objects(self) -> Path:

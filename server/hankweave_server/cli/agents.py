@@ -28,7 +28,7 @@ from hankweave_server.agents.self_test import (
 )
 from hankweave_server.cli.output.text import console
 from hankweave_server.cli.remote import json_option, print_json
-from hankweave_server.domain.prices import Prices
+from hankweave_server.domain.costs import Prices
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hank.agents import BY_NAME
 from hankweave_server.hank.price_files import load_prices, usual_place

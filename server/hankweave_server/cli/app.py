@@ -26,7 +26,7 @@ PLACES = {
     "init": "init",
     "validate": "validate",
     **dict.fromkeys(("ls", "cleanup"), "ls"),
-    **dict.fromkeys(("status", "log"), "remote"),
+    **dict.fromkeys(("status", "log"), "status"),
     "checkpoints": "checkpoints",
     **dict.fromkeys(("show", "diff", "replay", "runs"), "show"),
     **dict.fromkeys(("rollback", "undo", "redo", "preview"), "rollback"),

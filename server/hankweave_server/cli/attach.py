@@ -11,8 +11,9 @@ import click
 
 from hankweave_client.errors import CommandRefused, NotRunning
 from hankweave_server.cli.output.text import can_be_drawn_on
-from hankweave_server.cli.remote import execution_option, refusal, root_of, unavailable
+from hankweave_server.cli.remote import execution_option, root_of
 from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.local.server_session import refusal, unavailable
 from hankweave_server.local.targeting import listening_on, require_execution
 
 

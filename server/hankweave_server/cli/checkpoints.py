@@ -12,10 +12,10 @@ from hankweave_client.calls import Calls
 from hankweave_protocol.ids import RunId
 from hankweave_protocol.records import CheckpointKind, CheckpointRecord
 from hankweave_protocol.replies import CheckpointPage
-from hankweave_server.cli.output.local_time import precise_moment
+from hankweave_server.cli.output.text import precise_moment
 from hankweave_server.cli.remote import execution_option, json_option, print_json, root_of
 from hankweave_server.cli.shared import completions
-from hankweave_server.local.asking import look
+from hankweave_server.local.reader import look
 from hankweave_server.plain_text import one_line
 
 KINDS = get_args(CheckpointKind)

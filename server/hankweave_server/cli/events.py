@@ -1,31 +1,312 @@
-"""`hankweave events`: the journal, asked as `events.query` asks it, without a server."""
+"""`hankweave events`: the journal, asked as `events.query` asks it, without a server.
+
+What the options of `hankweave events` mean, as the query that a client would send.
+
+How events and rows are printed: as JSON lines, as CSV, or as a table for people.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
+import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import click
 import msgspec
 
-from hankweave_protocol import codec
+from hankweave_protocol import codec, instants
+from hankweave_protocol.commands import EventsQuery
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import Event
-from hankweave_server.cli.event_formats import Format, format_of
-from hankweave_server.cli.event_questions import CAUSE, FIELDS, MOMENT, Asked, question_of
-from hankweave_server.cli.output.progress_bar import Tell, waiting
-from hankweave_server.cli.remote import execution_option, follow_from, json_option, root_of
-from hankweave_server.domain.query.evaluate import Scan, everything, forward, row_of
+from hankweave_protocol.queries import Condition, Moment, Order, Reduction, Where
+from hankweave_server.cli.output.progress_bar import waiting
+from hankweave_server.cli.output.text import precise_moment
+from hankweave_server.cli.remote import execution_option, json_option, root_of
+from hankweave_server.cli.status import follow_from
+from hankweave_server.domain.query.evaluate import Read, Scan, everything, forward, row_of
 from hankweave_server.domain.query.parse import Query, checked
-from hankweave_server.domain.query.query_causes import Read
 from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.ledger.history import open_for_reading
 from hankweave_server.ledger.journal import Journal, JournalCorrupt
-from hankweave_server.ledger.reading import open_for_reading
+from hankweave_server.local.progress import Tell
 from hankweave_server.paths import Layout
+
+_SHORT = re.compile(r"(?P<field>[\w.]+) ?(?P<sign>!=|>=|<=|=|>|<|~~|~) ?(?P<value>.*)", re.DOTALL)
+_SIGNS = {
+    "=": "eq",
+    "!=": "neq",
+    ">": "gt",
+    ">=": "gte",
+    "<": "lt",
+    "<=": "lte",
+    "~": "contains",
+    "~~": "containsIgnoringCase",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The options that make a query."""
+
+    where: tuple[str, ...] = ()
+    since: Moment | None = None
+    until: Moment | None = None
+    caused_by: Moment | None = None
+    descendants_of: Moment | None = None
+    ancestors_of: int | None = None
+    select: tuple[str, ...] = ()
+    order_by: tuple[str, ...] = ()
+    reduce: str | None = None
+    group_by: tuple[str, ...] = ()
+
+
+def question_of(asked: Asked) -> EventsQuery:
+    """Puts options into a query; raises Refused for JSON that is no condition, and UsageError."""
+    if asked.group_by and asked.reduce is None:
+        raise click.UsageError("--group-by needs --reduce, for instance --reduce count.")
+
+    return EventsQuery(
+        where=tuple(part for text in asked.where for part in _conditions(text)) or None,
+        since=asked.since,
+        until=asked.until,
+        caused_by=asked.caused_by,
+        descendants_of=asked.descendants_of,
+        ancestors_of=asked.ancestors_of,
+        select=asked.select or None,
+        order_by=tuple(map(_order, asked.order_by)) or None,
+        reduce=None if asked.reduce is None else _reduction(asked.reduce, asked.group_by),
+    )
+
+
+def _conditions(text: str) -> tuple[Condition, ...]:
+    if text.lstrip()[:1] in ("{", "["):
+        where: Where = codec.decode_value(Where, text)  # type: ignore[arg-type]
+        return where if isinstance(where, tuple) else (where,)
+
+    found = _SHORT.fullmatch(text)
+    if found is None:
+        raise click.UsageError(
+            f"--where {text!r} is neither JSON nor like type=codon.started or data.cost>0.1."
+        )
+
+    return (_comparison(found["field"], found["sign"], found["value"]),)
+
+
+def _comparison(field: str, sign: str, text: str) -> Condition:
+    """A value that is JSON is that value; where it is compared for equality, also its text."""
+    value = _value_of(text)
+    if isinstance(value, str) or sign not in ("=", "!="):
+        return Condition(field=field, op=_SIGNS[sign], value=value)
+
+    either = Condition(field=field, op="in", value=[value, text])
+    return either if sign == "=" else Condition(none_of=either)
+
+
+def _value_of(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError):
+        return text
+
+
+def _order(text: str) -> Order:
+    field, _, direction = text.partition(":")
+    return Order(field=field, direction=direction or "asc")
+
+
+def _reduction(text: str, group_by: tuple[str, ...]) -> Reduction:
+    kind, _, field = text.partition(":")
+    return Reduction(type=kind, field=field or None, group_by=group_by)
+
+
+# --- types of options -----------------------------------------------------------------------------
+
+
+class _Seq(click.ParamType[Moment]):
+    """A seq, or what may stand for one."""
+
+    def __init__(self, name: str, is_other: Callable[[str], bool]) -> None:
+        self.name = name
+        self._is_other = is_other
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Moment:
+        text = str(value)
+        if text.isascii() and text.isdecimal() and len(text) < 16:
+            return int(text)
+
+        if not self._is_other(text):
+            self.fail(f"{text!r} is no {self.name}.", param, ctx)
+
+        return text
+
+
+def _is_moment(text: str) -> bool:
+    try:
+        instants.from_text(text)
+    except ValueError:
+        return False
+
+    return True
+
+
+class _Fields(click.ParamType[tuple[str, ...]]):
+    """Fields with commas between them."""
+
+    name = "fields"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        if isinstance(value, tuple):
+            return value
+
+        fields = tuple(part.strip() for part in str(value).split(","))
+        if not all(fields):
+            self.fail(f"{value!r} names no fields; write them like seq,data.codonId.", param, ctx)
+
+        return fields
+
+
+MOMENT = _Seq("seq or moment like 2025-01-04T12:00:00Z", _is_moment)
+CAUSE = _Seq("seq or command id", bool)
+FIELDS = _Fields()
+
+
+EVENT_COLUMNS = ("seq", "timestamp", "type", "runId", "codonId", "causes", "data", "id")
+
+CELL_LIMIT = 60
+"""Characters of a cell of a table; JSON and CSV are never cut."""
+
+
+class Format(Protocol):
+    """Writes what an answer is made of."""
+
+    def head(self) -> list[str]:
+        """Lines above all others."""
+
+    def lines(self, items: Iterable[bytes]) -> Iterator[str]:
+        """Lines of events or rows, given as JSON."""
+
+
+def format_of(name: str, query: Query) -> Format:
+    columns = _columns_of(query)
+    match name:
+        case "jsonl":
+            return JsonLines()
+        case "csv":
+            return Csv(columns or EVENT_COLUMNS)
+        case _:
+            return EventTable() if columns is None else RowTable(columns)
+
+
+def _columns_of(query: Query) -> Sequence[str] | None:
+    """The columns of rows; None where the answer is events."""
+    if query.reducing is not None:
+        return query.reducing.columns
+
+    return None if query.columns is None else [path.text for path in query.columns]
+
+
+class JsonLines:
+    """Each event or row as it is."""
+
+    def head(self) -> list[str]:
+        return []
+
+    def lines(self, items: Iterable[bytes]) -> Iterator[str]:
+        return (item.decode(errors="backslashreplace") for item in items)
+
+
+@dataclass(frozen=True, slots=True)
+class Csv:
+    """RFC 4180; what is no text is JSON, and null is empty."""
+
+    columns: Sequence[str]
+
+    def head(self) -> list[str]:
+        return [_csv(self.columns)]
+
+    def lines(self, items: Iterable[bytes]) -> Iterator[str]:
+        return (_csv(_cells(item, self.columns, _cell)) for item in items)
+
+
+class EventTable:
+    """An event a line: where it stands, when it was, what it is."""
+
+    def head(self) -> list[str]:
+        return []
+
+    def lines(self, items: Iterable[bytes]) -> Iterator[str]:
+        for event in map(_head_of, items):
+            yield f"{event.seq:>6}  {precise_moment(event.timestamp)}  {event.type}"
+
+
+class _Head(msgspec.Struct):
+    seq: int
+    timestamp: str
+    type: str
+
+
+_head_of = msgspec.json.Decoder(_Head).decode
+
+
+@dataclass(slots=True)
+class RowTable:
+    """Columns of equal width, as wide as the widest cell of the first lot of rows."""
+
+    columns: Sequence[str]
+    _widths: list[int] = field(default_factory=list)
+
+    def head(self) -> list[str]:
+        return []
+
+    def lines(self, items: Iterable[bytes]) -> Iterator[str]:
+        rows = [_cells(item, self.columns, _short) for item in items]
+        if not self._widths:
+            table = [self.columns, *rows]
+            self._widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+            yield self._line(self.columns)
+
+        yield from map(self._line, rows)
+
+    def _line(self, cells: Sequence[str]) -> str:
+        padded = (cell.ljust(width) for cell, width in zip(cells, self._widths, strict=True))
+        return "  ".join(padded).rstrip()
+
+
+def _cells(item: bytes, columns: Sequence[str], cell: Callable[[Any], str]) -> list[str]:
+    values = msgspec.json.decode(item)
+    return [cell(values.get(column)) for column in columns]
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _short(value: Any) -> str:
+    """A cell for a terminal: what an agent wrote must not steer it, so nothing unprintable."""
+    cell = _cell(value)
+    text = cell if len(cell) <= CELL_LIMIT else cell[: CELL_LIMIT - 1] + "…"
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def _csv(cells: Sequence[str]) -> str:
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(cells)
+    return line.getvalue()
+
 
 READING = "Reading the journal"
 

@@ -31,14 +31,19 @@ from hankweave_server.domain.history import answers_of, next_codon, thread_befor
 from hankweave_server.domain.plan import initial_plan
 from hankweave_server.domain.step_results import resumes_at
 from hankweave_server.hank.load import LoadedHank
-from hankweave_server.hank.pipelines.compile import compile_pipeline, write_compiled, written
+from hankweave_server.hank.pipelines.compile import (
+    compile_pipeline,
+    plan_summary,
+    unknown_step,
+    write_compiled,
+    written,
+)
 from hankweave_server.hank.pipelines.load import load_pipeline
 from hankweave_server.hank.pipelines.model import Pipeline
-from hankweave_server.hank.pipelines.summary import plan_summary, unknown_step
-from hankweave_server.hank.pipelines.variables import NotAVariable, parse_var
+from hankweave_server.hank.pipelines.steps import NotAVariable, parse_var
 from hankweave_server.hank.problems import HankInvalid
-from hankweave_server.ledger.reading import has_past
-from hankweave_server.local import executions, workspaces
+from hankweave_server.ledger.history import has_past
+from hankweave_server.local import executions
 from hankweave_server.local.reader import on_files
 from hankweave_server.paths import Layout
 from hankweave_server.settings import RunSettings
@@ -128,7 +133,7 @@ def pipeline(
         complain(problem.message, problem.suggestion)
         sys.exit(PipelineExit.CONFIGURATION)
 
-    layout = workspaces.layout_in(workspace or Path.cwd())
+    layout = executions.layout_in(workspace or Path.cwd())
     meant = _with_repository(meant, layout.root, quiet=quiet)
     before = _state_of(layout)
     if dry_run:

@@ -1,4 +1,16 @@
-"""`hankweave run`."""
+"""`hankweave run`.
+
+The plan on record in place of a hank: for a server that runs nothing, and only goes back.
+
+The hank may be gone, broken, or another one by now: none of it matters to where the execution
+stands. Loops are put together again from the iterations that the plan knows, so that a rollback
+takes the right ones away.
+
+Ctrl-C on a terminal: what is to become of the step that runs.
+
+One Ctrl-C asks; a second one stops at once. While it is asked the terminal gives each key as it is
+pressed, and the settings that it had are put back afterwards.
+"""
 
 from __future__ import annotations
 
@@ -8,26 +20,22 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
 import click
+import msgspec
 
-from hankweave_server.cli import recorded_plan
-from hankweave_server.cli.interrupts import Interrupts, Notice
+from hankweave_protocol.hank import Codon, Hank, IterationLimit, Loop
+from hankweave_protocol.state import PlanEntry, State
+from hankweave_server.cli.live.frame import Said
 from hankweave_server.cli.live.reporters import Teller, is_drawn, teller_for
+from hankweave_server.cli.live.session import Keyboard
 from hankweave_server.cli.output.errors import complain
-from hankweave_server.cli.output.text import can_ask
-from hankweave_server.cli.shared import (
-    agent_checks,
-    completions,
-    hank_loading,
-    invocation,
-    setting_aside,
-)
+from hankweave_server.cli.shared import completions, hank_loading, invocation, run_settings
 from hankweave_server.cli.shared.run_settings import (
     log_format_option,
     log_level_option,
@@ -36,19 +44,131 @@ from hankweave_server.cli.shared.run_settings import (
 )
 from hankweave_server.clock import Clock, SystemClock
 from hankweave_server.config import NO_PROXY
-from hankweave_server.daemon import Daemon
-from hankweave_server.domain.prices import Prices
+from hankweave_server.daemon import Choice, Daemon
+from hankweave_server.domain.costs import Prices
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hank.agents import BY_NAME
 from hankweave_server.hank.load import LoadedHank, no_hank
 from hankweave_server.hank.price_files import load_prices, usual_place
+from hankweave_server.ledger.history import Moments, has_past
+from hankweave_server.ledger.journal import JournalCorrupt
 from hankweave_server.local import ephemeral_server, executions
-from hankweave_server.local.executions import Chosen
+from hankweave_server.local.executions import Chosen, can_ask
+from hankweave_server.local.reader import reading_journal
 from hankweave_server.paths import Layout
 from hankweave_server.settings import LOOPBACK, RunSettings, safe_points_named
 from hankweave_server.transport.listener import reserve
-from hankweave_server.transport.port import Port
+from hankweave_server.transport.sockets import Port
 from hankweave_server.worktree.data_source import read_meta
+
+
+def plan_on_record(layout: Layout) -> LoadedHank:
+    """Gives a hank that leads to the plan as it stands; it has no prompts, so nothing can run."""
+    meta = read_meta(layout)
+    try:
+        plan = _plan_of(layout) if has_past(layout) else ()
+    except JournalCorrupt:
+        plan = ()  # The ledger says so, and nothing is served.
+
+    if meta is None or not plan:
+        return no_hank(layout.work_tree)
+
+    directory = layout.work_tree if meta.hank_path is None else Path(meta.hank_path).parent
+    steps = tuple(_steps(plan))
+    return LoadedHank(Hank(hank=steps), directory, hank_hash=meta.hank_hash or "", prompts={})
+
+
+def _plan_of(layout: Layout) -> tuple[PlanEntry, ...]:
+    with reading_journal(layout) as journal:
+        state: State | None = None
+        with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            state = msgspec.json.decode(layout.state.read_bytes(), type=State)
+
+        if state is None or state.last_event_seq != journal.last_seq:
+            state = Moments(journal).at(journal.last_seq).state  # What a crash did not let save.
+
+        return state.execution_plan
+
+
+def _steps(plan: tuple[PlanEntry, ...]) -> list[Codon | Loop]:
+    found: list[Codon | Loop] = []
+    seen: set[str] = set()
+    for entry in plan:
+        if entry.loop_context is None:
+            found.append(entry.codon)
+        elif entry.loop_context.loop_id not in seen:
+            seen.add(entry.loop_context.loop_id)
+            found.append(_loop(plan, entry.loop_context.loop_id))
+
+    return found
+
+
+def _loop(plan: tuple[PlanEntry, ...], name: str) -> Loop:
+    own = [(e.codon, c) for e in plan if (c := e.loop_context) is not None and c.loop_id == name]
+    known = max(context.iteration for _, context in own) + 1
+    first = min(context.iteration for _, context in own)
+    return Loop(
+        id=name,
+        name=name,
+        terminate_on=IterationLimit(limit=known),
+        codons=tuple(codon for codon, context in own if context.iteration == first),
+        budget=own[0][1].loop_budget,
+    )
+
+
+QUESTION = "What is to become of this step?\nf finish, then stop   s stop   c go on"
+"""In lines that a narrow terminal shows whole."""
+
+_CHOICES: dict[str, Choice] = {
+    "f": "finish",
+    "s": "stop",
+    "q": "stop",
+    "c": "go on",
+    "escape": "go on",
+}
+_SAID: dict[Choice, str] = {
+    "finish": "Stopping when this step has ended.\nCtrl-C stops now.",
+    "stop": "Stopping.",
+    "go on": "",
+}
+
+
+@dataclass(slots=True)
+class Notice:
+    """What is asked or promised below the live view."""
+
+    text: str = ""
+
+    def lines(self) -> tuple[Said, ...]:
+        return tuple(Said(line, "bold yellow") for line in self.text.splitlines())
+
+
+class Interrupts:
+    """Asks the person at the terminal."""
+
+    def __init__(self, notice: Notice, *, is_drawn: bool) -> None:
+        """`is_drawn`: a live view shows the notice; else it is written to stderr."""
+        self._notice = notice
+        self._is_drawn = is_drawn
+
+    async def ask(self) -> Choice:
+        """Ask, and return the answer; a terminal that goes away means to stop."""
+        self.say(QUESTION)
+        chosen: Choice = "stop"
+        keyboard = Keyboard(sys.stdin.fileno())
+        with keyboard.taken():
+            async for key in keyboard.keys():
+                if (meant := _CHOICES.get(key.lower())) is not None:
+                    chosen = meant
+                    break
+
+        self.say(_SAID[chosen])
+        return chosen
+
+    def say(self, text: str) -> None:
+        self._notice.text = text
+        if text and not self._is_drawn:
+            click.echo(text, err=True)
 
 
 @click.command()
@@ -260,7 +380,7 @@ def _asks_at_ctrl_c(settings: RunSettings) -> bool:
 
 def _hank_for(settings: RunSettings, chosen: Chosen) -> LoadedHank:
     if settings.plan_on_record:
-        return recorded_plan.plan_on_record(chosen.layout)
+        return plan_on_record(chosen.layout)
 
     hank = executions.hank_of(settings, chosen)
     if hank is None:
@@ -268,7 +388,7 @@ def _hank_for(settings: RunSettings, chosen: Chosen) -> LoadedHank:
 
     loaded = hank_loading.read(hank, settings.model)
     hank_loading.require(loaded)
-    agent_checks.require_agents(loaded, chosen.layout, settings)
+    hank_loading.require_agents(loaded, chosen.layout, settings)
     return loaded
 
 
@@ -276,10 +396,10 @@ def _made_room(chosen: Chosen, settings: RunSettings, clock: Clock) -> Chosen:
     """Sets aside what `--new --force` says, or a start before this one began to."""
     layout = chosen.layout
     wanted = settings.new and settings.execution is not None and layout.state_directory.is_dir()
-    if not wanted and not setting_aside.was_interrupted(layout):
+    if not wanted and not run_settings.was_interrupted(layout):
         return chosen
 
-    aside = setting_aside.set_aside(layout, clock, keep_work_tree=settings.keep_work_tree)
+    aside = run_settings.set_aside(layout, clock, keep_work_tree=settings.keep_work_tree)
     return replace(chosen, set_aside=aside)
 
 

@@ -25,7 +25,7 @@ from hankweave_protocol.replies import DiffPage, FileRange, PastView
 from hankweave_protocol.state import State
 from hankweave_server.cli.checkpoints import pages_of_checkpoints
 from hankweave_server.cli.output import pictures
-from hankweave_server.cli.output.local_time import precise_moment
+from hankweave_server.cli.output.text import precise_moment
 from hankweave_server.cli.remote import (
     execution_option,
     json_option,
@@ -34,8 +34,7 @@ from hankweave_server.cli.remote import (
 )
 from hankweave_server.cli.shared import completions
 from hankweave_server.domain.timelines import RunLine, timelines
-from hankweave_server.local.asking import look
-from hankweave_server.local.reader import reading_journal
+from hankweave_server.local.reader import look, reading_journal
 from hankweave_server.paths import Layout
 from hankweave_server.plain_text import harmless
 from hankweave_server.worktree.data_source import layout_of

@@ -3,15 +3,26 @@
 A codon's own cost and that of its sentinels are two numbers everywhere in the state (seed 002), so
 they are two here; a run's cost and the total hold both. Nothing is left out of the total: work
 that a rollback took back was paid for, too. (What budgets count is for `spending` to say.)
+
+What models cost: a list of prices, a user's own list laid over it, and the cost of one message.
+
+Prices are data and never code: the packaged list says of which day it is, and whoever has other
+prices lays a file of the same shape over it. A model that no list knows has no price, which is
+something else than costing nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Annotated, Generic, TypeVar
+
+import msgspec
+from msgspec import Meta
 
 from hankweave_protocol.ids import CodonId, RunId
+from hankweave_protocol.shapes import Value
 from hankweave_protocol.state import (
     CodonExecution,
     CompletedCodon,
@@ -21,6 +32,7 @@ from hankweave_protocol.state import (
     SentinelState,
     SkippedCodon,
     State,
+    Tokens,
 )
 from hankweave_server.domain.lifecycle import cost_of, sentinel_cost_of
 
@@ -159,3 +171,125 @@ def _summed(amounts: Iterable[tuple[_Key, float]]) -> dict[_Key, float]:
         sums[key] = sums.get(key, 0.0) + amount
 
     return sums
+
+
+PER = 1_000_000
+"""Prices are per this many tokens."""
+
+_WRAPPING = re.compile(
+    r"^(?:(?:[a-z]+\.)?(?:anthropic|amazon|meta|openai)\.)|(?:-v\d+)?:\d+$|\[\w+\]$|@\w+$"
+)
+"""What clouds and programs write around a name: `us.anthropic.`, `-v1:0`, `[1m]`, `@20250929`."""
+
+_DATE = re.compile(r"-(?:20\d{6}|20\d\d-\d\d-\d\d|latest)$")
+
+Dollars = Annotated[float, Meta(ge=0)]
+
+
+class Rates(Value, forbid_unknown_fields=True, kw_only=True):
+    """USD for a million tokens of each kind; a kind without a price of its own costs as input."""
+
+    input: Dollars
+    output: Dollars
+    cache_write: Dollars | None = None
+    cache_read: Dollars | None = None
+
+    def cost_of(self, tokens: Tokens) -> float:
+        write = self.input if self.cache_write is None else self.cache_write
+        read = self.input if self.cache_read is None else self.cache_read
+        millionths = (
+            tokens.input_tokens * self.input
+            + tokens.output_tokens * self.output
+            + tokens.cache_creation_tokens * write
+            + tokens.cache_read_tokens * read
+        )
+        return millionths / PER
+
+
+class LongPrompt(Rates, forbid_unknown_fields=True, kw_only=True):
+    """The rates of a whole message whose prompt is longer than so many tokens."""
+
+    above_tokens: Annotated[int, Meta(ge=1)]
+
+
+class ModelPrice(Rates, forbid_unknown_fields=True, kw_only=True):
+    """One model's rates, and under which other names it is asked for."""
+
+    long_prompt: LongPrompt | None = None
+    aliases: tuple[str, ...] = ()
+
+    def price_of(self, tokens: Tokens) -> float:
+        prompt = tokens.input_tokens + tokens.cache_creation_tokens + tokens.cache_read_tokens
+        is_long = self.long_prompt is not None and prompt > self.long_prompt.above_tokens
+        rates = self.long_prompt if is_long and self.long_prompt is not None else self
+        return rates.cost_of(tokens)
+
+
+class PriceFile(Value, forbid_unknown_fields=True):
+    """The shape of prices.json, packaged or a user's own."""
+
+    models: dict[str, ModelPrice]
+    """By `provider/model`, or by a bare name."""
+    as_of: str = ""
+    """The day on which the prices were looked up."""
+    sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """A price list that is ready to be asked."""
+
+    by_name: Mapping[str, ModelPrice]
+
+    def model(self, name: str) -> ModelPrice | None:
+        """Finds a model by its full name, its bare name, an alias, or one with a date behind it."""
+        return next((self.by_name[key] for key in _keys(name) if key in self.by_name), None)
+
+    def price_of(self, model: str, tokens: Tokens) -> float | None:
+        """Prices one message in USD; None for a model that no list knows.
+
+        A long prompt may have rates of its own, so ask for each message, not for their sum.
+        """
+        found = self.model(model)
+        return None if found is None else found.price_of(tokens)
+
+
+NO_PRICES = Prices({})
+
+
+def price_list(files: Iterable[PriceFile]) -> Prices:
+    """Lays price files over each other: what a later one says counts.
+
+    A name that a file gives, as a key or an alias, goes before one that only follows from
+    leaving the provider out; of two providers' models with one bare name the first is meant.
+    """
+    given: dict[str, ModelPrice] = {}
+    bare: dict[str, ModelPrice] = {}
+    for file in files:
+        own: dict[str, ModelPrice] = {}
+        for name, price in file.models.items():
+            given |= {each.lower(): price for each in (name, *price.aliases)}
+            own.setdefault(name.lower().rpartition("/")[2], price)
+
+        bare |= own
+
+    return Prices(bare | given)
+
+
+def parse(content: bytes) -> PriceFile:
+    """Reads a price file; raises msgspec.ValidationError with the JSON path, or DecodeError."""
+    return msgspec.json.decode(content, type=PriceFile)
+
+
+def _keys(name: str) -> Iterable[str]:
+    """The names under which a model may be listed, the nearest first."""
+    full = name.strip().lower()
+    yield full
+    bare = full.rpartition("/")[2]
+    yield bare
+    while (plain := _WRAPPING.sub("", bare)) != bare:
+        bare = plain
+        yield bare
+
+    yield _DATE.sub("", full)
+    yield _DATE.sub("", bare)

@@ -4,6 +4,16 @@ The texts are whatever agents, SDKs and providers print, so this is a list of wo
 the order decides (Hankweave, classification): words of a rate limit go first, because they come
 with status codes and quotas that mean something else alone; a status code alone comes late, because
 any number may be one. Each rule has its real messages in the tests.
+
+When a provider says to come back: its header, or its words.
+
+Read from whatever text an agent leaves behind, so nothing here trusts it: what cannot be read is
+as if it had not been said.
+
+What follows from a codon's failure: another try, going on without it, or the end.
+
+One decision from facts alone. How often the codon was tried is counted from the state, so that a
+restart neither forgets attempts nor grants new ones (Hankweave keeps the counters in memory).
 """
 
 from __future__ import annotations
@@ -11,11 +21,75 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Literal
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import Literal, TypeAlias, assert_never
 
+from hankweave_protocol.hank import RetryConfig
 from hankweave_protocol.state import FailureReason
-from hankweave_server.domain.retry_after import retry_after_ms
+
+LONGEST_MS = 60 * 60 * 1000
+"""A provider that asks for more than an hour is not waited for (Hankweave, retries)."""
+
+_MILLISECONDS = re.compile(r"retry-after-ms[\"']?\s*[:=]\s*[\"']?(\d{1,12}(?:\.\d{1,6})?)", re.I)
+_HEADER = re.compile(r"retry-after[\"']?\s*[:=]\s*[\"']?([^\"'\r\n}]{1,40})", re.I)
+_SECONDS = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(?:s|sec|seconds?)?\s*(?:[,;)\]].*)?$", re.I)
+_WORDS = re.compile(
+    r"(?:try(?:ing)? again|retry(?:ing)?|retry[_ ]?delay|retry[_ ]after|wait|available again)"
+    r"[\"']?\s*(?:[:=]|in|after|for)?\s*[\"']?(?:about |another |at least )?"
+    r"(?P<span>(?:\d{1,9}(?:\.\d{1,9})?\s*"
+    r"(?:milliseconds?|ms|seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h)\b[\s,]*(?:and\s+)?"
+    r"|\d{1,3}h(?=\d)|\d{1,4}m(?=\d))+)",
+    re.I,
+)
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)", re.I)
+
+_UNIT_MS = {"ms": 1.0, "s": 1000.0, "m": 60_000.0, "h": 3_600_000.0}
+
+
+def retry_after_ms(text: str, now: datetime) -> int | None:
+    """Finds how long to wait, in milliseconds; None where nothing is said that can be read.
+
+    A date is held against `now`; one that is past means at once. More than `LONGEST_MS` is given
+    as it was said: whether to wait for it is for `retrying` to decide.
+    """
+    if found := _MILLISECONDS.search(text):
+        return round(float(found[1]))
+
+    for found in _HEADER.finditer(text):
+        waited = _of_header(found[1].strip(), now)
+        if waited is not None:
+            return waited
+
+    said = _WORDS.search(text)
+    return None if said is None else round(sum(_milliseconds(*part) for part in _parts(said)))
+
+
+def _of_header(value: str, now: datetime) -> int | None:
+    """RFC 9110, "Retry-After": seconds, or an HTTP date."""
+    if number := _SECONDS.match(value):
+        return round(float(number[1]) * 1000)
+
+    try:
+        moment = parsedate_to_datetime(value)
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+
+    return max(0, (moment - now) // timedelta(milliseconds=1))
+
+
+def _parts(said: re.Match[str]) -> list[tuple[str, str]]:
+    return _PART.findall(said["span"])
+
+
+def _milliseconds(number: str, unit: str) -> float:
+    unit = unit.lower()
+    name = "ms" if unit.startswith(("ms", "milli")) else unit[0]
+    return float(number) * _UNIT_MS[name]
+
 
 Kind = Literal["timeout", "rate-limit", "api-error", "unknown"]
 
@@ -164,3 +238,90 @@ def _sentences(message: str, advice: str | None) -> Iterator[str]:
     yield message
     if advice is not None:
         yield advice
+
+
+OnFailure: TypeAlias = Literal["abort", "retry", "ignore"]
+
+DEFAULT_RETRIES = RetryConfig()
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """The codon is tried again in the same run, from the files of the attempt's start."""
+
+    attempt: int
+    """The number of the attempt that comes next: 2 after the first failure."""
+    max_attempts: int
+    after_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ignore:
+    """The failure stays on record and the plan goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """The run has failed."""
+
+    ends_server: bool
+    """True: nobody is there who could decide otherwise. False: the server waits for a command."""
+    sentence: str
+
+
+Decision: TypeAlias = Retry | Ignore | GiveUp
+
+
+def decide(
+    on_failure: OnFailure,
+    config: RetryConfig | None,
+    reason: FailureReason,
+    *,
+    attempts: int,
+    headless: bool,
+    halted: bool = False,
+) -> Decision:
+    """Applies a codon's failure policy (Hankweave, failure policy and retries).
+
+    `attempts` counts the one that has just failed. `halted` says that a person, or the server's
+    own end, stopped the codon: then no policy applies, for it was meant. Without clients a server
+    that has given up ends in every case; with them it stays, so that somebody can roll back.
+    """
+    if halted:
+        return GiveUp(headless, "It was stopped.")
+
+    match on_failure:
+        case "ignore":
+            return Ignore()
+        case "abort":
+            return GiveUp(headless, "Its failures end the run.")
+        case "retry":
+            return _next_try(config or DEFAULT_RETRIES, reason, attempts, headless)
+        case _:
+            assert_never(on_failure)
+
+
+def delay_ms(config: RetryConfig, attempts: int, retry_after_ms: int | None = None) -> int:
+    """How long to wait after so many failed attempts: 1, 2, 4 ... times `delayMs`.
+
+    What the provider asks for goes before that, up to an hour; `maxDelayMs` caps both.
+    """
+    asked = retry_after_ms
+    if asked is None or asked > LONGEST_MS:
+        # An exponent that grows for ever would make numbers that do.
+        asked = config.delay_ms * 2 ** min(max(attempts - 1, 0), 32)
+
+    return min(max(asked, 0), config.max_delay_ms)
+
+
+def _next_try(
+    config: RetryConfig, reason: FailureReason, attempts: int, headless: bool
+) -> Decision:
+    if not reason.retriable:
+        return GiveUp(headless, "Trying again would not help.")
+
+    if attempts >= config.max_attempts:
+        return GiveUp(headless, f"It has failed {attempts} times.")
+
+    wait = delay_ms(config, attempts, reason.retry_after_ms)
+    return Retry(attempts + 1, config.max_attempts, wait)

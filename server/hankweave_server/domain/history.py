@@ -5,6 +5,8 @@ back from the newest run: all its codons, then those of its source up to the poi
 from. The point is the codon whose checkpoint was restored; a checkpoint taken *before or during*
 a codon's work (its rig, a tool call, an error) leaves that codon out, because it runs again
 (Hankweave's own thread loses everything before it there, and starts from the first codon).
+
+Where an execution stands: the moment that a rollback leads from, and an undo back to.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from itertools import takewhile
 from typing import Literal
 
 from hankweave_protocol.ids import CodonId, RunId, Sha
-from hankweave_protocol.records import Conversation
+from hankweave_protocol.records import Conversation, Coordinate
 from hankweave_protocol.state import (
     CodonExecution,
     CompletedCodon,
@@ -359,3 +361,30 @@ def starting_conditions(
         ),
         reason=reason,
     )
+
+
+def restored_checkpoint(state: State) -> Sha | None:
+    """Where a rollback has led to, while no codon has gone on from there: maybe to a rig."""
+    run = newest_run(state)
+    if run is None or run.codons or not isinstance(run.starting_conditions, Continuation):
+        return None
+
+    conditions = run.starting_conditions
+    return conditions.source.checkpoint_sha if conditions.reason == "rollback" else None
+
+
+def now_coordinate(state: State, last_seq: int) -> Coordinate | None:
+    """Where the execution stands: the newest checkpoint of the thread, if there is one."""
+    run = newest_run(state)
+    for entry in reversed(thread(state)):
+        sha = end_checkpoint(entry.codon) or rig_checkpoint(entry.codon)
+        if sha is not None and run is not None:
+            return Coordinate(
+                checkpoint_sha=sha,
+                event_seq=last_seq,
+                run_id=entry.run_id,
+                codon_id=entry.codon.codon_id,
+                codon_state=str(entry.codon.__struct_config__.tag),
+            )
+
+    return None

@@ -3,12 +3,18 @@
 Hankweave has two harnesses: the Claude Agent SDK for Anthropic's models, also on Amazon Bedrock,
 and Pi for all others. Here are more agents: OpenAI's and Google's models go to their makers'
 programs, and the rest to an agent that can reach many providers (OpenCode, Pi).
+
+The ACP agents that are known by name, and which of them ask before they change something.
+
+Found by running them (OpenCode 1.18, Gemini CLI 0.61). What any other does unasked, nobody here can
+tell.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -152,3 +158,33 @@ def _glm(name: str) -> tuple[Route, ...]:
     """Z.AI's models, whose catalogue is in lower case (Hankweave, `rewriteGlmModel`)."""
     model = f"zai/{name.lower()}"
     return Route("pi", model), Route("opencode", model)
+
+
+KnownAgent: TypeAlias = Literal["gemini", "opencode", "claude", "codex", "pi"]
+
+_ALIASES: Mapping[str, KnownAgent] = {
+    "gemini": "gemini",
+    "gemini-cli": "gemini",
+    "opencode": "opencode",
+    "opencode-ai": "opencode",
+    "claude-agent-acp": "claude",
+    "claude-code-acp": "claude",
+    "codex-acp": "codex",
+    "pi-acp": "pi",
+}
+
+_BOLD = frozenset({"autoEdit", "yolo"})
+"""Modes of Gemini CLI in which it asks for less than what changes something."""
+
+
+def known_as(command: Sequence[str]) -> KnownAgent | None:
+    """Finds a known agent in a command line, whatever starts it: a name, a path, npx or node."""
+    names = (word.rpartition("/")[2] for word in command if not word.startswith("-"))
+    found = (_ALIASES.get(name.partition("@")[0]) for name in names)
+    return next(filter(None, found), None)
+
+
+def is_known_to_ask(command: Sequence[str], mode: str | None) -> bool:
+    """Tells whether an agent asks in this mode before each tool that changes something."""
+    known = known_as(command)
+    return known == "opencode" or (known == "gemini" and mode not in _BOLD)

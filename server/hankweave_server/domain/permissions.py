@@ -16,7 +16,7 @@ from hankweave_protocol.hank import (
     Permissions,
 )
 from hankweave_protocol.ids import ClientId
-from hankweave_server.domain.acp_agents import is_known_to_ask
+from hankweave_server.domain.model_routes import is_known_to_ask
 from hankweave_server.domain.permission_patterns import Call, Pattern, parse
 
 RISKY_TOOLS = frozenset({"Bash", "Edit", "MultiEdit", "NotebookEdit", "Write"})

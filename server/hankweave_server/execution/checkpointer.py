@@ -37,23 +37,23 @@ from hankweave_protocol.state import CodonExecution
 from hankweave_protocol.transitions import CheckpointCreated
 from hankweave_server.checkpoints.detach import DetachedRef
 from hankweave_server.checkpoints.engine import CheckpointEngine
-from hankweave_server.checkpoints.errors import ShadowRepositoryError, is_for_want_of_room
+from hankweave_server.checkpoints.gc import Pruned
 from hankweave_server.checkpoints.model import (
     REASONS_THAT_LOSE_CONTENT,
     CheckpointMade,
     CheckpointRequest,
-    CommitFacts,
     FileChange,
     RestorePlan,
     Skipped,
 )
-from hankweave_server.checkpoints.place import StoreMoved
-from hankweave_server.checkpoints.pruning import Pruned
 from hankweave_server.checkpoints.repair import Repaired
+from hankweave_server.checkpoints.repo_init import StoreMoved
 from hankweave_server.clock import Clock
 from hankweave_server.domain.history import session_of
+from hankweave_server.domain.retention import CommitFacts
 from hankweave_server.execution.maintenance.progress import ProgressWatch
 from hankweave_server.fsutil import is_broken
+from hankweave_server.git.errors import ShadowRepositoryError, is_for_want_of_room
 from hankweave_server.ledger.writer import Ledger
 from hankweave_server.meter import Meter
 from hankweave_server.worktree.open_files import OpenFiles, files_open_for_writing

@@ -1,30 +1,115 @@
-"""What driving an execution needs from around it, handed over once by the composition root."""
+"""What driving an execution needs from around it, handed over once by the composition root.
+
+Where requests of agents lie until a client answers them.
+
+What the hank's variables stand for now: what it says, and what its codons have answered.
+"""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
+import anyio
+
 from hankweave_protocol import instants
+from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.hank import Codon
 from hankweave_protocol.ids import RunId
+from hankweave_protocol.records import PendingPermission
 from hankweave_protocol.state import State, Tokens
 from hankweave_server.agents.base import Agent
 from hankweave_server.clock import Clock
 from hankweave_server.domain.budget.allowance import NO_CEILINGS, Ceilings
-from hankweave_server.domain.history import thread
+from hankweave_server.domain.conditions import parse
+from hankweave_server.domain.history import answers_of, thread
+from hankweave_server.domain.permissions import Answer
 from hankweave_server.domain.plan import tracked_patterns
 from hankweave_server.execution.checkpointer import Checkpointer
-from hankweave_server.execution.permission_desk import Desk
 from hankweave_server.hank.load import LoadedHank
 from hankweave_server.ledger.writer import Ledger
 from hankweave_server.paths import Layout
 from hankweave_server.sentinels.providers.base import OpensModels
 from hankweave_server.sentinels.providers.registry import Models
 from hankweave_server.settings import ALL_SAFE_POINTS, SafePoint
+
+REMEMBERED = 1000
+"""Answered requests of which a second answer is told that it comes too late."""
+
+
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """A request that nobody has answered yet. The first answer counts."""
+
+    told: PendingPermission
+    answer: Answer | None = None
+    answered: anyio.Event = field(default_factory=anyio.Event)
+    settled: anyio.Event = field(default_factory=anyio.Event)
+    """Set when the answer is on record, and the agent was told; or when there is none any more."""
+
+    def settle_by(self, answer: Answer) -> None:
+        if self.answer is None:
+            self.answer = answer
+            self.answered.set()
+
+
+class Desk:
+    """The requests of one execution that wait; whoever lays one here takes it away again."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, Waiting] = {}
+        self._answered: deque[str] = deque(maxlen=REMEMBERED)
+
+    @property
+    def pending(self) -> tuple[PendingPermission, ...]:
+        """What waits for an answer, the oldest first."""
+        return tuple(each.told for each in self._waiting.values() if each.answer is None)
+
+    def new_id(self) -> str:
+        """Makes a name that is short enough to be typed."""
+        while (name := secrets.token_hex(4)) in self._waiting:
+            pass
+
+        return name
+
+    def lay(self, told: PendingPermission) -> Waiting:
+        waiting = self._waiting[told.request_id] = Waiting(told)
+        return waiting
+
+    def take(self, waiting: Waiting) -> None:
+        del self._waiting[waiting.told.request_id]
+        self._answered.append(waiting.told.request_id)
+
+    async def answer(self, request_id: str, answer: Answer) -> None:
+        """Gives a client's answer; returns when it is on record. Raises Refused."""
+        waiting = self._waiting.get(request_id)
+        if request_id in self._answered or (waiting is not None and waiting.answer is not None):
+            raise Refused(
+                ErrorCode.PERMISSION_ANSWERED,
+                f"Request {request_id} is settled already.",
+                path="$.data.requestId",
+                hint="permission.resolved says how, and by whom.",
+            )
+
+        if waiting is None:
+            raise self._unknown(request_id)
+
+        waiting.settle_by(answer)
+        await waiting.settled.wait()
+
+    def _unknown(self, request_id: str) -> Refused:
+        listed = ", ".join(each.request_id for each in self.pending)
+        return Refused(
+            ErrorCode.UNKNOWN_PERMISSION,
+            f"No agent waits for an answer to {request_id}.",
+            path="$.data.requestId",
+            hint=f"These wait: {listed}." if listed else "Nothing waits for an answer now.",
+        )
+
 
 NO_MODELS = Models({})
 EVERYTHING = ("**",)
@@ -95,3 +180,13 @@ class Surroundings:
 
         plan = self.state.execution_plan
         return tracked_patterns(plan, entries[-1].codon.codon_id) or self.default_patterns
+
+
+def known(around: Surroundings) -> Mapping[str, str]:
+    """Gives the variables of the execution thread: a rollback takes its answers back, too."""
+    return {**around.hank.hank.variables, **answers_of(thread(around.state))}
+
+
+def holds(condition: str, around: Surroundings) -> bool:
+    """Tells whether a codon's condition lets it run; the hank's loader has seen to its grammar."""
+    return parse(condition).holds(known(around))

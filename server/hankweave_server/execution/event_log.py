@@ -3,17 +3,205 @@
 The ledger calls `heed` with each event, in its writer's stretch. A burst of changed files, such as
 an agent that unpacks an archive, is counted after the first hundred of a second: at debug each of
 them has its line.
+
+What server.log says of an event: a sentence and its level (seed 001, logs/).
+
+At info stands what a person wants to know the day after: runs, codons, changed files, checkpoints
+at the ends of codons, rollbacks, warnings. At debug stands the rest, without the contents of
+messages, tools and files: the journal and the agents' logs have them.
 """
 
 from __future__ import annotations
 
 import logging
+from typing import NamedTuple
 
-from hankweave_protocol.events import FileUpdated
+from hankweave_protocol import events, transitions
+from hankweave_protocol.codec import decode_transition_body
+from hankweave_protocol.events import Event, EventData, FileUpdated, TransitionBody
+from hankweave_protocol.records import CheckpointRecord, RollbackReport
 from hankweave_server.clock import Clock
-from hankweave_server.execution.log_lines import log_line
 from hankweave_server.ledger.batch import Published
 from hankweave_server.paths import Layout
+
+_STEPS = frozenset({"tool", "turn"})
+"""Kinds of checkpoints that a codon makes by the hundred."""
+
+_TOLD = frozenset({"RunStarted", "RunCompleted", "RunFailed", "CodonStarted", "CheckpointCreated"})
+"""Transitions that have a line of their own; the others, which may be large, are not decoded."""
+
+
+class LogLine(NamedTuple):
+    level: int
+    text: str
+
+
+def log_line(event: Event, work_tree: str) -> LogLine:
+    """Return what the log says of an event; `work_tree` is put before the paths of files."""
+    data = event.data
+    if isinstance(data, events.StateTransition):
+        return _of_transition(data.transition)
+
+    if isinstance(data, events.FileUpdated):
+        gone = " (deleted)" if data.action == "deleted" else ""
+        return _info(f"File change detected: {work_tree}{data.path}{gone}")
+
+    return _of_codon(data) or _of_rollback(data) or _of_server(data) or _debug(f"{event.type}")
+
+
+def _info(text: str) -> LogLine:
+    return LogLine(logging.INFO, text)
+
+
+def _warning(text: str) -> LogLine:
+    return LogLine(logging.WARNING, text)
+
+
+def _debug(text: str) -> LogLine:
+    return LogLine(logging.DEBUG, text)
+
+
+def _of_transition(body: TransitionBody) -> LogLine:
+    if body.type not in _TOLD:
+        return _debug(f"State changed: {body.type}")
+
+    match decode_transition_body(body):
+        case transitions.RunStarted(run=run):
+            return _info(f"Run {run.run_id} begins")
+        case transitions.RunCompleted(run_id=run_id):
+            return _info(f"Run {run_id} is completed")
+        case transitions.RunFailed(run_id=run_id):
+            return LogLine(logging.ERROR, f"Run {run_id} has failed")
+        case transitions.CodonStarted(codon=codon):
+            return _info(f"Beginning codon: {codon.codon_id}")
+        case transitions.CheckpointCreated(checkpoint=checkpoint):
+            return _checkpoint(checkpoint)
+        case _:
+            return _debug(f"State changed: {body.type}")
+
+
+def _checkpoint(made: CheckpointRecord) -> LogLine:
+    of = made.coordinate.codon_id or made.coordinate.run_id
+    label = f" ({made.label})" if made.label else ""
+    text = f"Checkpoint created: {made.kind}:{of} {made.sha[:12]}{label}"
+    return _debug(text) if made.kind in _STEPS and not label else _info(text)
+
+
+def _of_codon(data: EventData) -> LogLine | None:
+    match data:
+        case events.CodonStartedEvent(codon_id=codon, session_id=session):
+            return _debug(f"Session of codon {codon}: {session}")
+        case events.CodonCompletedEvent():
+            return _codon_ended(data)
+        case events.CodonExtended(codon_id=codon, extension_number=number):
+            return _info(f"Codon {codon} goes on: extension {number}")
+        case events.CodonRetrying():
+            reason = data.failure_reason.message or data.failure_reason.type
+            return _warning(
+                f"Retrying codon {data.codon_id} (attempt {data.attempt}/{data.max_attempts}) "
+                f"in {data.delay_ms / 1000:g} s: {reason}"
+            )
+        case events.CodonWarning(codon_id=codon, message=message):
+            return _warning(f"Codon {codon}: {message}")
+        case events.AssistantAction(codon_id=codon, action="tool_use", tool_name=tool):
+            return _debug(f"Codon {codon} calls {tool}")
+        case events.AssistantAction(codon_id=codon, action=action, content=content):
+            return _debug(f"Codon {codon}: {action} of {len(content)} characters")
+        case events.ToolResult(codon_id=codon, tool_name=tool):
+            how = "failed" if data.is_error else "returned"
+            return _debug(f"Codon {codon}: {tool} {how} after {data.execution_time_ms} ms")
+        case events.PermissionRequested(codon_id=codon, tool_name=tool):
+            return _info(f"Codon {codon} waits for permission to call {tool}")
+        case events.PermissionResolved(codon_id=codon, tool_name=tool):
+            return _info(f"Codon {codon}: {tool} is answered with {data.decision} by {data.by}")
+        case events.RigSetupCompleted(codon_id=codon, command_count=count):
+            return _info(f"Rig of codon {codon} is set up: {count} operations")
+        case events.RigSetupFailed(codon_id=codon, message=message):
+            return _warning(f"Rig of codon {codon} failed: {message or data.failure_type}")
+        case events.CheckCompleted(codon_id=codon, command=command, passed=passed):
+            how = "passed" if passed else f"failed: {data.message or data.exit_code}"
+            return LogLine(
+                logging.INFO if passed else logging.WARNING, f"Check of {codon} {how}: {command}"
+            )
+        case events.LoopIterationCompleted(loop_id=loop, iteration=iteration):
+            return _info(f"Loop {loop}: iteration {iteration + 1} is completed")
+        case events.SentinelLoaded(sentinel_id=sentinel, codon_id=codon):
+            return _info(f"Sentinel {sentinel} is loaded for {codon}")
+        case events.SentinelError(sentinel_id=sentinel, message=message):
+            return _warning(f"Sentinel {sentinel}: {message}")
+        case _:
+            return None
+
+
+def _codon_ended(ended: events.CodonCompletedEvent) -> LogLine:
+    figures = f"in {ended.duration / 1000:.1f} s, ${ended.cost:.4f}"
+    if ended.skipped:
+        return _info(f"Codon skipped: {ended.codon_id}")
+
+    if ended.success:
+        return _info(f"Codon completed: {ended.codon_id} {figures}")
+
+    reason = ended.failure_reason
+    why = "" if reason is None else f": {reason.message or reason.type}"
+    level = logging.WARNING if ended.failure_ignored else logging.ERROR
+    return LogLine(level, f"Codon failed: {ended.codon_id} {figures}{why}")
+
+
+def _of_rollback(data: EventData) -> LogLine | None:
+    match data:
+        case events.RollbackStarted(to_checkpoint=sha, checkpoint_type=kind):
+            return _info(f"Rolling back to {kind}:{data.to_codon or '-'} {sha[:12]}")
+        case events.RollbackProgress(message=message):
+            return _debug(f"Rollback {data.current_step}/{data.total_steps}: {message}")
+        case events.RollbackCompleted(checkpoint=sha, report=report):
+            return _info(f"Rolled back to {sha[:12]}{_counts(report)}; run {data.to_run}")
+        case events.CheckpointRollback(checkpoint=sha, report=report) if report is not None:
+            return _info(f"Files went back to {sha[:12]}{_counts(report)}")
+        case events.RollbackFailed(message=message):
+            return LogLine(logging.ERROR, f"Rollback failed: {message}")
+        case events.CheckpointPartial(checkpoint=where, skipped=skipped):
+            of = where.codon_id or where.run_id
+            return _warning(f"The checkpoint of {of} lacks {len(skipped)} files")
+        case events.CheckpointPinned(checkpoint_sha=sha, pinned=pinned):
+            return _info(f"Checkpoint {sha[:12]} is {'pinned' if pinned else 'no longer pinned'}")
+        case events.CheckpointPruned(checkpoints=pruned):
+            return _info(f"{len(pruned)} checkpoints were pruned")
+        case events.ExecutionBranched(execution_path=path):
+            return _info(f"Branched into {path}")
+        case _:
+            return None
+
+
+def _counts(report: RollbackReport | None) -> str:
+    if report is None:
+        return ""
+
+    parts = zip(
+        ("added", "updated", "removed"), (report.added, report.updated, report.removed), strict=True
+    )
+    return ": " + ", ".join(f"{len(files)} {what}" for what, files in parts)
+
+
+def _of_server(data: EventData) -> LogLine | None:
+    match data:
+        case events.Info(message=message):
+            return _info(message)
+        case events.ErrorEvent(message=message, severity=severity):
+            return LogLine(logging.WARNING if severity == "warning" else logging.ERROR, message)
+        case events.ServerIdle(message=message):
+            return _info(f"Idle: {message}")
+        case events.JournalRepaired(bytes=size, quarantine=name):
+            return _warning(f"Recovery: {size} bytes of a torn event were moved to {name}")
+        case events.StateRecovered(source=source, errors=errors, warnings=warnings):
+            found = "; ".join([*(e.message for e in errors), *(w.message for w in warnings)])
+            return _warning(f"Recovery: the state is from {source}{': ' if found else ''}{found}")
+        case events.DataChanged(current_path=path):
+            return _warning(f"The data is another one now: {path}")
+        case events.StoreRepaired():
+            return _warning("The store of checkpoints was repaired")
+        case _:
+            return None
+
 
 BURST = 100
 BURST_SECONDS = 1.0

@@ -36,10 +36,9 @@ from hankweave_server.domain.history import end_state, next_codon, plan_entry, t
 from hankweave_server.domain.inheritance import NO_SERVER
 from hankweave_server.domain.targets import last_success
 from hankweave_server.execution.archive import Archives
-from hankweave_server.execution.changed_hank import PlanConflict, begun_again, replanned
 from hankweave_server.execution.codon.agent_turn import NO_PROCESS
 from hankweave_server.execution.context import Surroundings
-from hankweave_server.execution.resume import grown
+from hankweave_server.execution.resume import PlanConflict, begun_again, grown, replanned
 from hankweave_server.execution.rollback.planner import Journey
 from hankweave_server.execution.rollback.rollback import Rollback
 from hankweave_server.execution.runner import Outcome, Runner

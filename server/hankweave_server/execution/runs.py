@@ -1,13 +1,25 @@
-"""Runs: which one a codon belongs to, and what is told when one ends."""
+"""Runs: which one a codon belongs to, and what is told when one ends.
+
+What a client is shown of the whole: the `state.snapshot` (Hankweave's payload, and ours).
+"""
 
 from __future__ import annotations
 
 import os
+from itertools import islice
 
 import msgspec
 
+from hankweave_protocol.events import StateSnapshot
 from hankweave_protocol.ids import CodonId, RunId, Sha, branch_of
-from hankweave_protocol.state import Continuation, FreshStart, PlanEntry, Run, StartingConditions
+from hankweave_protocol.state import (
+    Continuation,
+    FreshStart,
+    PlanEntry,
+    Run,
+    StartingConditions,
+    State,
+)
 from hankweave_protocol.transitions import (
     CurrentRunCleared,
     PlanSet,
@@ -16,9 +28,12 @@ from hankweave_protocol.transitions import (
     RunStarted,
 )
 from hankweave_server.domain.budget.report import is_budgeted, summary
+from hankweave_server.domain.costs import total_cost
 from hankweave_server.domain.history import (
+    active_codon,
     end_state,
     is_done,
+    next_codon,
     open_run,
     plan_entry,
     rig_checkpoint,
@@ -155,3 +170,22 @@ def closing(run: Run, end_time: str, plan: tuple[PlanEntry, ...]) -> RunComplete
         return RunFailed(run_id=run.run_id, end_time=end_time)
 
     return RunCompleted(run_id=run.run_id, end_time=end_time)
+
+
+NEWEST = 100
+"""Ended codons in a snapshot: each codon's end journals one, and a plan may have ten thousand."""
+
+
+def snapshot_of(state: State, *, uptime_ms: int, is_rolling_back: bool) -> StateSnapshot:
+    ended = (entry.codon for entry in reversed(thread(state)) if end_state(entry.codon))
+    return StateSnapshot(
+        completed_codons=tuple(islice(ended, NEWEST)),
+        file_tree=(),
+        total_cost=total_cost(state),
+        total_time=uptime_ms,
+        is_rolling_back=is_rolling_back,
+        current_codon=active_codon(state),
+        current_run_id=state.current_run_id,
+        next_codon_id=next_codon(state),
+        last_event_seq=state.last_event_seq,
+    )

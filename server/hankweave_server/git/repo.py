@@ -2,11 +2,16 @@
 
 Objects are written by `objects`, refs by libgit2 with fsync on. No configuration but the
 repository's own is ever read, and its hooks, filters and work tree are never used.
+
+Moves a ref as git does: a lock file beside it, flushed, then renamed over it.
+
+libgit2 does the same while it holds the interpreter, and a flush may take its time.
 """
 
 from __future__ import annotations
 
 import heapq
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,11 +22,54 @@ import pygit2
 from pygit2.enums import ConfigLevel, ObjectType, RepositoryOpenFlag, SortMode
 
 from hankweave_protocol.ids import RunId, Sha, branch_of
-from hankweave_server.checkpoints.errors import ShadowRepositoryError, named_by_libgit2
-from hankweave_server.fsutil import PRIVATE_FILE, sync_directory
+from hankweave_server.fsutil import PRIVATE_DIRECTORY, PRIVATE_FILE, sync_directory, write_all
+from hankweave_server.git.errors import ShadowRepositoryError, named_by_libgit2
 from hankweave_server.git.loose import loose_header, loose_path, whole_loose
 from hankweave_server.git.pack_reader import PackReader
-from hankweave_server.git.refs import attach_head, move_ref
+
+
+def move_ref(repository: Path, ref: str, sha: str) -> None:
+    """Makes a ref, or HEAD, name an object, durably, whatever it named before.
+
+    Raises FileExistsError while another git program holds the ref, and OSError for faults of the
+    disk; the ref then is as it was.
+    """
+    _write(repository, ref, f"{sha}\n")
+
+
+def attach_head(repository: Path, branch: str) -> None:
+    """Makes HEAD follow a branch, born or not; raises as `move_ref`."""
+    _write(repository, "HEAD", f"ref: {branch}\n")
+
+
+def _write(repository: Path, ref: str, content: str) -> None:
+    path = repository / ref
+    _make_durably(path.parent)
+    lock = path.with_name(path.name + ".lock")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(lock, flags, PRIVATE_FILE)
+    try:
+        try:
+            write_all(descriptor, content.encode())
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+        lock.rename(path)
+    except OSError:
+        lock.unlink(missing_ok=True)
+        raise
+
+    sync_directory(path.parent)
+
+
+def _make_durably(folder: Path) -> None:
+    """Creates the folder of a ref and those above it; git removes them when they are empty."""
+    if not folder.is_dir():
+        _make_durably(folder.parent)
+        folder.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
+        sync_directory(folder.parent)
+
 
 NOTES_REF = "refs/notes/hankweave"
 BRANCHES = "refs/heads/"

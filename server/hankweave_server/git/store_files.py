@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hankweave_server.fsutil import PRIVATE_DIRECTORY
-from hankweave_server.git.pack_index import Record, count_in, read_index
+from hankweave_server.git.pack_reader import Record, count_in, read_index
 
 READ_ONLY = 0o400
 _BESIDE_A_PACK = (".idx", ".rev", ".bitmap", ".mtimes", ".pack")

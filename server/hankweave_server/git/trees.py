@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from hankweave_server.worktree.names import joined
-from hankweave_server.worktree.slots import Signature
-from hankweave_server.worktree.stat_index import Folder, StatIndex
+from hankweave_server.worktree.stat_index import Folder, Signature, StatIndex
 
 REGULAR = 0o100644
 EXECUTABLE = 0o100755

@@ -15,8 +15,7 @@ from hankweave_protocol.hank import (
     Codon,
     ScriptedAgentSpec,
 )
-from hankweave_server.domain.acp_agents import known_as
-from hankweave_server.domain.model_routes import Route, routes_of
+from hankweave_server.domain.model_routes import Route, known_as, routes_of
 
 BY_NAME: Mapping[str, AgentSpec] = {
     "claude": ClaudeAgentSpec(),

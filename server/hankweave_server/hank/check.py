@@ -3,6 +3,12 @@
 The rules read the raw JSON and pass over what has the wrong type: that is reported by the shape
 already, and a hank with a misspelt key still deserves to hear of its missing prompt. Each rule
 belongs to a field and is asked only where the field is there.
+
+What must hold in the budgets of a hank beyond their shape (Hankweave, container budgets).
+
+What must hold in permissions of a hank beyond their shape: patterns, and who can be asked.
+
+What must hold in the prompts of a hank: something is said, and each file of it can be read.
 """
 
 from __future__ import annotations
@@ -10,27 +16,184 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from hankweave_server.domain import permission_patterns
 from hankweave_server.domain.conditions import ConditionError, parse
-from hankweave_server.hank import (
-    check_budgets,
-    check_continuation,
-    check_permissions,
-    check_prompts,
-    references,
-)
+from hankweave_server.domain.permission_patterns import MalformedPattern
+from hankweave_server.domain.permissions import NEVER_ASK
+from hankweave_server.hank import codon_checks, references
 from hankweave_server.hank.codon_checks import of_sentinels
-from hankweave_server.hank.nodes import (
+from hankweave_server.hank.problems import Finding, did_you_mean, path_text
+from hankweave_server.hank.prompts import cleaned
+from hankweave_server.hank.rules import (
     Node,
+    Rule,
+    Surroundings,
+    by_rules,
     codons_of,
+    faults,
     is_blank,
     is_loop,
     object_at,
     objects,
+    of_prompt_files,
     steps_of,
     texts,
 )
-from hankweave_server.hank.problems import Finding, path_text
-from hankweave_server.hank.rules import Rule, Surroundings, by_rules, faults
+from hankweave_server.hank.shape import is_finite
+
+
+def budget_findings(root: Node, steps: list[Node]) -> Iterator[Finding]:
+    overrides = object_at(root, "overrides")
+    whole = None if overrides is None else object_at(overrides, "budget")
+    if whole is not None:
+        yield from _of_dollars(whole)
+        yield from _of_shares(whole, steps)
+
+    for step in steps:
+        for node in {id(each): each for each in (step, *codons_of(step))}.values():
+            if (budget := object_at(node, "budget")) is not None:
+                yield from _of_dollars(budget)
+                if is_loop(node):
+                    yield from _of_shares(budget, list(codons_of(node)))
+
+
+def _of_dollars(budget: Node) -> Iterator[Finding]:
+    if budget.raw.get("maxDollars") == 0:
+        yield Finding((*budget.path, "maxDollars"), "Must be more than 0; found 0.")
+
+
+def _of_shares(budget: Node, members: list[Node]) -> Iterator[Finding]:
+    is_proportional = budget.raw.get("allocation") in ("proportional", "proportional-strict")
+    shares = object_at(budget, "shares")
+    if shares is None:
+        if is_proportional and budget.raw.get("maxDollars") is None:
+            yield Finding(
+                (*budget.path, "allocation"),
+                "A proportional allocation needs a 'maxDollars' to divide.",
+                "Set 'maxDollars', or take 'allocation' out.",
+            )
+
+        return
+
+    if budget.raw.get("allocation", "shared") == "shared":
+        yield Finding(
+            shares.path,
+            "Shares need an 'allocation' that is proportional.",
+            "Say 'allocation': 'proportional' or 'proportional-strict'.",
+        )
+
+    if budget.raw.get("maxDollars") is None:
+        yield Finding(shares.path, "Shares need a 'maxDollars' to be shares of.")
+
+    yield from _of_members(shares, members)
+    numbers = (share for share in shares.raw.values() if isinstance(share, int | float))
+    total = sum(share for share in numbers if is_finite(share) and share <= 1)
+    if total > 1 + 1e-9:
+        yield Finding(shares.path, f"The shares add up to {total:g}, which is more than 1.")
+
+
+def _of_members(shares: Node, members: list[Node]) -> Iterator[Finding]:
+    known = [str(member.raw.get("id")) for member in members]
+    for name in shares.raw:
+        path = (*shares.path, name)
+        if name not in known:
+            message = f"There is no {name!r} to have a share."
+            yield Finding(path, message, did_you_mean(name, known))
+
+
+_NEVER_ASK = frozenset(str(kind.__struct_config__.tag) for kind in NEVER_ASK)
+
+
+def permission_findings(root: Node, steps: list[Node]) -> Iterator[Finding]:
+    overrides = object_at(root, "overrides")
+    common = None if overrides is None else object_at(overrides, "permissions")
+    if common is not None:
+        yield from of_patterns(common)
+
+    for codon in (codon for step in steps for codon in codons_of(step)):
+        own = object_at(codon, "permissions")
+        if own is not None:
+            yield from of_patterns(own)
+
+        holding = own or common
+        if holding is not None:
+            yield from _of_who_asks(codon, holding)
+
+
+def of_patterns(permissions: Node) -> Iterator[Finding]:
+    """Finds the patterns of permissions that cannot be read."""
+    for key in ("allow", "deny"):
+        for text, path in texts(permissions, key):
+            try:
+                permission_patterns.parse(text)
+            except MalformedPattern as fault:
+                yield Finding(path, str(fault), fault.hint)
+
+
+def _of_who_asks(codon: Node, permissions: Node) -> Iterator[Finding]:
+    """Permissions that refuse something are worth nothing where nobody asks for them."""
+    agent = object_at(codon, "agent")
+    kind = None if agent is None else agent.raw.get("type")
+    refuses = permissions.raw.get("otherwise", "ask") != "allow" or permissions.raw.get("deny")
+    if kind in _NEVER_ASK and refuses:
+        yield Finding(
+            (*codon.path, "agent"),
+            f"An agent of type {kind!r} asks nobody for leave: its permissions would not hold.",
+            "Use another agent, or say 'permissions': {'otherwise': 'allow'} for this codon.",
+        )
+
+
+PROMPTS = frozenset({"promptFile", "promptText"})
+
+
+def without_prompt(codon: Node) -> Finding:
+    """Tells of a codon that says nothing to its agent."""
+    message = "The codon has no prompt: give a promptFile or a promptText."
+    return Finding((*codon.path, "promptFile"), message)
+
+
+def of_prompt_file(codon: Node, around: Surroundings) -> Iterator[Finding]:
+    """Checks `promptFile`, which wins over `promptText`."""
+    names = list(texts(codon, "promptFile"))
+    if not names and codon.raw["promptFile"] in (None, []) and codon.raw.get("promptText") is None:
+        yield without_prompt(codon)
+
+    found = list(of_prompt_files(codon, "promptFile", around))
+    yield from found
+    if names and not found and _is_all_blank(around, [name for name, _ in names]):
+        path = (*codon.path, "promptFile")
+        yield Finding(path, "The prompt is empty without its frontmatter and comments.")
+
+
+def _is_all_blank(around: Surroundings, names: list[str]) -> bool:
+    return not any(around.files.prompt(name).text.strip() for name in names)
+
+
+def of_prompt_text(codon: Node, _: Surroundings) -> Iterator[Finding]:
+    """Checks `promptText` where it is what the agent is told."""
+    text = codon.raw["promptText"]
+    if codon.raw.get("promptFile"):
+        return
+
+    if text is None and "promptFile" not in codon.raw:
+        yield without_prompt(codon)
+    elif isinstance(text, str) and not cleaned(text).strip():
+        yield Finding((*codon.path, "promptText"), "The prompt is empty.")
+
+
+def system_prompt(file: str, text: str) -> dict[str, Rule]:
+    """Makes the rules of a pair of fields of which only one may be there."""
+
+    def of_file(owner: Node, around: Surroundings) -> Iterator[Finding]:
+        yield from of_prompt_files(owner, file, around)
+
+    def of_text(owner: Node, _: Surroundings) -> Iterator[Finding]:
+        if owner.raw.get(file) is not None and owner.raw[text] is not None:
+            message = f"{file!r} and {text!r} exclude each other."
+            yield Finding((*owner.path, text), message, "Keep one of them.")
+
+    return {file: of_file, text: of_text}
+
 
 ID_BYTES = 200
 """An id is a part of file names, which end at 255 bytes."""
@@ -45,17 +208,17 @@ def findings(raw: Any, around: Surroundings) -> Iterator[Finding]:
     steps = steps_of(root)
     yield from by_rules(root, _OF_ROOT, around)
     yield from _of_names(steps)
-    yield from check_continuation.continuation_findings(root, steps, around.model_override)
-    yield from check_budgets.budget_findings(root, steps)
-    yield from check_permissions.permission_findings(root, steps)
+    yield from codon_checks.continuation_findings(root, steps, around.model_override)
+    yield from budget_findings(root, steps)
+    yield from permission_findings(root, steps)
     for step in steps:
         if is_loop(step):
             yield from by_rules(step, _OF_LOOP, around)
 
         for codon in codons_of(step):
             yield from by_rules(codon, _OF_CODON, around)
-            if codon.raw.keys().isdisjoint(check_prompts.PROMPTS):
-                yield check_prompts.without_prompt(codon)
+            if codon.raw.keys().isdisjoint(PROMPTS):
+                yield without_prompt(codon)
 
 
 # --- names and order ----------------------------------------------------------------------------
@@ -219,7 +382,7 @@ def _of_overrides(root: Node, _: Surroundings) -> Iterator[Finding]:
 _OF_ROOT: dict[str, Rule] = {
     "requirements": _of_requirements,
     "overrides": _of_overrides,
-    **check_prompts.system_prompt("globalSystemPromptFile", "globalSystemPromptText"),
+    **system_prompt("globalSystemPromptFile", "globalSystemPromptText"),
 }
 
 _OF_LOOP: dict[str, Rule] = {"id": _of_id, "archiveOnSuccess": _of_archives}
@@ -227,9 +390,9 @@ _OF_LOOP: dict[str, Rule] = {"id": _of_id, "archiveOnSuccess": _of_archives}
 _OF_CODON: dict[str, Rule] = {
     "id": _of_id,
     "model": _not_blank("model"),
-    "promptFile": check_prompts.of_prompt_file,
-    "promptText": check_prompts.of_prompt_text,
-    **check_prompts.system_prompt("appendSystemPromptFile", "appendSystemPromptText"),
+    "promptFile": of_prompt_file,
+    "promptText": of_prompt_text,
+    **system_prompt("appendSystemPromptFile", "appendSystemPromptText"),
     "rigSetup": _of_rig,
     "checkpointedFiles": _patterns("checkpointedFiles"),
     "trackedFiles": _patterns("trackedFiles"),

@@ -1,27 +1,228 @@
-"""From a hank.json to a hank that can be run, or to everything that is wrong with it."""
+"""From a hank.json to a hank that can be run, or to everything that is wrong with it.
+
+What a hank's `overrides` change in its codons (Hankweave, hank.json).
+
+The hashes by which the TypeScript Hankweave knows a hank.json (`hankHash`).
+
+Until 0.11 it hashes the file's bytes. 0.12 hashes the file as its next validation will leave it:
+with a `$schema` at the top if it has none, and then indented by two spaces.
+
+Keys that a hank may hold and that mean nothing: Hankweave drops them, and so does this loader.
+
+Hankweave validates a hank with zod. Where its schema is strict an unknown key is an error, which
+`shape` reports. Everywhere else zod removes the key without a word. A hank that relies on that must
+load, but a misspelt option must not vanish in silence either: each dropped key becomes a warning.
+"""
 
 from __future__ import annotations
 
 import gc
 import hashlib
 import json
+import posixpath
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import inspect
 
-from hankweave_protocol.hank import Codon, Hank, Loop
-from hankweave_server.hank import check, overrides, shape, unknown_keys
-from hankweave_server.hank.foreign_hash import foreign_hashes
-from hankweave_server.hank.hank_files import HankFiles
-from hankweave_server.hank.json_source import Lines, Places, Source, parse
-from hankweave_server.hank.problems import Finding, HankInvalid, Problem, did_you_mean, path_text
-from hankweave_server.hank.prompts import PromptFault, ResolvedPrompt, resolve
-from hankweave_server.hank.rules import FaultOf, Surroundings
-from hankweave_server.hank.syntax import NotJson
+from hankweave_protocol.hank import Codon, Hank, Loop, Overrides
+from hankweave_protocol.sentinels import SentinelConfig
+from hankweave_server.hank import check, rules, shape
+from hankweave_server.hank.json_source import Lines, NotJson, Places, Source, parse
+from hankweave_server.hank.problems import (
+    Finding,
+    HankInvalid,
+    JsonPath,
+    Problem,
+    did_you_mean,
+    path_text,
+)
+from hankweave_server.hank.prompts import HankFiles, PromptFault, ResolvedPrompt, resolve
+from hankweave_server.hank.rules import (
+    FaultOf,
+    Node,
+    Surroundings,
+    codons_of,
+    object_at,
+    objects,
+    steps_of,
+    texts,
+)
+from hankweave_server.hank.shape import DEFAULT_TAG
+
+
+def applied(hank: Hank) -> Hank:
+    """Gives the hank as it runs: with its model for every codon, its idle timeout where a codon
+    has none of its own."""
+    overrides = hank.overrides
+    if overrides is None or (overrides.model is None and overrides.shim_idle_timeout is None):
+        return hank
+
+    steps = tuple(_step(step, overrides) for step in hank.hank)
+    return msgspec.structs.replace(hank, hank=steps)
+
+
+def _step(step: Codon | Loop, overrides: Overrides) -> Codon | Loop:
+    match step:
+        case Codon():
+            return _codon(step, overrides)
+        case Loop():
+            codons = tuple(_codon(codon, overrides) for codon in step.codons)
+            return msgspec.structs.replace(step, codons=codons)
+
+
+def _codon(codon: Codon, overrides: Overrides) -> Codon:
+    idle = codon.shim_idle_timeout
+    return msgspec.structs.replace(
+        codon,
+        model=overrides.model or codon.model,
+        shim_idle_timeout=overrides.shim_idle_timeout if idle is None else idle,
+    )
+
+
+_SCHEMA = "https://unpkg.com/hankweave@latest/schemas/hank.schema.json"
+
+
+def foreign_hashes(text: str) -> frozenset[str]:
+    """Return every hash that a version of Hankweave records for the text of a hank.json."""
+    return frozenset(map(_sha256, (text, _with_schema(text))))
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _with_schema(text: str) -> str:
+    """Return what `JSON.stringify(value, null, 2)` writes of the hank with a `$schema`."""
+    try:
+        hank = json.loads(text, parse_float=_number)
+    except (ValueError, RecursionError):
+        return text
+
+    if not isinstance(hank, dict) or hank.get("$schema"):
+        return text
+
+    whole: dict[str, Any] = {"$schema": _SCHEMA} | hank
+    whole["$schema"] = hank.get("$schema", _SCHEMA)
+    return json.dumps(whole, ensure_ascii=False, indent=2) + "\n"
+
+
+def _number(text: str) -> int | float:
+    """JavaScript has one kind of number: it writes 2.0 as 2."""
+    value = float(text)
+    return int(value) if value.is_integer() and abs(value) < 1e21 else value
+
+
+def dropped(raw: Any, files: HankFiles) -> Iterator[Finding]:
+    """Find every unknown key of a valid hank that loading drops, in its sentinels as well."""
+    yield from _in(raw, _type_of(Hank), ())
+    root = Node(raw, ())
+    for step in steps_of(root):
+        for codon in codons_of(step):
+            for entry in objects(codon, "sentinels"):
+                yield from _in_sentinel(entry, files)
+
+
+def dropped_in_sentinel(raw: Any) -> Iterator[Finding]:
+    """Find the unknown keys that loading drops from one sentinel's configuration."""
+    yield from _in(raw, _type_of(SentinelConfig), ())
+
+
+def _in_sentinel(entry: Node, files: HankFiles) -> Iterator[Finding]:
+    inline = object_at(entry, "sentinelConfig")
+    if inline is not None:
+        yield from _in(inline.raw, _type_of(SentinelConfig), inline.path)
+
+    for reference, path in texts(entry, "sentinelConfig"):
+        try:
+            raw = parse(files.text(reference)).value
+        except (NotJson, OSError, UnicodeDecodeError):
+            continue  # An error of its own, reported elsewhere.
+
+        for found in dropped_in_sentinel(raw):
+            where = f"{posixpath.normpath(reference)}: {path_text(found.path)}"
+            yield Finding(path, f"{where}: {found.message}", found.suggestion)
+
+
+def _in(raw: Any, kind: inspect.Type, path: JsonPath) -> Iterator[Finding]:
+    match kind:
+        case inspect.StructType() if isinstance(raw, dict):
+            yield from _in_struct(raw, kind, path)
+        case inspect.VarTupleType() if isinstance(raw, list):
+            for index, item in enumerate(raw):
+                yield from _in(item, kind.item_type, (*path, index))
+        case inspect.UnionType():
+            member = _member(raw, kind)
+            if member is not None:
+                yield from _in(raw, member, path)
+        case _:
+            return
+
+
+def _in_struct(raw: dict[str, Any], kind: inspect.StructType, path: JsonPath) -> Iterator[Finding]:
+    fields = _fields_of(kind.cls)
+    for name, value in raw.items():
+        field = fields.get(name)
+        if field is not None:
+            if _can_drop(field):
+                yield from _in(value, field, (*path, name))
+        elif not kind.forbid_unknown_fields and name != kind.tag_field:
+            hint = rules.hint(name, kind.cls, fields)
+            yield Finding((*path, name), f"The unknown field {name!r} is ignored.", hint)
+
+
+def _member(raw: Any, kind: inspect.UnionType) -> inspect.Type | None:
+    """Choose the member of a union that a value is."""
+    if isinstance(raw, list):
+        return next((each for each in kind.types if isinstance(each, inspect.VarTupleType)), None)
+
+    if not isinstance(raw, dict):
+        return None
+
+    structs = [each for each in kind.types if isinstance(each, inspect.StructType)]
+    for struct in structs:
+        if struct.tag_field is None or raw.get(struct.tag_field, DEFAULT_TAG) == struct.tag:
+            return struct
+
+    return None
+
+
+@cache
+def _type_of(cls: type) -> inspect.Type:
+    return inspect.type_info(cls)
+
+
+@cache
+def _fields_of(cls: type) -> Mapping[str, inspect.Type]:
+    kind = _type_of(cls)
+    assert isinstance(kind, inspect.StructType)
+    return {field.encode_name: field.type for field in kind.fields}
+
+
+def _can_drop(kind: inspect.Type) -> bool:
+    """Tell whether a value of this type can hold an open object: most fields need no look."""
+    match kind:
+        case inspect.StructType():
+            return _struct_can_drop(kind.cls)
+        case inspect.VarTupleType():
+            return _can_drop(kind.item_type)
+        case inspect.UnionType():
+            return any(map(_can_drop, kind.types))
+        case _:
+            return False
+
+
+@cache
+def _struct_can_drop(cls: type) -> bool:
+    kind = _type_of(cls)
+    assert isinstance(kind, inspect.StructType)
+    return not kind.forbid_unknown_fields or any(map(_can_drop, _fields_of(cls).values()))
+
 
 __all__ = ["HankInvalid", "LoadedHank", "Problem", "ResolvedPrompt", "load", "no_hank"]
 
@@ -90,7 +291,7 @@ def _load(path: Path, fault_of_pattern: FaultOf, model_override: str | None) -> 
         # The shapes know a rule that `shape` does not tell of.
         raise HankInvalid(path, [Problem("$", None, None, _complaint(source))])
 
-    return _loaded(path, source, overrides.applied(hank), files)
+    return _loaded(path, source, applied(hank), files)
 
 
 @contextmanager
@@ -169,7 +370,7 @@ def _loaded(path: Path, source: Source, hank: Hank, files: HankFiles) -> LoadedH
     except PromptFault as error:
         raise HankInvalid(path, [Problem("$", None, None, str(error))]) from None
 
-    unknown = list(unknown_keys.dropped(source.value, files))
+    unknown = list(dropped(source.value, files))
     warnings = _told(unknown, Lines(source.text), Places(source.text)) if unknown else []
     return LoadedHank(
         hank,

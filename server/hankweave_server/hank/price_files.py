@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from hankweave_server.domain.prices import PriceFile, Prices, parse, price_list
+from hankweave_server.domain.costs import PriceFile, Prices, parse, price_list
 from hankweave_server.errors import ExitCode, Stop
 
 PACKAGED = Path(__file__).parent.parent / "prices.json"

@@ -15,7 +15,7 @@ from typing import Any, get_args
 from msgspec import inspect
 
 from hankweave_protocol.hank import CodonName, KeyName, VariableName
-from hankweave_server.hank import belonging
+from hankweave_server.hank import rules
 from hankweave_server.hank.problems import Finding, JsonPath, did_you_mean
 
 LOOP_TAG = "loop"
@@ -79,7 +79,7 @@ def _of_struct(raw: Any, kind: inspect.StructType, path: JsonPath) -> Iterator[F
         if name in fields:
             yield from findings(value, fields[name].type, (*path, name))
         elif kind.forbid_unknown_fields and name != kind.tag_field:
-            suggestion = belonging.hint(name, kind.cls, fields)
+            suggestion = rules.hint(name, kind.cls, fields)
             yield Finding((*path, name), f"There is no field {name!r} here.", suggestion)
 
     for name, field in fields.items():

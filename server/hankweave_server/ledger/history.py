@@ -3,14 +3,26 @@
 The first look folds the journal up to its moment and keeps a state every few transitions; every
 later one goes on from the nearest state kept. States are frozen and share what did not change, so
 those kept weigh little, and because lines of the journal never change none is ever out of date.
+
+A journal to read beside whoever writes it, in whatever form it is; nothing is changed.
+
+What the TypeScript Hankweave left (a journal without `seq`, a compressed one, or a state alone) is
+turned into a journal of ours in a file without a name, exactly as the first start on it would.
 """
 
 from __future__ import annotations
 
+import os
+import tempfile
 import threading
+import uuid
 from bisect import bisect_right
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 
 from hankweave_protocol import codec
 from hankweave_protocol.errors import Refused
@@ -18,8 +30,14 @@ from hankweave_protocol.events import CheckpointRollback, RollbackCompleted, Sta
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.state import EMPTY_STATE, State
 from hankweave_protocol.transitions import CheckpointCreated
+from hankweave_server.clock import SystemClock
+from hankweave_server.domain.checkpoint_records import with_full_shas
+from hankweave_server.domain.validation import errors_in
+from hankweave_server.ledger import typescript_format
 from hankweave_server.ledger.journal import Journal, JournalCorrupt
-from hankweave_server.ledger.open import folded
+from hankweave_server.ledger.open import KnownShas, folded, write_imported
+from hankweave_server.ledger.typescript_format import ForeignJournal, decode_state
+from hankweave_server.paths import Layout
 
 TRANSITIONS_APART = 64
 """Folding so many takes some two milliseconds."""
@@ -132,3 +150,82 @@ def _checkpoint_in(line: bytes) -> Sha | None:
             return sha
         case _:
             return None  # An agent may print such words; and files went back one by one.
+
+
+_PAGE = 5_000
+"""Lines that are read together: a few megabytes."""
+
+
+def open_for_reading(layout: Layout, known_shas: KnownShas = tuple) -> Journal:
+    """Open the journal of an execution, to be closed by the caller.
+
+    Raises FileNotFoundError where there is none, JournalCorrupt, and OSError.
+    """
+    foreign = typescript_format.find(layout.journal)
+    if foreign is None and (layout.journal.exists() or _foreign_state(layout) is None):
+        return Journal.for_reading(layout.journal)
+
+    with tempfile.TemporaryFile() as file:
+        source = foreign or ForeignJournal(Path(os.devnull), is_compressed=False)
+        clock = _When(_last_saved(layout))
+        past = with_full_shas(_foreign_state(layout) or EMPTY_STATE, known_shas())
+        write_imported(file, source, past, clock, lambda: str(uuid.uuid4()))
+        file.flush()
+        return Journal.reading(source.path, os.dup(file.fileno()))
+
+
+def whole_lines(layout: Layout) -> Iterator[bytes]:
+    """Return the lines of a journal without checking them, for what only skims over it.
+
+    A last one without its end was never told to anybody. Raises FileNotFoundError where there is
+    no journal, JournalCorrupt for a foreign one that cannot be read, and OSError.
+    """
+    if layout.journal.exists() and typescript_format.find(layout.journal) is None:
+        with layout.journal.open("rb") as journal:
+            yield from (line[:-1] for line in journal if line.endswith(b"\n"))
+
+        return
+
+    with closing(open_for_reading(layout)) as journal:
+        for since in range(0, journal.last_seq, _PAGE):
+            yield from journal.read(since, _PAGE)
+
+
+def has_past(layout: Layout) -> bool:
+    """Return whether an execution has events or a state that `open_for_reading` can read."""
+    return (
+        layout.journal.exists()
+        or typescript_format.find(layout.journal) is not None
+        or _foreign_state(layout) is not None
+    )
+
+
+def _foreign_state(layout: Layout) -> State | None:
+    """Return the state that Hankweave saved, else its backup; None where neither is good."""
+    for path in (layout.state, layout.state_backup):
+        try:
+            state = decode_state(path.read_bytes())
+        except (FileNotFoundError, Refused):
+            continue
+
+        if not errors_in(state):
+            return state if state.schema_version == 0 else None
+
+    return None
+
+
+def _last_saved(layout: Layout) -> datetime:
+    try:
+        return datetime.fromtimestamp(layout.state.stat().st_mtime, UTC)
+    except FileNotFoundError:
+        return datetime.fromtimestamp(0, UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class _When(SystemClock):
+    """The moment at which what is read was written."""
+
+    moment: datetime
+
+    def now(self) -> datetime:
+        return self.moment

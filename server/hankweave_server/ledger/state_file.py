@@ -7,6 +7,8 @@ between any two steps leaves a `state.json` that is whole, or a `.bak` that is.
 
 `.bak` only ever takes over a version that this store wrote or read and found good: an unverified
 primary must not replace the one good copy (Hankweave's next save after a recovery did just that).
+
+A journal and a state for an execution that does not live yet: a branch begins with its past.
 """
 
 from __future__ import annotations
@@ -14,8 +16,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import uuid
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,11 +28,12 @@ from hankweave_protocol import codec, instants
 from hankweave_protocol.errors import Refused
 from hankweave_protocol.records import ValidationError
 from hankweave_protocol.shapes import Value
-from hankweave_protocol.state import SCHEMA_VERSION, State
+from hankweave_protocol.state import EMPTY_STATE, SCHEMA_VERSION, State
 from hankweave_server import fsutil
 from hankweave_server.clock import Clock
 from hankweave_server.domain.validation import errors_in
-from hankweave_server.ledger.foreign_state import decode_state
+from hankweave_server.ledger.batch import About, Entry, NewId, compose
+from hankweave_server.ledger.typescript_format import decode_state
 from hankweave_server.paths import Layout
 
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
@@ -215,3 +219,20 @@ def _fault_of(path: Path, refused: Refused) -> ValidationError:
         type="invalid_codon" if in_codon else "corrupted_data",
         message=f"{path.name} at {at}: {refused.message}",
     )
+
+
+def found_ledger(
+    layout: Layout,
+    entries: Iterable[Entry],
+    clock: Clock,
+    new_id: NewId = lambda: str(uuid.uuid4()),
+) -> State:
+    """Writes the first events of a journal and the state they lead to; blocking, and durable.
+
+    Raises Impossible for entries that contradict one another, and OSError.
+    """
+    published, state = compose(EMPTY_STATE, entries, About(), clock=clock, new_id=new_id)
+    fsutil.make_private_directory(layout.journal.parent)
+    fsutil.replace_durably(layout.journal, b"".join(each.frame + b"\n" for each in published))
+    StateStore(layout, clock).save(state)
+    return state

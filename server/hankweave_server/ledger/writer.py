@@ -39,11 +39,10 @@ from hankweave_server.ledger.batch import (
     asks_for_save,
     compose,
 )
-from hankweave_server.ledger.disk_space import Pause, Space
+from hankweave_server.ledger.disk_space import Pause, Reserve, Space
 from hankweave_server.ledger.history import Moment, Moments
 from hankweave_server.ledger.journal import JournalFull, JournalWriteFailed, LongLine
 from hankweave_server.ledger.open import KnownShas, Opened, Rebuild, open_ledger
-from hankweave_server.ledger.reserve import Reserve
 from hankweave_server.paths import Layout
 
 __all__ = ["Entry", "Ledger", "LedgerFailed", "OutOfTime", "Published"]

@@ -20,18 +20,18 @@ from hankweave_protocol.errors import Refused
 from hankweave_protocol.records import ExecutionMeta, RuntimeLock
 from hankweave_protocol.shapes import Value
 from hankweave_server.checkpoints.engine import CheckpointEngine
-from hankweave_server.checkpoints.errors import ShadowRepositoryError
 from hankweave_server.domain.checkpoint_records import on_record
 from hankweave_server.domain.history import is_done, next_codon, thread
 from hankweave_server.domain.inheritance import NO_SERVER
+from hankweave_server.domain.lifecycle import is_of_stop
 from hankweave_server.domain.liveness import GuardOwner, heartbeat_age
-from hankweave_server.domain.stops import is_of_stop
 from hankweave_server.errors import Stop
+from hankweave_server.git.errors import ShadowRepositoryError
 from hankweave_server.ledger import typescript_format
-from hankweave_server.ledger.foreign_state import decode_state
-from hankweave_server.ledger.reading import whole_lines
+from hankweave_server.ledger.history import whole_lines
+from hankweave_server.ledger.typescript_format import decode_state
 from hankweave_server.paths import REMOVED_STATE, STATE_DIRECTORY, Layout
-from hankweave_server.runtime_lock import HEARTBEAT_INTERVAL, processes
+from hankweave_server.runtime_lock import HEARTBEAT_INTERVAL, lock_file
 from hankweave_server.runtime_lock.lock_file import decoded, read_record
 from hankweave_server.worktree import data_source
 from hankweave_server.worktree.removal import size_of
@@ -263,7 +263,7 @@ def living_server(layout: Layout) -> int | None:
 
 def _lives(record: RuntimeLock, owner: GuardOwner | None) -> bool:
     if owner is not None and owner.wrote(record) and _is_of_this_machine(owner):
-        return processes.start_ticks(record.pid) == owner.start_ticks
+        return lock_file.start_ticks(record.pid) == owner.start_ticks
 
     age = heartbeat_age(record, datetime.now(UTC))
     return age is not None and timedelta(0) <= age < _FRESH
@@ -271,8 +271,8 @@ def _lives(record: RuntimeLock, owner: GuardOwner | None) -> bool:
 
 def _is_of_this_machine(owner: GuardOwner) -> bool:
     """Where pids mean the same to it as to us; an owner of another boot is dead by its ticks."""
-    return owner.pid_namespace == processes.pid_namespace() and (
-        owner.boot_id == processes.boot_id()
+    return owner.pid_namespace == lock_file.pid_namespace() and (
+        owner.boot_id == lock_file.boot_id()
     )
 
 

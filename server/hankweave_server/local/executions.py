@@ -1,13 +1,18 @@
-"""Which execution directory a command means (seed 001, "Execution Directory Location")."""
+"""Which execution directory a command means (seed 001, "Execution Directory Location").
+
+A person's own project as a work tree: `--workspace DIR` (DESIGN 4, "In-place mode").
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
+import sys
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -16,15 +21,71 @@ from hankweave_protocol import instants
 from hankweave_protocol.events import DataChanged
 from hankweave_protocol.records import ExecutionMeta
 from hankweave_server import config, fsutil
-from hankweave_server.cli.output.text import can_ask
 from hankweave_server.clock import Clock
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hank.load import LoadedHank
-from hankweave_server.local import workspaces
 from hankweave_server.paths import REMOVED_STATE, STATE_DIRECTORY, Layout
 from hankweave_server.settings import DEFAULT_ROOT, RunSettings
-from hankweave_server.worktree import data_link, data_source
-from hankweave_server.worktree.data_link import Displaced
+from hankweave_server.worktree import data_source
+from hankweave_server.worktree.data_source import Displaced
+
+if TYPE_CHECKING:
+    pass
+
+
+def layout_in(workspace: Path) -> Layout:
+    """Gives the layout of a project; raises Stop for what is none, and touches nothing."""
+    root = workspace.expanduser().absolute()
+    if not root.is_dir():
+        raise Stop(
+            f"{root} is no directory.",
+            ExitCode.NO_INPUT,
+            hint="Name the directory of a project that exists.",
+        )
+
+    root = root.resolve()
+    _refuse_too_much(root)
+    for folder in (root, *root.parents):
+        meta = data_source.read_meta(Layout.of_execution(folder))
+        if meta is not None and not meta.in_place:
+            raise Stop(
+                f"{root} belongs to the execution {folder}; it is no project.",
+                ExitCode.USAGE,
+                hint=f"Serve it with `hankweave run --execution {folder}`.",
+            )
+
+    return Layout.in_place(root)
+
+
+def _refuse_too_much(root: Path) -> None:
+    """A checkpoint of all a person has, or of the system, is never what was meant."""
+    home = Path("~").expanduser().resolve()
+    if root == Path(root.anchor) or root == home or root in home.parents:
+        raise Stop(
+            f"{root} is too much for a workspace: every file below it would be tracked.",
+            ExitCode.USAGE,
+            hint="Name the directory of one project.",
+        )
+
+
+def around(folder: Path) -> Path | None:
+    """Return the execution that a folder lies in, or the project that is served in place."""
+    for root in (folder, *folder.parents):
+        try:
+            meta = data_source.read_meta(Layout.in_place(root))
+        except (OSError, Stop):
+            continue
+
+        if meta is not None:
+            return root
+
+    return None
+
+
+def is_in_git(folder: Path) -> bool:
+    """Return whether a directory lies in a git repository, going by names alone."""
+    return any(os.path.lexists(each / ".git") for each in (folder, *folder.parents))
+
 
 _BACKUP = re.compile(r".+\.backup-\d{13}")
 
@@ -78,7 +139,7 @@ def choose(settings: RunSettings, clock: Clock) -> Chosen:
     limit = timedelta(seconds=settings.data_hash_seconds)
     data_hash = None if source is None else data_source.data_hash(source, limit)
     if settings.workspace is not None:
-        return Chosen(workspaces.layout_in(settings.workspace), data_hash, source)
+        return Chosen(layout_in(settings.workspace), data_hash, source)
 
     if settings.execution is not None:
         return _chosen_by_name(settings, settings.execution, data_hash, source)
@@ -209,7 +270,7 @@ def prepare(chosen: Chosen, hank: LoadedHank, settings: RunSettings, clock: Cloc
         former = _taken_over(former)
 
     if former.link_type != "none":
-        data_link.adopt(layout)
+        data_source.adopt(layout)
 
     meta = _with_data(former, chosen, layout, settings, now)
     if not is_other_hank(former, hank):
@@ -249,7 +310,7 @@ def _taken_over(foreign: ExecutionMeta) -> ExecutionMeta:
 
 def _restore_link(layout: Layout, clock: Clock) -> Displaced | None:
     try:
-        return data_link.restore_link(layout, instants.epoch_ms(clock.now()))
+        return data_source.restore_link(layout, instants.epoch_ms(clock.now()))
     except OSError as error:
         raise Stop(
             f"The link to the data cannot be made in {layout.work_tree}: {error.strerror}.",
@@ -392,3 +453,8 @@ def hide(layout: Layout) -> None:
     """
     if layout.is_in_place and not layout.ignore_file.exists():
         fsutil.replace_durably(layout.ignore_file, b"*\n")
+
+
+def can_ask() -> bool:
+    """Say whether a person sees our questions and can answer them."""
+    return sys.stdin.isatty() and sys.stdout.isatty()

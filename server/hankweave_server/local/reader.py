@@ -2,18 +2,22 @@
 
 Journal and shadow repository are opened for reading alone: nothing is repaired, locked, cleared or
 saved, so that a server may be started, or even run, at the same time.
+
+Whom one asks who only looks: the server where one runs, else the files that it left.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
 import msgspec
 
 from hankweave_client.calls import Calls
+from hankweave_client.errors import NotRunning
 from hankweave_protocol import codec
 from hankweave_protocol.commands import (
     CheckpointDiff,
@@ -30,18 +34,19 @@ from hankweave_server.api.checkpoint_list import page_of_checkpoints
 from hankweave_server.api.history import Looks
 from hankweave_server.api.lookup import Sources
 from hankweave_server.checkpoints.engine import CheckpointEngine
-from hankweave_server.checkpoints.errors import ShadowRepositoryError
 from hankweave_server.domain.checkpoint_records import on_record
 from hankweave_server.domain.history import thread
 from hankweave_server.domain.plan import tracked_patterns
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.execution.checkpointer import record_of
 from hankweave_server.execution.context import EVERYTHING
-from hankweave_server.ledger.history import Moment, Moments
+from hankweave_server.git.errors import ShadowRepositoryError
+from hankweave_server.ledger.history import Moment, Moments, has_past, open_for_reading
 from hankweave_server.ledger.journal import Journal, JournalCorrupt
 from hankweave_server.ledger.open import KnownShas
-from hankweave_server.ledger.reading import has_past, open_for_reading
+from hankweave_server.local.server_session import at_server
 from hankweave_server.paths import Layout
+from hankweave_server.worktree.data_source import layout_of
 
 T = TypeVar("T")
 
@@ -185,3 +190,11 @@ def _records_in(engine: CheckpointEngine, journal: Journal) -> dict[Sha, Checkpo
         )
         for record in reversed(records)
     }
+
+
+def look(root: Path, work: Callable[[Calls], Awaitable[T]]) -> T:
+    """Does work that only looks; the answers are the same. Raises Stop where there are none."""
+    try:
+        return at_server(root, work)
+    except (NotRunning, ConnectionRefusedError):
+        return on_files(layout_of(root), work)

@@ -15,10 +15,9 @@ from typing import Literal
 import click
 
 from hankweave_protocol import instants
-from hankweave_server.cli.output.text import can_ask
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.local import catalog, workspaces
-from hankweave_server.local.executions import executions_root
+from hankweave_server.local import catalog, executions
+from hankweave_server.local.executions import can_ask, executions_root
 from hankweave_server.paths import STATE_DIRECTORY, Layout
 from hankweave_server.plain_text import one_line
 from hankweave_server.runtime_lock.lock_file import read_record
@@ -44,7 +43,7 @@ def choose(execution: Path | None) -> Choice:
     if execution is not None:
         return Choice(execution.expanduser().absolute(), "named")
 
-    here = workspaces.around(Path.cwd())
+    here = executions.around(Path.cwd())
     if here is not None:
         return Choice(here, "here")
 
@@ -126,7 +125,7 @@ def require_execution(root: Path) -> None:
     if (root / STATE_DIRECTORY).is_dir():
         return
 
-    outer = workspaces.around(root)
+    outer = executions.around(root)
     where = (
         "Start one with `hankweave run`, or name one with --execution; `hankweave ls` lists them."
         if outer is None

@@ -14,7 +14,7 @@ runtime.lock before it writes itself into the guard, so at no moment do the two 
 servers of ours; where they do, another program wrote runtime.lock and deserves a judgement.
 """
 
-from hankweave_server.runtime_lock.errors import LockHeld, LockLost
 from hankweave_server.runtime_lock.held import HEARTBEAT_INTERVAL, HeldLock, acquire
+from hankweave_server.runtime_lock.lock_file import LockHeld, LockLost
 
 __all__ = ["HEARTBEAT_INTERVAL", "HeldLock", "LockHeld", "LockLost", "acquire"]

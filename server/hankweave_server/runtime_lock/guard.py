@@ -13,7 +13,7 @@ from pathlib import Path
 from hankweave_protocol import codec
 from hankweave_server import fsutil
 from hankweave_server.domain.liveness import GuardOwner
-from hankweave_server.runtime_lock import processes
+from hankweave_server.runtime_lock import lock_file
 from hankweave_server.runtime_lock.lock_file import MISSING, decoded
 
 _LARGEST = 64 * 1024
@@ -80,13 +80,13 @@ def write_owner(guard: int, owner: GuardOwner) -> None:
 
 def identity(start_time: str) -> GuardOwner:
     """Describes this process as an owner whose runtime.lock says this `startTime`."""
-    ticks = processes.start_ticks(os.getpid())
+    ticks = lock_file.start_ticks(os.getpid())
     assert ticks is not None
     return GuardOwner(
         pid=os.getpid(),
         start_ticks=ticks,
-        boot_id=processes.boot_id(),
-        pid_namespace=processes.pid_namespace(),
+        boot_id=lock_file.boot_id(),
+        pid_namespace=lock_file.pid_namespace(),
         host=socket.gethostname(),
         start_time=start_time,
     )

@@ -25,7 +25,7 @@ from hankweave_protocol.ids import CodonId, RunId
 from hankweave_protocol.state import LoadedSentinels, PlanEntry
 from hankweave_protocol.transitions import SentinelStatesUpdated
 from hankweave_server.clock import Clock
-from hankweave_server.hank.hank_files import HankFiles
+from hankweave_server.hank.prompts import HankFiles
 from hankweave_server.paths import Layout
 from hankweave_server.sentinels.config import (
     LoadedConfig,
@@ -33,15 +33,14 @@ from hankweave_server.sentinels.config import (
     load_config,
     reference_of,
 )
-from hankweave_server.sentinels.context import Around, Price, TellAll, Wait, wait_for
+from hankweave_server.sentinels.context import Around, CodonFacts, Price, TellAll, Wait, wait_for
 from hankweave_server.sentinels.failures import UnloadReason
 from hankweave_server.sentinels.history import History, HistoryDamaged
 from hankweave_server.sentinels.outputs import Outputs, outputs_of
 from hankweave_server.sentinels.providers.base import Model, ModelMissing, OpensModels
-from hankweave_server.sentinels.questions import CodonFacts
-from hankweave_server.sentinels.routing import Seen, is_routed
 from hankweave_server.sentinels.sentinel import Sentinel
 from hankweave_server.sentinels.templates.quickjs_process import QuickJs
+from hankweave_server.sentinels.triggers import Seen, is_routed
 
 DRAIN_DEADLINE = timedelta(minutes=5)
 THREADS = 2

@@ -2,27 +2,297 @@
 
 `observe` is called for every event of the codon and does next to nothing; the calls are made by
 `work`, a task of the sentinel's own. What has to be told is told by that task alone, in its order.
+
+What one sentinel has done in one codon, as state.json will have it (seed 002).
+
+From a trigger to an answer that is written down: prompt, call, check, files.
+
+What a sentinel tells, and whether anybody wants to hear it.
 """
 
 from __future__ import annotations
 
-import anyio
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
-from hankweave_protocol.state import SentinelState
-from hankweave_server.sentinels.answering import Answering
-from hankweave_server.sentinels.backlog import Backlog, Waiting
-from hankweave_server.sentinels.conditions import TooSlow
+import anyio
+import anyio.to_thread
+
+from hankweave_protocol.events import (
+    EventData,
+    SentinelError,
+    SentinelLoaded,
+    SentinelOutput,
+    SentinelTriggered,
+    SentinelUnloaded,
+)
+from hankweave_protocol.hank import SentinelReports
+from hankweave_protocol.state import SentinelState, Tokens
 from hankweave_server.sentinels.config import LoadedConfig
-from hankweave_server.sentinels.context import Around
+from hankweave_server.sentinels.context import Around, Question, question_of
 from hankweave_server.sentinels.failures import Failure, UnloadReason
 from hankweave_server.sentinels.history import History
 from hankweave_server.sentinels.outputs import Outputs
-from hankweave_server.sentinels.providers.base import FatalKind, Model
-from hankweave_server.sentinels.routing import Seen
-from hankweave_server.sentinels.strategies import Batch, strategy_of
-from hankweave_server.sentinels.tally import Tally
-from hankweave_server.sentinels.triggers import trigger_of
-from hankweave_server.sentinels.voice import Voice
+from hankweave_server.sentinels.providers.base import (
+    Answer,
+    Call,
+    CallFailed,
+    FatalKind,
+    Message,
+    Model,
+)
+from hankweave_server.sentinels.strategies import Backlog, Batch, Waiting, strategy_of
+from hankweave_server.sentinels.structured import BadAnswer
+from hankweave_server.sentinels.templates.base import NotRendered, RenderLimit
+from hankweave_server.sentinels.triggers import Seen, TooSlow, trigger_of
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts; costs in USD, moments as text."""
+
+    id: str
+    model: str
+    loaded_at: str
+    calls: int = 0
+    failed_calls: int = 0
+    triggers: int = 0
+    dropped: int = 0
+    cost: float = 0.0
+    last_call_at: str | None = None
+    unloaded_at: str | None = None
+    unload_reason: str | None = None
+
+    @property
+    def state(self) -> SentinelState:
+        return SentinelState(
+            id=self.id,
+            model=self.model,
+            loaded_at=self.loaded_at,
+            llm_call_count=self.calls,
+            failed_llm_calls=self.failed_calls,
+            total_triggers=self.triggers,
+            total_cost=self.cost,
+            status="active" if self.unloaded_at is None else "unloaded",
+            unloaded_at=self.unloaded_at,
+            last_llm_call_at=self.last_call_at,
+            unload_reason=self.unload_reason,
+            dropped_triggers=self.dropped,
+        )
+
+
+LONGEST_CALL = 600.0
+"""Seconds for one call with all its retries; an endpoint that trickles must end some time."""
+
+LARGEST_ANSWER = 1024 * 1024
+"""Characters; an answer goes into an event, and to every client."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What came of a trigger."""
+
+    content: Any
+    tokens: Tokens
+    cost: float
+
+
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """How one sentinel answers; each step raises Failure, and what was spent is in the tally."""
+
+    loaded: LoadedConfig
+    model: Model
+    outputs: Outputs
+    history: History | None
+    around: Around
+    tally: Tally
+
+    async def answer(self, trigger: Waiting) -> Said:
+        """Asks about a trigger and writes the answer down."""
+        question = await self._question(trigger)
+        answer, cost = await self._ask(question)
+        content = await self._content(answer)
+        await self._write(question, answer, content)
+        return Said(content, answer.tokens, cost)
+
+    async def _question(self, trigger: Waiting) -> Question:
+        around = self.around
+        try:
+            return await self._in_thread(
+                question_of, self.loaded, around.codon, trigger, around.work_tree
+            )
+        except NotRendered as error:
+            fatal: FatalKind | None = "resource" if isinstance(error, RenderLimit) else None
+            raise Failure(
+                "template-render-failed", str(error), retriable=False, fatal=fatal
+            ) from None
+
+    async def _ask(self, question: Question) -> tuple[Answer, float]:
+        tally = self.tally
+        tally.calls += 1
+        tally.last_call_at = self.around.now_text()
+        try:
+            with anyio.fail_after(LONGEST_CALL):
+                answer = await self.model.ask(self._call(question))
+        except CallFailed as error:
+            tally.failed_calls += 1
+            raise Failure(
+                "llm-call-failed", error.message, retriable=error.retriable, fatal=error.fatal
+            ) from None
+        except TimeoutError:
+            tally.failed_calls += 1
+            message = f"The model did not answer within {LONGEST_CALL:g} s."
+            raise Failure("llm-call-failed", message, retriable=True) from None
+
+        if len(answer.text) > LARGEST_ANSWER:
+            tally.failed_calls += 1
+            message = f"The answer has more than {LARGEST_ANSWER} characters."
+            raise Failure("llm-call-failed", message, retriable=True)
+
+        cost = self.around.price(self.loaded.config.model, answer.tokens) or 0.0
+        tally.cost += cost
+        return answer, cost
+
+    def _call(self, question: Question) -> Call:
+        params = self.loaded.config.llm_params
+        remembered = () if self.history is None else self.history.messages
+        return Call(
+            messages=(*remembered, Message("user", question.prompt)),
+            system=question.system,
+            form=self.loaded.form,
+            max_output_tokens=params.max_output_tokens,
+            temperature=params.temperature,
+            max_retries=params.max_retries,
+        )
+
+    async def _content(self, answer: Answer) -> Any:
+        form = self.loaded.form
+        if form is None:
+            return answer.text
+
+        try:
+            return await self._in_thread(form.content_of, answer.text)
+        except BadAnswer as error:
+            self.tally.failed_calls += 1
+            raise Failure("llm-call-failed", str(error), retriable=True) from None
+
+    async def _write(self, question: Question, answer: Answer, content: Any) -> None:
+        """Writes the log first, then what is remembered: what is remembered was said."""
+        try:
+            await self._in_thread(self.outputs.write, content, self.around.now_text())
+            if self.history is not None:
+                counted = answer.tokens.output_tokens or None
+                remember = functools.partial(self.history.add, answered=counted)
+                await self._in_thread(remember, question.prompt, answer.text)
+        except OSError as error:
+            raise Failure("file-write-failed", str(error), retriable=True) from None
+
+    async def _in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
+        return await anyio.to_thread.run_sync(work, *arguments, limiter=self.around.threads)
+
+
+class Voice:
+    """One sentinel's; its states are told with every word, also where the word itself is not."""
+
+    def __init__(self, loaded: LoadedConfig, around: Around) -> None:
+        self._loaded = loaded
+        self._around = around
+        self._about: dict[str, Any] = {
+            "sentinel_id": loaded.config.id,
+            "codon_id": around.codon_id,
+        }
+        own = loaded.config.report_to_websocket or SentinelReports()
+        said = loaded.settings.report_to_websocket or SentinelReports()
+        # The codon's word goes before the sentinel's (Hankweave, reportToWebsocket).
+        self._lifecycle = _first(said.lifecycle, own.lifecycle, True)
+        self._errors = _first(said.errors, own.errors, True)
+        self._outputs = _first(said.outputs, own.outputs, True)
+        self._triggers = _first(said.triggers, own.triggers, False)
+
+    async def loaded(self) -> None:
+        loaded, config = self._loaded, self._loaded.config
+        event = SentinelLoaded(
+            **self._about,
+            model=config.model,
+            trigger_type="event" if _tag(config.trigger) == "event" else "sequence",
+            execution_strategy=_tag(config.execution),
+            conversational=config.conversational is not None,
+            source=loaded.source,
+            source_path=loaded.source_path,
+        )
+        await self._say(event, self._lifecycle)
+
+    async def unloaded(
+        self, reason: UnloadReason, tally: Tally, error_type: FatalKind | None
+    ) -> None:
+        event = SentinelUnloaded(
+            **self._about,
+            reason=reason,
+            final_cost=tally.cost,
+            llm_call_count=tally.calls,
+            error_type=error_type,
+        )
+        await self._say(event, self._lifecycle)
+
+    async def triggered(self, trigger: Waiting, waiting: int) -> None:
+        if not self._triggers:
+            return  # The count goes with the answer.
+
+        event = SentinelTriggered(
+            **self._about,
+            trigger_number=trigger.number,
+            strategy=_tag(self._loaded.config.execution),
+            event_count=len(trigger.frames),
+            queue_size=waiting,
+        )
+        await self._around.tell(event)
+
+    async def answered(self, trigger: Waiting, content: Any, tokens: Tokens, cost: float) -> None:
+        event = SentinelOutput(
+            **self._about,
+            trigger_number=trigger.number,
+            output_type="text" if self._loaded.form is None else "structured",
+            content=content if isinstance(content, str | dict | list) else str(content),
+            cost=cost,
+            tokens=_counts(tokens),
+            event_count=len(trigger.frames),
+        )
+        await self._say(event, self._outputs)
+
+    async def failed(self, failure: Failure, in_a_row: int, dropped: int = 0) -> None:
+        event = SentinelError(
+            **self._about,
+            error_type=failure.type,
+            message=failure.message,
+            retriable=failure.retriable,
+            consecutive_failure_count=in_a_row,
+            dropped=dropped,
+        )
+        await self._say(event, self._errors)
+
+    async def _say(self, event: EventData, is_wanted: bool) -> None:
+        await self._around.tell(*((event,) if is_wanted else ()))
+
+
+def _first(*choices: bool | None) -> bool:
+    return next(choice for choice in choices if choice is not None)
+
+
+def _tag(part: Any) -> str:
+    """What a trigger or strategy is called in configurations."""
+    tag = type(part).__struct_config__.tag
+    assert isinstance(tag, str)
+    return tag
+
+
+def _counts(tokens: Tokens) -> dict[str, int]:
+    asked = tokens.input_tokens + tokens.cache_creation_tokens + tokens.cache_read_tokens
+    return {"input": asked, "output": tokens.output_tokens}
 
 
 class Sentinel:

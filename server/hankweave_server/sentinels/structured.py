@@ -18,7 +18,7 @@ from referencing import Registry
 
 from hankweave_protocol import codec
 from hankweave_protocol.sentinels import StructuredOutput
-from hankweave_server.sentinels.conditions import SLOWEST_MATCH
+from hankweave_server.sentinels.triggers import SLOWEST_MATCH
 
 Schema: TypeAlias = Mapping[str, Any]
 

@@ -3,6 +3,8 @@
 Knows no socket. Frames come in through `receive`; what goes out leaves through an `Outlet`, so that
 a test can be a list. Whatever a client sends, it gets an answer with a code and the connection goes
 on: a refusal is for this client alone and leaves no trace anywhere else (DESIGN 9, "Bad input").
+
+How fast a client may talk.
 """
 
 from __future__ import annotations
@@ -31,23 +33,44 @@ from hankweave_protocol.shapes import Value
 from hankweave_server.clock import Clock
 from hankweave_server.transport.auth import Gate, Role
 from hankweave_server.transport.frames import (
+    JournalPages,
+    Message,
     error_frame,
     event_frame,
     failure_frame,
-    success_frame,
-)
-from hankweave_server.transport.idempotency import AnswerBook, Frames
-from hankweave_server.transport.journal_pages import JournalPages
-from hankweave_server.transport.messages import (
-    Message,
     handshake_response,
     history_batches,
     journal_events,
     single_batches,
+    success_frame,
 )
+from hankweave_server.transport.idempotency import AnswerBook, Frames
 from hankweave_server.transport.outbox import ClientGone
-from hankweave_server.transport.rate import TokenBucket
 from hankweave_server.transport.server_api import Answer, Caller, Doors
+
+MESSAGES_PER_SECOND = 200.0
+BURST = 400.0
+
+
+class TokenBucket:
+    """Allows a burst, then a steady rate; time is an argument, in seconds."""
+
+    def __init__(self, now: float, rate: float = MESSAGES_PER_SECOND, burst: float = BURST) -> None:
+        self._rate = rate
+        self._burst = burst
+        self._left = burst
+        self._seen = now
+
+    def take(self, now: float) -> bool:
+        """Says whether one more message is allowed now, and counts it."""
+        self._left = min(self._burst, self._left + (now - self._seen) * self._rate)
+        self._seen = now
+        if self._left < 1.0:
+            return False
+
+        self._left -= 1.0
+        return True
+
 
 MAX_FRAME = 1024 * 1024  # Bytes; commands are small, and a prompt is not sent over the wire.
 HISTORY_SHOWN = 50  # Hankweave's handshakeHistoryLimit.

@@ -3,14 +3,19 @@
 Leaving websockets' `serve` does not cancel handlers, and a peer that reads nothing can hold them
 for ever (DESIGN 13). So the body of each handler runs in a task group of ours, under a scope that
 `aclose` can cancel, and what does not end in time has its socket aborted.
+
+Where the port is open, for whom, and how much of it there is.
 """
 
 from __future__ import annotations
 
 import errno
 import logging
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, cast
 
 import anyio
@@ -22,9 +27,11 @@ from websockets.http11 import Request, Response
 from hankweave_protocol import reference
 from hankweave_server.clock import Clock, SystemClock
 from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.settings import LOOPBACK
 from hankweave_server.transport.auth import (
     Gate,
     Keyring,
+    is_loopback,
     issued_tokens,
     withdraw_tokens,
 )
@@ -34,15 +41,52 @@ from hankweave_server.transport.connection import (
     Shared,
     Snapshots,
 )
-from hankweave_server.transport.door_settings import ListenerSettings, refuse_open_doors
+from hankweave_server.transport.frames import JournalPages
 from hankweave_server.transport.http import Addresses, FrontDoor
 from hankweave_server.transport.hub import Hub
 from hankweave_server.transport.idempotency import AnswerBook
-from hankweave_server.transport.journal_pages import JournalPages
-from hankweave_server.transport.port import Port
+from hankweave_server.transport.outbox import OutboxLimits
 from hankweave_server.transport.server_api import Doors
-from hankweave_server.transport.sockets import Socket
+from hankweave_server.transport.sockets import Port, Socket
 from hankweave_server.transport.traffic_log import TrafficLog
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerSettings:
+    """Where and for whom the port is open."""
+
+    controller_token: Path
+    viewer_token: Path
+    traffic_log: Path
+    host: str = LOOPBACK
+    port: int = 0
+    """0: any free port."""
+    no_token: bool = False
+    """True: whoever can reach loopback on this machine is a controller."""
+    tls: ssl.SSLContext | None = None
+    names: tuple[str, ...] = ()
+    """Further host names to be spoken to under, beside loopback's."""
+    origins: tuple[str, ...] = ()
+    """Further origins whose pages may connect."""
+    max_connections: int = 1_100
+    handshake_seconds: float = 10.0
+    grace_seconds: float = 2.0
+    """How long clients may take to say goodbye when the server stops."""
+    outbox: OutboxLimits = field(default_factory=OutboxLimits)
+
+
+def refuse_open_doors(settings: ListenerSettings) -> None:
+    """Raises Stop where the network could come in: off loopback only with TLS and tokens."""
+    if is_loopback(settings.host):
+        return
+
+    if settings.tls is None or settings.no_token:
+        raise Stop(
+            f"Listening on {settings.host} needs TLS and tokens.",
+            ExitCode.CONFIGURATION,
+            hint="Listen on 127.0.0.1, or give a certificate.",
+        )
+
 
 __all__ = ["Listener", "ListenerSettings", "reserve", "serve"]
 

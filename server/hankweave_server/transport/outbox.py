@@ -21,7 +21,7 @@ from typing import Protocol
 
 import anyio
 
-from hankweave_server.transport.messages import Fragment
+from hankweave_server.transport.frames import Fragment
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,8 @@
 Left out on purpose, and as HEAD has it: submodules and repositories inside, paths whose content
 another program makes (LFS), what a sparse checkout leaves out. Left out entirely: what is ignored,
 FIFOs and the like, and files nobody tracks whose name says that they hold secrets.
+
+Names of files that hold secrets: one that is not tracked yet is never committed for a person.
 """
 
 from __future__ import annotations
@@ -13,15 +15,50 @@ import stat
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 
 from hankweave_server.git.trees import Entry
 from hankweave_server.user_git.ignore_rules import Ignoring
 from hankweave_server.user_git.index_file import GITLINK, IndexEntry, IndexFile
 from hankweave_server.user_git.observer import Observer, Seen
-from hankweave_server.user_git.secret_names import holds_secrets
 from hankweave_server.user_git.tree_builder import is_in, is_in_one_of
 from hankweave_server.worktree.dirfd import GONE, Descent
 from hankweave_server.worktree.names import is_reserved, joined
+
+_SECRET = (
+    ".env",
+    ".env.*",
+    "*.pem",
+    "*.key",
+    "*.p12",
+    "*.pfx",
+    "*.jks",
+    "*.keystore",
+    "*.kdbx",
+    "id_rsa*",
+    "id_dsa*",
+    "id_ecdsa*",
+    "id_ed25519*",
+    ".netrc",
+    "_netrc",
+    ".npmrc",
+    ".pypirc",
+    ".pgpass",
+    ".git-credentials",
+    "credentials.json",
+    "service-account*.json",
+)
+_HARMLESS = ("*.example", "*.sample", "*.template", "*.dist", "*.pub")
+
+
+def holds_secrets(name: bytes) -> bool:
+    """Tells whether a file of that name is likely to hold a key or a password."""
+    text = name.decode("utf-8", "replace").lower()
+    if any(fnmatchcase(text, pattern) for pattern in _HARMLESS):
+        return False
+
+    return any(fnmatchcase(text, pattern) for pattern in _SECRET)
+
 
 OURS = b".hankweave"
 """What a server of ours keeps in a workspace: never a checkpoint's, whoever tracks it."""

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hankweave_server.git.trees import EXECUTABLE, LINK, REGULAR, Entry
-from hankweave_server.user_git.attributes import Attributes
+from hankweave_server.user_git.attributes import RAW, Attributes, to_repository
 from hankweave_server.user_git.index_file import IndexEntry, IndexFile
-from hankweave_server.user_git.line_ends import RAW, to_repository
 from hankweave_server.user_git.repository import GitRepository
 from hankweave_server.user_git.settings import UserSettings
 from hankweave_server.worktree.dirfd import FILE_FLAGS, GONE, Descent
-from hankweave_server.worktree.slots import signature_of
+from hankweave_server.worktree.stat_index import signature_of
 
 READINGS = 3
 """A file that changes while it is read is read again, so often."""

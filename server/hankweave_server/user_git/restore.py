@@ -15,18 +15,16 @@ from pathlib import Path
 
 from hankweave_server.fsutil import is_broken, is_full
 from hankweave_server.git.trees import EXECUTABLE, LINK, Entry
-from hankweave_server.user_git.attributes import ATTRIBUTES
+from hankweave_server.user_git.attributes import ATTRIBUTES, RAW, to_work_tree
 from hankweave_server.user_git.capture import Captured
 from hankweave_server.user_git.errors import CheckpointError
-from hankweave_server.user_git.line_ends import RAW, to_work_tree
 from hankweave_server.user_git.observer import Observer, Seen
 from hankweave_server.user_git.repository import GitRepository
 from hankweave_server.user_git.tree_builder import is_in
 from hankweave_server.worktree.dirfd import Descent
 from hankweave_server.worktree.names import joined, parents_of
-from hankweave_server.worktree.slots import signature_of
-from hankweave_server.worktree.spare import Displaced, NewFile
-from hankweave_server.worktree.tree_writer import Obstructed, Placing
+from hankweave_server.worktree.stat_index import signature_of
+from hankweave_server.worktree.tree_writer import Displaced, NewFile, Obstructed, Placing
 
 INSTANT_NS = 20_000_000
 """The clock of the disk does not tell changes closer than this from one another."""

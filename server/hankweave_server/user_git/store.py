@@ -3,13 +3,16 @@
 Order of a rollback: objects and the safety commit are durable, then the intent, then files, branch
 and index change, and last the note of what can be undone; the next call on the repository ends
 what a crash has interrupted.
+
+What a person is told: of what was left out, what was left unfinished, and faults of the disk.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from hankweave_server.git.trees import Entry
@@ -17,16 +20,22 @@ from hankweave_server.user_git.capture import OURS, Captured
 from hankweave_server.user_git.commits import (
     ROLLBACK,
     SAFETY,
+    Listed,
+    Listing,
     is_ours,
     message_of,
     shadow_checkpoint,
     what,
 )
-from hankweave_server.user_git.errors import UndoImpossible, UnknownCheckpoint
+from hankweave_server.user_git.errors import (
+    CheckpointError,
+    CheckpointWarning,
+    RollbackIncomplete,
+    UndoImpossible,
+    UnknownCheckpoint,
+)
 from hankweave_server.user_git.index_file import GITLINK
 from hankweave_server.user_git.intents import Intent, UndoRecord
-from hankweave_server.user_git.listing import Listed, Listing
-from hankweave_server.user_git.locking import alone, gc_held_off, index_held
 from hankweave_server.user_git.move import begin, changes_between, move, unusual_permissions
 from hankweave_server.user_git.repository import Commit
 from hankweave_server.user_git.safety import (
@@ -37,9 +46,47 @@ from hankweave_server.user_git.safety import (
     told,
     write_commit,
 )
-from hankweave_server.user_git.telling import faults_told, tell_of, tell_unfinished
 from hankweave_server.user_git.tree_builder import is_in_one_of, without_collisions
-from hankweave_server.user_git.workspace import Opened, opened
+from hankweave_server.user_git.workspace import Opened, alone, gc_held_off, index_held, opened
+
+
+def tell_of(captured: Captured) -> None:
+    """Warns of what a checkpoint leaves out, so that nobody counts on it."""
+    for paths, why in (
+        (captured.secrets, "may hold secrets and are not tracked: they are not committed"),
+        (captured.foreign, "are kept by another program (LFS, git-crypt): they stay as they are"),
+        (captured.unreadable, "cannot be read or named by git: they are left out"),
+    ):
+        if paths:
+            warnings.warn(f"{_shown(paths)} {why}.", CheckpointWarning, stacklevel=5)
+
+
+def tell_unfinished(paths: Iterable[bytes], what_was_done: str) -> None:
+    left = sorted(paths)
+    if left:
+        raise RollbackIncomplete(
+            f"{what_was_done}, but for files that are not as they were captured: {_shown(left)}.",
+            "They were left as they are; `undo()` takes the rest back.",
+            tuple(os.fsdecode(path) for path in left),
+        )
+
+
+def _shown(paths: Iterable[bytes]) -> str:
+    names = [path.decode("utf-8", "backslashreplace") for path in sorted(paths)]
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(names[:5]) + more
+
+
+@contextlib.contextmanager
+def faults_told() -> Iterator[None]:
+    """Says a fault of the disk in a sentence."""
+    try:
+        yield
+    except OSError as problem:
+        raise CheckpointError(
+            f"The workspace or its repository cannot be used: {problem}.",
+            "What was interrupted is finished by the next call.",
+        ) from problem
 
 
 class WorkspaceGit:

@@ -19,7 +19,7 @@ from pathlib import Path
 from hankweave_server import fsutil
 from hankweave_server.worktree.dirfd import FILE_FLAGS, FOLDER_FLAGS, Descent
 from hankweave_server.worktree.names import shown
-from hankweave_server.worktree.selection import choose, is_regular
+from hankweave_server.worktree.patterns import choose, is_regular
 
 MOST_COPIES = 100
 """Other names that are tried for a file whose own is taken (Hankweave's limit)."""

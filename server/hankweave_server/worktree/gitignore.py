@@ -1,13 +1,229 @@
-"""What `.gitignore` files hide, exactly as git reads them (gitignore(5))."""
+"""What `.gitignore` files hide, exactly as git reads them (gitignore(5)).
+
+The patterns of `.gitignore` as regular expressions, byte for byte what git makes of them.
+
+git compares bytes and not letters: `?` is one of the two bytes of `é`, and `[é]` either of them.
+Libraries that read such patterns differ from git in that, in `**`, in classes and in what a folder
+pattern says of the files below it; a checkpoint would hold what git ignores, or lack what it does
+not. Source: git, gitignore(5) and its `wildmatch`; the tests ask the program itself.
+
+No pattern and name take long together, whoever wrote them. Where a star is followed by another one
+of its kind, the first place at which it fits is as good as any, so that the expression need not
+come back to try the others.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 
 from hankweave_server.worktree.names import joined
-from hankweave_server.worktree.wildmatch import Meaningless, compiled
+
+
+class _Star(Enum):
+    NAME = auto()
+    """`*`: anything within one name."""
+    DEEP = auto()
+    """`**` at the end: anything at all."""
+    FOLDERS = auto()
+    """`**/`: any number of folders, or none."""
+
+
+_SLASH = b"/"
+_ANY = b"[^/]"
+
+_Token = _Star | bytes
+"""A star, or the expression of one byte."""
+
+_Span = tuple[_Star | None, list[_Token]]
+
+_WILD = frozenset(b"*?[\\")
+
+_CLASSES: Mapping[bytes, Callable[[bytes], bool]] = {
+    b"alnum": bytes.isalnum,
+    b"alpha": bytes.isalpha,
+    b"blank": lambda one: one in b" \t",
+    b"cntrl": lambda one: one < b" " or one == b"\x7f",
+    b"digit": bytes.isdigit,
+    b"graph": lambda one: b" " < one < b"\x7f",
+    b"lower": bytes.islower,
+    b"print": lambda one: b" " <= one < b"\x7f",
+    b"punct": lambda one: b" " < one < b"\x7f" and not one.isalnum(),
+    b"space": lambda one: one in b" \t\n\r",
+    b"upper": bytes.isupper,
+    b"xdigit": lambda one: one in b"0123456789abcdefABCDEF",
+}
+
+
+class Meaningless(ValueError):
+    """A pattern that fits nothing, such as a class without an end."""
+
+
+def compiled(pattern: bytes) -> re.Pattern[bytes]:
+    """Reads a pattern, to be asked with `fullmatch` of a path below the folder of its rules.
+
+    One without a slash is to be asked of names alone. Raises Meaningless.
+    """
+    tokens = list(_Reader(pattern).tokens())
+    return re.compile(b"".join(_expressed(tokens)), re.DOTALL)
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Reader:
+    pattern: bytes
+    at: int = 0
+
+    def tokens(self) -> Iterator[_Token]:
+        literal = next((i for i, byte in enumerate(self.pattern) if byte in _WILD), None)
+        while self.at < len(self.pattern):
+            byte = self.pattern[self.at : self.at + 1]
+            match byte:
+                case b"*":
+                    yield self._star(first_wild=self.at == literal)
+                case b"?":
+                    self.at += 1
+                    yield _ANY
+                case b"[":
+                    yield self._class()
+                case b"\\":
+                    self.at += 1
+                    yield re.escape(self._take())
+                case _:
+                    self.at += 1
+                    yield re.escape(byte)
+
+    def _take(self) -> bytes:
+        """The next byte, whatever it is."""
+        if self.at >= len(self.pattern):
+            raise Meaningless(self.pattern)
+
+        self.at += 1
+        return self.pattern[self.at - 1 : self.at]
+
+    def _star(self, *, first_wild: bool) -> _Star:
+        """Two or more are deep if they are all of a name; or, as git has it, the first of all."""
+        begins = first_wild or self.pattern[self.at - 1 : self.at] == _SLASH
+        stars = len(self.pattern) - self.at - len(self.pattern[self.at :].lstrip(b"*"))
+        self.at += stars
+        rest = self.pattern[self.at :]
+        if stars == 1 or not begins or not (rest == b"" or rest.startswith((b"/", b"\\/"))):
+            return _Star.NAME
+
+        if not rest.startswith(_SLASH):
+            return _Star.DEEP
+
+        self.at += 1
+        return _Star.FOLDERS
+
+    def _class(self) -> bytes:
+        self.at += 1
+        is_negated = self.pattern[self.at : self.at + 1] in (b"!", b"^")
+        self.at += is_negated
+        members = set(self._members())
+        chosen = (set(range(256)) - members if is_negated else members) - {_SLASH[0]}
+        if not chosen:
+            raise Meaningless(self.pattern)
+
+        return b"[" + b"".join(b"\\x%02x" % byte for byte in sorted(chosen)) + b"]"
+
+    def _members(self) -> Iterator[int]:
+        """The bytes of a class; a `]` that comes first is one of them."""
+        before: int | None = None
+        is_first = True
+        while (byte := self._take()) != b"]" or is_first:
+            is_first = False
+            if byte == b"-" and before is not None and self._has_end_of_range():
+                yield from range(before, self._member(self._take()) + 1)
+                before = None
+            elif byte == b"[" and (named := self._named()) is not None:
+                yield from named
+                before = None
+            else:
+                before = self._member(byte)
+                yield before
+
+    def _has_end_of_range(self) -> bool:
+        return self.pattern[self.at : self.at + 1] not in (b"", b"]")
+
+    def _member(self, byte: bytes) -> int:
+        return (self._take() if byte == b"\\" else byte)[0]
+
+    def _named(self) -> list[int] | None:
+        """The bytes of `[:name:]`; None where the bracket is one that only looks like it."""
+        if self.pattern[self.at : self.at + 1] != b":":
+            return None
+
+        end = self.pattern.find(b"]", self.at + 1)
+        if end < 0:
+            raise Meaningless(self.pattern)
+
+        if end == self.at + 1 or self.pattern[end - 1 : end] != b":":
+            return None
+
+        belongs = _CLASSES.get(self.pattern[self.at + 1 : end - 1])
+        if belongs is None:
+            raise Meaningless(self.pattern)
+
+        self.at = end + 1
+        return [code for code in range(256) if belongs(bytes((code,)))]
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+def _expressed(tokens: Sequence[_Token]) -> Iterator[bytes]:
+    spans = list(_spans(tokens))
+    for number, (star, span) in enumerate(spans):
+        is_last = number == len(spans) - 1
+        within = b"".join(_names(span))
+        match star:
+            case _Star.DEEP:
+                yield b".*" + within if is_last else b"(?>.*?" + within + b")"
+            case _Star.FOLDERS:
+                yield b"(?:.*/)?" + within if is_last else b"(?>(?:.*?/)??" + within + b")"
+            case _:
+                yield within
+
+
+def _spans(tokens: Sequence[_Token]) -> Iterator[_Span]:
+    """Parts the tokens before each star that reaches across folders."""
+    star: _Star | None = None
+    span: list[_Token] = []
+    for token in tokens:
+        if token in (_Star.DEEP, _Star.FOLDERS):
+            yield star, span
+            assert isinstance(token, _Star)
+            star, span = token, []
+        else:
+            span.append(token)
+
+    yield star, span
+
+
+def _names(span: Sequence[_Token]) -> Iterator[bytes]:
+    """Writes names; what stands between two stars of one name is found where it first is."""
+    at = 0
+    while at < len(span):
+        token = span[at]
+        at += 1
+        if isinstance(token, bytes):
+            yield token
+            continue
+
+        end = at
+        while end < len(span) and span[end] not in (_Star.NAME, _SLASH):
+            end += 1
+
+        found = b"".join(each for each in span[at:end] if isinstance(each, bytes))
+        at = end
+        has_another = end < len(span) and span[end] is _Star.NAME
+        yield b"(?>[^/]*?" + found + b")" if has_another else b"[^/]*" + found
+
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 

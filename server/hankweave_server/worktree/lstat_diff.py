@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from types import ModuleType
 
-from hankweave_server.worktree.slots import SIGNATURE, STRIDE
+from hankweave_server.worktree.stat_index import SIGNATURE, STRIDE
 
 native: ModuleType | None
 try:

@@ -22,8 +22,13 @@ from hankweave_server.worktree.gitignore import IgnoreRules
 from hankweave_server.worktree.lstat_diff import Group, differing
 from hankweave_server.worktree.names import is_never_captured, is_out_of_bounds, is_reserved, joined
 from hankweave_server.worktree.patterns import UnifiedFileResolver
-from hankweave_server.worktree.slots import Signature, signature_of
-from hankweave_server.worktree.stat_index import Folder, StatIndex, TrackedFile
+from hankweave_server.worktree.stat_index import (
+    Folder,
+    Signature,
+    StatIndex,
+    TrackedFile,
+    signature_of,
+)
 
 RACY_WINDOW_NS = 20_000_000
 IGNORE_FILE = b".gitignore"

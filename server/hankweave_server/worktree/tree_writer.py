@@ -3,22 +3,235 @@
 Content goes into a temporary file (`spare`) and then, all at once, to its place. Where that file
 cannot be lent, because the folder is on another disk or its top is write-protected, it is made in
 the folder itself and renamed. The temporary name is never taken for the agent's by a scan.
+
+The files that a restore writes before they take their place, made of those it replaced before.
+
+Content is written to a temporary file in a folder of ours, which then changes places with what is
+to be replaced (renameat2, RENAME_EXCHANGE): a reader and a crash see the old or the new file. What
+was displaced is a temporary file now and is written next, so that a restore of thousands of files
+creates and frees a handful: on many disks that costs ten times the writing.
+
+A displaced file is used again only if nobody can tell: it is ours, has no other name and no
+attributes, and nobody has it open, which a write lease proves (fcntl(2)). Changing places also
+shows what was replaced; if it is not what was looked at a moment before, it is put back.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
+import fcntl
 import os
+import signal
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
+from hankweave_server.fsutil import CHUNK, write_all
+from hankweave_server.paths import Layout
 from hankweave_server.worktree.dirfd import FOLDER_FLAGS, GONE, Descent
-from hankweave_server.worktree.names import joined, parent_of
-from hankweave_server.worktree.slots import Signature
-from hankweave_server.worktree.spare import TEMPORARY, NewFile, Spares, create_anew, write_sparsely
+from hankweave_server.worktree.names import OUR_PREFIX, joined, parent_of
+from hankweave_server.worktree.stat_index import Signature
+
+TEMPORARY = OUR_PREFIX + b".restoring"
+"""How the names begin: the redo finds what a crash leaves, and no scan takes it for a file."""
+
+BLOCK = 4096
+KEPT = 16
+"""Displaced files kept at once: of several sizes, one is likely to have the size that is wanted."""
+
+_NAMES = tuple(TEMPORARY + b"-%d" % number for number in range(KEPT))
+_EXCHANGE = 2  # RENAME_EXCHANGE of renameat2(2).
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_REUSE = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_ZEROS = bytes(CHUNK)
+
+_renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+
+
+class Displaced(Exception):
+    """What stood at the path was not what had been looked at; it stands there still."""
+
+
+class NewFile(NamedTuple):
+    """What shall stand at a path."""
+
+    content: Callable[[], Iterable[bytes]]
+    size: int
+    permissions: int
+
+
+class _Idle(NamedTuple):
+    """A displaced file, waiting under one of our names to be written."""
+
+    blocks: int
+    name: bytes
+
+
+class Spares:
+    """The temporary files of one restore."""
+
+    def __init__(self, folder: int) -> None:
+        """`folder` is the descriptor of a folder of ours, where nobody else looks."""
+        self._folder = folder
+        self._idle: list[_Idle] = []
+        self._unused = list(_NAMES)
+
+    def sweep(self) -> None:
+        """Removes the temporary files that a crash has left."""
+        for name in _NAMES:
+            self._remove(name)
+
+        self._unused = list(_NAMES)
+
+    def clear(self) -> None:
+        """Removes the temporary files of this restore."""
+        while self._idle:
+            self._remove(self._idle.pop().name)
+
+    def put(self, folder: int, name: bytes, new: NewFile, seen: Signature | None) -> os.stat_result:
+        """Writes a file and brings it to its place.
+
+        `seen` is the file that was found there; None replaces whatever is there but a folder.
+        Raises Displaced, with nothing changed, when another file stands there.
+        """
+        temporary, descriptor = self._opened(_blocks(new.size))
+        try:
+            # First, so that content is at no moment open to more people than it will be.
+            if stat.S_IMODE(os.fstat(descriptor).st_mode) != new.permissions:
+                os.fchmod(descriptor, new.permissions)
+
+            write_sparsely(descriptor, new.content())
+            self._bring(temporary, folder, name, seen)
+            return os.fstat(descriptor)
+        except BaseException:
+            self._remove(temporary)
+            raise
+        finally:
+            os.close(descriptor)
+
+    def _bring(self, temporary: bytes, folder: int, name: bytes, seen: Signature | None) -> None:
+        if seen is None or not _exchanged(self._folder, temporary, folder, name):
+            os.rename(temporary, name, src_dir_fd=self._folder, dst_dir_fd=folder)
+            self._unused.append(temporary)
+            return
+
+        displaced = os.lstat(temporary, dir_fd=self._folder)
+        if (displaced.st_mtime_ns, displaced.st_size) != (seen.mtime_ns, seen.size):
+            if not _exchanged(self._folder, temporary, folder, name):
+                os.rename(temporary, name, src_dir_fd=self._folder, dst_dir_fd=folder)
+
+            raise Displaced
+
+        self._idle.append(_Idle(_blocks(displaced.st_size), temporary))
+
+    def _opened(self, blocks: int) -> tuple[bytes, int]:
+        """Opens a temporary file for writing: a displaced one if one fits, or a new one."""
+        fitting = [idle for idle in self._idle if idle.blocks <= blocks]
+        if fitting or not self._unused:
+            # To give blocks back is dear on some disks, so a larger one is the last resort.
+            chosen = max(fitting) if fitting else min(self._idle)
+            self._idle.remove(chosen)
+            descriptor = self._reopened(chosen.name)
+            if descriptor is not None:
+                return chosen.name, descriptor
+
+            self._remove(chosen.name)
+
+        name = self._unused.pop()
+        return name, create_anew(name, self._folder)
+
+    def _reopened(self, name: bytes) -> int | None:
+        try:
+            descriptor = os.open(name, _REUSE, dir_fd=self._folder)
+        except OSError:
+            return None
+
+        with contextlib.suppress(OSError):
+            if _is_nobody_elses(descriptor):
+                return descriptor
+
+        os.close(descriptor)
+        return None
+
+    def _remove(self, temporary: bytes) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=self._folder)
+
+        self._unused.append(temporary)
+
+
+@contextlib.contextmanager
+def folder_for_spares(layout: Layout) -> Iterator[int]:
+    """Opens the folder of ours where new files are written first, for one restore."""
+    folder = os.open(layout.checkpoints, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def create_anew(name: bytes, folder: int) -> int:
+    """Creates a temporary file, in place of one that a crash left."""
+    try:
+        return os.open(name, _CREATE, 0o600, dir_fd=folder)
+    except FileExistsError:
+        os.unlink(name, dir_fd=folder)
+
+    return os.open(name, _CREATE, 0o600, dir_fd=folder)
+
+
+def _blocks(size: int) -> int:
+    return (size + BLOCK - 1) // BLOCK
+
+
+def _exchanged(spares: int, temporary: bytes, folder: int, name: bytes) -> bool:
+    """Lets a temporary file and another change places; False where that cannot be done."""
+    return _renameat2 is not None and _renameat2(spares, temporary, folder, name, _EXCHANGE) == 0
+
+
+def _is_nobody_elses(descriptor: int) -> bool:
+    """Tells whether a file can be written anew unseen; raises OSError when it cannot be told."""
+    # While the lease is held, whoever opens the file has the kernel send this signal to us, and
+    # the one it would send by itself ends the process.
+    fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
+    fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    status = os.fstat(descriptor)
+    return (
+        stat.S_ISREG(status.st_mode)
+        and status.st_nlink == 1
+        and (status.st_uid, status.st_gid) == (os.geteuid(), os.getegid())
+        and status.st_size < CHUNK
+        and not os.listxattr(descriptor)
+    )
+
+
+def write_sparsely(descriptor: int, content: Iterable[bytes]) -> None:
+    """Writes content over what a file holds, leaving holes where whole pieces are zero."""
+    position = 0
+    is_large = False
+    for piece in content:
+        if len(piece) >= CHUNK and not is_large:
+            # What is there would shine through the holes.
+            os.ftruncate(descriptor, position)
+            is_large = True
+
+        if len(piece) == CHUNK and piece == _ZEROS:
+            os.lseek(descriptor, CHUNK, os.SEEK_CUR)
+        else:
+            write_all(descriptor, piece)
+
+        position += len(piece)
+
+    if os.fstat(descriptor).st_size != position:
+        os.ftruncate(descriptor, position)
+
+    if position == 0:
+        os.utime(descriptor)  # Nothing was written, and the time may be another file's.
+
 
 _SPARES_CANNOT = frozenset({errno.EXDEV, errno.EACCES, errno.EPERM, errno.EROFS})
 """What the kernel says when the top of the work tree cannot lend its temporary file."""

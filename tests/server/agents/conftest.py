@@ -22,7 +22,7 @@ from hankweave_server.agents.base import (
     AgentTask,
     PlainOutput,
 )
-from hankweave_server.agents.command import CommandAgent
+from hankweave_server.agents.registry import CommandAgent
 
 DEADLINE = 30.0
 """Seconds after which a test that waits has failed."""

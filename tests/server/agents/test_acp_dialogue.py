@@ -10,10 +10,10 @@ import pytest
 from acp.exceptions import RequestError
 
 from hankweave_server.agents import stream_json
-from hankweave_server.agents.acp.acp_order import Order, Tools, from_line, to_line
 from hankweave_server.agents.acp.bridge import said
 from hankweave_server.agents.acp.dialogue import Dialogue, Ended
 from hankweave_server.agents.acp.events import Story
+from hankweave_server.agents.acp.json_lines import Order, Tools, from_line, to_line
 from hankweave_server.domain.failures import classify, is_context_full
 
 OPTION = {

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hankweave_server.agents.acp.acp_known import Home, home_of, keys_of
-from hankweave_server.agents.acp.adapter import AcpAgent
+from hankweave_server.agents.acp.adapter import AcpAgent, Home, home_of, keys_of
 
 GEMINI = ("gemini", "--acp")
 OPENCODE = ("opencode", "acp")

@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from hankweave_server.agents.acp.acp_questions import Questions
+from hankweave_server.agents.acp.bridge import Questions
 from hankweave_server.agents.acp.events import Story
 from hankweave_server.agents.acp.json_lines import LONGEST_TEXT
 

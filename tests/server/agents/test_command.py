@@ -26,7 +26,7 @@ from hankweave_server.agents.base import (
     SessionStarted,
     Stderr,
 )
-from hankweave_server.agents.command import CommandAgent
+from hankweave_server.agents.registry import CommandAgent
 
 HEARD = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from hankweave_server.agents.process import control_group
-from hankweave_server.agents.process.control_group import containment, kill, make, members, remove
+from hankweave_server.agents.process import process_table
+from hankweave_server.agents.process.process_table import containment, kill, make, members, remove
 
 # In a session of its own, it says that it is there, and sleeps.
 MEMBER = "echo 0 > $0/cgroup.procs; echo; exec sleep 600"
@@ -82,7 +82,7 @@ def test_without_a_unified_hierarchy_the_keeper_holds_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """No group is made, none has members, and none is missed."""
-    monkeypatch.setattr(control_group, "_mount_point", lambda mounts: None)
+    monkeypatch.setattr(process_table, "_mount_point", lambda mounts: None)
     assert make("m4rk") is None
     assert containment() == "subreaper"
     assert members(None) == set()

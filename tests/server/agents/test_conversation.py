@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hankweave_server.agents import conversation as module
+from hankweave_server.agents import session as module
 from hankweave_server.agents.base import (
     Exited,
     Killed,
@@ -17,7 +17,7 @@ from hankweave_server.agents.base import (
     ToolCalled,
     ToolReturned,
 )
-from hankweave_server.agents.conversation import Conversation
+from hankweave_server.agents.session import Conversation
 
 MADE_UP = SessionStarted("made-up", "m")
 REAL = SessionStarted("real", "m")

@@ -28,7 +28,7 @@ from datetime import timedelta
 from pathlib import Path
 import anyio
 from hankweave_server.agents.base import AgentTask, PlainOutput
-from hankweave_server.agents.command import CommandAgent
+from hankweave_server.agents.registry import CommandAgent
 
 async def main(folder, source):
     task = AgentTask(

@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from hankweave_server.agents.base import Said
-from hankweave_server.agents.process.mailbox import ROOM, ROOM_IN_A_HURRY, Mailbox
+from hankweave_server.agents.process.stdio import ROOM, ROOM_IN_A_HURRY, Mailbox
 
 
 async def test_a_full_mailbox_waits_for_its_reader() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from hankweave_server.agents.base import AgentLimits
-from hankweave_server.agents.patience import Patience, Remaining
+from hankweave_server.agents.session import Patience, Remaining
 
 
 def patience(start: float | None, idle: float | None, total: float | None) -> Patience:

@@ -18,8 +18,8 @@ from hankweave_server.agents.base import (
     PlainOutput,
     Stderr,
 )
-from hankweave_server.agents.command import CommandAgent
 from hankweave_server.agents.process.child import KEEPER_STOPPED
+from hankweave_server.agents.registry import CommandAgent
 
 # Each process prints its name and pid, and sleeps; none listens to SIGINT or SIGTERM.
 TREE = """

@@ -13,8 +13,7 @@ from hankweave_server.agents.acp.adapter import AcpAgent
 from hankweave_server.agents.base import Agent
 from hankweave_server.agents.claude import ClaudeAgent
 from hankweave_server.agents.codex.adapter import CodexAgent
-from hankweave_server.agents.command import CommandAgent
-from hankweave_server.agents.registry import Roster
+from hankweave_server.agents.registry import CommandAgent, Roster
 from hankweave_server.agents.scripted.adapter import ScriptedAgent
 from hankweave_server.hank.agents import BY_NAME
 

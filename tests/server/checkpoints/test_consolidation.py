@@ -15,13 +15,12 @@ import pytest
 
 from hankweave_protocol.ids import Sha
 from hankweave_server.checkpoints.engine import CheckpointEngine
-from hankweave_server.checkpoints.errors import InsufficientSpace, ShadowRepositoryError
 from hankweave_server.checkpoints.gc import Housekeeping
 from hankweave_server.checkpoints.notes import Notes
 from hankweave_server.git import repack
-from hankweave_server.git.pack_index import read_index
-from hankweave_server.git.repack import Consolidation
-from hankweave_server.git.repacking import Unpackable, joined
+from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
+from hankweave_server.git.pack_reader import read_index
+from hankweave_server.git.repack import Consolidation, Unpackable, joined
 from hankweave_server.git.repo import ShadowRepo
 from hankweave_server.git.store_files import StoreFiles
 

@@ -12,20 +12,16 @@ from pathlib import Path
 import pytest
 
 from hankweave_protocol.ids import Sha
+from hankweave_server.checkpoints import capture, repo_init
 from hankweave_server.checkpoints import engine as engine_module
-from hankweave_server.checkpoints import reading, repo_init
 from hankweave_server.checkpoints.engine import CheckpointEngine
-from hankweave_server.checkpoints.errors import (
-    CheckpointDamaged,
-    InsufficientSpace,
-    RestoreIncomplete,
-    ShadowRepositoryError,
-)
+from hankweave_server.checkpoints.errors import CheckpointDamaged, RestoreIncomplete
 from hankweave_server.checkpoints.model import Skipped
 from hankweave_server.git import objects
+from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
 from hankweave_server.git.repo import ShadowRepo
 from hankweave_server.paths import Layout
-from hankweave_server.worktree import spare
+from hankweave_server.worktree import tree_writer
 
 
 class SimulatedCrash(BaseException):
@@ -296,7 +292,7 @@ def test_a_full_disk_in_mid_restore_is_said(lab, monkeypatch):
     def full(descriptor, pieces):
         raise OSError(errno.ENOSPC, "no space")
 
-    monkeypatch.setattr(spare, "write_sparsely", full)
+    monkeypatch.setattr(tree_writer, "write_sparsely", full)
     with pytest.raises(InsufficientSpace):
         lab.engine.restore(made.sha, safety.sha)
 
@@ -420,9 +416,9 @@ def test_the_scan_cache_saves_reading(lab, monkeypatch):
     lab.write("a", "1")
     lab.checkpoint()
     read: list[bytes] = []
-    real = reading.Capture.read
+    real = capture.Capture.read
     monkeypatch.setattr(
-        reading.Capture, "read", lambda self, path: (read.append(path), real(self, path))[1]
+        capture.Capture, "read", lambda self, path: (read.append(path), real(self, path))[1]
     )
     deadline = time.monotonic() + 5
     made = None

@@ -12,7 +12,7 @@ import pytest
 
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.model import Skipped
-from hankweave_server.checkpoints.remembered import PIECE
+from hankweave_server.checkpoints.session_snapshots import PIECE
 from hankweave_server.paths import Layout
 
 REF = "refs/hankweave/memory"

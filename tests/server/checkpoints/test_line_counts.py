@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hankweave_server.checkpoints.line_counts import line_counts
+from hankweave_server.checkpoints.diff import line_counts
 
 LINES = st.lists(st.sampled_from([b"a", b"b", b"", b"ab"]), max_size=6)
 CONTENT = st.tuples(LINES, st.sampled_from([b"", b"\n", b"x"])).map(

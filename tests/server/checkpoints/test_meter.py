@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from hankweave_protocol.records import ProgressUnit
-from hankweave_server.checkpoints.clone import plan_offshoot
-from hankweave_server.checkpoints.grafting import copy_repository, fill_work_tree
+from hankweave_server.checkpoints.clone import copy_repository, fill_work_tree, plan_offshoot
 from hankweave_server.domain.retention import RetentionPolicy
 from hankweave_server.meter import Meter, Reading
 from hankweave_server.paths import Layout

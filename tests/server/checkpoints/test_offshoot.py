@@ -10,14 +10,14 @@ import pytest
 
 from hankweave_protocol.ids import RunId, Sha
 from hankweave_server import fsutil
-from hankweave_server.checkpoints.clone import plan_offshoot
-from hankweave_server.checkpoints.engine import CheckpointEngine
-from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
-from hankweave_server.checkpoints.grafting import (
+from hankweave_server.checkpoints.clone import (
     Interrupted,
     copy_repository,
     fill_work_tree,
+    plan_offshoot,
 )
+from hankweave_server.checkpoints.engine import CheckpointEngine
+from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
 from hankweave_server.checkpoints.session_snapshots import Epochs
 from hankweave_server.git.repo import ShadowRepo
 from hankweave_server.paths import Layout

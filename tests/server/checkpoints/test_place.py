@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hankweave_server.checkpoints.engine import CheckpointEngine
-from hankweave_server.checkpoints.place import StoreMoved, StorePlace, refuse_links
+from hankweave_server.checkpoints.repo_init import StoreMoved, StorePlace, refuse_links
 from hankweave_server.paths import Layout
 
 FOLDERS = (".hankweave", ".hankweave/checkpoints", ".hankweave/checkpoints/.hankweavecheckpoints")

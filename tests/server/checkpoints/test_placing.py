@@ -7,14 +7,11 @@ import os
 
 import pytest
 
-from hankweave_server.checkpoints.errors import (
-    InsufficientSpace,
-    RestoreIncomplete,
-    ShadowRepositoryError,
-)
+from hankweave_server.checkpoints.errors import RestoreIncomplete
 from hankweave_server.checkpoints.model import Skipped
+from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
 from hankweave_server.worktree import tree_writer
-from hankweave_server.worktree.spare import Spares
+from hankweave_server.worktree.tree_writer import Spares
 
 
 @pytest.fixture

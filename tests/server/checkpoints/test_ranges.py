@@ -9,12 +9,9 @@ from pathlib import Path
 import pytest
 
 from hankweave_server.checkpoints.engine import CheckpointEngine
-from hankweave_server.checkpoints.errors import (
-    CheckpointDamaged,
-    PathNotInCheckpoint,
-    ShadowRepositoryError,
-)
+from hankweave_server.checkpoints.errors import CheckpointDamaged, PathNotInCheckpoint
 from hankweave_server.checkpoints.model import ContentRange
+from hankweave_server.git.errors import ShadowRepositoryError
 from hankweave_server.git.objects import STREAMED_FROM, digest_of
 from hankweave_server.paths import Layout
 

@@ -12,10 +12,10 @@ from contextlib import closing
 
 import pytest
 
-from hankweave_server.checkpoints import reading
-from hankweave_server.checkpoints.errors import InsufficientSpace, ShadowRepositoryError
+from hankweave_server.checkpoints import capture
 from hankweave_server.checkpoints.file_reader import Captured
-from hankweave_server.git import deflate, objects
+from hankweave_server.git import loose, objects
+from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
 from hankweave_server.worktree.dirfd import Descent
 from hankweave_server.worktree.stat_index import StatIndex
 
@@ -48,7 +48,7 @@ def test_many_files_are_captured_as_git_sees_them(lab):
 
 def test_what_is_read_comes_in_the_order_it_was_asked_for(lab, monkeypatch):
     """Whichever thread is quicker, and however full a batch gets, the order is the files'."""
-    monkeypatch.setattr(reading, "BATCH_LIMIT", 20_000)
+    monkeypatch.setattr(capture, "BATCH_LIMIT", 20_000)
     chance = os.urandom
     for number in range(300):
         lab.write(f"f{number}", chance(30_000 if number % 40 == 0 else number))
@@ -58,7 +58,7 @@ def test_what_is_read_comes_in_the_order_it_was_asked_for(lab, monkeypatch):
     store = lab.layout.shadow_repository / "objects"
     staging = objects.ObjectStaging(store, lambda digest: False)
     with closing(Descent(lab.tree)) as descent:
-        seen = list(reading.read_all(files, descent, staging, None))
+        seen = list(capture.read_all(files, descent, staging, None))
 
     staging.abandon()
     assert [file.path for file, _ in seen] == [file.path for file in files]
@@ -73,11 +73,11 @@ def test_few_files_start_no_thread(lab, monkeypatch):
     monkeypatch.setattr(
         threading.Thread, "start", lambda self: (started.append(self.name), start(self))[1]
     )
-    _many(lab, reading.FEW)
+    _many(lab, capture.FEW)
     lab.checkpoint()
 
     assert not [name for name in started if name.startswith("checkpoint")]
-    _many(lab, reading.FEW + 200)
+    _many(lab, capture.FEW + 200)
     lab.checkpoint()
     assert [name for name in started if name.startswith("checkpoint")]
 
@@ -196,7 +196,7 @@ def test_changes_come_in_the_order_of_paths(lab):
 def test_without_isal_the_streams_are_the_same_to_read(monkeypatch):
     """What either library deflates the other inflates, whole or in pieces."""
     monkeypatch.setitem(sys.modules, "isal", None)
-    found = importlib.util.spec_from_file_location("deflate_by_zlib", deflate.__file__)
+    found = importlib.util.spec_from_file_location("deflate_by_zlib", loose.__file__)
     assert found is not None
     assert found.loader is not None
     plain = importlib.util.module_from_spec(found)
@@ -204,7 +204,7 @@ def test_without_isal_the_streams_are_the_same_to_read(monkeypatch):
     data = os.urandom(100) * 5000
 
     assert plain.isal_zlib is None
-    for one, other in ((plain, deflate), (deflate, plain)):
+    for one, other in ((plain, loose), (loose, plain)):
         assert other.decompress(one.compress(data), len(data)) == data
         stream = one.compressobj()
         pieces = [stream.compress(data[:1000]), stream.compress(data[1000:]), stream.flush()]

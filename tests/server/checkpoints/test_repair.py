@@ -12,7 +12,7 @@ from tests.server.checkpoints.conftest import EVERYTHING, Lab
 from hankweave_protocol.ids import RunId, Sha
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
-from hankweave_server.checkpoints.repair_sources import NoRepository, repository_source
+from hankweave_server.checkpoints.repair import NoRepository, repository_source
 from hankweave_server.paths import Layout
 from support.damage import WAYS, Way, unpack
 from support.git_facts import GitWitness

@@ -11,7 +11,7 @@ import pytest
 
 from hankweave_server.checkpoints.errors import RestoreIncomplete
 from hankweave_server.checkpoints.model import Skipped
-from hankweave_server.worktree import spare
+from hankweave_server.worktree import tree_writer
 
 FILES = 40
 
@@ -41,7 +41,7 @@ def test_files_are_made_of_those_they_replace(lab):
     lab.rollback(made.sha)
 
     assert lab.picture() == then
-    assert len(inodes(lab) & before) > FILES - 2 * spare.KEPT
+    assert len(inodes(lab) & before) > FILES - 2 * tree_writer.KEPT
     assert not [name for name in os.listdir(lab.tree) if name.startswith(".hankweave.")]
 
 
@@ -107,7 +107,7 @@ def test_an_edit_in_the_last_moment_is_put_back(lab, monkeypatch):
     """A file edited between the look and the exchange stays, and the restore says so."""
     made, _ = two_checkpoints(lab)
     safety = lab.checkpoint(kind="safety", codon=None)
-    real = spare.write_sparsely
+    real = tree_writer.write_sparsely
     edited = []
 
     def write(descriptor, content):
@@ -116,7 +116,7 @@ def test_an_edit_in_the_last_moment_is_put_back(lab, monkeypatch):
             edited.append(lab.path("d0/f00"))
             lab.write("d0/f00", "in the last moment")
 
-    monkeypatch.setattr(spare, "write_sparsely", write)
+    monkeypatch.setattr(tree_writer, "write_sparsely", write)
 
     with pytest.raises(RestoreIncomplete) as incomplete:
         lab.engine.restore(made.sha, safety.sha)
@@ -132,7 +132,7 @@ def test_a_kernel_that_lacks_something_restores_as_well(lab, monkeypatch, missin
     """Without the exchange or without leases files are created and renamed, as everywhere."""
     made, then = two_checkpoints(lab)
     if missing == "exchange":
-        monkeypatch.setattr(spare, "_renameat2", None)
+        monkeypatch.setattr(tree_writer, "_renameat2", None)
     else:
 
         def refused(descriptor, command, *arguments):
@@ -148,7 +148,7 @@ def test_a_kernel_that_lacks_something_restores_as_well(lab, monkeypatch, missin
 def test_a_crash_beside_an_exchange_is_healed(lab, monkeypatch):
     """A process that dies right before or after an exchange leaves the old or the new file."""
     made, then = two_checkpoints(lab)
-    real = spare._exchanged
+    real = tree_writer._exchanged
     for point in range(6):
         for number in range(FILES):
             lab.write(f"d{number % 4}/f{number:02}", f"{number} {point}\n" * 400)
@@ -167,8 +167,8 @@ def test_a_crash_beside_an_exchange_is_healed(lab, monkeypatch):
 
             return done
 
-        monkeypatch.setattr(spare, "_exchanged", dying)
-        monkeypatch.setattr(spare.Spares, "clear", lambda self: None)
+        monkeypatch.setattr(tree_writer, "_exchanged", dying)
+        monkeypatch.setattr(tree_writer.Spares, "clear", lambda self: None)
         with pytest.raises(KeyboardInterrupt):
             lab.engine.restore(made.sha, safety.sha)
 

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from hankweave_protocol.codec import encode
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.ids import Sha
-from hankweave_server.api.listings import Listing, Listings, below
-from hankweave_server.api.naming import the_path
-from hankweave_server.api.pages import ANSWER_BYTES, page_of
+from hankweave_server.api.checkpoint_list import ANSWER_BYTES, Listing, Listings, below, page_of
+from hankweave_server.api.lookup import the_path
 from hankweave_server.checkpoints.model import PathEntry
 from hankweave_server.worktree.names import is_out_of_bounds, is_within, shown
 

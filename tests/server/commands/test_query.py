@@ -16,8 +16,8 @@ from hankweave_protocol.commands import EventsQuery
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import Info
 from hankweave_protocol.queries import Reduction
-from hankweave_server.api import query as query_module
-from hankweave_server.api.query import Queries
+from hankweave_server.api import inspect as query_module
+from hankweave_server.api.inspect import Queries
 from hankweave_server.clock import SystemClock
 from hankweave_server.domain.query.evaluate import LINES_AT_ONCE
 from hankweave_server.ledger.writer import Ledger

@@ -12,7 +12,7 @@ import pytest
 from hankweave_protocol.commands import CheckpointPin, StoreFsck, StoreGc
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_server.api.maintenance import Store
-from hankweave_server.checkpoints.errors import InsufficientSpace, ShadowRepositoryError
+from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
 from hankweave_server.paths import Layout
 from support.histories import completed
 from support.timelines import a_state, checkpoints_of, ended

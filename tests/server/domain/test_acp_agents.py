@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hankweave_server.domain.acp_agents import is_known_to_ask, known_as
+from hankweave_server.domain.model_routes import is_known_to_ask, known_as
 
 GEMINI = ("gemini", "--acp")
 OPENCODE = ("opencode", "acp")

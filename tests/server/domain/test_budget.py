@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from hankweave_protocol.hank import Codon, CodonBudget, ContainerBudget, Hank, Loop
 from hankweave_protocol.state import BudgetExceeded, State
-from hankweave_server.domain.budget.allotment import shares_of
 from hankweave_server.domain.budget.allowance import (
     NO_CEILINGS,
     UNLIMITED,
@@ -18,6 +17,7 @@ from hankweave_server.domain.budget.allowance import (
     Limit,
     allowance,
     capped,
+    shares_of,
 )
 from hankweave_server.domain.budget.spending import NOTHING, Spent, counted, total
 from support.budgets import (

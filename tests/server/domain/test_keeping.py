@@ -6,7 +6,7 @@ import msgspec
 
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.records import CheckpointKind, CheckpointRecord, Travel
-from hankweave_server.domain.keeping import journeys_need, kept_because, reasons, thread_needs
+from hankweave_server.domain.retention import journeys_need, kept_because, reasons, thread_needs
 from support.histories import a_plan, completed, failed, sha
 from support.timelines import (
     INITIAL,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hankweave_protocol.codec import decode_event, encode
 from hankweave_protocol.events import EVENTS, Event, EventData
 from hankweave_protocol.ids import EventSeq
-from hankweave_server.execution.log_lines import log_line
+from hankweave_server.execution.event_log import log_line
 from support.protocol_values import values_of
 
 NOON = "2025-01-04T12:00:00.000Z"

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from hankweave_protocol.state import NO_TOKENS, Tokens
-from hankweave_server.domain.prices import NO_PRICES, PriceFile, parse, price_list
+from hankweave_server.domain.costs import NO_PRICES, PriceFile, parse, price_list
 from hankweave_server.hank.price_files import PACKAGED
 
 MILLION = Tokens(

@@ -13,8 +13,7 @@ from hankweave_protocol import codec
 from hankweave_protocol.commands import EventsQuery
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_server.domain.query.evaluate import answer
-from hankweave_server.domain.query.parse import checked
-from hankweave_server.domain.query.query_conditions import OPERATORS
+from hankweave_server.domain.query.parse import OPERATORS, checked
 from support.outcomes import outcome
 from support.protocol_values import values_of
 

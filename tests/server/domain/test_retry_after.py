@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hankweave_server.domain.retry_after import retry_after_ms
+from hankweave_server.domain.failures import retry_after_ms
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hankweave_protocol.hank import RetryConfig
 from hankweave_protocol.state import FailureReason
-from hankweave_server.domain.retrying import Decision, GiveUp, Ignore, Retry, decide, delay_ms
+from hankweave_server.domain.failures import Decision, GiveUp, Ignore, Retry, decide, delay_ms
 
 TRANSIENT = FailureReason(type="api-error", retriable=True)
 PERMANENT = FailureReason(type="api-error", retriable=False)

@@ -15,9 +15,9 @@ from hankweave_protocol.state import (
     SkippedCodon,
     State,
 )
+from hankweave_server.domain.checkpoint_records import salvage
 from hankweave_server.domain.history import next_codon, thread
 from hankweave_server.domain.reducer import apply, founding
-from hankweave_server.domain.salvage import salvage
 from hankweave_server.domain.targets import target_of
 from hankweave_server.domain.validation import errors_in
 from support.histories import a_plan, sha

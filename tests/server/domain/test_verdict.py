@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hankweave_server.domain.failures import classify
-from hankweave_server.domain.verdict import ContextFull, Ending, Failure, Success, judge
+from hankweave_server.domain.lifecycle import ContextFull, Ending, Failure, Success, judge
 
 
 def an_ending(**facts: Any) -> Ending:

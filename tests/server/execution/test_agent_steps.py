@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hankweave_server.execution.codon.agent_steps import AgentSteps
+from hankweave_server.execution.codon.event_recorder import AgentSteps
 from support.git_facts import GitWitness
 from support.running_server import running_server
 from support.scripted_hank import codon, write_hank, writes

@@ -8,7 +8,7 @@ import pytest
 
 from hankweave_protocol.ids import RunId
 from hankweave_protocol.records import BranchIntent, Coordinate
-from hankweave_server.execution.branch.branch_draft import TEMPORARY, is_published, remove_temporary
+from hankweave_server.execution.branch.location import TEMPORARY, is_published, remove_temporary
 from support.histories import sha
 from support.privileges import as_ordinary_user
 

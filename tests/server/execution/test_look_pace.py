@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hankweave_server.execution.codon.look_pace import LONGEST, SHORTEST, LookPace
+from hankweave_server.execution.codon.file_changes import LONGEST, SHORTEST, LookPace
 
 HOURS = 3600.0
 

@@ -20,10 +20,10 @@ import pytest
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import ErrorEvent, StoreConsolidated
 from hankweave_server.checkpoints.engine import CheckpointEngine
-from hankweave_server.checkpoints.errors import InsufficientSpace, ShadowRepositoryError
 from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.maintenance import repack as packing_module
 from hankweave_server.execution.maintenance.repack import YIELDINGS, Packing
+from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
 from hankweave_server.git.repack import Consolidated
 from hankweave_server.ledger.writer import Ledger, Published
 from hankweave_server.meter import Meter

@@ -9,7 +9,7 @@ from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.records import PendingPermission
 from hankweave_server.domain.permissions import Answer
-from hankweave_server.execution.permission_desk import REMEMBERED, Desk
+from hankweave_server.execution.context import REMEMBERED, Desk
 from support.histories import MOMENT
 
 YES, NO = Answer("allow", "client"), Answer("deny", "client")

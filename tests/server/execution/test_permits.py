@@ -23,7 +23,7 @@ from hankweave_server.agents.base import (
 from hankweave_server.clock import SystemClock
 from hankweave_server.domain.permissions import Answer
 from hankweave_server.execution.codon.permissions import Permits
-from hankweave_server.execution.permission_desk import Desk
+from hankweave_server.execution.context import Desk
 
 DEADLINE = 10.0
 ASKED = PermissionAsked("r1", "Bash", {"command": "ls"})

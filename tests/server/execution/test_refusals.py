@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hankweave_protocol.ids import CodonId
 from hankweave_server.agents.base import ResultReported, ToolCalled, ToolReturned
-from hankweave_server.execution.codon.refusals import Refusals
+from hankweave_server.execution.codon.limits import Refusals
 
 ONE = CodonId("one")
 

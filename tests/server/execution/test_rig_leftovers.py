@@ -18,7 +18,7 @@ from hankweave_protocol.hank import CopySpec, RigCopy
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import EMPTY_STATE, PlanEntry
 from hankweave_protocol.transitions import EditsNoticed, Transition
-from hankweave_server.domain.rig_leftovers import leftovers
+from hankweave_server.domain.undo import leftovers
 from support.histories import a_plan, a_run, completed
 from support.running_server import running_server, tree
 from support.scripted_hank import codon, write_hank, writes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from hankweave_server.execution.snapshot import NEWEST, snapshot_of
+from hankweave_server.execution.runs import NEWEST, snapshot_of
 from support.histories import completed
 from support.timelines import a_state, ended
 

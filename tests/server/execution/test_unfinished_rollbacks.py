@@ -21,12 +21,7 @@ from hankweave_protocol.ids import Sha
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_server.agents.scripted.adapter import ScriptedAgent
 from hankweave_server.checkpoints.engine import CheckpointEngine
-from hankweave_server.checkpoints.errors import (
-    CheckpointDamaged,
-    InsufficientSpace,
-    RestoreIncomplete,
-    ShadowRepositoryError,
-)
+from hankweave_server.checkpoints.errors import CheckpointDamaged, RestoreIncomplete
 from hankweave_server.checkpoints.model import Damage
 from hankweave_server.clock import SystemClock
 from hankweave_server.domain import targets
@@ -36,6 +31,7 @@ from hankweave_server.execution.recovery import Recovery
 from hankweave_server.execution.rollback.planner import Journey
 from hankweave_server.execution.rollback.rollback import CutShort, Rollback
 from hankweave_server.execution.runner import Runner
+from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
 from hankweave_server.hank.load import load
 from hankweave_server.ledger.writer import Ledger
 from hankweave_server.paths import Layout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from hankweave_server.hank.foreign_hash import foreign_hashes
+from hankweave_server.hank.load import foreign_hashes
 
 BARE = '{"hank":[{"id":"ä","env":{},"retry":[],"n":2.0,"share":0.25}]}'
 

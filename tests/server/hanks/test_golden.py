@@ -12,7 +12,7 @@ from hankweave_protocol.hank import ContextExceededEnd, IterationLimit, Loop, Ri
 from hankweave_protocol.sentinels import SentinelConfig, SequenceTrigger
 from hankweave_server.cli.shared import hank_loading
 from hankweave_server.domain.plan import initial_plan, tracked_patterns
-from hankweave_server.hank.hank_files import HankFiles
+from hankweave_server.hank.prompts import HankFiles
 from hankweave_server.sentinels.config import load_config
 from hankweave_server.sentinels.templates.quickjs_process import QuickJs
 from support.golden import GOLDEN, INVALID, VALID, hank_directory, problems_of

@@ -9,10 +9,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from hankweave_server.cli.shared import hank_loading
-from hankweave_server.hank.pipelines.compile import compile_pipeline, write_compiled
+from hankweave_server.hank.pipelines.compile import compile_pipeline, plan_summary, write_compiled
 from hankweave_server.hank.pipelines.load import load_pipeline
 from hankweave_server.hank.pipelines.model import Pipeline, PipelineInvalid
-from hankweave_server.hank.pipelines.summary import plan_summary
 from support.golden import GOLDEN
 from support.outcomes import outcome
 

@@ -8,8 +8,7 @@ import pytest
 
 from hankweave_protocol.events import PromptMetadata
 from hankweave_protocol.hank import Codon, Hank
-from hankweave_server.hank.hank_files import HankFiles
-from hankweave_server.hank.prompts import PromptFault, read_prompt_file, render, resolve
+from hankweave_server.hank.prompts import HankFiles, PromptFault, read_prompt_file, render, resolve
 
 
 def a_codon(**fields: object) -> Codon:

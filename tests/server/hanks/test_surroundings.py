@@ -14,7 +14,7 @@ from hankweave_server.domain.plan import initial_plan
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hank.advice import advice
 from hankweave_server.hank.load import LoadedHank, load
-from hankweave_server.hank.requirements import requirements_of
+from hankweave_server.hank.references import requirements_of
 
 
 def written(directory: Path, *steps: dict[str, Any], **fields: Any) -> Path:

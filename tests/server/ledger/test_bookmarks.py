@@ -9,7 +9,7 @@ from itertools import accumulate, repeat
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hankweave_server.ledger.bookmarks import BYTES_APART, LINES_APART, Bookmarks
+from hankweave_server.ledger.journal import BYTES_APART, LINES_APART, Bookmarks
 
 SIZES = st.lists(st.integers(1, 200) | st.sampled_from([BYTES_APART - 1, BYTES_APART, 1 << 20]))
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hankweave_protocol.errors import Refused
-from hankweave_server.ledger.foreign_state import decode_state
+from hankweave_server.ledger.typescript_format import decode_state
 
 
 def entry(**codon: Any) -> dict[str, Any]:

@@ -18,9 +18,14 @@ from hankweave_protocol.events import Info
 from hankweave_protocol.state import State
 from hankweave_protocol.transitions import RunStarted
 from hankweave_server import fsutil
-from hankweave_server.ledger import reserve as reserve_module
-from hankweave_server.ledger.disk_space import LONGEST_PAUSE, RETRY_SECONDS, Space
-from hankweave_server.ledger.reserve import RESERVE_BYTES, Reserve
+from hankweave_server.ledger import disk_space as reserve_module
+from hankweave_server.ledger.disk_space import (
+    LONGEST_PAUSE,
+    RESERVE_BYTES,
+    RETRY_SECONDS,
+    Reserve,
+    Space,
+)
 from hankweave_server.ledger.writer import Ledger, LedgerFailed
 from hankweave_server.paths import Layout
 from support.histories import SteppingClock, a_run

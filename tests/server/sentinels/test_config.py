@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hankweave_server.hank.hank_files import HankFiles
+from hankweave_server.hank.prompts import HankFiles
 from hankweave_server.sentinels.config import LoadedConfig, SentinelInvalid, load_config
 from hankweave_server.sentinels.templates.quickjs_process import QuickJs
 from support.sentinels import a_sentinel, entry_of, write

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hankweave_protocol.events import SentinelUnloaded
-from hankweave_server.hank.hank_files import HankFiles
+from hankweave_server.hank.prompts import HankFiles
 from hankweave_server.sentinels.config import load_config
 from hankweave_server.sentinels.providers.base import CallFailed
 from hankweave_server.sentinels.templates.quickjs_process import QuickJs

@@ -10,8 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hankweave_protocol.sentinels import SentinelConfig
-from hankweave_server.sentinels.backlog import Backlog, Waiting
-from hankweave_server.sentinels.strategies import BUFFER_LIMIT, Strategy, strategy_of
+from hankweave_server.sentinels.strategies import (
+    BUFFER_LIMIT,
+    Backlog,
+    Strategy,
+    Waiting,
+    strategy_of,
+)
 from support.sentinels import a_sentinel
 
 

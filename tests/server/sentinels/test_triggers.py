@@ -19,9 +19,16 @@ from hankweave_protocol.events import (
     ToolResult,
 )
 from hankweave_protocol.sentinels import Condition, EventTrigger, SequenceTrigger
-from hankweave_server.sentinels.conditions import all_of, fault_of_value, has_path
-from hankweave_server.sentinels.routing import ROUTED, Seen
-from hankweave_server.sentinels.triggers import HISTORY_LIMIT, Trigger, trigger_of
+from hankweave_server.sentinels.triggers import (
+    HISTORY_LIMIT,
+    ROUTED,
+    Seen,
+    Trigger,
+    all_of,
+    fault_of_value,
+    has_path,
+    trigger_of,
+)
 from support.sentinels import CODON, an_event, info
 
 

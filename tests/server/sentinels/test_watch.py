@@ -28,8 +28,8 @@ from hankweave_protocol.events import (
 )
 from hankweave_protocol.state import NO_SENTINELS, Tokens
 from hankweave_protocol.transitions import RunCompleted, SentinelStatesUpdated, Transition
-from hankweave_server.sentinels.backlog import TRIGGER_LIMIT
 from hankweave_server.sentinels.providers.base import Call, CallFailed
+from hankweave_server.sentinels.strategies import TRIGGER_LIMIT
 from support.sentinels import (
     CODON,
     RUN,

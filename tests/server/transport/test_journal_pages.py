@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from hankweave_server.transport.journal_pages import LINE_BYTES, JournalPages
+from hankweave_server.transport.frames import LINE_BYTES, JournalPages
 
 PAGE = 10
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from hankweave_protocol.ids import ClientId
 from hankweave_protocol.replies import HandshakeResponse, HandshakeResponseData
 from hankweave_server.clock import SystemClock
-from hankweave_server.transport.journal_pages import JournalPages
-from hankweave_server.transport.messages import (
+from hankweave_server.transport.frames import (
     BATCH_BYTES,
     FRAGMENT_BYTES,
+    JournalPages,
     Message,
     fragments,
     handshake_response,

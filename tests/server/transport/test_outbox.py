@@ -10,7 +10,7 @@ import anyio.abc
 import anyio.lowlevel
 import pytest
 
-from hankweave_server.transport.messages import Fragment
+from hankweave_server.transport.frames import Fragment
 from hankweave_server.transport.outbox import TURN_BYTES, ClientGone, Outbox, OutboxLimits
 
 

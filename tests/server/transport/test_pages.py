@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from hankweave_server.transport import pages
+from hankweave_server.transport import http
 from support.small_server import SmallServer, small_server
 
-WEB = Path(pages.__file__).with_name("web")
+WEB = Path(http.__file__).with_name("web")
 FILES = sorted(path for path in WEB.rglob("*") if path.is_file())
 NAMES = [path.relative_to(WEB).as_posix() for path in FILES]
 VENDOR = WEB / "vendor"

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from hankweave_server.transport.port import Port
+from hankweave_server.transport.sockets import Port
 
 ROOM = 30
 

@@ -11,8 +11,7 @@ import pytest
 from hankweave_client.log_reader import WebSocketLogReader
 from hankweave_protocol.events import Info
 from hankweave_server.clock import SystemClock
-from hankweave_server.transport.redaction import redact
-from hankweave_server.transport.traffic_log import KEPT_FILES, TrafficLog
+from hankweave_server.transport.traffic_log import KEPT_FILES, TrafficLog, redact
 from support.small_server import SmallRest, small_server
 
 SECRETS = {

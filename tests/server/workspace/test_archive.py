@@ -13,7 +13,7 @@ from hankweave_server.worktree import archive
 from hankweave_server.worktree.archive import Places
 from hankweave_server.worktree.export import HandingOutFailed, hand_out
 from hankweave_server.worktree.names import AT_THE_TOP
-from hankweave_server.worktree.selection import choose, literally
+from hankweave_server.worktree.patterns import choose, literally
 
 
 @pytest.fixture

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from hankweave_server.paths import Layout
-from hankweave_server.worktree.data_link import Displaced, adopt, restore_link
-from hankweave_server.worktree.data_source import link_data
+from hankweave_server.worktree.data_source import Displaced, adopt, link_data, restore_link
 
 NOW = 1736000000000
 

@@ -17,8 +17,7 @@ from hankweave_server.worktree.dirfd import Descent
 from hankweave_server.worktree.names import is_out_of_bounds, is_reserved, is_within
 from hankweave_server.worktree.patterns import UnifiedFileResolver
 from hankweave_server.worktree.scan import RACY_WINDOW_NS, WorkTreeScan
-from hankweave_server.worktree.slots import signature_of
-from hankweave_server.worktree.stat_index import StatIndex
+from hankweave_server.worktree.stat_index import StatIndex, signature_of
 
 EVERYTHING = UnifiedFileResolver(["**"])
 FAR_AHEAD = 10_000_000_000  # Ten seconds: long after every write of the test.

@@ -5,8 +5,7 @@ from __future__ import annotations
 import tracemalloc
 
 from hankweave_server.worktree.file_modes import Permissions
-from hankweave_server.worktree.slots import Signature
-from hankweave_server.worktree.stat_index import StatIndex
+from hankweave_server.worktree.stat_index import Signature, StatIndex
 
 READ = Signature(ctime_ns=2**62, mtime_ns=-5, size=2**40, inode=2**64 - 1, mode=0o100644)
 REGULAR, EXECUTABLE = 0o100644, 0o100755

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hankweave_server.architect import CheckpointManager
-from hankweave_server.architect.errors import RollbackIncomplete, UnsupportedRepository
+from hankweave_server.architect.model import RollbackIncomplete, UnsupportedRepository
 from hankweave_server.user_git import move, restore
 from support.person_repository import PersonRepository
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from hankweave_server.architect import CheckpointError, CheckpointManager, CheckpointWarning
-from hankweave_server.architect.errors import RepositoryBusy, UnsupportedRepository
+from hankweave_server.architect.model import RepositoryBusy, UnsupportedRepository
 from hankweave_server.architect.workspace import has_repository
 from hankweave_server.git.repo import ShadowRepo
-from hankweave_server.user_git import locking
+from hankweave_server.user_git import workspace
 from hankweave_server.user_git.workspace import opened
 from support.person_repository import PersonRepository
 
@@ -484,7 +484,7 @@ def test_another_gits_lock_is_respected(
     repo: PersonRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While index.lock is there nothing is touched, and it is left in place."""
-    monkeypatch.setattr(locking, "PATIENCE_WITH_GIT_S", 0.1)
+    monkeypatch.setattr(workspace, "PATIENCE_WITH_GIT_S", 0.1)
     (repo.root / ".git/index.lock").write_bytes(b"")
     repo.write({"app.py": "two\n"})
     head = repo.head()

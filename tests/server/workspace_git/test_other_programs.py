@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from hankweave_server.architect import CheckpointManager
-from hankweave_server.architect.errors import (
+from hankweave_server.architect.model import (
     RepositoryBusy,
     RollbackIncomplete,
     UnsupportedRepository,
 )
-from hankweave_server.user_git import locking, move, repository, restore, store
-from hankweave_server.worktree.slots import Signature, signature_of
+from hankweave_server.user_git import move, repository, restore, store, workspace
+from hankweave_server.worktree.stat_index import Signature, signature_of
 from support.person_repository import PersonRepository
 
 INTENT = ".git/hankweave-rollback.intent"
@@ -97,7 +97,7 @@ def test_garbage_collection_after_a_crash_takes_no_rollback(
 def test_garbage_collection_waits_for_us(repo: PersonRepository) -> None:
     """While we work, `git gc` says that one runs already; afterwards it runs."""
     common = repo.root / ".git"
-    with locking.gc_held_off(common):
+    with workspace.gc_held_off(common):
         refused = subprocess.run(
             ["git", "gc", "--prune=now"], cwd=repo.root, capture_output=True, check=False
         )
@@ -107,11 +107,11 @@ def test_garbage_collection_waits_for_us(repo: PersonRepository) -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
     (common / "gc.pid").write_text(f"{gone.pid} {os.uname().nodename}")
-    with locking.gc_held_off(common):
+    with workspace.gc_held_off(common):
         assert (common / "gc.pid").read_text().startswith(f"{os.getpid()} ")
 
     (common / "gc.pid").write_text(f"{os.getppid()} {os.uname().nodename}")
-    with locking.gc_held_off(common):
+    with workspace.gc_held_off(common):
         assert (common / "gc.pid").read_text().startswith(f"{os.getppid()} ")
 
     assert (common / "gc.pid").exists()
@@ -221,7 +221,7 @@ def test_a_branch_that_moves_under_a_rollback_is_told(
 def test_a_lock_that_is_not_ours_any_more_stays(repo: PersonRepository) -> None:
     """Who removes our index.lock and takes it for another program keeps it."""
     lock = repo.root / ".git/index.lock"
-    with locking.index_held(repo.root / ".git"):
+    with workspace.index_held(repo.root / ".git"):
         lock.unlink()
         lock.write_bytes(b"another program's")
 

@@ -1,4 +1,12 @@
-"""Codex as an agent, through `codex exec --json`."""
+"""Codex as an agent, through `codex exec --json`.
+
+Where Codex keeps what it knows of its conversations (CODEX_HOME), and how it is logged in there.
+
+The home is one of ours, inside the execution directory, so that the conversations of an execution
+lie with its files. Of a person's own home only the login is used, through a link: `auth.json` is
+never copied, and what Codex renews in it is renewed where it lies (Codex writes through the link).
+Their `config.toml` is not: what a hank does must not depend on whose machine it runs on.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +20,70 @@ from pathlib import Path
 from typing import Literal
 
 from hankweave_server.agents.base import AgentSession, AgentTask, McpServer
-from hankweave_server.agents.codex import codex_home
-from hankweave_server.agents.codex.codex_listener import CodexListener
-from hankweave_server.agents.codex.rollout import Rollout, rollouts_of
+from hankweave_server.agents.codex.rollout import CodexListener, Rollout, rollouts_of
 from hankweave_server.agents.hook_server import SUFFIX, hook_command
 from hankweave_server.agents.process.environment import common
 from hankweave_server.agents.process.program import Program, run_prepared
 from hankweave_server.agents.stream_json import HOOK_SECONDS
 from hankweave_server.clock import Clock, SystemClock
+from hankweave_server.fsutil import make_private_directory
+
+HOME = "CODEX_HOME"
+_LOGIN = "auth.json"
+
+
+def home_of(ours: Path | None, environment: Mapping[str, str]) -> Path:
+    """The home Codex works with: the one that a codon's `env` names, else ours, else a person's.
+
+    `environment` is the codon's; the server's own CODEX_HOME is the home of a person.
+    """
+    named = {**common(os.environ, {}), **environment}.get(HOME)
+    if named:
+        return Path(os.path.expanduser(named))
+
+    return persons_home(environment) if ours is None else ours.absolute()
+
+
+def persons_home(environment: Mapping[str, str]) -> Path:
+    """The home that a person uses, in which they are logged in."""
+    own = os.environ.get(HOME)
+    if own:
+        return Path(os.path.expanduser(own))
+
+    seen = {**common(os.environ, {}), **environment}
+    return Path(os.path.expanduser(seen.get("HOME", "~"))) / ".codex"
+
+
+def has_login(home: Path) -> bool:
+    """Tells whether somebody has logged in there; if the login still holds, Codex finds out.
+
+    A home that may not be looked into has none.
+    """
+    return os.path.isfile(home / _LOGIN)
+
+
+def prepare(home: Path, person: Path) -> None:
+    """Makes the home for the owner alone, and lets the person's login be found in it.
+
+    A file that lies there already is a login of its own and stays. Raises OSError.
+    """
+    make_private_directory(home)
+    link, login = home / _LOGIN, (person / _LOGIN).absolute()
+    is_there = has_login(person)
+    if link.is_symlink():
+        if is_there and os.readlink(link) == str(login):
+            return
+
+        link.unlink()
+
+    if is_there and not link.exists():
+        link.symlink_to(login)
+
 
 HINT = "Install it with 'npm install -g @openai/codex', then start again."
 
 _OWN_PREFIXES = ("OPENAI_", "CODEX_")
-_PLACES = frozenset({codex_home.HOME, "CODEX_SQLITE_HOME"})
+_PLACES = frozenset({HOME, "CODEX_SQLITE_HOME"})
 """Where the server's owner keeps their own conversations; ours lie elsewhere."""
 
 _API_KEY = "OPENAI_API_KEY"
@@ -92,14 +151,14 @@ class CodexAgent:
         self, session_id: str, work_tree: Path, environment: Mapping[str, str]
     ) -> tuple[Path, ...]:
         """Its rollout: `sessions/<day>/rollout-<time>-<session>.jsonl` of its home."""
-        return rollouts_of(codex_home.home_of(self.home, environment), session_id)
+        return rollouts_of(home_of(self.home, environment), session_id)
 
     def _prepared(self, task: AgentTask) -> Program:
         """Makes the home ready, and reads in it what a resumed session has used until now."""
-        home = codex_home.home_of(self.home, task.environment)
+        home = home_of(self.home, task.environment)
         is_ours = self.home is not None and home == self.home.absolute()
         if is_ours:
-            codex_home.prepare(home, codex_home.persons_home(task.environment))
+            prepare(home, persons_home(task.environment))
 
         resumed = None
         if task.resume_session is not None:
@@ -115,7 +174,7 @@ class CodexAgent:
             command=(self.program, *self._arguments(task, keys, hooks)),
             stdin=_prompt(task, resumed),
             hint=HINT,
-            extra_environment=keys | {codex_home.HOME: str(home)},
+            extra_environment=keys | {HOME: str(home)},
             parse=CodexListener(home, task.model, resumed).parse,
             hook_socket=hooks,
         )
@@ -193,7 +252,7 @@ def _keys(task: AgentTask, home: Path) -> dict[str, str]:
         if name.startswith(_OWN_PREFIXES) and name not in _PLACES
     }
     seen = _seen(task, keys)
-    is_meant = _API_KEY in task.environment or not codex_home.has_login(home)
+    is_meant = _API_KEY in task.environment or not has_login(home)
     if is_meant and _API_KEY in seen and not seen.keys() & _PREFERRED:
         keys[_CODEX_KEY] = seen[_API_KEY]
 

@@ -27,7 +27,7 @@ from hankweave_server.agents.base import (
     ToolCalled,
     ToolReturned,
 )
-from hankweave_server.agents.json_lines import (
+from hankweave_server.agents.stream_json import (
     Object,
     as_count,
     as_object,

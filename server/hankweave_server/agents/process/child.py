@@ -21,7 +21,7 @@ import msgspec
 
 from hankweave_protocol.ids import CodonId, RunId
 from hankweave_server.agents.base import AgentStartFailed, Exited, Killed
-from hankweave_server.agents.process import control_group, keeper, process_table
+from hankweave_server.agents.process import keeper, process_table
 from hankweave_server.agents.process.leftovers import KILL_DEADLINE, AgentRecord, kill_members
 from hankweave_server.agents.process.own_program import own_program
 from hankweave_server.agents.process.stdio import LineSplitter, PipeReader, PipeWriter
@@ -52,11 +52,11 @@ class AgentProcess:
 
     def __init__(self, launch: Launch) -> None:
         """Starts the keeper, which starts the agent. Raises AgentStartFailed."""
-        group = control_group.make(launch.mark)
+        group = process_table.make(launch.mark)
         try:
             self._keeper, own_ends = _start_keeper(launch, group)
         except AgentStartFailed:
-            control_group.remove(group)
+            process_table.remove(group)
             raise
 
         self._keeper_pidfd = os.pidfd_open(self._keeper.pid)
@@ -144,7 +144,7 @@ class AgentProcess:
         if self._has_ended.is_set():
             return frozenset()
 
-        group = control_group.members(self.record.group_folder) - {self._keeper.pid}
+        group = process_table.members(self.record.group_folder) - {self._keeper.pid}
         below = process_table.descendants(process_table.scan(), [self._keeper.pid])
         return frozenset(group | below)
 
@@ -176,7 +176,7 @@ class AgentProcess:
                 if not self._is_tree_empty:
                     survivors = await self._hunt()
 
-                control_group.remove(self.record.group_folder)
+                process_table.remove(self.record.group_folder)
 
         return survivors
 

@@ -24,7 +24,7 @@ import msgspec
 
 from hankweave_protocol.ids import CodonId, RunId
 from hankweave_server import fsutil
-from hankweave_server.agents.process import control_group, process_table
+from hankweave_server.agents.process import process_table
 from hankweave_server.agents.process.environment import MARK
 from hankweave_server.agents.process.process_table import ProcessFacts, ProcessTable
 
@@ -131,13 +131,13 @@ def kill_members(record: AgentRecord) -> list[KilledLeftover]:
             killed.setdefault(facts.pid, _leftover(facts, record))
 
         if not _holds_us(record):
-            control_group.kill(record.group_folder)
+            process_table.kill(record.group_folder)
 
         _kill_and_wait(members, min(_BETWEEN_LOOKS, deadline - time.monotonic()))
         if time.monotonic() >= deadline:
             break
 
-    control_group.remove(record.group_folder)
+    process_table.remove(record.group_folder)
     surviving = {facts.pid for facts in members_of(record, process_table.scan())}
     return [replace(each, survived=each.pid in surviving) for each in killed.values()]
 
@@ -174,12 +174,12 @@ def _marked(record: AgentRecord, table: ProcessTable) -> set[int]:
 
 
 def _grouped(record: AgentRecord, table: ProcessTable) -> set[int]:
-    return control_group.members(record.group_folder) & table.keys()
+    return process_table.members(record.group_folder) & table.keys()
 
 
 def _holds_us(record: AgentRecord) -> bool:
     """An agent may have started this very daemon, in its own group."""
-    return os.getpid() in control_group.members(record.group_folder)
+    return os.getpid() in process_table.members(record.group_folder)
 
 
 def _leftover(facts: ProcessFacts, record: AgentRecord) -> KilledLeftover:

@@ -8,18 +8,22 @@ from hankweave_client.client import Client
 from hankweave_client.errors import CommandRefused
 from hankweave_protocol import codec
 from hankweave_protocol.records import RollbackReport
-from hankweave_server.cli.live.keys import Choosing, Confirming, Mode, Reading, Watching
-from hankweave_server.cli.live.wishes import (
+from hankweave_server.cli.live.keys import (
     Answer,
+    Choosing,
+    Confirming,
     Consider,
     Foresee,
     List,
+    Mode,
     Quit,
+    Reading,
     Steer,
     Travel,
+    Watching,
     Wish,
 )
-from hankweave_server.cli.output.amounts import size_text
+from hankweave_server.cli.output.text import size_text
 from hankweave_server.plain_text import harmless, one_line
 
 CHOICE = 200

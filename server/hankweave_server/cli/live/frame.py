@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rich.console import Group
+from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
@@ -117,3 +117,10 @@ def amount(count: int) -> str:
         return str(count)
 
     return f"{count / 1e3:.1f}k" if count < 1_000_000 else f"{count / 1e6:.1f}M"
+
+
+class Terminal(Console):
+    """A console that never hides the cursor."""
+
+    def show_cursor(self, show: bool = True) -> bool:
+        return False

@@ -2,25 +2,120 @@
 
 Pure: a step gives the next state, and the wish that the key came to, if any. Whatever destroys
 something, or cannot be taken back, is asked about first; any key but `y` lets it be.
+
+Keys as a terminal sends them, by their names.
+
+What a person at the keys may want of a server, as values; `doing` asks for it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, assert_never
 
+from hankweave_protocol.commands import OnRunning
 from hankweave_protocol.ids import RunId
 from hankweave_protocol.records import CheckpointRecord
-from hankweave_server.cli.live.wishes import (
-    Answer,
-    Consider,
-    Direction,
-    Foresee,
-    List,
-    Quit,
-    Steer,
-    Wish,
-)
+
+_SEQUENCES = {
+    "\x1b[A": "up",
+    "\x1bOA": "up",
+    "\x1b[B": "down",
+    "\x1bOB": "down",
+    "\x1b[5~": "page-up",
+    "\x1b[6~": "page-down",
+}
+_LETTERS = {"\r": "enter", "\n": "enter", "k": "up", "j": "down", "\x04": "q"}
+
+
+def keys_of(text: str) -> Iterator[str]:
+    """Gives the keys in what was read at once; other sequences than ours are no key at all."""
+    while text:
+        key, text = _first(text)
+        if key is not None:
+            yield key
+
+
+def _first(text: str) -> tuple[str | None, str]:
+    for sequence, name in _SEQUENCES.items():
+        if text.startswith(sequence):
+            return name, text[len(sequence) :]
+
+    if text[0] != "\x1b":
+        return _LETTERS.get(text[0], text[0]), text[1:]
+
+    if text[1:2] in ("[", "O"):
+        return None, _after_sequence(text[2:])
+
+    return "escape", text[1:]
+
+
+def _after_sequence(text: str) -> str:
+    """Passes over the rest of a control sequence, which a letter or `~` ends."""
+    for at, letter in enumerate(text):
+        if "@" <= letter <= "~":
+            return text[at + 1 :]
+
+    return ""
+
+
+Direction = Literal["undo", "redo"]
+
+
+@dataclass(frozen=True, slots=True)
+class Steer:
+    """Next, skip, stop or redo a codon, of the run that is in sight."""
+
+    what: Literal["next", "skip", "stop", "redo"]
+    run_id: RunId | None
+
+
+@dataclass(frozen=True, slots=True)
+class Consider:
+    """Shows the whole call that an agent asks leave for, and asks whether it may."""
+
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """To what an agent asks for."""
+
+    request_id: str
+    decision: Literal["allow", "deny"]
+
+
+@dataclass(frozen=True, slots=True)
+class List:
+    """Shows what can be gone back to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Foresee:
+    """Shows what going back would do: to a checkpoint, or in a direction."""
+
+    sha: str | None = None
+    direction: Direction | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Travel:
+    """Goes back, as it was foreseen for this run."""
+
+    sha: str | None
+    direction: Direction | None
+    run_id: RunId | None
+    on_running: OnRunning
+
+
+@dataclass(frozen=True, slots=True)
+class Quit:
+    """Leaves; the server goes on."""
+
+
+Wish: TypeAlias = Steer | Consider | Answer | List | Foresee | Travel | Quit
+
 
 PAGE = 10
 """Checkpoints that one key passes over."""

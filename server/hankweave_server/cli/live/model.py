@@ -48,8 +48,8 @@ from hankweave_server.domain.lifecycle import (
     sentinel_cost_of,
     status_of,
     tokens_of,
+    was_stopped,
 )
-from hankweave_server.domain.stops import was_stopped
 from hankweave_server.plain_text import one_line
 
 _FILES_REMEMBERED = 200

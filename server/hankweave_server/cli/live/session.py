@@ -1,27 +1,315 @@
-"""A session on a terminal, from the first line to the last; and the same story in a pipe."""
+"""A session on a terminal, from the first line to the last; and the same story in a pipe.
+
+The lines below the table: what is asked, how the connection is, and which keys there are.
+
+One look at a server that lasts: what it does as it does it, and what the keys ask of it.
+
+Everything comes over the public protocol. The state is asked for once and then follows the
+journal, of which the client misses nothing, however often the connection is lost.
+
+The keyboard: each key at once and unseen, and the terminal afterwards as it was.
+"""
 
 from __future__ import annotations
 
+import codecs
+import os
 import signal
 import sys
-from collections.abc import Callable
+import termios
+import tty
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
+from typing import assert_never
 
 import anyio
 from anyio import CancelScope
 from anyio.abc import TaskGroup
+from rich.cells import chop_cells
 
 from hankweave_client.client import Client, connect_to
 from hankweave_client.errors import CommandRefused
 from hankweave_client.reconnect import Backoff
-from hankweave_protocol.events import CodonStartedEvent
+from hankweave_protocol import codec
+from hankweave_protocol.events import (
+    BudgetFigures,
+    CodonStartedEvent,
+    Event,
+    ServerReady,
+    StateTransition,
+    StoreProgress,
+)
+from hankweave_protocol.ids import CodonId
+from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.replies import Mode as Access
-from hankweave_server.cli.live.session_inner import Session
-from hankweave_server.cli.live.terminal import Keyboard
-from hankweave_server.cli.live.view import LiveVoice, Terminal
-from hankweave_server.cli.live.wishes import Quit
+from hankweave_protocol.replies import ServerStatus
+from hankweave_protocol.state import EMPTY_STATE
+from hankweave_server.cli.live.actions import perform
+from hankweave_server.cli.live.frame import Said, Terminal
+from hankweave_server.cli.live.keys import (
+    Choosing,
+    Confirming,
+    Mode,
+    Quit,
+    Reading,
+    Sight,
+    Waiting,
+    Watching,
+    Wish,
+    keys_of,
+    step,
+)
+from hankweave_server.cli.live.model import NOTHING, Heard, asking_line, hear
+from hankweave_server.cli.live.view import LiveVoice
+from hankweave_server.cli.output.progress_bar import line_of_progress
+from hankweave_server.cli.output.run_lines import Story
+from hankweave_server.cli.output.text import clock
 from hankweave_server.clock import SystemClock
+from hankweave_server.domain.history import active_codon, next_codon
+from hankweave_server.domain.reducer import apply
 from hankweave_server.plain_text import one_line
+
+_CHOICES = 7
+"""Lines of a list."""
+
+_WIDE = 76
+
+
+def foot(mode: Mode, sight: Sight, *, is_connected: bool, width: int) -> tuple[Said, ...]:
+    """Gives the lines; the last one is never missing."""
+    lines = _of_mode(mode)
+    if not isinstance(mode, Choosing):
+        lines = _whole(lines, width)
+
+    return (*lines, _connection(sight, is_connected), _keys(mode, sight, width))
+
+
+def _whole(lines: Iterable[Said], width: int) -> Iterator[Said]:
+    """Goes on in the next line where one is too long: half a question is none."""
+    for line in lines:
+        pieces = chop_cells(line.text, max(1, width)) or [""]
+        yield from (Said(piece, line.style) for piece in pieces)
+
+
+def _of_mode(mode: Mode) -> Iterator[Said]:
+    match mode:
+        case Watching(note=""):
+            return
+        case Watching(note=note, is_complaint=is_complaint, hint=hint):
+            yield Said(note, "bold red" if is_complaint else "bold")
+            yield from [Said(f"  {hint}")] * bool(hint)
+        case Waiting(what=what):
+            yield Said(what, "dim")
+        case Confirming(question=question, lines=lines):
+            yield from map(Said, lines)
+            yield Said(question, "bold yellow")
+        case Choosing():
+            yield from _choices(mode)
+        case Reading(lines=lines):
+            yield from map(Said, lines)
+        case _:
+            assert_never(mode)
+
+
+def _choices(mode: Choosing) -> Iterator[Said]:
+    start = max(0, min(mode.at - _CHOICES // 2, len(mode.records) - _CHOICES))
+    for place, record in enumerate(mode.records[start : start + _CHOICES], start):
+        is_chosen = place == mode.at
+        mark = "›" if is_chosen else " "
+        yield Said(f"{mark} {_line_of(record)}", "bold reverse" if is_chosen else "")
+
+    yield Said(f"{mode.at + 1} of {len(mode.records)}, newest first", "dim")
+
+
+def _line_of(record: CheckpointRecord) -> str:
+    codon = record.coordinate.codon_id or "-"
+    pin = f"  [{record.name or 'pinned'}]" if record.pinned else ""
+    told = f"{record.sha[:12]}  {clock(record.timestamp)}  {record.kind:<10} {codon}{pin}"
+    return one_line(f"{told}  {record.label or record.codon_name}")
+
+
+def _connection(sight: Sight, is_connected: bool) -> Said:
+    if not is_connected:
+        return Said("○ connection lost; looking for the server. What it does is not missed.", "red")
+
+    return Said(f"● connected{'' if sight.may_change else ', readonly'}", "green")
+
+
+def _keys(mode: Mode, sight: Sight, width: int) -> Said:
+    if isinstance(mode, Confirming):
+        return Said("y yes   any other key no", "dim")
+
+    if isinstance(mode, Choosing):
+        return Said("↑ ↓ choose   enter look   esc back", "dim")
+
+    words = ["? keys", "q quit"]
+    if sight.may_change and sight.asking:
+        words = ["a allow", "d deny", *words]
+    elif sight.may_change and width >= _WIDE:
+        words = ["n next", "s skip", "x stop", "r redo", "p go back", "u undo", *words]
+    elif width >= _WIDE:
+        words = ["p look back", *words]
+
+    return Said("   ".join(words), "dim")
+
+
+RECENT = 200
+"""Events before now that the story begins with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What a look begins with."""
+
+    heard: Heard
+    lines: tuple[str, ...]
+    """Of what happened last."""
+
+
+class Session:
+    """A connection, the state as it follows from the events, and what the keys mean now."""
+
+    def __init__(self, client: Client) -> None:
+        self.state = EMPTY_STATE
+        self.story = Story()
+        self._client = client
+        self._known = 0
+        """The seq of the state that was asked for: older events are in it already."""
+        self._heard = NOTHING
+        self._mode: Mode = Watching()
+        self._allowed: dict[CodonId, BudgetFigures] = {}
+        """What the codon that runs may use; the server alone knows the hank's budget."""
+        self._progress: dict[str, tuple[ServerReady, StoreProgress]] = {}
+        """Long work that goes on, by its id; of a connection that was lost nothing counts."""
+
+    async def begin(self) -> Past:
+        """Learns how things stand, and what happened last."""
+        self.state = await self._client.state()
+        self._known = self.state.last_event_seq
+        since = max(0, self._known - RECENT)
+        page = await self._client.query_events(since=since, until=self._known, limit=RECENT)
+        recent = [codec.decode_event(bytes(line)) for line in page.events or ()]
+        status = await self._client.status()
+        self._note_budget(status)
+        asking = dict(map(asking_line, status.pending_permissions))
+        self._heard = replace(reduce(hear, recent, NOTHING), asking=asking)
+        lines = (line for event in recent for line in self.story.lines(event))
+        return Past(self._heard, tuple(lines))
+
+    async def news(self) -> AsyncIterator[Event]:
+        """Yields what happens after `begin`, and keeps the state up to it."""
+        async for event in self._client.events():
+            if 0 < event.seq <= self._known:
+                continue
+
+            if isinstance(event.data, StateTransition):
+                self.state = apply(self.state, codec.decode_transition(event.data), event.seq)
+
+            if isinstance(event.data, StoreProgress):
+                self._note_progress(event.data)
+
+            self._heard = hear(self._heard, event)
+            yield event
+
+    def _note_progress(self, told: StoreProgress) -> None:
+        """Replaces what is known, for the thread that draws may be reading it."""
+        others = {key: each for key, each in self._progress.items() if key != told.operation_id}
+        now = {} if told.ended else {told.operation_id: (self._client.ready, told)}
+        self._progress = others | now
+
+    # --- what the codon may use --------------------------------------------------------------
+
+    def allowed(self, codon_id: CodonId) -> BudgetFigures:
+        """What a codon that runs may use in all, as far as the server has said."""
+        return self._allowed.get(codon_id, BudgetFigures())
+
+    async def learn_budget(self) -> None:
+        """Asks for it anew, once a codon has begun; until then its budget is not shown."""
+        with suppress(ConnectionError, CommandRefused):
+            self._note_budget(await self._client.status())
+
+    def _note_budget(self, status: ServerStatus) -> None:
+        codon, allowed = status.active_codon_id, status.active_allowance
+        self._allowed = {} if codon is None or allowed is None else {codon: allowed}
+
+    # --- what the keys do --------------------------------------------------------------------
+
+    def sight(self) -> Sight:
+        """What a key pressed now acts upon."""
+        active, coming = active_codon(self.state), next_codon(self.state)
+        return Sight(
+            may_change=self._client.mode == "readandwrite",
+            run_id=self.state.current_run_id,
+            active=None if active is None else one_line(active.codon_id),
+            next=None if coming is None else one_line(coming),
+            asking=tuple(self._heard.asking),
+        )
+
+    def foot(self, width: int) -> tuple[Said, ...]:
+        """The lines below the table; asked by the thread that draws."""
+        latest = self._client.ready
+        going_on = tuple(
+            Said(line_of_progress(told), "cyan")
+            for connection, told in self._progress.values()
+            if connection is latest
+        )
+        is_connected = self._client.is_connected
+        return going_on + foot(self._mode, self.sight(), is_connected=is_connected, width=width)
+
+    def press(self, key: str) -> Wish | None:
+        """Takes a key, and gives the wish it comes to."""
+        self._mode, wish = step(self._mode, key, self.sight())
+        return wish
+
+    async def fulfil(self, wish: Wish) -> None:
+        """Does what was wished; what it came to is in the foot then."""
+        done = await perform(self._client, wish)
+        if isinstance(self._mode, Waiting):
+            self._mode = done
+
+
+_AT_ONCE = 1024
+
+
+class Keyboard:
+    """Reads a terminal key by key."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """Takes the terminal's keys while the block runs."""
+        before = termios.tcgetattr(self._descriptor)
+        try:
+            self.take()
+            yield
+        finally:
+            termios.tcsetattr(self._descriptor, termios.TCSADRAIN, before)
+
+    def take(self) -> None:
+        """Takes them again: a shell gives a terminal its own settings while we were stopped."""
+        tty.setcbreak(self._descriptor, termios.TCSADRAIN)
+
+    async def keys(self) -> AsyncIterator[str]:
+        """Yields keys until the terminal goes away."""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        while True:
+            await anyio.wait_readable(self._descriptor)
+            try:
+                data = os.read(self._descriptor, _AT_ONCE)
+            except OSError:
+                return
+
+            if not data:
+                return
+
+            for key in keys_of(decoder.decode(data)):
+                yield key
+
 
 NAME = "attach"
 """What the server's logs call us."""

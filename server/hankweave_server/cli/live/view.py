@@ -21,7 +21,7 @@ from rich.text import Text
 
 from hankweave_protocol.events import Event, StateTransition, TokenUsage
 from hankweave_protocol.state import EMPTY_STATE, State
-from hankweave_server.cli.live.frame import Said, frame, line
+from hankweave_server.cli.live.frame import Said, Terminal, frame, line
 from hankweave_server.cli.live.model import NOTHING, AllowanceOf, Heard, View, hear, view
 from hankweave_server.cli.output.progress_bar import waiting
 from hankweave_server.cli.output.run_lines import Story
@@ -187,10 +187,3 @@ class LiveVoice:
 
     def _view(self, room: int) -> View:
         return view(self._state(), self._heard, self._clock.now(), room, self._allowance_of)
-
-
-class Terminal(Console):
-    """A console that never hides the cursor."""
-
-    def show_cursor(self, show: bool = True) -> bool:
-        return False

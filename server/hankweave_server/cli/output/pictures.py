@@ -1,8 +1,12 @@
-"""How the past looks on a terminal: trees and tables in colour there, plain lines in a pipe."""
+"""How the past looks on a terminal: trees and tables in colour there, plain lines in a pipe.
+
+Unified diffs: in colour on a terminal, in a pipe as they are for a pager or `patch`.
+"""
 
 from __future__ import annotations
 
 import stat
+import sys
 from collections.abc import Iterable, Sequence
 
 import click
@@ -14,12 +18,43 @@ from hankweave_protocol.events import ExecutionBranched, ExecutionOrigin
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.replies import DiffPage, PastView
 from hankweave_server.cli.checkpoints import line_of_checkpoint
-from hankweave_server.cli.output.amounts import size_text
-from hankweave_server.cli.output.patches import print_patch
-from hankweave_server.cli.output.text import console
+from hankweave_server.cli.output.text import console, size_text
 from hankweave_server.domain.lifecycle import status_of
 from hankweave_server.domain.timelines import Line, RunLine, Step, tree_of
-from hankweave_server.plain_text import printable
+from hankweave_server.plain_text import harmless, printable
+
+_STYLES = (
+    ("+++", "bold"),
+    ("---", "bold"),
+    ("diff ", "bold"),
+    ("index ", "bold"),
+    ("@@", "cyan"),
+    ("+", "green"),
+    ("-", "red"),
+    ("\\", "dim"),
+)
+
+
+def print_patch(patch: str) -> None:
+    """Prints one file's patch; control characters in it are shown on a terminal, not obeyed."""
+    if not sys.stdout.isatty():
+        click.echo(patch, nl=not patch.endswith("\n"))
+        return
+
+    out = console()
+    in_hunk = False
+    for line in patch.removesuffix("\n").split("\n"):
+        in_hunk = in_hunk or line.startswith("@@")
+        out.print(Text(harmless(line), _style_of(line, in_hunk)), soft_wrap=True)
+
+
+def _style_of(line: str, in_hunk: bool) -> str:
+    """In a hunk a line that begins with `---` is one that went, and no file's name."""
+    if in_hunk and line[:1] in ("+", "-"):
+        return "green" if line[0] == "+" else "red"
+
+    return next((style for beginning, style in _STYLES if line.startswith(beginning)), "")
+
 
 _LETTERS = {"created": ("A", "green"), "modified": ("M", "yellow"), "deleted": ("D", "red")}
 

@@ -31,9 +31,9 @@ from hankweave_protocol.events import (
     ServerStarted,
     StateRecovered,
 )
-from hankweave_server.cli.output.local_time import clock, date, zone
+from hankweave_server.cli.output.text import clock, date, zone
+from hankweave_server.domain.lifecycle import was_stopped
 from hankweave_server.domain.permission_patterns import arguments_of
-from hankweave_server.domain.stops import was_stopped
 from hankweave_server.plain_text import one_line
 
 LONGEST = 100

@@ -20,12 +20,12 @@ from hankweave_server.architect import (
     CheckpointManager,
     CheckpointWarning,
 )
-from hankweave_server.architect.shadow_history import reading
-from hankweave_server.checkpoints.errors import ShadowRepositoryError
+from hankweave_server.architect.shadow import reading
 from hankweave_server.cli.remote import root_of
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.local import workspaces
-from hankweave_server.local.workspaces import is_in_git
+from hankweave_server.git.errors import ShadowRepositoryError
+from hankweave_server.local import executions
+from hankweave_server.local.executions import is_in_git
 from hankweave_server.paths import STATE_DIRECTORY
 from hankweave_server.worktree.data_source import layout_of, read_meta
 
@@ -50,7 +50,7 @@ def place_of(execution: Path | None, repository: Repository = "auto") -> Place:
         root = execution.expanduser().absolute()
     else:
         here = Path.cwd()
-        is_ours = workspaces.around(here) is not None or repository == "shadow"
+        is_ours = executions.around(here) is not None or repository == "shadow"
         is_git = repository == "workspace" or is_in_git(here)
         root = here if is_git and not is_ours else root_of(None)
 

@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from hankweave_protocol.ids import Sha
-from hankweave_server.cli.output.local_time import moment
+from hankweave_server.cli.output.text import moment
 from hankweave_server.errors import Stop
 from hankweave_server.paths import Layout
 

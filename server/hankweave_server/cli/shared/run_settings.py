@@ -1,7 +1,20 @@
-"""From options, variables and files to the settings of one run."""
+"""From options, variables and files to the settings of one run.
+
+Data that is given as text: `--input TEXT`, or `-` for what comes on stdin (Hankweave's `-i`).
+
+The text becomes a file whose name is a hash of it, so that the same text is the same data and the
+execution is found again.
+
+`--new --force`: an execution makes room for a new one in its directory, and nothing is lost.
+
+State, work tree, archive and data get names that end in `.backup-<time>` (Hankweave's
+`.hankweave.backup-<timestamp>`; its work tree was wiped). The intent is durable before the first
+rename and leaves with the state directory, which goes last: a start that finds it goes on.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sys
@@ -12,13 +25,51 @@ from typing import Any, TypeVar, cast, get_args
 
 import click
 
+from hankweave_protocol import instants
 from hankweave_protocol.ids import CodonId
-from hankweave_server import config
+from hankweave_server import config, fsutil
 from hankweave_server.cli.output.errors import complain
-from hankweave_server.cli.shared import hank_loading, inputs, invocation
+from hankweave_server.cli.shared import hank_loading, invocation
+from hankweave_server.clock import Clock
 from hankweave_server.config import Config, Layer
+from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.local import executions
+from hankweave_server.paths import Layout
+from hankweave_server.runtime_lock import acquire
 from hankweave_server.settings import LogFormat, LogLevel, RunSettings, safe_points_named
+from hankweave_server.worktree import data_source
+
+CACHE = Path("~/.hankweave-cache/inputs")
+STDIN = Path("-")
+
+
+def of_text(text: str) -> Path:
+    """Return the file that holds a text from the command line."""
+    return _stored(text.encode("utf-8", "surrogateescape"), "input")
+
+
+def of_stdin() -> Path:
+    """Return the file that holds what came on stdin; raise Stop if nobody writes there."""
+    if sys.stdin.isatty():
+        raise Stop(
+            "There is nothing on stdin.",
+            ExitCode.NO_INPUT,
+            hint='Write into it, as in `echo "some text" | hankweave hank.json -`.',
+        )
+
+    return _stored(sys.stdin.buffer.read(), "stdin")
+
+
+def _stored(content: bytes, kind: str) -> Path:
+    digest = hashlib.sha256(content).hexdigest()[:16]
+    path = CACHE.expanduser() / f"{kind}-{digest}.txt"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Written once: its time is part of what the execution is found by.
+    if not path.exists():
+        fsutil.replace_durably(path, content)
+
+    return path
+
 
 T = TypeVar("T")
 
@@ -120,10 +171,10 @@ def place(given: Mapping[str, Any]) -> tuple[Path | None, Path | None, bool]:
         )
 
     if given["input"] is not None:
-        return hank, inputs.of_text(given["input"]), False
+        return hank, of_text(given["input"]), False
 
-    if data == inputs.STDIN:
-        return hank, inputs.of_stdin(), False
+    if data == STDIN:
+        return hank, of_stdin(), False
 
     return hank, data, is_implied
 
@@ -190,7 +241,7 @@ def settings_of(given: Mapping[str, Any], others: frozenset[str]) -> RunSettings
         unattended=not sys.stdout.isatty(),
         plan_on_record=given["for_a_moment"],
         begin_at=None if begin_at is None else CodonId(begin_at),
-        copy=given["copy"] or given["input"] is not None or given["data"] == inputs.STDIN,
+        copy=given["copy"] or given["input"] is not None or given["data"] == STDIN,
         new=given["new"],
         force=given["force"] or given["ignore_data_mismatch"],
         keep_work_tree=given["no_wipe"],
@@ -268,3 +319,53 @@ def _value(found: Config, key: str, kind: type[T]) -> T:
 
 def _optional(found: Config, key: str, kind: type[T]) -> T | None:
     return None if found[key].value is None else _value(found, key, kind)
+
+
+_KEEP = "keep-work-tree"
+
+
+def set_aside(layout: Layout, clock: Clock, *, keep_work_tree: bool = False) -> tuple[str, ...]:
+    """Rename all of an execution, but for the work tree if that is kept; return the new names.
+
+    Raises LockHeld while a server lives.
+    """
+    held = acquire(layout, clock)
+    try:
+        if not layout.set_aside_intent.exists():
+            suffix = f".backup-{instants.epoch_ms(clock.now())}"
+            words = [suffix, *([_KEEP] if keep_work_tree else [])]
+            fsutil.replace_durably(layout.set_aside_intent, " ".join(words).encode())
+
+        suffix, *kept = layout.set_aside_intent.read_text().split()
+        # It will inform about nobody; and a release finds it no more, once it is elsewhere.
+        fsutil.remove_durably(layout.runtime_lock)
+        return _renamed(layout, suffix, keep_work_tree=_KEEP in kept)
+    finally:
+        held.release()
+
+
+def was_interrupted(layout: Layout) -> bool:
+    return layout.set_aside_intent.exists()
+
+
+def _renamed(layout: Layout, suffix: str, *, keep_work_tree: bool) -> tuple[str, ...]:
+    ours = (layout.rig_archive, layout.data_source, layout.state_directory)
+    parts = ours if keep_work_tree else (layout.work_tree, *ours)
+    for part in parts:
+        if os.path.lexists(part):
+            # Each is durable before the next: the state directory with the intent goes last.
+            part.rename(part.with_name(part.name + suffix))
+            fsutil.sync_directory(layout.root)
+            if part == layout.data_source:
+                _point_at_renamed_data(layout, suffix)
+
+    aside = (part.name + suffix for part in parts)
+    return tuple(name for name in aside if os.path.lexists(layout.root / name))
+
+
+def _point_at_renamed_data(layout: Layout, suffix: str) -> None:
+    """Let the renamed work tree's link lead to its own copy of the data, not to the next one."""
+    work_tree = layout.work_tree.with_name(layout.work_tree.name + suffix)
+    link = work_tree / layout.data_source.name
+    if link.is_symlink() and os.readlink(link) == os.path.join("..", layout.data_source.name):
+        data_source.point(link, os.path.join("..", layout.data_source.name + suffix))

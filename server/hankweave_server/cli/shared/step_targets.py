@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from hankweave_protocol.ids import CodonId
-from hankweave_server.architect.labels import Mark
-from hankweave_server.architect.shadow_history import Labelled, reading
+from hankweave_server.architect.model import Mark
+from hankweave_server.architect.shadow import Labelled, reading
 from hankweave_server.cli.pipelines.steps import (
     Step,
     git_manager,
@@ -23,9 +23,9 @@ from hankweave_server.cli.remote import print_json
 from hankweave_server.domain.history import thread
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hank.problems import did_you_mean
-from hankweave_server.local.asking import look
 from hankweave_server.local.catalog import living_server
-from hankweave_server.local.workspaces import is_in_git
+from hankweave_server.local.executions import is_in_git
+from hankweave_server.local.reader import look
 from hankweave_server.user_git.store import WorkspaceGit
 from hankweave_server.worktree.data_source import layout_of
 

@@ -26,7 +26,6 @@ from hankweave_protocol.state import (
     SkippedCodon,
     State,
 )
-from hankweave_server.domain.budget.allotment import shares_of
 from hankweave_server.domain.budget.allowance import (
     NO_BUDGET,
     NO_CEILINGS,
@@ -35,6 +34,7 @@ from hankweave_server.domain.budget.allowance import (
     OnExceeded,
     allowance,
     capped,
+    shares_of,
 )
 from hankweave_server.domain.budget.spending import NOTHING, Spent, counted, spent_by
 from hankweave_server.domain.history import active_codon

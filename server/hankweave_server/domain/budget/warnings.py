@@ -17,10 +17,15 @@ from hankweave_protocol.hank import (
     Loop,
     ScriptedAgentSpec,
 )
-from hankweave_server.domain.budget.allotment import shares_of
-from hankweave_server.domain.budget.allowance import NO_BUDGET, NO_CEILINGS, Ceilings, capped
+from hankweave_server.domain.budget.allowance import (
+    NO_BUDGET,
+    NO_CEILINGS,
+    Ceilings,
+    capped,
+    shares_of,
+)
 from hankweave_server.domain.budget.report import dollars_of_members
-from hankweave_server.domain.prices import Prices
+from hankweave_server.domain.costs import Prices
 
 _WHOLE = "$.overrides.budget"
 

@@ -11,11 +11,15 @@
 What has the temporary name is no execution: its state lies one level deeper than anybody looks. A
 start that finds an intent removes it, or, where the rename had happened, tells of the branch
 (`recovered: true`). Of the original only the journal and the intent are written.
+
+What kept a branch from being made, said to who asked for it.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
+from errno import EDQUOT, EEXIST, ENOSPC, ENOTEMPTY
 from pathlib import Path
 
 import anyio
@@ -30,13 +34,18 @@ from hankweave_protocol.records import BranchIntent, ExecutionMeta, Origin
 from hankweave_protocol.replies import BranchMade
 from hankweave_protocol.state import Run
 from hankweave_server import fsutil
-from hankweave_server.checkpoints.clone import Offshoot, plan_offshoot
-from hankweave_server.checkpoints.errors import (
-    CheckpointNotFound,
-    InsufficientSpace,
-    free_bytes,
+from hankweave_server.checkpoints.clone import (
+    Interrupted,
+    Offshoot,
+    copy_repository,
+    fill_work_tree,
+    plan_offshoot,
 )
-from hankweave_server.checkpoints.grafting import copy_repository, fill_work_tree
+from hankweave_server.checkpoints.errors import (
+    CheckpointDamaged,
+    CheckpointNotFound,
+    RestoreIncomplete,
+)
 from hankweave_server.domain.inheritance import (
     NO_SERVER,
     Inheritance,
@@ -45,22 +54,70 @@ from hankweave_server.domain.inheritance import (
     inherited_coordinates,
 )
 from hankweave_server.domain.targets import RollbackTarget
-from hankweave_server.execution.branch.branch_draft import (
+from hankweave_server.execution.branch.location import (
     TEMPORARY,
     Draft,
     is_published,
+    place_of,
     publish,
     remove_temporary,
 )
-from hankweave_server.execution.branch.branch_refusals import refusal_of
-from hankweave_server.execution.branch.location import place_of
 from hankweave_server.execution.context import Surroundings
 from hankweave_server.execution.resume import reentered_by
+from hankweave_server.git.errors import InsufficientSpace, free_bytes
 from hankweave_server.ledger.batch import Entry
-from hankweave_server.ledger.founding import found_ledger
+from hankweave_server.ledger.state_file import found_ledger
 from hankweave_server.meter import Meter
 from hankweave_server.paths import Layout
-from hankweave_server.worktree import data_link, data_source
+from hankweave_server.worktree import data_source
+
+
+def refusal_of(error: BaseException, draft: Draft) -> Refused | None:
+    """Says what kept a branch from being made, where the caller or a person can do something."""
+    sha = draft.target.checkpoint.sha[:12]
+    match error:
+        case InsufficientSpace(need=0):
+            return _no_space("The disk became full.")
+        case InsufficientSpace(need=need, free=free):
+            return _no_space(f"A branch needs {need} bytes there and {free} are free.")
+        case CheckpointNotFound():
+            return Refused(
+                ErrorCode.CHECKPOINT_NOT_FOUND,
+                f"Checkpoint {sha} is gone: it was pruned.",
+                path="$.data.checkpointSha",
+                hint="checkpoint.list names those that there are.",
+            )
+        case CheckpointDamaged(damages=damages):
+            return Refused(
+                ErrorCode.CHECKPOINT_DAMAGED,
+                f"Checkpoint {sha} cannot be read: {len(damages)} objects are damaged.",
+                hint=f"First: {damages[0].kind} {damages[0].sha}. "
+                "`hankweave fsck --repair` writes again what can be found.",
+            )
+        case RestoreIncomplete(unfinished=unfinished):
+            first = os.fsdecode(unfinished[0].path)
+            return _not_there(f"{draft.final} cannot hold these files, first {first!r}.")
+        case Interrupted():
+            return Refused(ErrorCode.SHUTTING_DOWN, "The server is stopping.")
+        case OSError(errno=number) if number in (ENOSPC, EDQUOT):
+            return _no_space("The disk became full.")
+        case OSError(errno=number) if number in (EEXIST, ENOTEMPTY):
+            return _not_there(f"{draft.final} is not empty any more.")
+        case OSError():
+            return _not_there(f"{draft.final} cannot be made: {error.strerror}.")
+        case _:
+            return None
+
+
+def _no_space(message: str) -> Refused:
+    hint = "Free some space, or name another place; nothing is left of the attempt."
+    return Refused(ErrorCode.INSUFFICIENT_SPACE, message, path="$.data.path", hint=hint)
+
+
+def _not_there(message: str) -> Refused:
+    hint = "Name another place; nothing is left of the attempt."
+    return Refused(ErrorCode.INVALID_PATH, message, path="$.data.path", hint=hint)
+
 
 PAGE = 1_000
 """Journal lines read together."""
@@ -216,7 +273,7 @@ class Branching:
         layout.work_tree.mkdir()
         fill_work_tree(draft.target.checkpoint.sha, layout, meter)
         data_source.inherit(original, layout)
-        data_link.restore_link(layout, instants.epoch_ms(self._around.clock.now()))
+        data_source.restore_link(layout, instants.epoch_ms(self._around.clock.now()))
         origin = ExecutionOrigin(
             execution_path=str(original.root),
             coordinate=draft.intent.coordinate,

@@ -1,4 +1,11 @@
-"""Turns what an agent says into events and costs, in the order it was said."""
+"""Turns what an agent says into events and costs, in the order it was said.
+
+Counting an agent's steps: one is an answer of its model and the tools that it called with it.
+
+After every so many of them a checkpoint is due (seed 003, "every_n_steps").
+
+What an agent answers: the text of its result, else its last message, else what it printed.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +25,7 @@ from hankweave_protocol.events import (
     ToolResult,
 )
 from hankweave_protocol.ids import CodonId, RunId
-from hankweave_protocol.state import NO_TOKENS, Tokens
+from hankweave_protocol.state import NO_TOKENS, Captured, Tokens
 from hankweave_protocol.transitions import CostsIncremented, CostsUpdated
 from hankweave_server.agents.base import (
     AgentSignal,
@@ -40,20 +47,79 @@ from hankweave_server.agents.base import (
     UsageReported,
     WordReceived,
 )
-from hankweave_server.execution.codon.agent_steps import AgentSteps
-from hankweave_server.execution.codon.answer import Answer
-from hankweave_server.execution.codon.file_changes import FileNews
-from hankweave_server.execution.codon.file_tree import picture
-from hankweave_server.execution.codon.look_pace import (
+from hankweave_server.execution.codon.file_changes import (
     SHORTEST,
     SHORTEST_BETWEEN_LINES,
     SHORTEST_IN_A_CALL,
+    FileNews,
     LookPace,
+    picture,
 )
 from hankweave_server.execution.context import Surroundings
-from hankweave_server.execution.rollback import effects
+from hankweave_server.execution.rollback import user_edits
 from hankweave_server.ledger.batch import Entry
 from hankweave_server.settings import SafePoint
+
+LABEL = "architect:checkpoint:step-"
+"""What the checkpoint of a step is labelled with, before its number (seed 003, "Concept")."""
+
+
+class AgentSteps:
+    """The steps of one codon's agent; they count on through its extensions."""
+
+    def __init__(self, every: int | None) -> None:
+        self._every = every
+        self._ended = 0
+        self._calls: set[str] = set()
+
+    def spoke(self) -> None:
+        """Forgets the calls of earlier answers: what has not returned by now never will."""
+        self._calls.clear()
+
+    def called(self, tool_use_id: str) -> None:
+        self._calls.add(tool_use_id)
+
+    def returned(self, tool_use_id: str) -> str | None:
+        """Notes a tool's return; gives the label of a checkpoint that is due now."""
+        self._calls.discard(tool_use_id)
+        if self._calls:
+            return None  # Its answer called others, too.
+
+        self._ended += 1
+        is_due = self._every is not None and self._ended % self._every == 0
+        return f"{LABEL}{self._ended}" if is_due else None
+
+
+LIMIT = 64 * 1024
+"""Characters of an answer that go into the state; the codon's log has all of it."""
+
+
+class Answer:
+    """The answer of one conversation, as far as it has been heard."""
+
+    def __init__(self) -> None:
+        self._said = ""
+        self._printed: list[str] = []
+        self._printed_characters = 0
+        self._result = ""
+
+    def said(self, text: str) -> None:
+        self._said = text or self._said
+
+    def printed(self, line: str) -> None:
+        """Adds a line of a program that does not speak in messages; beyond the limit it is lost."""
+        if self._printed_characters <= LIMIT:
+            self._printed.append(line)
+            self._printed_characters += len(line) + 1
+
+    def concluded(self, text: str) -> None:
+        self._result = text
+
+    def captured_as(self, name: str) -> Captured:
+        """Gives the answer as a variable's value."""
+        text = self._result or self._said or "\n".join(self._printed)
+        return Captured(name=name, value=text[:LIMIT], truncated=len(text) > LIMIT)
+
 
 READ_ONLY_TOOLS = frozenset({"Read", "Glob", "Grep", "LS", "WebFetch", "WebSearch", "TodoWrite"})
 """Tools that cannot change a file; after any other the work tree is scanned (seed 001)."""
@@ -337,7 +403,7 @@ class Narrator:
                 tool_name=call.name,
                 tool_input=readable(call.input),
                 tool_use_id=call.tool_use_id,
-                external=effects.is_external(call.name, call.input),
+                external=user_edits.is_external(call.name, call.input),
             )
         )
 

@@ -1,20 +1,35 @@
-"""Tells which tracked files changed, who changed them, and what they hold now (seed 001)."""
+"""Tells which tracked files changed, who changed them, and what they hold now (seed 001).
+
+How often the work tree is looked at while an agent works that does not wait for us.
+
+A look that finds a change is followed by a checkpoint, so a high pace saves more moments, and costs
+more time and disk. Three bounds: looks never take more than a twentieth of the time; the pauses
+grow with the age of the conversation, so that a program which writes without end makes about 200
+checkpoints in its first minute and some 3,000 in eight hours; and they end at ten seconds, for
+what a person edits must be saved before the agent comes to the same file.
+
+The tracked files as a tree, as clients are shown it (`filetree.updated`).
+"""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 import anyio.lowlevel
 import anyio.to_thread
 
-from hankweave_protocol.events import FileSource, FileUpdated
+from hankweave_protocol import instants
+from hankweave_protocol.events import FileNode, FileSource, FiletreeUpdated, FileUpdated
 from hankweave_protocol.ids import CodonId, RunId
 from hankweave_server.checkpoints.model import FileChange
 from hankweave_server.execution.context import Surroundings
 from hankweave_server.execution.rollback import user_edits
 from hankweave_server.ledger.batch import Entry
 from hankweave_server.worktree.dirfd import Descent
+from hankweave_server.worktree.names import joined
+from hankweave_server.worktree.tree_outline import Branch
 
 POSTED_AT_ONCE = 200
 """Changes that are decided in one turn of the event loop: some milliseconds."""
@@ -115,3 +130,78 @@ class FileNews:
             )
         finally:
             descent.close()
+
+
+SHORTEST = 0.25
+"""Seconds between two looks at the work tree of an agent that never waits."""
+
+SHORTEST_IN_A_CALL = 1.0
+"""Seconds between two looks while an agent that waits before its calls is in the midst of one."""
+
+SHORTEST_BETWEEN_LINES = 0.05
+"""Seconds between two looks when the agent prints a line: often it has just written a file."""
+
+LONGEST = 10.0
+
+_SHARE = 20
+_GROWTH = 200
+
+
+class LookPace:
+    """Decides when the next look is due; pure, moments are seconds on any monotonic clock."""
+
+    def __init__(self, began: float) -> None:
+        self._began = began
+        self._ended = began
+        self._cost = 0.0
+
+    def looked(self, now: float, cost: float) -> None:
+        """Note a look that took `cost` seconds, without the checkpoint that it led to."""
+        self._ended = now
+        self._cost = cost
+
+    def due_in(self, now: float, shortest: float) -> float:
+        """Return the seconds until a look is due; zero or less if it is due now."""
+        grown = min((now - self._began) / _GROWTH, LONGEST)
+        pause = max(shortest, grown, self._cost * _SHARE)
+        return self._ended + pause - now
+
+
+MOST = 500
+"""Files and folders in one picture: more would fill the journal, and nobody looks at them."""
+
+
+async def picture(around: Surroundings) -> FiletreeUpdated:
+    """Draws what the last look at the files has found."""
+    drawn = await around.checkpointer.run(around.checkpointer.engine.outline, MOST)
+    tree = _nodes(drawn.top, around.now_text())
+    return FiletreeUpdated(tree=tree, omitted=drawn.omitted)
+
+
+def _nodes(branch: Branch, now: str) -> tuple[FileNode, ...]:
+    """Return the nodes of a folder; a file whose date is unknown has only just been written."""
+    folders = (
+        FileNode(
+            name=os.fsdecode(folder.name),
+            path=os.fsdecode(folder.path),
+            is_directory=True,
+            children=_nodes(folder, now),
+        )
+        for folder in branch.folders
+    )
+    files = (
+        FileNode(
+            name=os.fsdecode(name),
+            path=os.fsdecode(joined(branch.path, name)),
+            is_directory=False,
+            children=(),
+            last_modified=now if modified is None else _moment(modified),
+        )
+        for name, modified in branch.files.items()
+    )
+    return (*folders, *files)
+
+
+def _moment(nanoseconds: int) -> str:
+    since = timedelta(microseconds=nanoseconds // 1000)
+    return instants.to_text(datetime(1970, 1, 1, tzinfo=UTC) + since)

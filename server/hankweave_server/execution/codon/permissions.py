@@ -42,8 +42,7 @@ from hankweave_server.domain.permissions import (
 )
 from hankweave_server.execution.codon.event_recorder import readable
 from hankweave_server.execution.codon.record import CodonRecord
-from hankweave_server.execution.context import Surroundings
-from hankweave_server.execution.permission_desk import Waiting
+from hankweave_server.execution.context import Surroundings, Waiting
 
 MOST_WAITING = 100
 """Requests of one agent; of what it asks beyond them nothing is allowed."""

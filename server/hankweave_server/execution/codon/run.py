@@ -31,30 +31,25 @@ from hankweave_server.agents.base import (
 )
 from hankweave_server.domain import lifecycle
 from hankweave_server.domain.budget.allowance import Overrun
+from hankweave_server.domain.lifecycle import ContextFull, Ending, Failure, Success
 from hankweave_server.domain.permissions import permissions_of
 from hankweave_server.domain.targets import ATTEMPT_START
-from hankweave_server.domain.verdict import ContextFull, Ending, Failure, Success
-from hankweave_server.execution.codon.agent_turn import NO_PROCESS, AgentWork
-from hankweave_server.execution.codon.checks import Checks
-from hankweave_server.execution.codon.codon_ends import CodonEnds
-from hankweave_server.execution.codon.data_access import restore_data_link
+from hankweave_server.execution.codon.agent_turn import NO_PROCESS, AgentWork, text_of
+from hankweave_server.execution.codon.environment import restore_data_link
 from hankweave_server.execution.codon.event_recorder import Narrator
 from hankweave_server.execution.codon.file_changes import PERSON, FileNews
-from hankweave_server.execution.codon.limits import BudgetWatch
-from hankweave_server.execution.codon.notices import text_of
+from hankweave_server.execution.codon.limits import BudgetWatch, Refusals
 from hankweave_server.execution.codon.permissions import Permits
-from hankweave_server.execution.codon.record import CodonRecord
-from hankweave_server.execution.codon.refusals import Refusals
+from hankweave_server.execution.codon.record import CodonEnds, CodonRecord
 from hankweave_server.execution.codon.sentinels import (
     SentinelsNotLoaded,
     SentinelWatch,
     sentinels_of,
 )
-from hankweave_server.execution.codon.setup import RigFailed, set_up_rig
-from hankweave_server.execution.context import Surroundings
-from hankweave_server.execution.publishing import publish
-from hankweave_server.execution.taken_up import taken_up
-from hankweave_server.execution.variables import holds
+from hankweave_server.execution.codon.setup import Checks, RigFailed, set_up_rig
+from hankweave_server.execution.context import Surroundings, holds
+from hankweave_server.execution.post_codon import publish
+from hankweave_server.execution.resume import taken_up
 from hankweave_server.sentinels.failures import UnloadReason
 from hankweave_server.settings import SafePoint
 

@@ -15,8 +15,7 @@ from hankweave_server.checkpoints.gc import Housekeeping
 from hankweave_server.checkpoints.model import Damage
 from hankweave_server.checkpoints.notes import Notes
 from hankweave_server.domain.checkpoint_records import OnRecord, on_record
-from hankweave_server.domain.recounting import recounted_costs
-from hankweave_server.domain.validation import CodonKey
+from hankweave_server.domain.validation import CodonKey, recounted_costs
 from hankweave_server.git.repo import ShadowRepo
 from hankweave_server.ledger.writer import Ledger
 from hankweave_server.meter import UNWATCHED, Meter

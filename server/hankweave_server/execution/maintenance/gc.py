@@ -39,15 +39,20 @@ from hankweave_protocol.records import (
 )
 from hankweave_protocol.replies import Consolidation, GcReport
 from hankweave_server import fsutil
-from hankweave_server.checkpoints.pruning import Pruned
-from hankweave_server.checkpoints.repair import Repaired
-from hankweave_server.checkpoints.repair_sources import Source
+from hankweave_server.checkpoints.gc import Pruned
+from hankweave_server.checkpoints.repair import Repaired, Source
 from hankweave_server.clock import Clock
 from hankweave_server.domain import undo
 from hankweave_server.domain.checkpoint_records import OnRecord
-from hankweave_server.domain.keeping import journeys_need, kept_because, reasons, thread_needs
 from hankweave_server.domain.plan import tracked_patterns
-from hankweave_server.domain.retention import Pruning, RetentionPolicy
+from hankweave_server.domain.retention import (
+    Pruning,
+    RetentionPolicy,
+    journeys_need,
+    kept_because,
+    reasons,
+    thread_needs,
+)
 from hankweave_server.execution.checkpointer import Checkpointer, moved_refs
 from hankweave_server.execution.maintenance.fsck import recorded_checkpoints
 from hankweave_server.execution.maintenance.repack import Packing, Patience

@@ -13,8 +13,8 @@ import anyio
 
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import ErrorEvent, StoreConsolidated
-from hankweave_server.checkpoints.errors import InsufficientSpace
 from hankweave_server.execution.checkpointer import Checkpointer
+from hankweave_server.git.errors import InsufficientSpace
 from hankweave_server.git.repack import Consolidated
 from hankweave_server.ledger.writer import Ledger, LedgerFailed
 from hankweave_server.logs import logger

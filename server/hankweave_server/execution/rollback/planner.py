@@ -16,20 +16,23 @@ from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.records import Coordinate, ForeseenDiff, Movement, RollbackReport
 from hankweave_protocol.state import Continuation
-from hankweave_server.checkpoints.errors import (
-    CheckpointDamaged,
-    CheckpointNotFound,
-    InsufficientSpace,
-)
+from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
 from hankweave_server.checkpoints.model import RestorePlan
-from hankweave_server.domain.history import end_checkpoint, is_done, thread, waiting_run
-from hankweave_server.domain.rig_leftovers import leftovers
-from hankweave_server.domain.standing import now_coordinate, restored_checkpoint
+from hankweave_server.domain.history import (
+    end_checkpoint,
+    is_done,
+    now_coordinate,
+    restored_checkpoint,
+    thread,
+    waiting_run,
+)
 from hankweave_server.domain.targets import RollbackTarget
+from hankweave_server.domain.undo import leftovers
 from hankweave_server.execution.context import Surroundings
-from hankweave_server.execution.rollback import effects, user_edits
+from hankweave_server.execution.rollback import user_edits
 from hankweave_server.execution.rollback.events import foreseen, left_alone, touched
 from hankweave_server.execution.runner import Runner
+from hankweave_server.git.errors import InsufficientSpace
 from hankweave_server.meter import Meter
 from hankweave_server.worktree.names import shown
 
@@ -234,7 +237,7 @@ class Outlook:
 
     async def effects_since(self, target: Coordinate) -> tuple[str, ...]:
         """Names what was done outside of the work tree meanwhile: nothing takes that back."""
-        return await effects.since(self._around.ledger, target.event_seq)
+        return await user_edits.since(self._around.ledger, target.event_seq)
 
     async def _foreseen(
         self, plan: RestorePlan, kept: frozenset[bytes]

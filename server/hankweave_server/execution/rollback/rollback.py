@@ -13,6 +13,8 @@ intent and no journey of its name restores again and then tells (`recovered: tru
 journey is in the journal, all that is left is to remove the intent (DESIGN 8; seed 000, "Rolling
 Back"). An undo is a rollback to the safety checkpoint of the one it undoes; a rollback of some
 paths, or under a frozen agent, moves files alone: no run ends (seed 004, "Partial rollback").
+
+The intent of a rollback, once it lies on the disk: whether there is one, and how far it came.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ import msgspec
 
 from hankweave_protocol import codec, instants
 from hankweave_protocol.errors import ErrorCode, Refused
-from hankweave_protocol.events import CheckpointRollback, Info, RollbackFailed
+from hankweave_protocol.events import CheckpointRollback, Info, RollbackCompleted, RollbackFailed
 from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_protocol.records import (
     CheckpointRecord,
@@ -35,33 +37,84 @@ from hankweave_protocol.records import (
     RollbackIntent,
     RollbackReport,
 )
+from hankweave_protocol.state import State
 from hankweave_server import fsutil
-from hankweave_server.checkpoints.errors import (
-    InsufficientSpace,
-    RestoreIncomplete,
-    is_for_want_of_room,
-)
+from hankweave_server.checkpoints.errors import RestoreIncomplete
 from hankweave_server.checkpoints.model import RestorePlan, RestoreReport, Skipped
-from hankweave_server.domain import targets
-from hankweave_server.domain.history import conversation_of, newest_run, waiting_run
-from hankweave_server.domain.rig_leftovers import leftovers
+from hankweave_server.domain import targets, undo
+from hankweave_server.domain.history import conversation_of, newest_run, run_named, waiting_run
 from hankweave_server.domain.targets import RollbackTarget
 from hankweave_server.domain.timelines import BEFORE_ROLLBACK
-from hankweave_server.execution.archive_return import ArchiveReturn
+from hankweave_server.domain.undo import leftovers
+from hankweave_server.execution.archive import ArchiveReturn
 from hankweave_server.execution.codon.file_changes import PERSON, FileNews
 from hankweave_server.execution.codon.run import Halt
 from hankweave_server.execution.context import Surroundings
-from hankweave_server.execution.rollback import rollback_intent as intents
 from hankweave_server.execution.rollback import user_edits
 from hankweave_server.execution.rollback.events import RollbackStory, report_of
 from hankweave_server.execution.rollback.planner import Journey, Outlook, refuse_half_a_rewind
 from hankweave_server.execution.runner import Runner
 from hankweave_server.execution.session_files import Memories
+from hankweave_server.git.errors import InsufficientSpace, is_for_want_of_room
 from hankweave_server.logs import logger
 from hankweave_server.meter import Meter
 from hankweave_server.paths import DATA_SOURCE
-from hankweave_server.worktree import data_link
-from hankweave_server.worktree.names import shown
+from hankweave_server.worktree import data_source
+from hankweave_server.worktree.names import meant_by, shown
+
+TOLD_WITHIN = 500
+"""How far back in the journal the end of a rollback is looked for: its batch is far smaller."""
+
+
+def standing(around: Surroundings) -> RollbackIntent | None:
+    """Reads the intent of the rollback that was cut short; None where there is none."""
+    try:
+        data = around.layout.rollback_intent.read_bytes()
+    except FileNotFoundError:
+        return None
+
+    return codec.decode_value(RollbackIntent, data)
+
+
+def has_happened(around: Surroundings, intent: RollbackIntent) -> bool:
+    """Tells whether the journey is on record, so that nothing may be restored again."""
+    state = around.state
+    return (
+        undo.is_told(state, intent.operation_id)
+        or (intent.to_run not in (None, intent.from_run) and _has_begun(state, intent.to_run))
+        or (intent.direction == "retry" and is_in_journal(around, intent))
+    )
+
+
+def _has_begun(state: State, run_id: RunId | None) -> bool:
+    """Return whether the rollback's own run is there; one that it took over was there before."""
+    return run_named(state, run_id) is not None
+
+
+def is_in_journal(around: Surroundings, intent: RollbackIntent) -> bool:
+    """Return whether all of it was told: its last event is among the newest lines."""
+    last = CheckpointRollback.TYPE if intent.to_run is None else RollbackCompleted.TYPE
+    return has_event(around, intent, last)
+
+
+def has_event(around: Surroundings, intent: RollbackIntent, event_type: str) -> bool:
+    """Return whether an event of this type about the rollback is among the newest lines."""
+    operation = f'"operationId":"{intent.operation_id}"'.encode()
+    name = f'"type":"{event_type}"'.encode()
+    lines = around.ledger.tail(TOLD_WITHIN)
+    return any(operation in line and name in line for line in lines)
+
+
+def moments_of(intent: RollbackIntent) -> tuple[int, ...]:
+    """The events that source and target name: the causal parents of all that is told."""
+    moments = (intent.source, intent.target.coordinate)
+    return tuple(sorted({moment.event_seq for moment in moments if moment and moment.event_seq}))
+
+
+def paths_of(intent: RollbackIntent) -> frozenset[bytes] | None:
+    """The paths it is confined to; None means the whole work tree."""
+    return None if intent.paths is None else meant_by(intent.paths)
+
 
 log = logger(__name__)
 
@@ -175,7 +228,7 @@ class Rollback:
                 continue
 
             try:
-                intent = intents.standing(self._around)
+                intent = standing(self._around)
                 await self._around.ledger.space.insist(
                     self.finish_interrupted,
                     is_short=is_for_want_of_room,
@@ -192,11 +245,11 @@ class Rollback:
     async def finish_interrupted(self) -> RollbackReport | None:
         """Finishes the rollback that was cut short; None where there is none to finish."""
         path = self._around.layout.rollback_intent
-        intent = intents.standing(self._around)
+        intent = standing(self._around)
         if intent is None:
             return None
 
-        if intents.has_happened(self._around, intent):
+        if has_happened(self._around, intent):
             await self._tell_the_rest(intent)
             await anyio.to_thread.run_sync(fsutil.remove_durably, path)
             return None
@@ -206,7 +259,7 @@ class Rollback:
             # crash: it is saved once more, so that the restore may replace all of it.
             left = () if intent.to_run is None else self._leftovers_of(intent)
             try:
-                sha, paths = self._sha_again(intent), intents.paths_of(intent)
+                sha, paths = self._sha_again(intent), paths_of(intent)
                 plan = await self.outlook.plan(sha, paths, left)
             except Refused as refusal:
                 if refusal.code not in _LOST:
@@ -364,7 +417,7 @@ class Rollback:
         beginning = tuple(self._story.beginning(intent, recovered=recovered))
         if beginning:
             await self._around.ledger.record(
-                *beginning, run_id=intent.from_run, causes=(*causes, *intents.moments_of(intent))
+                *beginning, run_id=intent.from_run, causes=(*causes, *moments_of(intent))
             )
 
     # --- the way there, and what follows -------------------------------------------------------
@@ -410,7 +463,7 @@ class Rollback:
         await self._around.ledger.record(
             *self._story.whole(intent, report, archived),
             run_id=intent.to_run or intent.from_run,
-            causes=(*causes, *intents.moments_of(intent)),
+            causes=(*causes, *moments_of(intent)),
         )
         await anyio.to_thread.run_sync(fsutil.remove_durably, self._around.layout.rollback_intent)
         return report
@@ -422,7 +475,7 @@ class Rollback:
                 checkpointer.engine.restore,
                 intent.target.sha,
                 safety,
-                intents.paths_of(intent),
+                paths_of(intent),
                 frozenset(intent.keep),
                 meter,
             )
@@ -434,7 +487,7 @@ class Rollback:
         """Remake the link to the data, which no checkpoint holds; raises RestoreIncomplete."""
         layout, now = self._around.layout, instants.epoch_ms(self._around.clock.now())
         try:
-            displaced = await anyio.to_thread.run_sync(data_link.restore_link, layout, now)
+            displaced = await anyio.to_thread.run_sync(data_source.restore_link, layout, now)
         except OSError as error:
             if is_for_want_of_room(error):
                 raise
@@ -472,7 +525,7 @@ class Rollback:
 
     async def _tell_the_rest(self, intent: RollbackIntent) -> None:
         """Tells the end of a batch of which a power cut kept only the beginning."""
-        if intents.is_in_journal(self._around, intent):
+        if is_in_journal(self._around, intent):
             return
 
         nothing = RestoreReport(added=(), updated=(), removed=(), kept=(), skipped=())
@@ -481,9 +534,7 @@ class Rollback:
             *self._story.rest(
                 intent,
                 report,
-                has_checkpoint_event=intents.has_event(
-                    self._around, intent, CheckpointRollback.TYPE
-                ),
+                has_checkpoint_event=has_event(self._around, intent, CheckpointRollback.TYPE),
             ),
             run_id=intent.to_run or intent.from_run,
         )

@@ -4,6 +4,11 @@ While no agent works, whatever changed since the last checkpoint a person did. I
 the SHA-256 of each file when a codon begins and when a person takes a checkpoint, and it is the
 agent's again once an agent or rig writes the file. What a rollback finds besides, that no
 checkpoint has, is a person's too (DESIGN 8, step 5).
+
+What reached outside the work tree: no rollback takes it back, so each that crosses it says so.
+
+An agent marks such a tool call itself, or calls a tool of an MCP server, which lives elsewhere by
+its nature (seed 004, "What it does NOT give you").
 """
 
 from __future__ import annotations
@@ -12,10 +17,16 @@ import hashlib
 import os
 from collections.abc import Iterable
 
+import anyio
+import msgspec
+
+from hankweave_protocol import codec
+from hankweave_protocol.events import AssistantAction, Event
 from hankweave_protocol.records import KeptFile
 from hankweave_protocol.state import State
 from hankweave_protocol.transitions import EditsNoticed, EditsOvertaken
 from hankweave_server.checkpoints.model import RestorePlan
+from hankweave_server.ledger.writer import Ledger
 from hankweave_server.worktree.dirfd import FILE_FLAGS, GONE, Descent
 from hankweave_server.worktree.names import is_within, shown
 
@@ -77,3 +88,49 @@ def sha256_of(descent: Descent, path: bytes) -> str:
 
     with open(descriptor, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+PAGE = 1000
+"""Journal lines read in one go; other tasks have their turn between two."""
+
+LISTED = 100
+"""Effects named one by one; of more, only the number is said."""
+
+_MARK = b'"external":true'
+_ELSEWHERE = "mcp__"
+
+
+def is_external(tool_name: str, tool_input: dict[str, object]) -> bool:
+    """Tells whether a tool call reaches outside, as far as its name or the agent says."""
+    return tool_name.startswith(_ELSEWHERE) or tool_input.get("external") is True
+
+
+async def since(ledger: Ledger, seq: int) -> tuple[str, ...]:
+    """Names the tool calls after a moment whose effects lie outside, oldest first."""
+    found: list[str] = []
+    at = seq
+    while lines := ledger.history(at, PAGE):
+        at += len(lines)
+        found += [_named(line) for line in lines if _MARK in line]
+        await anyio.lowlevel.checkpoint()
+
+    if len(found) > LISTED:
+        return (*found[:LISTED], f"and {len(found) - LISTED} more")
+
+    return tuple(found)
+
+
+def _named(line: bytes) -> str:
+    try:
+        event = codec.decode_event(line)
+    except msgspec.MsgspecError:
+        return "an event that cannot be read"
+
+    return _described(event)
+
+
+def _described(event: Event) -> str:
+    if not isinstance(event.data, AssistantAction):
+        return f"event {event.seq}"
+
+    return f"{event.data.tool_name} of codon {event.data.codon_id} (event {event.seq})"

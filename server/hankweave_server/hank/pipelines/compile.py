@@ -1,8 +1,12 @@
-"""A pipeline as the hank it means, and that hank on the disk."""
+"""A pipeline as the hank it means, and that hank on the disk.
+
+What a pipeline would do, for people: the plan of `--dry-run`, and a step that is not there.
+"""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, assert_never
 
@@ -10,6 +14,7 @@ import msgspec
 
 from hankweave_protocol.hank import (
     AgentSpec,
+    Check,
     Codon,
     Hank,
     HankMeta,
@@ -17,6 +22,8 @@ from hankweave_protocol.hank import (
     RetryConfig,
     ScriptedAgentSpec,
 )
+from hankweave_server.domain.conditions import parse
+from hankweave_server.domain.variables import render
 from hankweave_server.fsutil import make_private_directory, replace_durably
 from hankweave_server.hank.pipelines.model import (
     CHECKPOINT_PREFIX,
@@ -26,6 +33,7 @@ from hankweave_server.hank.pipelines.model import (
     PipelineStep,
     ScriptedAgent,
 )
+from hankweave_server.hank.problems import Problem, did_you_mean
 
 HANK_FILE = "hank.json"
 
@@ -116,3 +124,105 @@ def _spec(agent: AgentChoice) -> AgentSpec:
 def _script_reference(script: bytes) -> str:
     """Names a script by what it says, so that agents of one script share it."""
     return f"{_SCRIPTS}/{hashlib.sha256(script).hexdigest()[:16]}.json"
+
+
+_PROMPT_SHOWN = 80
+
+
+def plan_summary(pipeline: Pipeline) -> str:
+    """Tells in Markdown what would be done, and what is not known before some step has run."""
+    count = len(pipeline.steps)
+    lines = [f"# {pipeline.name}", "", f"{count} step" if count == 1 else f"{count} steps"]
+    if pipeline.variables:
+        lines.append(f"Variables: {', '.join(sorted(pipeline.variables))}")
+
+    if (every := pipeline.checkpoints.every_n_steps) is not None:
+        often = "every step" if every == 1 else f"every {every} steps"
+        lines.append(f"Checkpoints: {often} of an agent")
+
+    outlook = _Outlook(pipeline)
+    for number, step in enumerate(pipeline.steps, start=1):
+        lines += ["", f"{number}. {_headline(pipeline, step)}"]
+        lines += (f"   {detail}" for detail in outlook.details(step))
+
+    return "\n".join(lines) + "\n"
+
+
+def unknown_step(pipeline: Pipeline, name: str) -> Problem | None:
+    """Says what is wrong with the name of a step to begin at; None where there is such a step."""
+    names = [step.name for step in pipeline.steps]
+    if name in names:
+        return None
+
+    hint = did_you_mean(name, names) or f"The steps are {', '.join(names)}."
+    return Problem("$.steps", None, None, f"There is no step {name!r} in {pipeline.name!r}.", hint)
+
+
+class _Outlook:
+    """Goes through the steps in their order, with the variables as far as they are known."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._known = dict(pipeline.variables)
+        self._pending: dict[str, list[str]] = {}
+        """The steps, not run yet, whose answers a variable may hold."""
+
+    def details(self, step: PipelineStep) -> Iterator[str]:
+        fate = self._fate(step)
+        if step.condition is not None:
+            yield f"- {fate}"
+
+        yield from (f"- check: {_check(check)}" for check in step.checks)
+        if step.timeout_seconds is not None:
+            yield f"- timeout: {step.timeout_seconds:g} s"
+
+        if step.output_var is not None:
+            yield f"- answer: goes into {step.output_var}"
+
+        yield f"- prompt: {self._prompt(step)}"
+        if step.output_var is not None and fate != _SKIPPED:
+            self._pending.setdefault(step.output_var, []).append(step.name)
+
+    def _fate(self, step: PipelineStep) -> str:
+        if step.condition is None:
+            return _RUNS
+
+        condition = parse(step.condition)
+        awaited = [name for name in condition.names if name in self._pending]
+        if awaited:
+            steps = {step for name in awaited for step in self._pending[name]}
+            return f"unknown until {' and '.join(f'`{name}`' for name in sorted(steps))} has run"
+
+        return _RUNS if condition.holds(self._known) else _SKIPPED
+
+    def _prompt(self, step: PipelineStep) -> str:
+        settled = {name: value for name, value in self._known.items() if name not in self._pending}
+        words = " ".join(render(step.prompt, settled).split())
+        return words if len(words) <= _PROMPT_SHOWN else f"{words[:_PROMPT_SHOWN]}…"
+
+
+_RUNS = "would run"
+_SKIPPED = "would be skipped"
+
+
+def _headline(pipeline: Pipeline, step: PipelineStep) -> str:
+    parts = [f"{step.name} ({step.agent_name}, {pipeline.model_of(step)})"]
+    if step.condition is not None:
+        parts.append(f"(if: {step.condition})")
+
+    if step.checkpoint:
+        parts.append("[checkpoint]")
+
+    match step.on_failure:
+        case "retry":
+            times = "" if step.attempts is None else f", {step.attempts} attempts"
+            parts.append(f"(on failure: retry{times})")
+        case "continue":
+            parts.append("(on failure: continue)")
+        case "stop":
+            pass
+
+    return " ".join(parts)
+
+
+def _check(check: Check) -> str:
+    return f"{check.run} (may fail)" if check.allow_failure else check.run

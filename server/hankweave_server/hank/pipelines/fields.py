@@ -1,15 +1,28 @@
-"""Taking fields out of a mapping of YAML, each with what it must be; faults are gathered."""
+"""Taking fields out of a mapping of YAML, each with what it must be; faults are gathered.
+
+What says in a pipeline what it says in a hank, read by the hank's own shape.
+
+What agents have to ask leave for: the `permissions` of a pipeline, and of a step.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from typing import Any, TypeVar
 
+import msgspec
+from msgspec import inspect
+
+from hankweave_protocol.hank import Permissions
+from hankweave_server.domain.permissions import NEVER_ASK, can_ask, can_refuse
 from hankweave_server.domain.variables import text_of
-from hankweave_server.hank.nodes import Node, Raw
+from hankweave_server.hank import check, shape
+from hankweave_server.hank.pipelines.model import PlacedStep, ScriptedAgent
 from hankweave_server.hank.pipelines.yaml_text import Written
 from hankweave_server.hank.problems import Finding, JsonPath, did_you_mean
+from hankweave_server.hank.rules import Node, Raw
 
 Choice = TypeVar("Choice", bound=str)
 
@@ -222,3 +235,97 @@ def _shown(value: Any) -> str:
             return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
         case _:
             return repr(value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…")
+
+
+def shape_of(kind: type[msgspec.Struct]) -> inspect.StructType:
+    """Gives the shape of a type of the protocol."""
+    found = inspect.type_info(kind)
+    assert isinstance(found, inspect.StructType)
+    return found
+
+
+def keys_of(kind: inspect.StructType) -> dict[str, inspect.Field]:
+    """The fields of a shape by their keys in YAML, such as `timeout` for `timeoutSeconds`."""
+    return {field.name.removesuffix("_seconds"): field for field in kind.fields}
+
+
+def as_in_a_hank(fields: Fields, kind: inspect.StructType) -> dict[str, Any] | None:
+    """Gives what stands there as hank.json would have it; None where a finding tells why not.
+
+    Which keys there must be and may be is for the caller: he has said it by now.
+    """
+    before, given = len(fields.findings), {}
+    for key, field in keys_of(kind).items():
+        if fields.has(key):
+            value = _as_json(fields.raw[key], field.type)
+            fields.findings += shape.findings(value, field.type, (*fields.path, key))
+            given[field.encode_name] = value
+
+    return given if len(fields.findings) == before else None
+
+
+def _as_json(value: Any, wanted: inspect.Type) -> Any:
+    """Scalars are texts, as they were written, but where the shape wants a number."""
+    if isinstance(wanted, inspect.IntType | inspect.FloatType):
+        with suppress(ValueError):
+            return plain(value)
+
+    match value:
+        case Written(text):
+            return text
+        case list(items):
+            return [item.text if isinstance(item, Written) else item for item in items]
+        case dict(items):
+            return {key: _as_text(item) for key, item in items.items()}
+        case _:
+            return value
+
+
+def _as_text(item: Any) -> Any:
+    match item:
+        case Written(text):
+            return text
+        case bool():
+            return text_of(item)
+        case _:
+            return item
+
+
+_SHAPE = shape_of(Permissions)
+_HINT = "Use another agent, or say 'permissions: {otherwise: allow}' for this step."
+
+
+def permissions_of(owner: Fields) -> Permissions | None:
+    """Reads a `permissions` block; None where there is none, or a finding tells of it."""
+    block = owner.mapping("permissions")
+    if block is None:
+        return None
+
+    block.refuse_others(tuple(keys_of(_SHAPE)))
+    given = as_in_a_hank(block, _SHAPE)
+    if given is None:
+        return None
+
+    block.findings += check.of_patterns(Node(given, block.path))
+    return msgspec.convert(given, Permissions)
+
+
+def faults(steps: Iterable[PlacedStep], common: Permissions | None) -> Iterator[Finding]:
+    """Finds permissions that could refuse something to an agent that asks nobody for leave."""
+    message = "The agent asks nobody for leave: its permissions would not hold."
+    for step, path in steps:
+        if isinstance(step.agent, NEVER_ASK) and _could_refuse(step.permissions or common):
+            yield Finding((*path, "agent"), message, _HINT)
+
+
+def warnings(steps: Iterable[PlacedStep], common: Permissions | None) -> Iterator[Finding]:
+    """Finds permissions of agents of which nobody knows whether they ask: such a step fails."""
+    message = "The agent is not known to ask for leave: with these permissions the step would fail."
+    for step, path in steps:
+        asks = step.agent is None or isinstance(step.agent, ScriptedAgent) or can_ask(step.agent)
+        if not asks and _could_refuse(step.permissions or common):
+            yield Finding((*path, "agent"), message, _HINT)
+
+
+def _could_refuse(permissions: Permissions | None) -> bool:
+    return permissions is not None and can_refuse(permissions)

@@ -1,30 +1,150 @@
-"""From a pipeline's YAML to a Pipeline, or to everything that is wrong with it."""
+"""From a pipeline's YAML to a Pipeline, or to everything that is wrong with it.
+
+What a configuration file says to pipelines (Architect's `-c`).
+
+The blocks that mean something here are read strictly. The others are Architect's own business and
+are passed over, with one warning that names them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hankweave_protocol.hank import CodexAgentSpec
 from hankweave_server.domain.conditions import parse
 from hankweave_server.domain.variables import names_in
-from hankweave_server.hank.hank_files import HankFiles
-from hankweave_server.hank.pipelines import leave, yaml_text
+from hankweave_server.hank.pipelines import fields, yaml_text
 from hankweave_server.hank.pipelines.agents import Agents, agents_of
-from hankweave_server.hank.pipelines.config import Config, checkpoint_keys, read_config, unused
 from hankweave_server.hank.pipelines.fields import Fields, fields_of
 from hankweave_server.hank.pipelines.model import (
+    DEFAULT_EVERY_N_STEPS,
     DEFAULT_MODEL,
     DEFAULT_VERSION,
+    AgentChoice,
+    Checkpoints,
     Pipeline,
     PipelineInvalid,
     PipelineStep,
     PlacedStep,
+    Repository,
 )
-from hankweave_server.hank.pipelines.steps import steps_of
-from hankweave_server.hank.pipelines.variables import Uses, faults_of_given, variables_of
+from hankweave_server.hank.pipelines.steps import Uses, faults_of_given, steps_of, variables_of
 from hankweave_server.hank.pipelines.yaml_text import COMMAND_LINE
-from hankweave_server.hank.problems import Finding, JsonPath, did_you_mean
+from hankweave_server.hank.problems import Finding, JsonPath, Problem, did_you_mean
+from hankweave_server.hank.prompts import HankFiles
+from hankweave_server.hank.rules import Node
+
+_BLOCKS = ("checkpoints", "agents", "llm")
+_CHECKPOINTS = ("enabled", "every_n_steps", "repository")
+_REPOSITORIES: tuple[Repository, ...] = ("shadow", "workspace")
+_MOST_STEPS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointKeys:
+    """A `checkpoints` block as far as it was written."""
+
+    enabled: bool | None = None
+    every_n_steps: int | None = None
+    repository: Repository | None = None
+
+    def over(self, other: CheckpointKeys) -> Checkpoints:
+        """Gives what holds where this block wins, key by key."""
+        enabled = other.enabled if self.enabled is None else self.enabled
+        every = self.every_n_steps or other.every_n_steps or DEFAULT_EVERY_N_STEPS
+        return Checkpoints(
+            every_n_steps=every if enabled else None,
+            repository=self.repository or other.repository,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What a configuration says to every pipeline."""
+
+    checkpoints: CheckpointKeys = field(default_factory=CheckpointKeys)
+    agents: Mapping[str, AgentChoice] = field(default_factory=dict)
+    model: str | None = None
+    warnings: tuple[Problem, ...] = ()
+
+
+def read_config(path: Path) -> Config:
+    """Reads a configuration; raises PipelineInvalid with all that is wrong in it."""
+    file = yaml_text.read(path)
+    findings = file.findings
+    root = Fields(Node({}, ()), findings)
+    if file.value is not None:
+        root = fields_of(file.value, (), "a mapping of blocks", findings) or root
+
+    passed_over = _passed_over(root)
+    config = Config(
+        checkpoints=checkpoint_keys(root),
+        agents=agents_of(root, HankFiles(path.absolute().parent.resolve())),
+        model=_model(root, passed_over),
+        warnings=_warnings(path, passed_over),
+    )
+    if findings:
+        raise PipelineInvalid(path, file.told(findings))
+
+    return config
+
+
+def checkpoint_keys(owner: Fields) -> CheckpointKeys:
+    """Reads a `checkpoints` block, of a pipeline or of a configuration."""
+    block = owner.mapping("checkpoints")
+    if block is None:
+        return CheckpointKeys()
+
+    block.refuse_others(_CHECKPOINTS)
+    return CheckpointKeys(
+        enabled=block.yes_or_no("enabled") if block.has("enabled") else None,
+        every_n_steps=block.whole("every_n_steps", 1, _MOST_STEPS),
+        repository=(
+            block.one_of("repository", _REPOSITORIES, "shadow") if block.has("repository") else None
+        ),
+    )
+
+
+def _passed_over(root: Fields) -> list[str]:
+    others = []
+    for key in root.raw.keys() - set(_BLOCKS):
+        near = did_you_mean(key, _BLOCKS)
+        if near is None:
+            others.append(key)
+        else:
+            root.found(key, f"The block {key!r} is not known.", near)
+
+    return others
+
+
+def _model(root: Fields, passed_over: list[str]) -> str | None:
+    block = root.mapping("llm")
+    if block is None:
+        return None
+
+    passed_over += (f"llm.{key}" for key in block.raw if key != "model")
+    return block.filled_text("model")
+
+
+def _warnings(path: Path, passed_over: list[str]) -> tuple[Problem, ...]:
+    if not passed_over:
+        return ()
+
+    names = ", ".join(sorted(passed_over))
+    message = f"{path.name} says things that pipelines pass over: {names}."
+    return (Problem("$", None, None, message),)
+
+
+def unused(keys: CheckpointKeys) -> Finding | None:
+    """Tells of a number of steps that nobody asked to count."""
+    if keys.every_n_steps is None or keys.enabled is not None:
+        return None
+
+    path = ("checkpoints", "every_n_steps")
+    return Finding(path, "It counts only with 'enabled: true'.", "Say 'enabled: true' beside it.")
+
 
 _KEYS = (
     "name",
@@ -80,7 +200,7 @@ class _Reading:
     def pipeline(self) -> Pipeline:
         root, file = self._root, self._file
         root.refuse_others(_KEYS, _MEANT)
-        permissions = leave.permissions_of(root)
+        permissions = fields.permissions_of(root)
         steps = steps_of(root, self._agents())
         variables = variables_of(root) | self._given
         checkpoints = checkpoint_keys(root)
@@ -92,7 +212,7 @@ class _Reading:
         root.findings += [
             *faults_of_given(self._given),
             *uses.faults,
-            *leave.faults(placed, permissions),
+            *fields.faults(placed, permissions),
             *self._without_model(placed),
         ]
         if root.findings:
@@ -100,7 +220,7 @@ class _Reading:
 
         warned = [
             *uses.warnings,
-            *leave.warnings(placed, permissions),
+            *fields.warnings(placed, permissions),
             *self._unused(variables, steps),
         ]
         if (found := unused(checkpoints)) is not None:

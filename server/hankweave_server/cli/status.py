@@ -1,0 +1,180 @@
+"""`hankweave status` and `hankweave log`: an execution as it is now, and its journal as lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import anyio
+import click
+import msgspec
+
+from hankweave_client.client import Client, connect
+from hankweave_client.discovery import discover
+from hankweave_client.errors import CommandRefused
+from hankweave_protocol import codec
+from hankweave_protocol.commands import GetServerStatus
+from hankweave_protocol.errors import Refused
+from hankweave_protocol.events import Event
+from hankweave_protocol.ids import CodonId
+from hankweave_protocol.replies import ServerStatus
+from hankweave_protocol.state import State
+from hankweave_server.cli.output.run_lines import Story, call_text
+from hankweave_server.cli.output.text import moment, size_text
+from hankweave_server.cli.remote import (
+    ask_running,
+    execution_option,
+    json_option,
+    page_of,
+    print_json,
+)
+from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.ledger.history import whole_lines
+from hankweave_server.ledger.journal import JournalCorrupt
+from hankweave_server.local.server_session import refusal, unavailable
+from hankweave_server.local.targeting import require_execution, root_of
+from hankweave_server.paths import Layout
+from hankweave_server.plain_text import one_line
+
+
+async def _status_and_state(client: Client) -> tuple[object, State]:
+    return await client.send(GetServerStatus()), await client.state()
+
+
+@click.command()
+@execution_option
+@json_option
+def status(execution: Path | None, as_json: bool) -> None:
+    """Tell what the server is doing.
+
+    \b
+    hankweave status
+    hankweave status -e ~/runs/quakes --json
+    """
+    found, state = ask_running(execution, _status_and_state)
+    if as_json:
+        print_json(found)
+        return
+
+    _print_status(msgspec.convert(found, ServerStatus), state)
+
+
+def _print_status(answer: ServerStatus, state: State) -> None:
+    click.echo(one_line(answer.execution_path))
+    if answer.lock.port is not None:
+        click.echo(f"  page        {page_of(Path(answer.execution_path), answer.lock.port)}")
+
+    click.echo(f"  server      pid {answer.pid}, up {answer.uptime_ms / 1000:.0f} s")
+    for problem in answer.problems:
+        since = moment(problem.since)
+        click.echo(f"  degraded    {problem.message} ({problem.code}, since {since})")
+
+    click.echo(f"  run         {answer.current_run_id or 'none'}")
+    doing = answer.active_codon_id or ("rolling back" if answer.is_rolling_back else "idle")
+    click.echo(f"  now         {doing}; next: {_following(answer, state) or 'nothing'}")
+    packed = f"{answer.store_packs} packs, {answer.store_loose_objects} loose objects"
+    click.echo(f"  checkpoints {answer.checkpoints}")
+    click.echo(f"  store       {size_text(answer.store_bytes)} on disk: {packed}")
+    click.echo(f"  cost        ${answer.total_cost:.4f}")
+    if answer.data_path is not None:
+        click.echo(f"  data        {answer.data_path}")
+
+    click.echo(f"  agents      held by {answer.containment}")
+    for asked in answer.pending_permissions:
+        what = call_text(asked.tool_name, asked.tool_input)
+        click.echo(one_line(f"  asks        {asked.request_id}  {asked.codon_id}  {what}"))
+
+    heartbeat = moment(answer.lock.last_heartbeat)
+    click.echo(f"  heartbeat   {heartbeat}, event {answer.last_event_seq}")
+
+
+def _following(answer: ServerStatus, state: State) -> CodonId | None:
+    """Return what comes after the codon that runs now, as far as the plan is known."""
+    if answer.next_codon_id != answer.active_codon_id:
+        return answer.next_codon_id
+
+    plan = [entry.codon_id for entry in state.execution_plan]
+    later = plan[plan.index(answer.next_codon_id) + 1 :] if answer.next_codon_id in plan else []
+    return later[0] if later else None
+
+
+@click.command()
+@execution_option
+@click.option("--follow", "-f", is_flag=True, help="Go on with what happens now.")
+@click.option("--graph", is_flag=True, help="Draw the tree of runs and checkpoints instead.")
+def log(execution: Path | None, follow: bool, graph: bool) -> None:
+    """Tell the story so far, one line for each thing that matters.
+
+    With --graph: every checkpoint, newest first, with a mark for its kind; which run went on from
+    which, what a rollback left behind, where other executions branched off, and where now is.
+
+    \b
+    hankweave log --follow
+    hankweave log --graph
+    """
+    if follow and graph:
+        raise click.UsageError("--follow and --graph exclude each other.")
+
+    root = root_of(execution)
+    if graph:
+        from hankweave_server.cli.output import log_graph  # Who reads lines draws nothing.
+
+        log_graph.draw(root)
+        return
+
+    seq, story = 0, Story()
+
+    def tell(event: Event) -> None:
+        for line in story.lines(event):
+            click.echo(line)
+
+    for event in _journal(root):
+        seq = event.seq
+        tell(event)
+
+    if follow:
+        follow_from(root, seq, tell)
+
+
+def _journal(root: Path) -> Iterator[Event]:
+    """Reads the journal's file; a last line that is still being written is left out."""
+    layout = Layout.of_execution(root)
+    try:
+        for number, line in enumerate(whole_lines(layout), start=1):
+            yield _event(layout.journal, number, line)
+    except FileNotFoundError:
+        require_execution(root)
+        return
+    except JournalCorrupt as damage:
+        raise Stop(str(damage), ExitCode.BAD_DATA) from None
+
+
+def _event(path: Path, number: int, line: bytes) -> Event:
+    try:
+        return codec.decode_event(line)
+    except Refused as fault:
+        raise Stop(
+            f"{path}, line {number}, is no event: {fault.message}",
+            ExitCode.BAD_DATA,
+            hint="Start the server on this execution: it repairs or names what is damaged.",
+        ) from None
+
+
+def follow_from(root: Path, seq: int, tell: Callable[[Event], None]) -> None:
+    """Tells of every event after a seq, as they happen, until the server ends."""
+
+    async def session() -> None:
+        address = discover(root)
+        async with connect(address.url, token=address.token, since_seq=seq) as client:
+            async for event in client.events():
+                tell(event)
+
+    try:
+        anyio.run(session)
+    except CommandRefused as refused:
+        raise refusal(refused, root) from None
+    except (ConnectionError, TimeoutError) as error:
+        raise unavailable(error) from None
+
+
+COMMANDS = (status, log)

@@ -1,0 +1,138 @@
+"""A session with the server of an execution, for one piece of work; every end but one is a Stop."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final, TypeVar
+
+import anyio
+
+from hankweave_client.client import Client, connect_to
+from hankweave_client.errors import CommandRefused, NotRunning
+from hankweave_client.reconnect import Backoff
+from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.local.progress import Tell, tell_nobody, watched
+from hankweave_server.local.targeting import is_default
+
+T = TypeVar("T")
+
+
+_PHRASES: Final[tuple[tuple[str, str], ...]] = (
+    (r"Wait for codon\.started", "Wait until the codon has started"),
+    (r"Wait for codon\.completed", "Wait until the codon has ended"),
+    (r"Wait for rollback\.completed", "Wait until the rollback has ended"),
+    (r"rollback\.completed says so", "`hankweave log` says so"),
+    (r"see the rollback\.failed event", "`hankweave log` tells why it failed"),
+    (r"server\.recovered tells when to send the command again", "then run the command again"),
+    (r"send the command again", "run the command again"),
+    (r"permission\.resolved says how", "`hankweave log` says how"),
+    (r"send codon\.skip or codon\.forceStop", "run `hankweave skip` or `hankweave stop`"),
+    (r"codon\.redo", "`hankweave retry`"),
+    (r"codon\.skip", "`hankweave skip`"),
+    (r"codon\.forceStop", "`hankweave stop`"),
+    (r"codon\.next", "`hankweave next`"),
+    (r"rollback\.toCheckpoint", "`hankweave rollback --to SHA`"),
+    (r"rollback\.toCodon", "`hankweave rollback --codon CODON`"),
+    (r"rollback\.toLastSuccess", "`hankweave rollback`"),
+    (r"rollback\.undo", "`hankweave undo`"),
+    (r"rollback\.redo", "`hankweave redo`"),
+    (r"rollback\.preview", "`hankweave preview`"),
+    (r"checkpoint\.list", "`hankweave checkpoints`"),
+    (r"replay\.view", "`hankweave replay SHA --tree`"),
+    (r"store\.fsck", "`hankweave fsck`"),
+    (r"store\.gc", "`hankweave gc`"),
+    (r"onRunning: stop", "--stop"),
+    (r"onRunning: pause", "--pause"),
+    (r"rewindMemory", "--rewind-memory"),
+    (r"autoRestart", "--restart"),
+    (r"maxAgeSeconds", "--max-age"),
+    (r"maxCount", "--max-count"),
+    (r"maxBytes", "--max-bytes"),
+    (r"Leave out paths", "Leave out --path"),
+    (r"or leave paths out", "or leave --path out"),
+    (r"\bsinceSeq\b", "--since"),
+)
+
+
+def for_a_person(hint: str | None, root: Path | None = None) -> str | None:
+    """Return a hint with commands in place of wire names.
+
+    The commands name the execution `root`, unless they would mean it anyway.
+    """
+    if hint is None:
+        return None
+
+    for pattern, words in _PHRASES:
+        hint = re.sub(pattern, words, hint)
+
+    return hint if root is None else _aimed(hint, root)
+
+
+def command(words: str, root: Path) -> str:
+    """Return a command line that means the execution `root`, between backquotes."""
+    return f"`hankweave {words}{_option(root)}`"
+
+
+def _aimed(hint: str, root: Path) -> str:
+    option = _option(root)
+    return re.sub(r"`(hankweave [^`]+)`", lambda found: f"`{found[1]}{option}`", hint)
+
+
+def _option(root: Path) -> str:
+    return "" if is_default(root) else f" -e {shlex.quote(str(root))}"
+
+
+_PATIENCE = Backoff(longest=2.0, attempts=8)
+"""Some seven seconds: a connection that was cut off is opened again at the first or second try."""
+
+
+def at_server(root: Path, work: Callable[[Client], Awaitable[T]], tell: Tell | None = None) -> T:
+    """Do the work with a server; every end but one is a Stop. `tell` hears what it says of it.
+
+    A connection that is cut off is opened anew, and commands without an answer are sent again under
+    their ids: the server does each of them once. Raises NotRunning if there is no server, and
+    ConnectionRefusedError if the lock file names one that does not listen.
+    """
+
+    is_watched = tell not in (None, tell_nobody)
+    has_connected = False
+
+    async def session() -> T:
+        nonlocal has_connected
+        async with connect_to(root, reconnect=_PATIENCE, progress=is_watched) as client:
+            has_connected = True
+            return await (work(client) if tell is None else watched(client, work, tell))
+
+    try:
+        return anyio.run(session)
+    except (ConnectionError, TimeoutError) as error:
+        if has_connected:
+            raise _unanswered(error, root) from None
+
+        if isinstance(error, NotRunning | ConnectionRefusedError):
+            raise
+
+        raise unavailable(error) from None
+    except CommandRefused as refused:
+        raise refusal(refused, root) from None
+
+
+def refusal(refused: CommandRefused, root: Path | None = None) -> Stop:
+    hint = for_a_person(refused.hint, root)
+    return Stop(f"{refused.message} ({refused.code})", ExitCode.FAILED, hint=hint)
+
+
+def _unanswered(error: Exception, root: Path) -> Stop:
+    """The end of a command whose fate is not known: it was sent, and its server is gone."""
+    return Stop(
+        f"The server was lost before it answered: {error}",
+        ExitCode.UNAVAILABLE,
+        hint=f"The command may have been carried out; {command('log', root)} tells.",
+    )
+
+
+def unavailable(error: Exception) -> Stop:
+    return Stop(f"The server does not answer: {error}", ExitCode.UNAVAILABLE)
