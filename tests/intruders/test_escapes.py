@@ -1,7 +1,7 @@
 """Paths and shas that want to lead out, in every command that takes one, and texts that forge.
 
 That a rig or a prompt of a hank stays in the hank's directory is claimed in
-`tests/server/hanks/test_load.py` and `tests/server/workspace/test_rigs.py`; that no restore follows
+`tests/server/hank/test_load.py` and `tests/server/worktree/test_rigs.py`; that no restore follows
 a link in `tests/server/checkpoints/test_hazards.py`.
 """
 

@@ -1,7 +1,7 @@
 """Bytes from anywhere, into the three readers of foreign text: only their own errors come out.
 
 Each begins with something valid and spoils it, because noise alone is refused at the first byte.
-That every hank whose *values* are strange is loaded or told is `tests/server/hanks/test_load.py`.
+That every hank whose *values* are strange is loaded or told is `tests/server/hank/test_load.py`.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ DOOR = "server/transport/test_front_door.py"
 PAGES = "server/transport/test_pages.py"
 LISTENER = "server/transport/test_listener.py"
 CROWD = "server/transport/test_many_clients.py"
-LOAD = "server/hanks/test_load.py"
+LOAD = "server/hank/test_load.py"
 HAZARDS = "server/checkpoints/test_hazards.py"
 
 LIST: dict[str, list[tuple[str, str]]] = {
@@ -86,7 +86,7 @@ LIST: dict[str, list[tuple[str, str]]] = {
         ),
         ("intruders/test_secrets.py", "test_no_megabyte_takes_redaction_long"),
         ("intruders/test_hostile_ignores.py", "test_no_line_and_name_take_long"),
-        ("server/workspace/test_ignore_rules.py", "test_lines_hide_what_they_hide_for_git"),
+        ("server/worktree/test_gitignore.py", "test_lines_hide_what_they_hide_for_git"),
     ],
     "JSON hazards": [
         ("protocol/test_json_hazards.py", "test_what_is_no_json_is_refused_as_such"),
@@ -142,9 +142,9 @@ LIST: dict[str, list[tuple[str, str]]] = {
         (LOAD, "test_a_rig_source_is_a_plain_tree_of_the_hank"),
         (LOAD, "test_a_rig_target_is_a_place_within_the_work_tree"),
         (LOAD, "test_what_is_archived_lies_in_the_work_tree"),
-        ("server/workspace/test_rigs.py", "test_a_target_out_of_bounds_is_refused"),
+        ("server/worktree/test_rigs.py", "test_a_target_out_of_bounds_is_refused"),
         (
-            "server/workspace/test_rigs.py",
+            "server/worktree/test_rigs.py",
             "test_a_link_on_the_way_to_the_target_is_not_followed",
         ),
     ],

@@ -200,6 +200,7 @@ def test_without_isal_the_streams_are_the_same_to_read(monkeypatch):
     assert found is not None
     assert found.loader is not None
     plain = importlib.util.module_from_spec(found)
+    monkeypatch.setitem(sys.modules, found.name, plain)
     found.loader.exec_module(plain)
     data = os.urandom(100) * 5000
 
