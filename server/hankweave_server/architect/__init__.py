@@ -1,4 +1,4 @@
-"""Architect's door: its Python API (seed 003), kept by git or by the shadow repository.
+"""Architect's documented Python API, backed by the user's git or by the shadow repository.
 
 from hankweave_server.architect import CHECKPOINT_PREFIX, Checkpoint, CheckpointManager
 """

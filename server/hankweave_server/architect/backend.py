@@ -1,4 +1,4 @@
-"""What keeps checkpoints: the workspace's own git repository, or the shadow repository."""
+"""The interface of a checkpoint backend: the user's git repository or the shadow repository."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from hankweave_server.architect.model import Checkpoint
 
 
 class Backend(Protocol):
-    """The manager's methods, answered by one kind of repository."""
+    """The methods of `CheckpointManager`, implemented for one kind of repository."""
 
     def create(self, step: int, message: str) -> Checkpoint | None:
-        """Makes a checkpoint; None when nothing has changed."""
+        """Create a checkpoint; return None when nothing has changed."""
 
     def list_checkpoints(self) -> list[Checkpoint]:
-        """Lists checkpoints, newest first."""
+        """Return all checkpoints, newest first."""
 
     def rollback(self, step: int | str | None, commit: str | None) -> bool:
-        """Goes back; False when there is no such target, and then nothing was touched."""
+        """Restore a checkpoint; return False, with no file changed, when the target is unknown."""
 
     def get_latest(self) -> Checkpoint | None:
-        """Gives the newest checkpoint on the line that leads to now."""
+        """Return the newest checkpoint that is an ancestor of the current state."""
 
     def has_changes_since(self, commit_hash: str) -> bool:
-        """Tells whether a file differs from a commit; raises UnknownCheckpoint for no commit."""
+        """Return whether a file differs from a commit; raise UnknownCheckpoint if it is unknown."""
 
     def undo(self) -> bool:
-        """Takes the last rollback back; False when there is none to take back."""
+        """Undo the last rollback; return False when there is none."""
 
     def close(self) -> None:
-        """Gives back what the backend holds; it is not used afterwards."""
+        """Release the backend's resources; it must not be used afterwards."""

@@ -1,4 +1,4 @@
-"""`CheckpointManager`: the documented door (seed 003, "Python API")."""
+"""`CheckpointManager`, the public class of Architect's documented Python API."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ Repository = Literal["auto", "workspace", "shadow"]
 
 
 class CheckpointManager:
-    """Makes, lists and restores checkpoints of a workspace; each call is complete when it returns.
+    """Create, list and restore checkpoints of a workspace.
 
-    Raises CheckpointError, with a hint, where a repository cannot be used as it is.
+    Each call is complete when it returns. Raises CheckpointError, with a hint, where the repository
+    cannot be used.
     """
 
     def __init__(self, workspace_root: str, *, repository: Repository = "auto") -> None:
-        """`auto` takes the git repository around the workspace, or else the shadow repository."""
+        """Choose a backend; `auto` prefers a git repository around the workspace."""
         self._backend = _backend_of(Path(workspace_root), repository)
 
     def create(self, step: int, message: str = "") -> Checkpoint | None:
@@ -34,7 +35,7 @@ class CheckpointManager:
     def rollback(self, step: int | str | None = None, commit: str | None = None) -> bool:
         """Rolls back to a checkpoint; `commit` wins over `step`, which may be a step's name.
 
-        A safety commit is made first. Returns False, with nothing touched, when there is no target.
+        A safety commit is made first. Returns False, with no file changed, when there is no target.
         """
         return self._backend.rollback(step, commit or None)
 
@@ -47,11 +48,11 @@ class CheckpointManager:
         return self._backend.has_changes_since(commit_hash)
 
     def undo(self) -> bool:
-        """Takes the last rollback back; False when there is none."""
+        """Undoes the last rollback. Returns False if there is none."""
         return self._backend.undo()
 
     def close(self) -> None:
-        """Gives back what is held; a manager that is not closed harms nothing."""
+        """Releases resources. Optional: an unclosed manager cleans up when it is collected."""
         self._backend.close()
 
     def __enter__(self) -> CheckpointManager:
@@ -82,7 +83,7 @@ def _backend_of(workspace_root: Path, repository: Repository) -> Backend:
 
 
 def _shadow(workspace_root: Path) -> Backend:
-    # It talks to a server: whoever keeps checkpoints in git need not load that.
+    # Imported late: the shadow backend loads the client and the server, which git does not need.
     from hankweave_server.architect.shadow import open_shadow
 
     return open_shadow(workspace_root)

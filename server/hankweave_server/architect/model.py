@@ -1,10 +1,11 @@
-"""The documented values of seed 003: what a checkpoint is called and what it tells.
+"""The documented values of Architect's Python API: checkpoints, labels and errors.
 
-What Architect's door raises: a sentence and a hint, never a traceback's text.
+A label is the subject of a checkpoint's commit, `architect:checkpoint:step-<N>` or
+`architect:checkpoint:<name>` for a named step of a pipeline, optionally followed by
+` -- <message>`. `label_of` writes labels and `mark_in` parses them.
 
-`CheckpointError` is the one to catch. They are defined with the git work they are about.
-
-The labels of checkpoints: how a step, or a named step of a pipeline, is written and read.
+The errors are defined with the git operations that raise them and re-exported here. All of them
+derive from `CheckpointError` and carry a sentence and a hint, never the text of a traceback.
 """
 
 from __future__ import annotations
@@ -25,26 +26,26 @@ from hankweave_server.user_git.errors import (
 )
 
 CHECKPOINT_PREFIX = "architect:checkpoint"
-"""How every checkpoint's message begins (seed 003, "Constant")."""
+"""The prefix of every checkpoint's commit message."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One restore point (seed 003, "Checkpoint")."""
+    """A restore point; the documented record of Architect's API."""
 
     step: int
     """Step number; 0 for a named step of a pipeline."""
     commit_hash: str
     """Full git hash."""
     message: str
-    """What was said about it; of a named step, its name."""
+    """The message given at creation; for a named step, its name comes first."""
     timestamp: float
-    """Unix timestamp: when it was made, as its commit tells."""
+    """Unix timestamp of the commit."""
     files_changed: list[str]
-    """The files it changed, relative to the workspace; a byte that is no UTF-8 is a surrogate."""
+    """Changed files, relative to the workspace; bytes that are not UTF-8 become surrogates."""
 
     def short_hash(self) -> str:
-        """Gives the first 7 characters of the hash."""
+        """Return the first 7 characters of the hash."""
         return self.commit_hash[:7]
 
 
@@ -67,7 +68,7 @@ _STEP = re.compile(r"step-([0-9]{1,18})")
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What a label says: a step by its number, or by its name."""
+    """The parsed content of a label: a step's number or name, and the message."""
 
     step: int | None
     name: str | None
@@ -75,14 +76,14 @@ class Mark:
 
     @property
     def message(self) -> str:
-        """What the documented record calls its message; a named step is told apart by it."""
+        """The `message` of the documented record; it includes the name of a named step."""
         if self.name is None:
             return self.text
 
         return f"{self.name} -- {self.text}" if self.text else self.name
 
     def is_called(self, step: int | str) -> bool:
-        """Tells whether a person may mean this one by a number, or by a name."""
+        """Return whether a number or a name given by a user refers to this mark."""
         if isinstance(step, int):
             return self.step == step
 
@@ -90,7 +91,7 @@ class Mark:
 
 
 def label_of(step: int, message: str) -> str:
-    """Writes `architect:checkpoint:step-<N>`, with ` -- <message>` behind it if there is one."""
+    """Return `architect:checkpoint:step-<N>`, followed by ` -- <message>` if there is one."""
     if step < 0:
         raise ValueError(f"{step} is no step: steps are counted from 0.")
 
@@ -99,7 +100,7 @@ def label_of(step: int, message: str) -> str:
 
 
 def mark_in(label: str | None) -> Mark | None:
-    """Reads a label; None for one that is not Architect's."""
+    """Parse a label; return None if it is not one of Architect's."""
     found = _LABEL.fullmatch(label or "")
     if found is None:
         return None

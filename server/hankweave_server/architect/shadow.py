@@ -1,14 +1,14 @@
-"""`CheckpointManager(repository="shadow")`: checkpoints beside the project, never in its git.
+"""`CheckpointManager(repository="shadow")`: checkpoints in the shadow repository.
 
-Lists are read from the files. What changes something is done by the server of the workspace, or by
-one for a moment that is kept from the first such call to the end of the manager. Every call is
-made in a thread of its own, so that it may come out of a running event loop too; several threads
-wait for one another.
+The user's own git repository is never touched.
 
-The labelled checkpoints of a shadow repository, read from its commits.
+Reads open the shadow repository directly, so they work with and without a server. The order of
+checkpoints follows from the parents of HEAD: after a rollback, later checkpoints still exist but
+are no longer ancestors of HEAD, which `Labelled.on_line` records.
 
-Nothing is touched, so that they are listed with a server and without. What leads to now is told
-from the parents of HEAD: after a rollback the later ones are still there, but on another line.
+Changes go through the workspace's server. If none runs, an ephemeral server is started by the first
+such call and kept until the manager is closed. Each call runs in a thread with an event loop of its
+own, so that callers may themselves run inside an event loop; concurrent calls are serialised.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from hankweave_server.worktree import data_source
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """One labelled checkpoint."""
+    """A labelled checkpoint."""
 
     sha: Sha
     mark: Mark
@@ -62,11 +62,11 @@ class Labelled:
     run_id: RunId
     codon_id: CodonId | None
     on_line: bool
-    """True where it leads to the files as they are now, unless they have changed since."""
+    """True for an ancestor of the current state, or the current state itself."""
 
 
 class ShadowHistory:
-    """All checkpoints of one execution at one moment."""
+    """All checkpoints of one execution, read at one point in time."""
 
     def __init__(self, engine: CheckpointEngine | None) -> None:
         self._engine = engine
@@ -88,20 +88,23 @@ class ShadowHistory:
         self._bases = self._predecessors()
 
     def latest(self) -> Labelled | None:
-        """The newest one that leads to now."""
+        """Return the newest labelled checkpoint on the current line."""
         return next((each for each in self.labelled if each.on_line), None)
 
     def called(self, step: int | str) -> list[Labelled]:
-        """Those that a number or name may mean, newest first; on other lines if not on this."""
+        """Return matches for a step's number or name, newest first.
+
+        Matches on other lines are returned only if the current line has none.
+        """
         found = [each for each in self.labelled if each.mark.is_called(step)]
         return [each for each in found if each.on_line] or found
 
     def beginning_with(self, prefix: str) -> list[Sha]:
-        """Every checkpoint, labelled or not, whose sha begins so."""
+        """Return every checkpoint, labelled or not, whose sha starts with a prefix."""
         return [sha for sha in self._commits if sha.startswith(prefix.lower())]
 
     def described(self, each: Labelled) -> Checkpoint:
-        """Writes the documented record; its files are those that differ from the one before."""
+        """Return the documented record; its files are those that differ from its predecessor."""
         return Checkpoint(
             step=each.mark.step or 0,
             commit_hash=each.sha,
@@ -111,14 +114,14 @@ class ShadowHistory:
         )
 
     def _line(self) -> Iterator[Sha]:
-        """Walks from HEAD to the first checkpoint."""
+        """Yield the checkpoints from HEAD back to the first one."""
         at = None if self._engine is None else self._engine.head()
         while at is not None and (facts := self._commits.get(at)) is not None:
             yield at
             at = _parent(facts)
 
     def _predecessors(self) -> dict[Sha, Sha | None]:
-        """Finds for every checkpoint the labelled one before it; parents come before children."""
+        """Map every checkpoint to the closest labelled ancestor; parents come before children."""
         labelled = {each.sha for each in self.labelled}
         bases: dict[Sha, Sha | None] = {}
         for facts in reversed(self._commits.values()):
@@ -139,7 +142,7 @@ class ShadowHistory:
 
 @contextmanager
 def reading(layout: Layout) -> Iterator[ShadowHistory]:
-    """Opens the history of an execution; one that has no repository yet has none."""
+    """Open the history of an execution; it is empty while there is no shadow repository."""
     if not layout.shadow_repository.is_dir():
         yield ShadowHistory(None)
         return
@@ -156,9 +159,9 @@ T = TypeVar("T")
 
 
 def open_shadow(workspace_root: Path) -> Backend:
-    """Opens the checkpoints of a workspace; touches nothing before there is one to make.
+    """Open the checkpoints of a workspace; nothing is written before the first checkpoint.
 
-    Raises CheckpointError for what can be no workspace.
+    Raises CheckpointError for a path that cannot be a workspace.
     """
     root = workspace_root.expanduser().absolute()
     if not root.is_dir():
@@ -178,13 +181,13 @@ def _layout_of(root: Path) -> Layout:
 
 
 class Shadow:
-    """The manager's methods, answered by a shadow repository."""
+    """The backend that keeps checkpoints in a shadow repository."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._server = PassingServer(layout.root, founds=True)
         self._lock = threading.Lock()
-        # Also where nobody closes it: with the last reference to it, or with the interpreter.
+        # Also ends the server of a manager that is never closed: at collection or interpreter exit.
         self._ending = weakref.finalize(self, self._server.end)
 
     def create(self, step: int, message: str) -> Checkpoint | None:
@@ -210,7 +213,7 @@ class Shadow:
         with self._lock:
             self._ending()
 
-    # --- what is asked -------------------------------------------------------------------------
+    # --- operations, run in the worker thread --------------------------------------------------
 
     def _create(self, label: str) -> Checkpoint | None:
         with reading(self._layout) as history:
@@ -280,7 +283,7 @@ class Shadow:
 
         return self._served(work)
 
-    # --- how it is asked -----------------------------------------------------------------------
+    # --- access to the server ------------------------------------------------------------------
 
     def _differs_from(self, sha: Sha) -> bool:
         page = look(self._layout.root, lambda calls: calls.diff(sha, limit=1))
@@ -290,7 +293,7 @@ class Shadow:
         return self._server.do(lambda: at_server(self._layout.root, work))
 
     def _apart(self, work: Callable[[], T]) -> T:
-        """Works in another thread: a client has an event loop of its own. One at a time."""
+        """Run work in a fresh thread, one call at a time: the client needs its own event loop."""
         with self._lock, ThreadPoolExecutor(1, "checkpoints") as thread:
             try:
                 return thread.submit(work).result()

@@ -1,4 +1,4 @@
-"""Checkpoints as commits in the workspace's own git repository (seed 003, "Concept")."""
+"""Checkpoints as commits in the workspace's own git repository."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hankweave_server.user_git.store import WorkspaceGit
 
 
 class WorkspaceBackend:
-    """The manager's methods on a person's repository; it holds nothing between calls."""
+    """The backend on the user's repository; it holds no resources between calls."""
 
     def __init__(self, root: Path) -> None:
         self._git = WorkspaceGit(root)
@@ -23,7 +23,7 @@ class WorkspaceBackend:
         return _documented(self._git.create(f"step-{step}", message))
 
     def create_named(self, name: str, message: str = "") -> Checkpoint | None:
-        """Makes the checkpoint of a pipeline's step: `architect:checkpoint:<name>`."""
+        """Create the checkpoint of a named pipeline step: `architect:checkpoint:<name>`."""
         if not name.strip() or "\n" in name or " -- " in name:
             raise ValueError(f"{name!r} cannot be the name of a step")
 
@@ -48,11 +48,11 @@ class WorkspaceBackend:
         return self._git.undo()
 
     def close(self) -> None:
-        """Every call has given back what it opened."""
+        """Do nothing: every call has already released what it opened."""
 
 
 def has_repository(root: Path) -> bool:
-    """Tells whether a folder is in a git repository that does not ignore it as a whole."""
+    """Return whether a folder is in a git repository that does not ignore it as a whole."""
     if not root.is_dir() or git_folder_of(root) is None:
         return False
 
@@ -60,7 +60,7 @@ def has_repository(root: Path) -> bool:
 
 
 def open_workspace(root: Path) -> WorkspaceBackend:
-    """Opens the repository around a workspace; raises CheckpointError where that cannot be."""
+    """Open the repository around a workspace; raise CheckpointError if that is impossible."""
     return WorkspaceBackend(root.absolute())
 
 
