@@ -1,168 +1,217 @@
-"""Print the table of the source tree: sizes, folders, importers, comments, names and cycles.
+"""Print measurements of the source tree: sizes, folders, importers, comments, names and cycles.
 
-usage: tools/source_metrics.py [--list]
+usage: tools/source_metrics.py [--list] [ROOT]
 
-Counts the runtime packages (server and protocol), from the files alone: nothing is imported. With
-`--list` the modules behind the numbers are named: those with a single importer, the names that
-several modules define, and the cycles.
+Measures the runtime packages (server and protocol) of the checkout at ROOT; by default, of the
+checkout that contains this script. Source files are parsed, never imported, so that any commit can
+be measured: `git worktree add /tmp/old COMMIT && tools/source_metrics.py /tmp/old`.
+
+`--list` also names the modules behind the numbers: those with a single importer, the class names
+that several modules define, and the members of each cycle.
+
+What counts: a package's `__init__.py` is an importer, but is not counted as a module. `from package
+import name` counts as an import of the submodule `name` if there is one, else of the package. A
+module that is only loaded by name (the commands of the CLI) has no importer.
 """
 
 from __future__ import annotations
 
+import argparse
 import ast
 import io
 import statistics
-import sys
 import tokenize
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
-TOP = Path(__file__).resolve().parent.parent
-PACKAGES = (
-    TOP / "server" / "hankweave_server",
-    TOP / "protocol" / "hankweave_protocol",
-    TOP / "protocol" / "hankweave_client",
-)
+PACKAGES = ("server/hankweave_server", "protocol/hankweave_protocol", "protocol/hankweave_client")
+Graph = Mapping[str, set[str]]
 
 
 def main() -> None:
-    modules = {name_of(path): path for path in sources()}
-    trees = {name: ast.parse(path.read_text()) for name, path in modules.items()}
-    imports = {name: set(imports_of(name, trees[name], modules)) for name in modules}
-    eager = {name: set(imports_of(name, trees[name], modules, eager=True)) for name in modules}
-    importers: dict[str, set[str]] = defaultdict(set)
-    for name, imported in imports.items():
-        for each in imported:
-            importers[each].add(name)
-
-    counted = [name for name, path in modules.items() if path.name != "__init__.py"]
-    lines = sorted(len(modules[name].read_text().splitlines()) for name in counted)
-    folders = Counter(modules[name].parent for name in counted)
-    single = sorted(name for name in counted if len(importers[name]) == 1)
-    names = {name: found for name, found in recurring(trees).items() if len(found) > 1}
-    circles = cycles(eager)
-    widest, files = folders.most_common(1)[0]
-    rows = (
-        ("modules", len(counted)),
-        ("lines", sum(lines)),
-        ("median lines of a module", statistics.median(lines)),
-        ("p90 lines of a module", lines[int(len(lines) * 0.9)]),
-        ("modules below 100 lines", f"{100 * sum(n < 100 for n in lines) // len(lines)} %"),
-        ("files in the largest folder", f"{files} ({widest.relative_to(TOP)})"),
-        ("modules with a single importer", len(single)),
-        ("comments per 1,000 lines", comments(modules.values()) * 1000 // sum(lines)),
-        ("file names that recur", sum(n > 1 for n in file_names(modules).values())),
-        ("class names that recur", len(names)),
-        ("import cycles", len(circles)),
+    parser = argparse.ArgumentParser(description="Print measurements of the source tree.")
+    parser.add_argument("--list", action="store_true", help="name the modules behind the numbers")
+    parser.add_argument(
+        "root", nargs="?", type=Path, default=Path(__file__).resolve().parent.parent
     )
-    for label, value in rows:
-        print(f"{label:<34}{value:>12}")
+    arguments = parser.parse_args()
+    source = Source(arguments.root.resolve())
+    if not source.counted:
+        parser.error(f"{arguments.root} has none of {', '.join(PACKAGES)}")
 
-    if "--list" in sys.argv:
-        print_list("Single importer", (f"{name} <- {min(importers[name])}" for name in single))
-        print_list("Recurring classes", (f"{n}: {', '.join(m)}" for n, m in sorted(names.items())))
-        print_list("Cycles", (" -> ".join(circle) for circle in circles))
+    for label, value in table(source):
+        print(f"{label:<36}{value}")
 
-
-def sources() -> Iterator[Path]:
-    for package in PACKAGES:
-        yield from sorted(package.rglob("*.py"))
-
-
-def name_of(path: Path) -> str:
-    base = next(package for package in PACKAGES if package in path.parents)
-    parts = path.relative_to(base.parent).with_suffix("").parts
-    return ".".join(parts).removesuffix(".__init__")
+    if arguments.list:
+        singles = (f"{name} <- {importer}" for name, importer in source.single_importers.items())
+        print_list("Modules with a single importer", singles)
+        classes = (f"{name}: {', '.join(where)}" for name, where in source.recurring.items())
+        print_list("Recurring class names", classes)
+        print_list("Import cycles", (", ".join(cycle) for cycle in cycles(source.imports)))
 
 
-def imports_of(
-    name: str, tree: ast.Module, modules: Mapping[str, Path], *, eager: bool = False
-) -> Iterator[str]:
-    """Return the modules of ours that a module imports; `eager` skips those in functions."""
-    for node in ast.walk(tree) if not eager else at_import(tree):
-        if isinstance(node, ast.ImportFrom) and node.module:
+@dataclass(frozen=True, slots=True)
+class Module:
+    path: Path
+    text: str
+    tree: ast.Module
+
+    @property
+    def is_package(self) -> bool:
+        return self.path.name == "__init__.py"
+
+
+class Source:
+    """The parsed modules of a checkout, by dotted name."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.modules: dict[str, Module] = {}
+        for package in PACKAGES:
+            base = (root / package).parent
+            for path in sorted((root / package).rglob("*.py")):
+                name = ".".join(path.relative_to(base).with_suffix("").parts)
+                text = path.read_text(encoding="utf-8")
+                module = Module(path, text, ast.parse(text, str(path)))
+                self.modules[name.removesuffix(".__init__")] = module
+
+        self.counted = {
+            name: module for name, module in self.modules.items() if not module.is_package
+        }
+
+    @cached_property
+    def imports(self) -> dict[str, set[str]]:
+        """For each module, the modules that it imports anywhere, functions included."""
+        return self._graph(ast.walk)
+
+    @cached_property
+    def imports_on_load(self) -> dict[str, set[str]]:
+        """For each module, the modules that are imported while it is being imported."""
+        return self._graph(statements_on_load)
+
+    def _graph(self, walk: Callable[[ast.AST], Iterator[ast.AST]]) -> dict[str, set[str]]:
+        return {
+            name: {
+                imported
+                for node in walk(module.tree)
+                for imported in self._imported(name, module, node)
+                if imported != name
+            }
+            for name, module in self.modules.items()
+        }
+
+    def _imported(self, name: str, module: Module, node: ast.AST) -> Iterator[str]:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in self.modules)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parts = name.split(".")
+                package = parts[: len(parts) + module.is_package - node.level]
+                base = ".".join([*package, base] if base else package)
+
             for alias in node.names:
-                full = f"{node.module}.{alias.name}"
-                found = full if full in modules else node.module
-                if found in modules and found != name:
+                full = f"{base}.{alias.name}"
+                if (found := full if full in self.modules else base) in self.modules:
                     yield found
-        elif isinstance(node, ast.Import):
-            yield from (each.name for each in node.names if each.name in modules)
+
+    @cached_property
+    def single_importers(self) -> dict[str, str]:
+        """The modules that exactly one module imports, with that module."""
+        importers: dict[str, list[str]] = defaultdict(list)
+        for name, imported in self.imports.items():
+            for each in imported:
+                importers[each].append(name)
+
+        return {name: importers[name][0] for name in self.counted if len(importers[name]) == 1}
+
+    @cached_property
+    def recurring(self) -> dict[str, list[str]]:
+        """The public class names that several modules define, with those modules."""
+        found: dict[str, list[str]] = defaultdict(list)
+        for name, module in self.modules.items():
+            for node in module.tree.body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    found[node.name].append(name)
+
+        return {name: where for name, where in sorted(found.items()) if len(where) > 1}
 
 
-def at_import(tree: ast.Module) -> Iterator[ast.AST]:
-    """Return the statements that run when the module is imported."""
-    waiting: list[ast.AST] = list(tree.body)
-    while waiting:
-        node = waiting.pop()
+def table(source: Source) -> Iterator[tuple[str, object]]:
+    modules = source.counted.values()
+    lines = sorted(len(module.text.splitlines()) for module in modules)
+    folders = Counter(module.path.parent for module in modules)
+    largest, files = folders.most_common(1)[0]
+    file_names = Counter(module.path.name for module in modules)
+    comments = sum(count_comments(module.text) for module in modules)
+    yield "modules", len(lines)
+    yield "lines", sum(lines)
+    yield "lines per module, median", statistics.median_low(lines)
+    yield "lines per module, p90", lines[int(len(lines) * 0.9)]
+    yield "modules below 100 lines", f"{100 * sum(n < 100 for n in lines) // len(lines)} %"
+    yield "files in the largest folder", f"{files} ({largest.relative_to(source.root)})"
+    yield "modules with a single importer", len(source.single_importers)
+    yield "comments per 1,000 lines", comments * 1000 // max(sum(lines), 1)
+    yield "recurring file names", sum(count > 1 for count in file_names.values())
+    yield "recurring class names", len(source.recurring)
+    yield "import cycles", summary(cycles(source.imports))
+    yield "import cycles on load", summary(cycles(source.imports_on_load))
+
+
+def summary(found: list[list[str]]) -> str:
+    modules = f" ({sum(map(len, found))} modules)" if found else ""
+    return f"{len(found)}{modules}"
+
+
+def statements_on_load(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes that run when a module is imported."""
+    pending = [tree]
+    while pending:
+        node = pending.pop()
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             continue
 
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            pending.extend(node.orelse)
             continue
 
         yield node
-        waiting.extend(ast.iter_child_nodes(node))
+        pending.extend(ast.iter_child_nodes(node))
 
 
-def recurring(trees: Mapping[str, ast.Module]) -> dict[str, list[str]]:
-    """Return each public class name with the modules that define it."""
-    found: dict[str, list[str]] = defaultdict(list)
-    for name, tree in trees.items():
-        for node in tree.body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                found[node.name].append(name)
-
-    return found
+def count_comments(text: str) -> int:
+    """Count the comments of a module; docstrings are not comments."""
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    return sum(token.type == tokenize.COMMENT for token in tokens)
 
 
-def file_names(modules: Mapping[str, Path]) -> Counter[str]:
-    return Counter(path.stem for path in modules.values() if path.name != "__init__.py")
+def cycles(graph: Graph) -> list[list[str]]:
+    """Return the strongly connected components that have more than one module, sorted."""
+    reach = {name: reachable(graph, name) for name in graph}
+    found = {
+        tuple(sorted(other for other in reach[name] if name in reach[other]))
+        for name in graph
+        if name in reach[name]
+    }
+    return [list(members) for members in sorted(found)]
 
 
-def comments(paths: object) -> int:
-    """Count comment lines; docstrings are not comments."""
-    count = 0
-    for path in paths:  # type: ignore[attr-defined]
-        reader = io.StringIO(path.read_text()).readline
-        count += sum(token.type == tokenize.COMMENT for token in tokenize.generate_tokens(reader))
-
-    return count
-
-
-def cycles(imports: Mapping[str, set[str]]) -> list[list[str]]:
-    """Return the strongly connected components of more than one module (Tarjan)."""
-    index: dict[str, int] = {}
-    low: dict[str, int] = {}
-    stack: list[str] = []
-    found: list[list[str]] = []
-
-    def visit(name: str) -> None:
-        index[name] = low[name] = len(index)
-        stack.append(name)
-        for each in sorted(imports[name]):
-            if each not in index:
-                visit(each)
-                low[name] = min(low[name], low[each])
-            elif each in stack:
-                low[name] = min(low[name], index[each])
-
-        if low[name] == index[name]:
-            circle = stack[stack.index(name) :]
-            del stack[-len(circle) :]
-            if len(circle) > 1:
-                found.append(sorted(circle))
-
-    sys.setrecursionlimit(10_000)
-    for name in sorted(imports):
-        if name not in index:
-            visit(name)
+def reachable(graph: Graph, start: str) -> set[str]:
+    """Return what `start` imports, directly or through others; `start` itself if in a cycle."""
+    found: set[str] = set()
+    pending = [start]
+    while pending:
+        new = graph[pending.pop()] - found
+        found |= new
+        pending.extend(new)
 
     return found
 
 
-def print_list(title: str, lines: Iterator[str]) -> None:
+def print_list(title: str, lines: Iterable[str]) -> None:
     print(f"\n{title}")
     for line in lines:
         print(f"  {line}")
