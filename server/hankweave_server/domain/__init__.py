@@ -1,1 +1,1 @@
-"""Pure decisions: no await, no clock, no file. Facts come in as arguments, values go out."""
+"""Pure decisions: no await, no clock, no I/O. Facts come in as arguments, values go out."""

@@ -1,25 +1,52 @@
-"""The life of a codon: eight states, and every move between them in one table.
+"""The life of a codon: its eight states, the moves between them, and the verdict on its end.
 
-Two rules. Everything that decides which state may follow which stands in `MOVES`; and nothing here
-knows why a move is made. A state that is not terminal can always fail or be skipped; the way
-forward is one step at a time, with two exceptions: a codon without sentinels goes from `running` to
-`completed` directly, and one whose budget is spent before it begins from `preparing`. The terminal
-states are in the table too, with nowhere to go (seed 002).
+A codon execution is one attempt at one step of the plan: prepare the work tree, start an agent,
+let it work, let the sentinels finish, take the last checkpoint. That takes minutes or hours, and
+three parties read its record meanwhile: the server that runs it, the clients that watch it, and
+the next server, which may find nothing but this record after a power cut.
 
-The functions below the table build the next state's record out of the former one and the facts of
-the move. They carry forward what seed 002 keeps, and rename `sentinels.loaded` to
-`sentinels.executed` where a codon ends.
+    preparing -> starting -> initializing -> running -> completing-sentinels -> completed
+    any state that is not terminal -> failed | skipped
 
-How a codon ended, judged from what its agent said and how its process went.
+What must hold:
 
-Success needs both: a clean exit and, from an agent that reports results, a result without an
-error. A billing error that an agent reports as a "success" is a failure (Hankweave, completion).
-A full context is an end like any other where the hank waits for it, and a failure elsewhere.
+- A record moves one step at a time. `running` moves directly to `completed` when no sentinel has
+  to finish, and `preparing` does so when the budget is spent before an agent can start. There is
+  no other shortcut.
+- `completed`, `failed` and `skipped` are final. A retry appends a new record with a higher
+  `attempt`; it never reopens an old one. Only the `sentinels` field of a terminal record may still
+  change, because sentinels see the end of their codon last (`reducer._with_sentinels`).
+- Each state has its own type, with exactly the fields that are known by then. Code that needs the
+  session ID asks for a `RunningCodon`, and the type checker does the rest.
+- Every field survives to the end. Cost, tokens, session ID, log path, process ID and the rig's
+  checkpoint are carried into the terminal record, because rollback, retry and conversation resume
+  start from them.
 
-Codons that a server's orderly end cut short.
+What can go wrong, and the answer to it:
 
-state.json calls such a codon `failed`, as Hankweave does, and its reason tells it from a failure of
-its own. People are told that it was stopped: the next start goes on from its last checkpoint.
+- Two causes end the same codon: the agent exits while a client sends `codon.skip`, or a time limit
+  fires. Every move is checked twice: `MOVES` has to allow it, and the reducer compares the
+  transition's `from_status` with the state at that moment. The second of the two causes therefore
+  raises `Impossible`, and the state is unchanged.
+- The server dies. Every move is in the journal before it is acknowledged, so the next start finds
+  the codon in some active state and calls `fail` on it (`execution/recovery.py`). This is why every
+  active state can fail, and why `fail` and `skip` accept each of the five active types: `_Known`
+  collects what that state knows and leaves the rest empty.
+- The agent reports one thing and its process another. `judge` decides, from facts alone. Success
+  takes exit code 0 and a result without an error: agents report billing errors as a "success"
+  with a non-zero exit code, as Hankweave found too. Time limits are checked first, because a
+  process that the server killed has an exit code that explains nothing. A full context completes
+  the codon if the hank waits for it (`plan.awaits_full_context`), and fails it otherwise.
+- The server is asked to stop. `state.json` calls such a codon `failed`, as Hankweave does. The text
+  of the reason tells it from a failure of its own (`reason_of_stop`, `was_stopped`), so that
+  clients can show it as stopped; the next start resumes from its last checkpoint.
+
+Nothing here knows why a move is made, what the time is or where a checkpoint comes from: the caller
+passes facts in, and `execution/codon` performs what was decided.
+
+Read `MOVES` and `advance` first, then the moves in the order of the states (`start_agent` to
+`skip`), then `judge`. `reducer.py` applies the moves to a whole state; `execution/codon/record.py`
+makes them durable.
 """
 
 from __future__ import annotations
@@ -69,11 +96,11 @@ MOVES: Mapping[CodonStatus, frozenset[CodonStatus]] = {
 
 
 class Impossible(Exception):
-    """Something that cannot have happened to this state; nothing is changed."""
+    """A transition that contradicts the state; the state is unchanged."""
 
 
 class IllegalTransition(Impossible):
-    """A move that the table does not have; the state is unchanged."""
+    """A move that `MOVES` does not allow; the state is unchanged."""
 
     def __init__(self, codon_id: CodonId, from_status: CodonStatus, to_status: CodonStatus) -> None:
         super().__init__(f"codon {codon_id} cannot go from {from_status} to {to_status}")
@@ -83,7 +110,7 @@ class IllegalTransition(Impossible):
 
 
 def advance(current: CodonExecution, to: CodonExecution) -> CodonExecution:
-    """Returns the record that follows; raises IllegalTransition unless the table has the move."""
+    """Return the record `to`; raise IllegalTransition unless `MOVES` allows the move to it."""
     before, after = status_of(current), status_of(to)
     if current.codon_id != to.codon_id or after not in MOVES[before]:
         raise IllegalTransition(current.codon_id, before, after)
@@ -132,7 +159,7 @@ def is_active(codon: CodonExecution) -> bool:
 
 
 def active(codon: CodonExecution) -> ActiveCodon:
-    """The same record, known to be active; a terminal one is the caller's mistake."""
+    """Return the same record, typed as active; raise IllegalTransition for a terminal one."""
     if isinstance(codon, CompletedCodon | FailedCodon | SkippedCodon):
         raise IllegalTransition(codon.codon_id, status_of(codon), status_of(codon))
 
@@ -140,7 +167,7 @@ def active(codon: CodonExecution) -> ActiveCodon:
 
 
 def cost_of(codon: CodonExecution) -> float:
-    """USD: final, partial or current, whichever the state has (seed 002's own example)."""
+    """Return the final, partial or current cost in USD, whichever the state has."""
     match codon:
         case PreparingCodon() | StartingCodon() | InitializingCodon():
             return 0.0
@@ -155,7 +182,7 @@ def cost_of(codon: CodonExecution) -> float:
 
 
 def sentinel_cost_of(codon: CodonExecution) -> float:
-    """USD that the codon's sentinels cost; never part of `cost_of`."""
+    """Return the cost of the codon's sentinels in USD; `cost_of` never includes it."""
     return 0.0 if isinstance(codon, PreparingCodon) else codon.sentinels.total_cost
 
 
@@ -221,7 +248,7 @@ def begin(codon: InitializingCodon, *, session_id: str) -> RunningCodon:
 
 
 def finish_sentinels(codon: RunningCodon) -> CompletingSentinelsCodon:
-    """The agent has ended, its sentinels have not."""
+    """Move on when the agent has ended and its sentinels have not."""
     return CompletingSentinelsCodon(
         codon_id=codon.codon_id,
         start_time=codon.start_time,
@@ -279,7 +306,7 @@ def complete(
 def complete_unstarted(
     codon: PreparingCodon, *, end_time: str, checkpoint: Sha, budget_exceeded: BudgetExceeded
 ) -> CompletedCodon:
-    """Complete a codon for which nothing was left to spend: no agent, no session, no log."""
+    """Complete a codon whose budget is spent before it starts: no agent, no session, no log."""
     return CompletedCodon(
         codon_id=codon.codon_id,
         start_time=codon.start_time,
@@ -362,7 +389,7 @@ def skip(
 
 
 class _Known:
-    """What an active codon knows already, whichever state it is in."""
+    """The facts that an active codon already has, in any of its states."""
 
     def __init__(self, codon: ActiveCodon) -> None:
         self.pid: int | None = None
@@ -393,19 +420,19 @@ class Ending:
     """The facts of an agent's end."""
 
     exit_code: int
-    """The process's exit code; 128 + n for signal n, -1 where there was no process."""
+    """The exit code of the process; 128 + n for signal n, -1 without a process."""
     timed_out: str | None
-    """Which time limit ended it: start, idle or total."""
+    """The time limit that ended it: start, idle or total."""
     request_timed_out: bool
     had_session: bool
     result_success: bool | None
-    """The agent's own verdict; None where it gave none."""
+    """The agent's own verdict; None if it reported none."""
     text: str
-    """The result's text, or the last words on stderr."""
+    """The text of the result, or the last output on stderr."""
     context_exceeded: bool = False
-    """The model took no more."""
+    """True if the model refused more input."""
     compacted: bool = False
-    """The agent's context was full, and was made smaller so that it could go on."""
+    """True if the agent's context was full and was compacted so that it could continue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,7 +442,7 @@ class Success:
 
 @dataclass(frozen=True, slots=True)
 class ContextFull:
-    """The agent could not go on, and the hank has waited for that."""
+    """The agent's context is full, and the hank waits for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -450,7 +477,7 @@ def judge(
         message = "The agent ended without reporting a result."
         return Failure(FailureReason(type="unknown", retriable=ending.had_session, message=message))
 
-    # Words of success explain no failure: the exit code has to.
+    # A success text does not explain a failure: classify by the exit code.
     text = "" if ending.result_success else ending.text
     had_session = ending.had_session
     return Failure(classify(text, ending.exit_code, had_session=had_session, now=now))
@@ -460,15 +487,15 @@ _BEGINNING = "The server stopped: "
 
 
 def reason_of_stop(cause: str) -> str:
-    """Return the reason that a codon has failed for when the server ends in the middle of it."""
+    """Return the failure reason of a codon that was active when the server stopped."""
     return f"{_BEGINNING}{cause}."
 
 
 def is_of_stop(message: str | None) -> bool:
-    """Say whether the message of a failure is that of a stop."""
+    """Return whether a failure message is one of `reason_of_stop`."""
     return message is not None and message.startswith(_BEGINNING)
 
 
 def was_stopped(reason: FailureReason | None) -> bool:
-    """Say whether a codon was cut short by the server's end."""
+    """Return whether a codon was cut short by the end of the server."""
     return reason is not None and is_of_stop(reason.message)

@@ -1,1 +1,1 @@
-"""The one writer: state, journal and what is told to clients move here, in one order."""
+"""The single writer: state, journal and published events change here, in one order."""

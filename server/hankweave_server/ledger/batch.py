@@ -1,4 +1,4 @@
-"""What goes into the journal together: decided at once, written at once, told at once."""
+"""Batches: events that are decided, written and published together."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Entry: TypeAlias = EventData | Transition
 NewId: TypeAlias = Callable[[], str]
 
 TICKS = (CostsIncremented, CostsUpdated, SentinelStatesUpdated, ExtensionCountUpdated)
-"""Transitions that come with every message: state.json may lag behind them (DESIGN 5)."""
+"""Transitions that come with every message: state.json may lag behind them."""
 
 
 replace = msgspec.structs.replace
@@ -45,7 +45,7 @@ replace = msgspec.structs.replace
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """An event that is in the journal, and its one encoding: every client gets these bytes."""
+    """An event in the journal and its one encoding, which every client receives."""
 
     event: Event
     frame: bytes
@@ -54,7 +54,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """Whom entries are about, where they do not say it themselves, and what led to them."""
+    """The subject of entries that do not name one, and their causes."""
 
     run_id: RunId | None = None
     codon_id: CodonId | None = None
@@ -64,10 +64,10 @@ class About:
 def compose(
     state: State, entries: Iterable[Entry], about: About, *, clock: Clock, new_id: NewId
 ) -> tuple[tuple[Published, ...], State]:
-    """Numbers and encodes entries, and returns the state they lead to; all of them or none.
+    """Number and encode entries, and return the state they lead to: all of them or none.
 
     Raises Impossible for a transition that the state does not allow, Refused for one that could
-    not be read again, and ValueError for an event that is not for the journal.
+    not be decoded again, and ValueError for an event that does not belong in the journal.
     """
     published: list[Published] = []
     for entry in entries:
@@ -94,17 +94,17 @@ def compose(
 
 
 def asks_for_save(entry: Entry) -> bool:
-    """Tells whether state.json must hold this before anyone is told."""
+    """Return whether state.json must contain this entry before it is published."""
     return isinstance(entry, Transition) and not isinstance(entry, TICKS)
 
 
 def _transition(
     state: State, transition: Transition, seq: EventSeq
 ) -> tuple[State, EventData, About]:
-    """Applies a transition as its readers will: what was written is what happened.
+    """Apply a transition as its readers will, from its encoded form.
 
-    Encoding may change a value (a file name that is no Unicode); were the state made of the value
-    before that, it would not be the fold of the journal.
+    Encoding may change a value (a file name that is not valid Unicode). A state that is built
+    from the original value would not be the fold of the journal.
     """
     body = codec.transition_body(transition)
     after = apply(state, codec.decode_transition_body(body), seq)

@@ -1,14 +1,15 @@
-"""state.json and state.json.bak: the state as a file that survives its writer (DESIGN 5).
+"""state.json and state.json.bak: the state in files that survive a crash of their writer.
 
 A save never leaves less than it found. The new state is complete and durable under another name
 before any known name changes; `.bak` then becomes a second name of the outgoing version, by rename,
 so that it is never absent and never torn; and only then does `state.json` name the new one. A crash
 between any two steps leaves a `state.json` that is whole, or a `.bak` that is.
 
-`.bak` only ever takes over a version that this store wrote or read and found good: an unverified
+`.bak` only takes over a version that this store wrote, or read and found good: an unverified
 primary must not replace the one good copy (Hankweave's next save after a recovery did just that).
 
-A journal and a state for an execution that does not live yet: a branch begins with its past.
+`found_ledger` writes the first journal and state of an execution that does not run yet: a branch
+begins with the past of its parent.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from hankweave_server.paths import Layout
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
 Judge = Callable[[State], ValidationError | None]
-"""Says what speaks against a state that is whole in itself."""
+"""Returns the error of a state that is valid in itself, or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class FromPrimary:
 
 @dataclass(frozen=True, slots=True)
 class FromBackup:
-    """state.json was bad or missing, its backup was good."""
+    """state.json was bad or missing, and its backup was good."""
 
     state: State
     errors: tuple[ValidationError, ...]
@@ -76,7 +77,7 @@ Loaded = FromPrimary | FromBackup | Unreadable | Absent
 
 
 class NewerState(Exception):
-    """A state that a newer version wrote: to save it again would lose what we do not know."""
+    """A state that a newer version wrote: saving it again would lose fields unknown to this one."""
 
     def __init__(self, path: Path, version: int) -> None:
         super().__init__(f"{path} has schemaVersion {version}; this version knows {SCHEMA_VERSION}")
@@ -89,7 +90,7 @@ class _Seq(Value):
 
 
 class StateStore:
-    """The two state files of one execution. One thread at a time may use it."""
+    """The two state files of one execution. Use it in one thread at a time."""
 
     def __init__(self, layout: Layout, clock: Clock) -> None:
         folder = self._held_open(layout.state_directory)
@@ -101,13 +102,13 @@ class StateStore:
         self._primary_is_good = False
 
     def _held_open(self, folder: Path) -> Path:
-        """The folder as it is now: if another one takes its path, nothing is written there."""
+        """Open the folder: if another one takes its path later, nothing is written there."""
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         weakref.finalize(self, os.close, descriptor)
         return Path(f"/proc/self/fd/{descriptor}")
 
     def save(self, state: State) -> None:
-        """Makes the state durable; raises OSError, with state.json as it was."""
+        """Make the state durable; raise OSError, with state.json unchanged."""
         encoded = msgspec.json.format(codec.encode(state), indent=2) + b"\n"
         fsutil.write_private(self._temporary, encoded, durable=True)
         if self._primary_is_good:
@@ -118,10 +119,10 @@ class StateStore:
         self._primary_is_good = True
 
     def load(self, judge: Judge = lambda state: None) -> Loaded:
-        """Reads the newest good version, and keeps bad ones under a name of their own.
+        """Read the newest good version, and rename bad ones to keep them.
 
-        Leftover `.tmp` files are removed: what they hold was never acknowledged. Raises OSError
-        where a file cannot be read at all, and NewerState; both leave everything as it was.
+        Leftover `.tmp` files are removed: their content was never acknowledged. Raises OSError
+        if a file cannot be read at all, and NewerState; both leave everything unchanged.
         """
         primary = self._examine(self._primary, judge)
         if isinstance(primary, State):
@@ -143,7 +144,7 @@ class StateStore:
         return Unreadable(errors, kept)
 
     def saved_seq(self) -> int | None:
-        """The last event that state.json names, which is durable therefore; None if unreadable."""
+        """Return the last event in state.json, which is therefore durable; None if unreadable."""
         try:
             return codec.decode_value(_Seq, self._primary.read_bytes()).last_event_seq
         except (FileNotFoundError, Refused):
@@ -167,7 +168,7 @@ class StateStore:
         return errors[0] if errors else judge(state) or state
 
     def _keep_outgoing(self) -> None:
-        """Makes the current primary the backup as well."""
+        """Make the current primary the backup as well."""
         with contextlib.suppress(FileNotFoundError):
             self._backup_temporary.unlink()
 
@@ -181,8 +182,8 @@ class StateStore:
             fsutil.write_private(self._backup_temporary, outgoing, durable=True)
 
         self._backup_temporary.replace(self._backup)
-        # rename(2) moves nothing where both names are of one file: the backup was linked already,
-        # and a crash, or a fault of the disk, kept the new state from taking its place.
+        # rename(2) does nothing if both names are links to one file: the backup was linked before,
+        # and a crash or a disk error kept the new state from taking its place.
         self._backup_temporary.unlink(missing_ok=True)
 
     def _remove_temporaries(self) -> None:
@@ -190,7 +191,7 @@ class StateStore:
             path.unlink(missing_ok=True)
 
     def _set_aside(self, path: Path) -> tuple[str, ...]:
-        """Keeps a bad original out of the way of the next save, durably."""
+        """Rename a bad original, durably, so that the next save does not replace it."""
         stamp = instants.to_text(self._clock.now()).replace(":", "").replace("-", "")
         kept = path.with_name(f"{path.name}.corrupt-{stamp}")
         number = 1
@@ -212,7 +213,7 @@ class StateStore:
 
 
 def _fault_of(path: Path, refused: Refused) -> ValidationError:
-    """Tells a codon of the wrong shape from a file that is no state at all (seed 002)."""
+    """Return the error, and tell a malformed codon from a file that is not a state at all."""
     at = refused.path or "$"
     in_codon = at.startswith("$.runs") and ".codons" in at
     return ValidationError(
@@ -227,9 +228,9 @@ def found_ledger(
     clock: Clock,
     new_id: NewId = lambda: str(uuid.uuid4()),
 ) -> State:
-    """Writes the first events of a journal and the state they lead to; blocking, and durable.
+    """Write the first events of a journal and the state they lead to; blocking, and durable.
 
-    Raises Impossible for entries that contradict one another, and OSError.
+    Raises OSError, and Impossible for entries that contradict one another.
     """
     published, state = compose(EMPTY_STATE, entries, About(), clock=clock, new_id=new_id)
     fsutil.make_private_directory(layout.journal.parent)

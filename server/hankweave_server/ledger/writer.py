@@ -1,19 +1,62 @@
-"""The one writer: state, journal and what is told move here, in one order.
+"""The single writer of an execution: decide, journal, flush, save, publish, in that order.
 
-`record` and `post` decide at once: seqs are given and the state is changed before the caller's next
-statement, so two callers can never decide on the same state. What was decided waits in one queue;
-the writer takes all that waits, appends it by one write, syncs it, saves state.json where it must
-not lag, and then tells everybody, in the journal's order. Writing happens in a worker thread, so
-the loop never waits for a disk; telling happens in the loop, in one stretch without an await, so
-whoever subscribes and reads the history in one such stretch misses nothing and gets nothing twice.
+The state of an execution is the fold of its journal, and clients follow it event by event. Many
+tasks change it at the same time: the codon runner, the API handlers, the health monitor, the
+sentinels. All of them go through one `Ledger`. It must guarantee four things:
 
-What survives a power cut: all that anybody was told, and so all that `record` returned. What was
-posted survives once it is told; nobody can have heard an event that a start then knows nothing of.
+1. One order. The journal, the state and every subscriber see the same events in the same order,
+   with the numbers 1, 2, 3 ... and no gap.
+2. No decision on an old state. A caller that checks the state and then records a transition is
+   sure that no other transition came in between.
+3. No event is published before it is durable. A client never sees an event that the next start,
+   after a power cut, knows nothing of.
+4. The event loop never waits for the disk.
 
-A disk without room is waited for (`space`): the write in hand is taken back and tried again, order
-is kept, nobody is told, and whoever records waits; reading goes on. After any other write that
-failed nobody knows what the disk holds, so nothing is written, saved or told any more: every caller
-gets `LedgerFailed`, and the next start reads what is really there.
+The second demand wants the state to change at once, the third wants it to change only after a
+flush. So there are two states: `state` is the state as decided, for decisions; `durable_state` is
+the state as published, for display. An event passes through five steps:
+
+- Decide (`_decide`). `record`, `post` and `leave` number and encode the entries, apply them to
+  `state` and append one batch to the queue. There is no await in between, so two callers cannot
+  decide on the same state. A transition that the state does not allow raises `Impossible`, and
+  nothing changes.
+- Journal. The task in `run` takes whole batches off the queue, up to about `EVENTS_AT_ONCE` events,
+  and appends their lines with one write. A power cut may leave a prefix of them; each prefix is a
+  valid history.
+- Flush. One `fdatasync` makes all of them durable, however many callers wait for it. While it runs,
+  the next batches collect in the queue: the busier the disk, the more events share a flush.
+- Save. `state.json` is written, after the journal and so never ahead of it, if a transition in the
+  batches changed more than a counter. Costs and similar counters come with every message; for
+  these the file may lag by `SETTLE_SECONDS`, and a start folds the journal's tail on top of it.
+- Publish (`_tell`). `durable_state` moves on, waiting callers wake up, and every subscriber is
+  called with every event. This runs in the event loop without an await, so a client that reads the
+  history and subscribes in one such stretch misses no event and gets none twice.
+
+Journal and save block, so both run in a worker thread (`_write_down`), one call at a time. The call
+is shielded from cancellation: a cancelled task stops between two writes, never within one.
+
+`record` returns when its batch is published. `post` returns at once, but waits while more than
+`PENDING_LIMIT` events are in the queue, so that a chatty agent cannot outrun the disk. `leave`
+never waits. What was posted is durable when it is published, not when `post` returns.
+
+What can go wrong:
+
+- The disk is full. The journal truncates its fragment, and the write in hand is tried again until
+  there is space (`disk_space`). The order is kept, no event is published, and callers of `record`
+  wait; reading continues. `_Writing` remembers what was done: a journal that was flushed is not
+  appended again because `state.json` did not fit.
+- Any other write fails. After a failed flush the kernel may have dropped the data and may report
+  success the next time, so the content of the disk is unknown. Nothing is written, saved or
+  published any more: every caller gets `LedgerFailed`, the server ends, and the next start reads
+  what is really there.
+- The caller of `record` is cancelled while it waits. The batch is written all the same: a later
+  decision may depend on it.
+- The server ends. `aclose` takes no more entries, writes the queue, saves the state and closes the
+  journal. If the disk is full at that moment, the cancellation ends the wait with `OutOfTime`.
+
+Read `record`, `_decide`, `run`, `_write`, `_write_down` and `_tell`, in this order. `batch.py`
+composes events, `journal.py` and `state_file.py` write the two files, and `open.py` brings them to
+agree at a start.
 """
 
 from __future__ import annotations
@@ -48,31 +91,31 @@ from hankweave_server.paths import Layout
 __all__ = ["Entry", "Ledger", "LedgerFailed", "OutOfTime", "Published"]
 
 SETTLE_SECONDS = 0.2
-"""How long state.json may lag behind costs (DESIGN 5: 250 ms)."""
+"""How long state.json may lag behind costs; at most 250 ms are promised."""
 
 EVENTS_AT_ONCE = 500
-"""Events that are written by one call and told in one stretch, unless one batch has more."""
+"""Events that one write and one publishing stretch take, unless a single batch has more."""
 
 PENDING_LIMIT = 2_000
 """Events that may wait for the disk before `post` makes its callers wait as well."""
 
 PAGE_BYTES = 64 * 1024
-"""What `page` reads at once."""
+"""Bytes that `page` reads at a time."""
 
 Listener = Callable[[Published], None]
 
 
 class LedgerFailed(Exception):
-    """The ledger writes no more; `__cause__` is what the disk said, None where it was closed."""
+    """The ledger writes no more; `__cause__` is the error of the disk, or None if it was closed."""
 
     def __init__(self, message: str, *, unsaved: int = 0) -> None:
         super().__init__(message)
         self.unsaved = unsaved
-        """Events that were decided and are not in the journal; nobody was told of them."""
+        """Events that were decided and are not in the journal; none of them was published."""
 
 
 class OutOfTime(Exception):
-    """The server ended while the ledger waited for room."""
+    """The server ended while the ledger waited for disk space."""
 
     def __init__(self) -> None:
         super().__init__("the server ended before the disk had room again")
@@ -80,14 +123,14 @@ class OutOfTime(Exception):
 
 @dataclass(slots=True, eq=False)
 class _Batch:
-    """What was decided together."""
+    """Events that were decided together."""
 
     published: tuple[Published, ...]
     state: State
     asks_for_save: bool
     is_written: bool = False
     done: anyio.Event | None = None
-    """Made by who waits, before the writer can have run: most batches are posted, nobody does."""
+    """Created by the caller that waits, before the writer can run; most batches have none."""
 
     def end(self) -> None:
         if self.done is not None:
@@ -96,14 +139,14 @@ class _Batch:
 
 @dataclass(slots=True)
 class _Writing:
-    """What is being written; what is done of it is not done again when the rest is tried again."""
+    """The write in hand; completed parts are cleared, so that a retry does not repeat them."""
 
     lines: list[bytes]
     state: State | None
 
 
 class Ledger:
-    """State, journal and subscribers of one execution. To be used in one event loop's thread."""
+    """State, journal and subscribers of one execution. Use it in one event loop's thread only."""
 
     def __init__(self, opened: Opened, clock: Clock, new_id: NewId, space: Space) -> None:
         self._journal = opened.journal
@@ -114,14 +157,14 @@ class Ledger:
         self.repair = opened.repair
         """The torn tail that opening cut off, for the daemon to record."""
         self.recovery = opened.recovery
-        """How the state was come by, where it was not simply read; for the daemon to record."""
+        """How the state was recovered, if it was not simply read; for the daemon to record."""
         self.state = opened.state
-        """The state as decided: the one to decide on."""
+        """The state as decided: base decisions on it."""
         self.durable_state = opened.state
-        """The state as told: the one to show."""
+        """The state as published: show it."""
         self.failed = anyio.Event()
         self.space = space
-        """Whether the disk has room."""
+        """The space on the disk, and the waiting for it."""
 
         self._pending: list[_Batch] = []
         self._pending_events = 0
@@ -134,7 +177,7 @@ class Ledger:
         self._written = anyio.Event()
         self._ended = anyio.Event()
         self._is_running = self._is_closing = self._is_ending = False
-        # A thread of our own: the disk must not wait for somebody's long git work.
+        # Its own thread, so that the journal does not wait for a long git operation.
         self._thread = anyio.CapacityLimiter(1)
 
     @classmethod
@@ -148,11 +191,11 @@ class Ledger:
         new_id: NewId = lambda: str(uuid.uuid4()),
         pause: Pause = anyio.sleep,
     ) -> Ledger:
-        """Opens the ledger of an execution; `run` must be started before anything is awaited.
+        """Open the ledger of an execution; start `run` before you await anything on it.
 
-        `rebuild` is called, in a worker thread, where neither journal nor state files are left;
-        `known_shas` likewise, where Hankweave wrote the state. `pause` is how time passes for who
-        waits for room on the disk.
+        `rebuild` is called, in a worker thread, if neither journal nor state files are left;
+        `known_shas` likewise, if Hankweave wrote the state. `pause` sleeps between attempts to
+        write to a full disk.
         Raises JournalCorrupt, NewerState and OSError.
         """
         work = functools.partial(
@@ -170,11 +213,11 @@ class Ledger:
         codon_id: CodonId | None = None,
         causes: tuple[int | str, ...] = (),
     ) -> tuple[Published, ...]:
-        """Writes entries as one batch, and returns when they are on the disk and told.
+        """Write entries as one batch, and return when they are durable and published.
 
-        Transitions become `state.transition` events. Raises Impossible, with nothing changed, for
-        a transition that the state does not allow, and LedgerFailed. A caller that is cancelled
-        while it waits cannot take back what it recorded.
+        Transitions become `state.transition` events. Raises LedgerFailed, and Impossible, with
+        nothing changed, for a transition that the state does not allow. Cancelling the caller
+        while it waits does not take back what it recorded.
         """
         about = About(run_id, codon_id, causes)
         batch = self._decide(entries, about)
@@ -188,9 +231,9 @@ class Ledger:
         codon_id: CodonId | None = None,
         causes: tuple[int | str, ...] = (),
     ) -> None:
-        """Hands over chatty entries in the same order, and waits only where too much is waiting.
+        """Queue chatty entries in the same order; wait only while the queue is too long.
 
-        They are durable when they are told. Raises as `record`.
+        They are durable once they are published. Raises as `record`.
         """
         self.leave(*entries, run_id=run_id, codon_id=codon_id, causes=causes)
         await self.settle()
@@ -202,11 +245,11 @@ class Ledger:
         codon_id: CodonId | None = None,
         causes: tuple[int | str, ...] = (),
     ) -> None:
-        """Posts, and does not even wait where too much is waiting: for what is rare."""
+        """Queue entries without waiting, even if the queue is too long: for rare events."""
         self._decide(entries, About(run_id, codon_id, causes))
 
     async def settle(self) -> None:
-        """Waits until the queue has room; raises LedgerFailed."""
+        """Wait until the queue is short enough; raise LedgerFailed."""
         while self._pending_events > PENDING_LIMIT:
             await self._written.wait()
 
@@ -214,14 +257,14 @@ class Ledger:
             raise self._refusal() from self._failure
 
     async def flush(self) -> None:
-        """Waits until all that was decided is durable, saved and told; raises LedgerFailed."""
+        """Wait until all decided events are durable, saved and published; raise LedgerFailed."""
         self._require_working()
         await self._wait_for(self._queue((), self.state, saves=True))
 
     async def catch_up(self, *, insists: bool) -> int:
-        """Waits until all that was decided is durable and told; gives the seq of the last event.
+        """Wait until all decided events are durable and published; return the seq of the last one.
 
-        Who does not insist waits only while the disk has room. Raises LedgerFailed.
+        Without `insists`, wait only while the disk has space. Raises LedgerFailed.
         """
         self._require_working()
         if self.state.last_event_seq > self.last_seq:
@@ -264,10 +307,10 @@ class Ledger:
         return LedgerFailed(message, unsaved=self._unsaved)
 
     async def refold(self) -> None:
-        """Take the fold of the journal for the state, and save it; raises LedgerFailed.
+        """Replace the state by the fold of the journal, and save it; raise LedgerFailed.
 
-        For a start that finds state.json in conflict with the journal, before anything is decided
-        on it. Raises JournalCorrupt.
+        For a start that finds state.json in conflict with the journal, before any decision is
+        based on it. Raises JournalCorrupt.
         """
         await self.flush()
         seq = self.last_seq
@@ -279,9 +322,9 @@ class Ledger:
     # --- writing ----------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Writes until `aclose`; raises LedgerFailed where the disk fails.
+        """Write until `aclose`; raise LedgerFailed if the disk fails.
 
-        A cancellation ends it too, but only after all that was decided is written and told.
+        A cancellation ends it too, but only after all decided events are written and published.
         """
         self._is_running = True
         try:
@@ -292,13 +335,13 @@ class Ledger:
             await self._end()
 
     def distrust(self, error: Exception) -> None:
-        """Writes and saves nothing any more: the disk is broken, and somebody else has met it."""
+        """Stop all writing and saving, because another part of the server found the disk broken."""
         if self._failure is None:
             self._fail(error, [], unsaved=0)
             self._wake.set()
 
     async def aclose(self) -> None:
-        """Takes nothing more, writes what was decided, saves the state and closes the journal."""
+        """Accept nothing more, write what was decided, save the state and close the journal."""
         self._is_closing = True
         self._wake.set()
         if self._is_running:
@@ -307,7 +350,7 @@ class Ledger:
             await self._end()
 
     async def _has_work(self) -> bool:
-        """Waits until something is decided or due; False when all is written and none may come."""
+        """Wait until a batch or a save is due; return False once all is written and closed."""
         if self._pending:
             return True
 
@@ -329,7 +372,7 @@ class Ledger:
         return since is not None and anyio.current_time() >= since + SETTLE_SECONDS
 
     async def _write(self, *, settle: bool) -> None:
-        """Writes, syncs, saves and tells all that waits; a cancellation cannot come in between."""
+        """Write, flush, save and publish the queue; a cancellation cannot come in between."""
         batches = self._taken()
         state = batches[-1].state if batches else self.durable_state
         saves = any(each.asks_for_save for each in batches) and state is not self._saved
@@ -343,7 +386,7 @@ class Ledger:
         except Exception as error:
             self._fail(error, batches, unsaved=len(work.lines))
             raise self._refusal() from error
-        except BaseException:  # Cancelled while it waited for room: there is no time left.
+        except BaseException:  # Cancelled while it waited for space: there is no time left.
             self._fail(OutOfTime(), batches, unsaved=len(work.lines))
             raise
 
@@ -357,10 +400,10 @@ class Ledger:
         self._tell(batches)
 
     def _taken(self) -> list[_Batch]:
-        """Take what waits, whole batches of not many more than EVENTS_AT_ONCE events.
+        """Take whole batches from the queue, about EVENTS_AT_ONCE events at most.
 
-        All that is taken is told in one stretch, which holds the event loop: a burst of thousands
-        is written and told in parts, so that others have their turn in between.
+        All of them are published in one stretch, which holds the event loop: a burst of thousands
+        is written and published in parts, so that other tasks run in between.
         """
         taken: list[_Batch] = []
         events = 0
@@ -380,7 +423,7 @@ class Ledger:
             await anyio.to_thread.run_sync(self._write_down, work, limiter=self._thread)
 
     def _write_down(self, work: _Writing) -> None:
-        """The part that blocks: runs in the worker thread, one call at a time."""
+        """Do the blocking part, in the worker thread, one call at a time."""
         if work.lines:
             self._journal.append(work.lines)
             work.lines = []
@@ -389,18 +432,18 @@ class Ledger:
             self._store.save(work.state)
 
     def _note_unsettled(self, state: State) -> None:
-        """Starts the clock where something is not yet as durable as it must become."""
+        """Start the timer for state.json if the file lags behind the state."""
         if not self._lags(state):
             self._unsettled_since = None
         elif self._unsettled_since is None:
             self._unsettled_since = anyio.current_time()
 
     def _lags(self, state: State) -> bool:
-        """Tells whether state.json lacks more than the seq; only what changes is made anew."""
+        """Return whether state.json lacks more than the seq: `runs` is a new object then."""
         return state.runs is not self._saved.runs
 
     def _tell(self, batches: list[_Batch]) -> None:
-        """Wakes who waits and tells who listens, in one stretch: nobody runs before its end."""
+        """Wake waiting callers and call the subscribers, without an await in between."""
         for batch in batches:
             batch.is_written = True
             batch.end()
@@ -414,12 +457,12 @@ class Ledger:
                     listener(each)
 
     def _require_trusted(self) -> None:
-        """Raises LedgerFailed where the disk was found broken meanwhile."""
+        """Raise LedgerFailed if the disk was found broken meanwhile."""
         if self._failure is not None:
             raise self._refusal() from self._failure
 
     def _fail(self, error: Exception, batches: list[_Batch], *, unsaved: int) -> None:
-        """Gives up: what waits is told that it was not written, and nothing comes after it."""
+        """Give up: waiting callers learn that their batch was not written; nothing follows it."""
         self._failure = error
         self._unsaved = unsaved + self._pending_events
         for batch in (*batches, *self._pending):
@@ -430,7 +473,7 @@ class Ledger:
         self.failed.set()
 
     async def _end(self) -> None:
-        """Writes the last of it, once, whoever asks first: `run` at its end, or `aclose`."""
+        """Write the rest, once, whether `run` or `aclose` gets here first."""
         if self._is_ending:
             return await self._ended.wait()
 
@@ -449,10 +492,10 @@ class Ledger:
 
     @contextmanager
     def subscribe(self, listener: Listener) -> Iterator[None]:
-        """Calls the listener with every event from now on, in journal order.
+        """Call the listener with every event from now on, in journal order.
 
-        It runs in the writer's stretch: it must neither block nor raise; an exception in it is a
-        defect, and ends the writer.
+        It runs in the publishing stretch: it must neither block nor raise; an exception in it is
+        a bug, and ends the writer.
         """
         self._listeners.append(listener)
         try:
@@ -462,11 +505,11 @@ class Ledger:
 
     @property
     def last_seq(self) -> int:
-        """The seq of the last event that was told; the history ends with it."""
+        """The seq of the last published event; the history ends with it."""
         return self.durable_state.last_event_seq
 
     def history(self, since: int, limit: int | None = None) -> list[bytes]:
-        """Returns the frames of the told events after a seq, oldest first."""
+        """Return the frames of the published events after a seq, oldest first."""
         count = max(0, self.last_seq - max(since, 0))
         return self._journal.read(since, count if limit is None else min(limit, count))
 
@@ -475,17 +518,17 @@ class Ledger:
         return self._journal.page(since, self.last_seq, PAGE_BYTES)
 
     def tail(self, count: int) -> list[bytes]:
-        """Returns the newest frames, oldest first."""
+        """Return the newest frames, oldest first."""
         return self.history(max(0, self.last_seq - count))
 
     async def state_at(self, seq: int) -> State:
-        """Folds the journal up to a seq: the state as it was then. Raises JournalCorrupt."""
+        """Return the state at a seq, folded from the journal. Raises JournalCorrupt."""
         return (await self.moment_at(seq)).state
 
     async def moment_at(self, seq: int) -> Moment:
-        """The state as it was right after a told event, and where its run began.
+        """Return the state right after a published event, and where its run began.
 
-        What was asked for lately is remembered. Raises JournalCorrupt.
+        Recent answers are cached. Raises JournalCorrupt.
         """
         until = min(seq, self.last_seq)
         known = self._moments.known(until)
@@ -496,7 +539,7 @@ class Ledger:
 
 
 def _is_for_want_of_room(error: Exception) -> bool:
-    """Tells whether a write can be tried again: a journal that could not be taken back cannot."""
+    """Return whether a write can be retried; not if the journal's fragment is still there."""
     return isinstance(error, JournalFull) or (
         is_full(error) and not isinstance(error, JournalWriteFailed)
     )
