@@ -1,4 +1,4 @@
-"""`hankweave agents`: which agents are on this machine, and whether one of them works."""
+"""`hankweave agents`: list the agents on this machine, and test them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from hankweave_server.hank.price_files import load_prices, usual_place
 from hankweave_server.plain_text import one_line
 
 ALL = "all"
-"""Stands for the name of an agent where --test has none."""
+"""The value of `--test` without a name."""
 
 
 @click.command()
@@ -102,7 +102,7 @@ def _of_command(command: str) -> tuple[str, AgentSpec]:
 
 
 async def _look_at_all(named: Mapping[str, AgentSpec]) -> list[Found]:
-    """Looks at all of them at once: each takes as long as its program takes to start."""
+    """Inspect all agents concurrently: each takes as long as its program takes to start."""
     found: dict[str, Found] = {}
 
     async def note(name: str, spec: AgentSpec) -> None:
@@ -211,7 +211,7 @@ def _test_all(
 
 
 def _turn_or_why_not(name: str, spec: AgentSpec, prices: Prices) -> SelfTest:
-    """Let an agent do its turn; one that cannot be started has failed like any other."""
+    """Test an agent; report one that cannot be started as a failed test."""
     asked = known_of(name).model
     try:
         return _turn_of(name, spec, asked, prices)

@@ -1,4 +1,4 @@
-"""The `hankweave` command."""
+"""The `hankweave` command: command lookup, error messages and exit codes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ PLACES = {
 
 
 class OnDemand(click.Group):
-    """Imports a command when it is asked for: a server has no use for the others in its memory."""
+    """A group that imports a command's module on first use, to keep a server's memory small."""
 
     def make_context(
         self,
@@ -66,7 +66,7 @@ class OnDemand(click.Group):
             return super().invoke(ctx)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Take Hankweave's own command line for what it means here."""
+        """Translate the command line of the original Hankweave, then parse it."""
         if not ctx.resilient_parsing:
             args = translated(args, PLACES)
 
@@ -85,7 +85,7 @@ class OnDemand(click.Group):
         return sorted(PLACES)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Names commands without loading one: a shell waits for it at every tab."""
+        """Complete command names without importing a command: the shell waits at every tab."""
         fitting = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
         options = click.Command.shell_complete(self, ctx, incomplete)
         return [*(_item(name) for name in fitting), *options]
@@ -100,9 +100,9 @@ class OnDemand(click.Group):
 
 
 class ReaderGone(Exception):
-    """The program that read our output has ended.
+    """The reader of our output has closed the pipe.
 
-    click would turn the BrokenPipeError into exit code 1 by itself.
+    Left to itself, click would turn the BrokenPipeError into exit code 1.
     """
 
 
@@ -139,7 +139,7 @@ def cli() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the command line; every end a person can meet is a sentence and an exit code."""
+    """Run the command line; report every expected error as a message and an exit code."""
     try:
         cli.main(args=arguments, prog_name="hankweave", standalone_mode=False)
     except Stop as stop:
@@ -154,7 +154,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
     except (ReaderGone, BrokenPipeError):
-        # A reader may leave at any time. What is left to flush goes nowhere (SIGPIPE's exit code).
+        # A reader may close the pipe at any time. Send what is still buffered to /dev/null, and end
+        # with the exit code of SIGPIPE.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except OSError as error:

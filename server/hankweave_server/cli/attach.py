@@ -1,4 +1,4 @@
-"""`hankweave attach`: the live view of a server that runs, and its keys."""
+"""`hankweave attach`: watch a running server live, and control it with keys."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def attach(execution: Path | None, port: int | None, readonly: bool, plain: bool
     root = root_of(execution) if port is None else listening_on(port)
     is_live = not plain and can_be_drawn_on() and sys.stdin.isatty()
 
-    from hankweave_server.cli.live import session  # Who writes lines draws nothing.
+    # Imported here so that `--help` and usage errors do not load rich.
+    from hankweave_server.cli.live import session
 
     try:
         if is_live:

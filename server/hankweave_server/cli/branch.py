@@ -1,4 +1,4 @@
-"""`hankweave branch`: a new execution from a checkpoint of another one."""
+"""`hankweave branch`: create an execution from a checkpoint of another one."""
 
 from __future__ import annotations
 

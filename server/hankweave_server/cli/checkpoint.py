@@ -1,4 +1,4 @@
-"""`hankweave checkpoint`: the work tree as it is now, kept."""
+"""`hankweave checkpoint`: take a checkpoint of the work tree now."""
 
 from __future__ import annotations
 

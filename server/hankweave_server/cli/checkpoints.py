@@ -1,4 +1,4 @@
-"""`hankweave checkpoints`: every moment that one can go back to."""
+"""`hankweave checkpoints`: list the checkpoints of an execution."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def pages_of_checkpoints(
     kinds: tuple[CheckpointKind, ...] = (),
     limit: int | None = None,
 ) -> AsyncIterator[CheckpointPage]:
-    """Asks for one page after the other, newest first, until there are no more, or enough."""
+    """Request page after page, newest first, to the end or up to `limit` checkpoints."""
     cursor: str | None = None
     while True:
         page = await calls.list_checkpoints(

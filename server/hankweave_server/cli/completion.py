@@ -1,4 +1,4 @@
-"""`hankweave completion`: what makes a shell complete our commands, options and names."""
+"""`hankweave completion`: print the shell script that enables tab completion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`hankweave config`: every setting, its value and where it comes from."""
+"""`hankweave config`: print every setting, its value and its source."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class SettingShown(Value, kw_only=True, omit_defaults=False):
     source: str
     """`the environment`, a file, or `default`."""
     name: str | None
-    """What it is called there; null for a default."""
+    """The name of the setting in that source; null for a default."""
     variable: str
     option: str | None
     about: str
     no_effect: str | None
-    """Why it changes nothing here."""
+    """Why the setting has no effect here; null if it has one."""
 
 
 @click.command(name="config")

@@ -1,4 +1,4 @@
-"""`hankweave next`, `skip`, `stop` and `retry`: steering the plan of a server that runs."""
+"""`hankweave next`, `skip`, `stop` and `retry`: control the plan of a running server."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""`hankweave events`: the journal, asked as `events.query` asks it, without a server.
+"""`hankweave events`: query the journal file as `events.query` does, without a server.
 
-What the options of `hankweave events` mean, as the query that a client would send.
-
-How events and rows are printed: as JSON lines, as CSV, or as a table for people.
+The options are turned into the same `EventsQuery` that a client sends, so both give the same
+answer. The result is printed as JSON lines, as CSV or as a table.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ _SIGNS = {
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The options that make a query."""
+    """The options that make up a query."""
 
     where: tuple[str, ...] = ()
     since: Moment | None = None
@@ -68,7 +67,10 @@ class Asked:
 
 
 def question_of(asked: Asked) -> EventsQuery:
-    """Puts options into a query; raises Refused for JSON that is no condition, and UsageError."""
+    """Build the query of some options.
+
+    Raises Refused for JSON that is not a condition, and UsageError.
+    """
     if asked.group_by and asked.reduce is None:
         raise click.UsageError("--group-by needs --reduce, for instance --reduce count.")
 
@@ -100,7 +102,10 @@ def _conditions(text: str) -> tuple[Condition, ...]:
 
 
 def _comparison(field: str, sign: str, text: str) -> Condition:
-    """A value that is JSON is that value; where it is compared for equality, also its text."""
+    """Return the condition of a comparison in short form.
+
+    Text that is valid JSON stands for the JSON value; `=` and `!=` also match the text itself.
+    """
     value = _value_of(text)
     if isinstance(value, str) or sign not in ("=", "!="):
         return Condition(field=field, op=_SIGNS[sign], value=value)
@@ -130,7 +135,7 @@ def _reduction(text: str, group_by: tuple[str, ...]) -> Reduction:
 
 
 class _Seq(click.ParamType[Moment]):
-    """A seq, or what may stand for one."""
+    """A sequence number, or another notation that `is_other` accepts."""
 
     def __init__(self, name: str, is_other: Callable[[str], bool]) -> None:
         self.name = name
@@ -159,7 +164,7 @@ def _is_moment(text: str) -> bool:
 
 
 class _Fields(click.ParamType[tuple[str, ...]]):
-    """Fields with commas between them."""
+    """Comma-separated fields."""
 
     name = "fields"
 
@@ -184,17 +189,17 @@ FIELDS = _Fields()
 EVENT_COLUMNS = ("seq", "timestamp", "type", "runId", "codonId", "causes", "data", "id")
 
 CELL_LIMIT = 60
-"""Characters of a cell of a table; JSON and CSV are never cut."""
+"""Maximum characters of a table cell; JSON and CSV are never truncated."""
 
 
 class Format(Protocol):
-    """Writes what an answer is made of."""
+    """An output format for events or rows."""
 
     def head(self) -> list[str]:
-        """Lines above all others."""
+        """Return the header lines."""
 
     def lines(self, items: Iterable[bytes]) -> Iterator[str]:
-        """Lines of events or rows, given as JSON."""
+        """Format events or rows, given as JSON."""
 
 
 def format_of(name: str, query: Query) -> Format:
@@ -209,7 +214,7 @@ def format_of(name: str, query: Query) -> Format:
 
 
 def _columns_of(query: Query) -> Sequence[str] | None:
-    """The columns of rows; None where the answer is events."""
+    """Return the columns of rows; None if the query returns events."""
     if query.reducing is not None:
         return query.reducing.columns
 
@@ -217,7 +222,7 @@ def _columns_of(query: Query) -> Sequence[str] | None:
 
 
 class JsonLines:
-    """Each event or row as it is."""
+    """One JSON document per line, unchanged."""
 
     def head(self) -> list[str]:
         return []
@@ -228,7 +233,7 @@ class JsonLines:
 
 @dataclass(frozen=True, slots=True)
 class Csv:
-    """RFC 4180; what is no text is JSON, and null is empty."""
+    """CSV as in RFC 4180; values other than text are written as JSON, null as an empty cell."""
 
     columns: Sequence[str]
 
@@ -240,7 +245,7 @@ class Csv:
 
 
 class EventTable:
-    """An event a line: where it stands, when it was, what it is."""
+    """One event per line: sequence number, timestamp, type."""
 
     def head(self) -> list[str]:
         return []
@@ -261,7 +266,7 @@ _head_of = msgspec.json.Decoder(_Head).decode
 
 @dataclass(slots=True)
 class RowTable:
-    """Columns of equal width, as wide as the widest cell of the first lot of rows."""
+    """Aligned columns; the first batch of rows determines their widths."""
 
     columns: Sequence[str]
     _widths: list[int] = field(default_factory=list)
@@ -296,7 +301,10 @@ def _cell(value: Any) -> str:
 
 
 def _short(value: Any) -> str:
-    """A cell for a terminal: what an agent wrote must not steer it, so nothing unprintable."""
+    """Format a table cell, with unprintable characters escaped.
+
+    Text from an agent must not send control sequences to the terminal.
+    """
     cell = _cell(value)
     text = cell if len(cell) <= CELL_LIMIT else cell[: CELL_LIMIT - 1] + "…"
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
@@ -393,7 +401,7 @@ def _answer(query: Query, journal: Journal, read: Read, printed: Format, limit: 
 
 
 def counted(journal: Journal, tell: Tell) -> Read:
-    """Reads as the journal does, and tells how far it is: who exports it may have to wait."""
+    """Return a reader of the journal that reports its progress: an export may take long."""
 
     def read(since: int, limit: int) -> list[bytes]:
         tell(READING, since, journal.last_seq)
@@ -409,13 +417,13 @@ def _print(printed: Format, items: Iterator[bytes]) -> None:
 
 def _say(lines: Iterable[str]) -> None:
     for line in lines:
-        # With color=None, click would cut what looks like a colour out of an agent's text.
+        # With color=None, click would strip what looks like a colour sequence from an agent's text.
         click.echo(line, color=True)
 
 
 @contextmanager
 def _journal(root: Path) -> Iterator[Journal]:
-    """Opens the journal only to read it; a damaged one answers nothing, not the half of it."""
+    """Open the journal for reading; raise Stop, without a partial answer, if it is damaged."""
     try:
         journal = open_for_reading(Layout.of_execution(root))
     except FileNotFoundError:
@@ -433,7 +441,7 @@ def _journal(root: Path) -> Iterator[Journal]:
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """Says what a query is refused for as a client would be told it."""
+    """Turn a refused query into a Stop with the message that a client would get."""
     try:
         yield
     except Refused as refused:

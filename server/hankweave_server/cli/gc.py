@@ -1,9 +1,10 @@
-"""`hankweave gc`, `fsck` and `pin`: through the server where one runs, else on the files.
+"""`hankweave gc`, `fsck` and `pin`: prune, check and pin checkpoints.
 
-What keeps the store, done on the files where no server runs.
+If a server runs, it executes the command. Otherwise the command works on the files itself:
 
-Who changes something takes the runtime lock as a server does, so that none can start meanwhile, and
-puts on record what it did; who only reads takes nothing and leaves everything as it was.
+- One that changes something (`gc`, `pin`, `fsck --repair`) holds the runtime lock as a server does,
+  so that no server can start meanwhile, and records what it did in the journal.
+- `fsck` without `--repair` only reads. It takes no lock and changes nothing.
 """
 
 from __future__ import annotations
@@ -65,7 +66,10 @@ from hankweave_server.worktree import data_source
 
 
 def perform(layout: Layout, command: CommandData, tell: Tell) -> object:
-    """Does one of the three commands; raises Stop, LockHeld among them, where it cannot."""
+    """Execute one of the three commands on the files.
+
+    Raises Stop if that is impossible; LockHeld, a subclass, if another process owns the execution.
+    """
     if not layout.state_directory.is_dir():
         raise Stop(
             f"There is no execution in {layout.root}.",
@@ -102,7 +106,10 @@ def _recorded(layout: Layout) -> OnRecord:
 
 
 async def _check(layout: Layout, recorded: OnRecord, tell: Tell) -> FsckReport:
-    """Reads in a thread, and tells meanwhile; who is interrupted waits for one object at most."""
+    """Check the store in a thread, and report progress meanwhile.
+
+    A cancelled check ends after the object it is reading.
+    """
     watch = ProgressWatch()
     watch.tell = partial(tell_of, tell)
     is_given_up = threading.Event()
@@ -133,7 +140,7 @@ async def _change(layout: Layout, command: CommandData, tell: Tell) -> object:
 
 @asynccontextmanager
 async def _owned(layout: Layout, tell: Tell) -> AsyncIterator[Store]:
-    """Owns an execution as a server does, without serving or driving anything."""
+    """Hold the runtime lock and open the store and ledger, without serving or running a plan."""
     clock = SystemClock()
     refuse_moved_store(layout)
     with ExitStack() as stack:
@@ -163,7 +170,7 @@ async def _owned(layout: Layout, tell: Tell) -> AsyncIterator[Store]:
                 yield Store(layout, ledger, checkpointer, housekeeper, packing)
                 await ledger.aclose()
             except Exception as failure:
-                # Raised again outside: a task group would wrap it.
+                # Raised again outside the task group, which would wrap it.
                 failures.append(failure)
 
             tasks.cancel_scope.cancel()
@@ -173,7 +180,7 @@ async def _owned(layout: Layout, tell: Tell) -> AsyncIterator[Store]:
 
 
 def _say_who_died(lock: HeldLock) -> None:
-    """The next start will not know of it any more: the lock file tells of us by then."""
+    """Report a dead server now: the lock file names us from here on, so no start will see it."""
     if lock.previous is not None:
         click.echo(f"found a dead server: pid {lock.previous.pid}", err=True)
 
@@ -186,7 +193,7 @@ def _require_lock(lock: HeldLock) -> None:
 
 
 def _lock_lost(lost: LockLost) -> None:
-    """Fences ourselves, as the server does."""
+    """End this process at once, as a server that lost its lock does."""
     os._exit(ExitCode.SOFTWARE)
 
 
@@ -204,7 +211,7 @@ _REASONS: dict[KeepReason, str] = {
 
 
 class _Kinds(click.ParamType[tuple[CheckpointKind, ...]]):
-    """Kinds of checkpoints, with commas between them."""
+    """Comma-separated kinds of checkpoints."""
 
     name = "kinds"
 
@@ -217,7 +224,7 @@ class _Kinds(click.ParamType[tuple[CheckpointKind, ...]]):
             if kind not in known:
                 self.fail(f"{kind!r} is no kind of checkpoint: {', '.join(known)}.", param, ctx)
 
-        return kinds  # type: ignore[return-value]  # each was looked up among the known
+        return kinds  # type: ignore[return-value]  # each one is in `known`
 
 
 def _answer(execution: Path | None, command: CommandData, shape: type[T], what: str | None) -> T:

@@ -1,4 +1,4 @@
-"""`hankweave history`: Architect's list of checkpoints (seed 003, "Listing checkpoints")."""
+"""`hankweave history`: list the checkpoints of steps, as Architect does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`hankweave init`: writes a hank that runs at once, to begin with."""
+"""`hankweave init`: write an example hank that runs as it is."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def init(directory: Path, example: str) -> None:
 
 
 def next_commands(directory: Path, *, has_data: bool) -> list[str]:
-    """Gives what a person types next, in a shell that stands where this one does."""
+    """Return the next commands to try, relative to the current directory."""
     place = shlex.quote(str(directory))
     data = " " + shlex.quote(str(directory / "data")) if has_data else ""
     return [

@@ -1,11 +1,11 @@
-"""`hankweave ls` and `hankweave cleanup`: all executions at a glance, and the end of some.
+"""`hankweave ls` and `hankweave cleanup`: list executions, and remove them.
 
-How an execution is removed: owned first, out of everybody's way second, then part by part.
+An execution is removed in three steps: take its runtime lock, rename `.hankweave`, delete the parts
+one by one. The rename is the commit point. A crash before it leaves the execution as it was. After
+it, no start resumes what is left, and the next cleanup recognises the new name and finishes.
 
-The rename of `.hankweave` is the one moment that counts. Before it nothing has happened; after it
-no start resumes what is left, and another cleanup knows it by that name and finishes. Only what an
-execution is made of goes: other files stay, with their folder, and so does all of a person's own
-project but `.hankweave`.
+Only the parts of an execution are removed. Other files in its directory stay, and so does the
+directory then. Of a project that is served in place, only `.hankweave` is removed.
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ _PARTS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """What a removal did."""
+    """The result of a removal."""
 
     bytes: int
     stays: tuple[str, ...] = ()
-    """Names in the directory that are no part of an execution."""
+    """Names in the directory that are not part of an execution."""
 
 
 def require_execution(root: Path, *, managed: bool) -> None:
-    """Raises Stop for what is no execution, or none that is safe to remove; touches nothing."""
+    """Raise Stop unless `root` is an execution that is safe to remove; change nothing."""
     if root.is_symlink():
         raise Stop(
             f"{root} is a link.",
@@ -103,10 +103,10 @@ def _is_known(root: Path, state: Path, *, managed: bool) -> bool:
 
 
 def remove_execution(root: Path, clock: Clock, *, managed: bool) -> Removed:
-    """Removes an execution for good; raises LockHeld while anybody serves or removes it.
+    """Remove an execution permanently.
 
-    A crash leaves a directory that another call finishes. Raises OSError where the disk or a
-    foreign owner of files forbids it; then too, another call goes on.
+    Raises LockHeld while another process serves or removes it, and OSError if a disk error or the
+    permissions of a file prevent it. After an error or a crash, another call continues.
     """
     require_execution(root, managed=managed)
     with _owned(root, clock):
@@ -131,7 +131,7 @@ def remove_execution(root: Path, clock: Clock, *, managed: bool) -> Removed:
 
 @contextlib.contextmanager
 def _owned(root: Path, clock: Clock) -> Iterator[None]:
-    """Owns an execution whose state stands under the name of what is being removed."""
+    """Hold the lock of an execution, with its state directory renamed for removal."""
     layout = Layout.of_execution(root)
     if state_folder_of(root) == layout.state_directory:
         held = acquire(layout, clock)
@@ -155,7 +155,7 @@ def _owned(root: Path, clock: Clock) -> Iterator[None]:
 
 
 def _end_agents(layout: Layout) -> None:
-    """Ends what a dead server has left behind: it would write on into what is being removed."""
+    """Kill the agents that a dead server left behind: they would keep writing to the execution."""
     killed = anyio.run(leftovers.sweep, layout.agent_processes)
     survivors = [str(each.pid) for each in killed if each.survived]
     if survivors:
@@ -176,7 +176,7 @@ def _parts_of(root: Path) -> list[Path]:
 
 
 def _remove_state(state: Path) -> int:
-    """Removes the state; what says whose it is goes last, for whoever has to finish this."""
+    """Remove the state directory; the metadata goes last, since an unfinished removal needs it."""
     meta = Layout.of_execution(state.parent).meta.name
     guard = Layout.of_execution(state.parent).lock_guard.name
     last = (".gitignore", guard, meta)
@@ -192,7 +192,7 @@ def _remove_state(state: Path) -> int:
 
 
 def _meta_in(state: Path) -> ExecutionMeta | None:
-    """Reads the metadata out of a state folder, whatever that is called now."""
+    """Read the metadata in a state directory, under its usual name or renamed for removal."""
     try:
         return data_source.read_meta_in(state)
     except (OSError, Stop):
@@ -200,7 +200,7 @@ def _meta_in(state: Path) -> ExecutionMeta | None:
 
 
 MEASURING_SECONDS = 1.0
-"""How long `ls` may look at the sizes; who wants them all says `--size`."""
+"""Time limit of `ls` for measuring sizes; `--size` has none."""
 
 _STYLES = {"running": "cyan", "completed": "green", "failed": "red", "crashed": "red"}
 
@@ -209,7 +209,7 @@ class Gone(Value, kw_only=True):
     path: str
     bytes: int
     stays: tuple[str, ...] = ()
-    """What else lies in the directory, and stays with it."""
+    """Other names in the directory, which are kept."""
 
 
 class Kept(Value, kw_only=True):
@@ -218,13 +218,13 @@ class Kept(Value, kw_only=True):
 
 
 class CleanupReport(Value, kw_only=True, omit_defaults=False):
-    """What `hankweave cleanup --json` prints; with `dryRun` nothing of it has happened."""
+    """The output of `hankweave cleanup --json`; with `dryRun`, nothing has been removed."""
 
     dry_run: bool
     removed: tuple[Gone, ...]
     kept: tuple[Kept, ...]
     failed: tuple[Kept, ...]
-    """What could not be removed, or not all of it, and why; another cleanup goes on."""
+    """Executions that could not be removed completely, and why; another cleanup continues."""
     freed_bytes: int
 
 
@@ -361,7 +361,7 @@ def cleanup(
 
 
 def _made_of(data: Path) -> Path:
-    """Return the newest execution of some data; raise Stop if there is none."""
+    """Return the newest execution of `data`; raise Stop if there is none."""
     if not data.exists():
         raise Stop(f"There is no data at {data}.", ExitCode.NO_INPUT)
 
@@ -437,7 +437,7 @@ def _ask(doomed: list[Listed]) -> None:
     try:
         agreed = click.confirm(f"Remove {len(doomed)} executions for good, {total} in all?")
     except click.Abort:
-        agreed = False  # Nobody is there to answer.
+        agreed = False  # stdin is closed or Ctrl-C was pressed.
 
     if not agreed:
         raise Stop("Nothing was removed.", ExitCode.FAILED, hint="--yes does not ask.")

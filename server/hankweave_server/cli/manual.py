@@ -1,8 +1,8 @@
-"""The page about every command, written from the commands themselves.
+"""Generate COMMANDS.md from the commands.
 
     python -m hankweave_server.cli.manual > COMMANDS.md
 
-A test holds the page against what this writes: neither an option nor an example is ever missing.
+A test compares the file with the output, so no option and no example is missing.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _EXAMPLE = re.compile(r"(hankweave|eval|cd) ")
 
 
 def manual() -> str:
-    """Gives the whole page."""
+    """Return the whole page."""
     context = click.Context(cli, info_name="hankweave")
     pages = (_page(name, cli.get_command(context, name)) for name in sorted(PLACES))
     return "\n".join((HEAD, _contents(), *pages, _settings()))
@@ -122,7 +122,7 @@ def _page(name: str, command: click.Command | None) -> str:
 
 
 def _told(text: str) -> Iterator[str]:
-    """Paragraphs as they are, and what stands behind `\\b` as it stands there."""
+    """Yield paragraphs unchanged, and blocks that begin with `\\b` as code blocks."""
     for block in re.split(r"\n\s*\n", text):
         lines = block.split("\n")
         if lines[0].strip() != "\b":

@@ -1,4 +1,4 @@
-"""`hankweave permissions`, `allow` and `deny`: what agents wait for leave to do."""
+"""`hankweave permissions`, `allow` and `deny`: list and answer permission requests."""
 
 from __future__ import annotations
 

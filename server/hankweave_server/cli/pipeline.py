@@ -1,4 +1,4 @@
-"""`hankweave pipeline`: Architect's YAML, run as any hank is (seed 003)."""
+"""`hankweave pipeline`: run an Architect pipeline, a YAML file that is compiled to a hank."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def pipeline(
 
 
 def _format(report: Format | None, as_json: bool, file: Path | None) -> Format | None:
-    """The format that was named, or else that of the file's name."""
+    """Return the format of the options, or that of the file's extension; None: no report."""
     if as_json and report not in (None, "json"):
         raise click.UsageError("--json and --report exclude each other.")
 
@@ -193,7 +193,7 @@ def _read(
     agent: str | None,
     repository: str | None,
 ) -> Pipeline:
-    """Reads and checks the pipeline; ends the program with all that is wrong."""
+    """Read and check the pipeline; on errors, print all of them and exit."""
     try:
         variables = dict(map(parse_var, entries))
         meant = load_pipeline(file, variables=variables, config=config, agent=agent)
@@ -215,7 +215,10 @@ def _read(
 
 
 def _with_repository(meant: Pipeline, root: Path, *, quiet: bool) -> Pipeline:
-    """Choose where the checkpoints of steps are kept, if nothing says: in git, as in Architect."""
+    """Choose a place for the checkpoints of steps, unless one is set.
+
+    As in Architect, that is the project's git repository, if it has one.
+    """
     if meant.checkpoints.repository is not None:
         return meant
 
@@ -229,7 +232,7 @@ def _with_repository(meant: Pipeline, root: Path, *, quiet: bool) -> Pipeline:
 
 
 def _state_of(layout: Layout) -> State | None:
-    """The state of what ran here before; None where nothing did."""
+    """Return the state of the last execution in this project; None if there is none."""
     if not has_past(layout):
         return None
 
@@ -237,7 +240,7 @@ def _state_of(layout: Layout) -> State | None:
 
 
 def _rest_of(meant: Pipeline, from_step: str | None, before: State | None) -> Pipeline:
-    """What is left of a pipeline from a step on, with the answers of the steps before it."""
+    """Return the pipeline from a step on, with the answers of the earlier steps as variables."""
     if from_step is None:
         return meant
 
@@ -251,10 +254,10 @@ def _rest_of(meant: Pipeline, from_step: str | None, before: State | None) -> Pi
 
 
 def _compiled(layout: Layout, meant: Pipeline) -> Path:
-    """Writes the pipeline as a hank into the project's own folder of ours; gives its path.
+    """Write the pipeline as a hank to the project's `.hankweave` directory; return its path.
 
-    It is named by what it says: another pipeline, or the same with other variables, never takes
-    the place of one that may have to go on.
+    Its name is a hash of its content: another pipeline, or the same one with other variables, never
+    overwrites one that may have to be resumed.
     """
     fsutil.make_private_directory(layout.state_directory)
     executions.hide(layout)
@@ -270,7 +273,7 @@ def _beginning(
     *,
     restart: bool,
 ) -> CodonId | None:
-    """The step to begin at; None to go on where the same pipeline stopped, or to begin at all."""
+    """Return the step to begin at; None to resume the same pipeline, or for a first run."""
     if from_step is not None:
         return CodonId(from_step)
 

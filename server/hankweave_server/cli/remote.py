@@ -1,11 +1,6 @@
-"""Commands that talk to a running server, built on `hankweave_client`.
+"""Common options, requests to a server, and the address of its page.
 
-Hints of the server as a person at a shell can use them.
-
-A refusal's hint speaks to programs, in the words of the wire: "send codon.forceStop". Here the same
-hint names the command to paste: "run `hankweave stop`". What has no wire name in it stays as it is.
-
-Where a server's page is.
+`ask` starts a temporary server where none runs; `ask_running` requires a running one.
 """
 
 from __future__ import annotations
@@ -38,9 +33,9 @@ def page_of(root: Path, port: int) -> str:
 
 
 def token_in(path: Path) -> str:
-    """Return the part of an address that holds a token; empty if there is none to be read.
+    """Return the URL fragment with the token of a file; empty if there is none or it is unreadable.
 
-    It stands behind `#`: a browser sends that to nobody.
+    It is a fragment because a browser never sends one to a server.
     """
     try:
         return f"#token={path.read_text().strip()}"
@@ -64,9 +59,10 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 def ask(
     execution: Path | None, work: Callable[[Client], Awaitable[T]], what: str | None = None
 ) -> T:
-    """Does the work with the server of an execution, or with one for just as long.
+    """Return the result of `work` with the server of an execution; start a temporary one if needed.
 
-    Every failure is a Stop, a refusal too. `what` says what a person waits for, if it takes long.
+    `what` is the text of the progress bar; without it, there is none. Raises Stop for every
+    failure, refused commands included.
     """
     root = root_of(execution)
     if what is None:
@@ -77,7 +73,7 @@ def ask(
 
 
 def ask_running(execution: Path | None, work: Callable[[Client], Awaitable[T]]) -> T:
-    """The same with a server that runs already, for what only such a one can tell."""
+    """Return the result of `work` with the server that runs; raise Stop if none does."""
     root = root_of(execution)
     try:
         return at_server(root, work)

@@ -1,7 +1,4 @@
-"""`hankweave rollback`, `undo`, `redo`, `preview`: going back, and seeing before what it does.
-
-What a rollback did, or would do, in words: every file with its size, and what it leaves.
-"""
+"""`hankweave rollback`, `undo`, `redo` and `preview`: restore files and the place in the plan."""
 
 from __future__ import annotations
 
@@ -39,7 +36,7 @@ from hankweave_server.plain_text import printable
 
 
 def draw_report(report: RollbackReport, *, foreseen: bool) -> None:
-    """Prints a report; `foreseen` where it is a preview's."""
+    """Print the report of a rollback, or of a preview if `foreseen`."""
     verb = "would be" if foreseen else "were"
     at = report.target
     of = f" of {printable(at.codon_id)}" if at.codon_id else ""
@@ -101,7 +98,7 @@ FORESEEING = "Looking at what it would do"
 
 
 class _Path(click.ParamType[str]):
-    """A file or folder of the work tree, as the wire has it."""
+    """A file or directory of the work tree, in the notation of the wire protocol."""
 
     name = "path"
 
@@ -130,7 +127,7 @@ _keep_option = click.option(
 
 
 def _going(command: F) -> F:
-    """The options of all that moves files."""
+    """Add the options of every command that moves files."""
     for option in reversed(
         (
             click.option("--stop", is_flag=True, help="Stop a running codon first."),
@@ -203,7 +200,7 @@ def rollback(
         if sha is not None or codon is not None:
             raise click.UsageError("--to-commit, --to-step, --to and --codon exclude one another.")
 
-        # Architect's door brings git along: who rolls back otherwise need not load it.
+        # Imported here because it loads the git library, which other rollbacks do not need.
         from hankweave_server.cli.shared import step_targets
 
         git_root = step_targets.git_workspace(execution, to_step, to_commit)
@@ -399,7 +396,7 @@ def _go_or_return(
     _go(root, command, foreseen, question, asks=not (yes or as_json), as_json=as_json)
 
 
-# --- asking, and going ----------------------------------------------------------------------------
+# --- execution ------------------------------------------------------------------------------------
 
 
 def _go(
@@ -411,7 +408,7 @@ def _go(
     asks: bool,
     as_json: bool,
 ) -> None:
-    """Shows the preview and asks, where somebody sees it; then does what was shown."""
+    """Send the command; with `asks`, show a preview and ask for confirmation first."""
     run_id = None
     if asks:
         report, run_id = ask(execution, lambda client: _foreseen(client, foreseen), FORESEEING)
@@ -430,7 +427,10 @@ def _go(
 async def _foreseen(
     client: Client, command: RollbackPreview
 ) -> tuple[RollbackReport, RunId | None]:
-    """The preview, and the run that it holds for: should another one begin, nothing is done."""
+    """Return the preview and the run it is valid for.
+
+    The server refuses the command if another run has begun by then.
+    """
     status = await client.status()
     return await client.ask(command, RollbackReport), status.current_run_id
 

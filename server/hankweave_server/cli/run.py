@@ -1,15 +1,13 @@
-"""`hankweave run`.
+"""`hankweave run`: load a hank, choose the execution directory and run the server.
 
-The plan on record in place of a hank: for a server that runs nothing, and only goes back.
+Ctrl-C on a terminal asks whether to finish the running step, to stop it or to continue; a second
+Ctrl-C stops at once. While the question is shown, the terminal delivers each key as it is pressed;
+its settings are restored afterwards.
 
-The hank may be gone, broken, or another one by now: none of it matters to where the execution
-stands. Loops are put together again from the iterations that the plan knows, so that a rollback
-takes the right ones away.
-
-Ctrl-C on a terminal: what is to become of the step that runs.
-
-One Ctrl-C asks; a second one stops at once. While it is asked the terminal gives each key as it is
-pressed, and the settings that it had are put back afterwards.
+A temporary server, which only executes a command such as a rollback, gets its plan from the journal
+(`plan_on_record`) instead of a hank: the hank may have been deleted, broken or changed since, and
+none of that affects the recorded execution. Loops are rebuilt from the iterations in the plan, so
+that a rollback removes the right ones.
 """
 
 from __future__ import annotations
@@ -63,12 +61,12 @@ from hankweave_server.worktree.data_source import read_meta
 
 
 def plan_on_record(layout: Layout) -> LoadedHank:
-    """Gives a hank that leads to the plan as it stands; it has no prompts, so nothing can run."""
+    """Return a hank that expands to the recorded plan; it has no prompts, so nothing can run."""
     meta = read_meta(layout)
     try:
         plan = _plan_of(layout) if has_past(layout) else ()
     except JournalCorrupt:
-        plan = ()  # The ledger says so, and nothing is served.
+        plan = ()  # Opening the ledger reports the damage and ends the server.
 
     if meta is None or not plan:
         return no_hank(layout.work_tree)
@@ -85,7 +83,8 @@ def _plan_of(layout: Layout) -> tuple[PlanEntry, ...]:
             state = msgspec.json.decode(layout.state.read_bytes(), type=State)
 
         if state is None or state.last_event_seq != journal.last_seq:
-            state = Moments(journal).at(journal.last_seq).state  # What a crash did not let save.
+            # A crash came between the last event and the state file.
+            state = Moments(journal).at(journal.last_seq).state
 
         return state.execution_plan
 
@@ -117,7 +116,7 @@ def _loop(plan: tuple[PlanEntry, ...], name: str) -> Loop:
 
 
 QUESTION = "What is to become of this step?\nf finish, then stop   s stop   c go on"
-"""In lines that a narrow terminal shows whole."""
+"""Short lines, so that a narrow terminal shows them completely."""
 
 _CHOICES: dict[str, Choice] = {
     "f": "finish",
@@ -135,7 +134,7 @@ _SAID: dict[Choice, str] = {
 
 @dataclass(slots=True)
 class Notice:
-    """What is asked or promised below the live view."""
+    """A question or message below the live view."""
 
     text: str = ""
 
@@ -144,15 +143,15 @@ class Notice:
 
 
 class Interrupts:
-    """Asks the person at the terminal."""
+    """The question on the terminal after Ctrl-C."""
 
     def __init__(self, notice: Notice, *, is_drawn: bool) -> None:
-        """`is_drawn`: a live view shows the notice; else it is written to stderr."""
+        """Show `notice` in the live view if `is_drawn`, or else write it to stderr."""
         self._notice = notice
         self._is_drawn = is_drawn
 
     async def ask(self) -> Choice:
-        """Ask, and return the answer; a terminal that goes away means to stop."""
+        """Ask, and return the answer; "stop" if the terminal is closed."""
         self.say(QUESTION)
         chosen: Choice = "stop"
         keyboard = Keyboard(sys.stdin.fileno())
@@ -316,9 +315,9 @@ def _finite(limit: float | None) -> float | None:
 
 
 def serve(settings: RunSettings, teller: Teller | None = None) -> ExitCode:
-    """Loads the hank, chooses the directory, and lives the server's life.
+    """Load the hank, choose the execution directory and run the server until it ends.
 
-    What happens is told on stdout as the settings say, if not by a `teller` of the caller's.
+    `teller` reports events; by default, stdout does, in the format that the settings choose.
     """
     clock = SystemClock()
     chosen = executions.choose(settings, clock)
@@ -330,7 +329,7 @@ def serve(settings: RunSettings, teller: Teller | None = None) -> ExitCode:
 
 @contextmanager
 def _reserved_port(number: int) -> Iterator[Port | None]:
-    """Hold the port that was asked for: a taken one must end the start before it changes a file."""
+    """Reserve the requested port, so that a port in use ends the start before it changes a file."""
     if number == 0:
         yield None
         return
@@ -393,7 +392,7 @@ def _hank_for(settings: RunSettings, chosen: Chosen) -> LoadedHank:
 
 
 def _made_room(chosen: Chosen, settings: RunSettings, clock: Clock) -> Chosen:
-    """Sets aside what `--new --force` says, or a start before this one began to."""
+    """Set the old execution aside for `--new --force`, or finish an interrupted attempt."""
     layout = chosen.layout
     wanted = settings.new and settings.execution is not None and layout.state_directory.is_dir()
     if not wanted and not run_settings.was_interrupted(layout):
@@ -404,7 +403,7 @@ def _made_room(chosen: Chosen, settings: RunSettings, clock: Clock) -> Chosen:
 
 
 def _confirm_hank(layout: Layout, hank: LoadedHank, settings: RunSettings) -> None:
-    """Asks the person at the terminal whether an execution goes on with a changed hank."""
+    """Ask on a terminal whether to continue an execution with a changed hank."""
     former = read_meta(layout)
     if former is None or not executions.is_other_hank(former, hank):
         return
@@ -413,7 +412,7 @@ def _confirm_hank(layout: Layout, hank: LoadedHank, settings: RunSettings) -> No
         return
 
     if settings.headless or settings.json_output or not can_ask():
-        return  # The event `hank.changed` tells of it.
+        return  # The event `hank.changed` reports it.
 
     if not click.confirm("hank.json has changed since this execution began. Go on with it?"):
         raise Stop(
@@ -424,7 +423,7 @@ def _confirm_hank(layout: Layout, hank: LoadedHank, settings: RunSettings) -> No
 
 
 def _first_stop(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The end a person should read about, out of the errors of several tasks."""
+    """Return the error to report, out of the errors of several tasks."""
     for error in _leaves(group):
         if isinstance(error, Stop | OSError):
             return error

@@ -1,4 +1,4 @@
-"""`hankweave sessions` and `resume`: the runs of an execution, and going on with the newest one."""
+"""`hankweave sessions` and `resume`: list the runs of an execution, and resume the newest one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Session(Value, kw_only=True, omit_defaults=False):
     id: RunId
     status: RunStatus
     steps_done: int
-    """Of the plan, when the run ended; those of the runs that it went on from count, too."""
+    """Steps done when the run ended, including those of the runs that it continued."""
     steps_total: int
     cost: float
     """USD, of this run alone."""
@@ -64,7 +64,7 @@ def sessions(execution: Path | None, as_json: bool) -> None:
 
 def _session(state: State, number: int, task: str | None) -> Session:
     own = state.runs[number]
-    # As this run saw it: it was the newest one.
+    # The state with this run as the newest one.
     seen = msgspec.structs.replace(state, runs=state.runs[number:])
     return Session(
         id=own.run_id,
@@ -79,7 +79,7 @@ def _session(state: State, number: int, task: str | None) -> Session:
 
 
 def _task_of(root: Path) -> str | None:
-    """The name that the hank gives itself, or that of its folder; the file may be gone by now."""
+    """Return the hank's name, or that of its directory if the file has none or is missing."""
     meta = read_meta(layout_of(root))
     if meta is None or meta.hank_path is None:
         return None

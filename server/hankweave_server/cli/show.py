@@ -1,6 +1,6 @@
-"""`hankweave show`, `diff`, `replay` and `runs`: looks at the past that touch nothing.
+"""`hankweave show`, `diff`, `replay` and `runs`: read-only views of the history.
 
-Through the server where one runs, else on the files: the answers are the same.
+They ask the server if one runs and read the files otherwise, with the same result.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from hankweave_server.worktree.data_source import layout_of
 T = TypeVar("T")
 
 PAGE = 5_000
-"""Journal lines printed at a time: a few megabytes."""
+"""Journal lines read at a time: a few megabytes."""
 
 
 class _WithPaths(click.Command):
-    """A command that takes paths behind `--`, as git does."""
+    """A command that takes paths after `--`, as git does."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--" in args:
@@ -69,7 +69,7 @@ def _chosen_paths() -> tuple[str, ...] | None:
 
 
 def as_text(path: str) -> str:
-    r"""The name as the wire has it: a byte that is no UTF-8 as `\xff`."""
+    r"""Return a path as the wire protocol writes it: bytes that are not UTF-8 as `\xff`."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
@@ -104,7 +104,7 @@ def show(target: str, execution: Path | None, as_json: bool) -> None:
 
 
 async def _copy_out(calls: Calls, sha: str, path: str) -> bool:
-    """Writes a file to stdout, range by range; False where the reader has gone away."""
+    """Write a file to stdout, range by range; return False if the reader closed the pipe."""
     offset: int | None = 0
     decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
     is_terminal = sys.stdout.isatty()
@@ -120,7 +120,7 @@ async def _copy_out(calls: Calls, sha: str, path: str) -> bool:
 
         sys.stdout.buffer.flush()
     except BrokenPipeError:
-        # Not to be mistaken for the server's end of a connection.
+        # The caller would take a BrokenPipeError for a lost connection to the server.
         return False
 
     return True
@@ -260,7 +260,7 @@ def _print_view(view: PastView, as_json: bool) -> None:
 
 
 def _print_events(layout: Layout, view: PastView, as_json: bool) -> None:
-    """Prints the slice from the journal's file, which is the same with a server and without."""
+    """Print the events from the journal file, which is complete with and without a server."""
     if view.events is None:
         return
 
@@ -279,7 +279,7 @@ def _event_line(event: Event) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """All lines of work of an execution, and what it has to do with others."""
+    """All runs of an execution, and its relations to other executions."""
 
     runs: tuple[RunLine, ...]
     origin: ExecutionOrigin | None
@@ -287,7 +287,7 @@ class Lines:
 
 
 def lines_of(root: Path) -> Lines:
-    """Asks for all of it, of the server or the files."""
+    """Read the runs and relations of an execution from its server or its files."""
 
     async def work(calls: Calls) -> tuple[State, list[CheckpointRecord]]:
         pages = [page async for page in pages_of_checkpoints(calls)]
@@ -320,7 +320,7 @@ def runs(execution: Path | None, as_json: bool) -> None:
 
 
 def _family_in(layout: Layout) -> list[ExecutionOrigin | ExecutionBranched]:
-    """What the journal tells of other executions: whence this one comes, and those made of it."""
+    """Return the journal's events about other executions: the origin, and the branches."""
     kinds = (ExecutionOrigin, ExecutionBranched)
     words = [f'"type":"{kind.TYPE}"'.encode() for kind in kinds]
     found: list[ExecutionOrigin | ExecutionBranched] = []

@@ -1,4 +1,4 @@
-"""`hankweave status` and `hankweave log`: an execution as it is now, and its journal as lines."""
+"""`hankweave status` and `log`: show the state of a server, and the journal as readable lines."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _print_status(answer: ServerStatus, state: State) -> None:
 
 
 def _following(answer: ServerStatus, state: State) -> CodonId | None:
-    """Return what comes after the codon that runs now, as far as the plan is known."""
+    """Return the codon after the one that runs, as far as the plan is known."""
     if answer.next_codon_id != answer.active_codon_id:
         return answer.next_codon_id
 
@@ -117,7 +117,8 @@ def log(execution: Path | None, follow: bool, graph: bool) -> None:
 
     root = root_of(execution)
     if graph:
-        from hankweave_server.cli.output import log_graph  # Who reads lines draws nothing.
+        # Imported here because only the graph needs rich.
+        from hankweave_server.cli.output import log_graph
 
         log_graph.draw(root)
         return
@@ -137,7 +138,7 @@ def log(execution: Path | None, follow: bool, graph: bool) -> None:
 
 
 def _journal(root: Path) -> Iterator[Event]:
-    """Reads the journal's file; a last line that is still being written is left out."""
+    """Read the journal file; skip a last line that is still being written."""
     layout = Layout.of_execution(root)
     try:
         for number, line in enumerate(whole_lines(layout), start=1):
@@ -161,7 +162,7 @@ def _event(path: Path, number: int, line: bytes) -> Event:
 
 
 def follow_from(root: Path, seq: int, tell: Callable[[Event], None]) -> None:
-    """Tells of every event after a seq, as they happen, until the server ends."""
+    """Call `tell` with every event after `seq`, as they happen, until the server ends."""
 
     async def session() -> None:
         address = discover(root)

@@ -1,8 +1,6 @@
-"""`hankweave validate`: all that is wrong with a hank, or all that it would do.
+"""`hankweave validate`: check a hank, and show what it would do, without running anything.
 
-What `hankweave validate` tells, as its JSON has it.
-
-What a hank would do, worked out without running or making anything: `hankweave validate`.
+The result is an `Outlook`, which is also the output of `--json`.
 """
 
 from __future__ import annotations
@@ -74,12 +72,12 @@ class CodonOutlook(Value, kw_only=True):
     model: str
     continuation_mode: str
     prompt: str
-    """Its first words."""
+    """The first words of the prompt."""
     prompt_words: int
     rig: tuple[str, ...] = ()
     on_failure: str
     tracks: tuple[str, ...] = ()
-    """The patterns that this codon adds."""
+    """The patterns that this codon adds to the tracked files."""
     sentinels: tuple[str, ...] = ()
 
 
@@ -90,7 +88,7 @@ class LoopOutlook(Value, kw_only=True):
 
 
 class BudgetOutlook(Value, kw_only=True):
-    """What a codon may use at most; null is as much as there is."""
+    """The limits of a codon; null: unlimited."""
 
     codon_id: str
     max_dollars: float | None = None
@@ -107,18 +105,18 @@ class RequirementOutlook(Value, kw_only=True):
 
 
 class TrackedFiles(Value, kw_only=True):
-    """The files of a folder, and those that the patterns of the whole plan mean."""
+    """Counts of all files in a directory, and of those that the whole plan's patterns match."""
 
     folder: str
     role: Literal["workspace", "data"]
-    """Data is read through `read_only_data_source` and never tracked."""
+    """Agents read data through `read_only_data_source`; it is never tracked."""
     files: int
     tracked: int
     bytes_tracked: int
 
 
 class Outlook(Value, kw_only=True, omit_defaults=False):
-    """All that `hankweave validate` says."""
+    """The result of `hankweave validate`, and its output with `--json`."""
 
     file: str
     valid: bool
@@ -130,9 +128,9 @@ class Outlook(Value, kw_only=True, omit_defaults=False):
     budgets: tuple[BudgetOutlook, ...] = ()
     requirements: tuple[RequirementOutlook, ...] = ()
     agents: tuple[AgentCheck, ...] = ()
-    """The agents that its codons need, as they are on this machine."""
+    """The agents that the codons need, as found on this machine."""
     patterns: tuple[str, ...] = ()
-    """What is tracked when the plan has ended."""
+    """The patterns of tracked files at the end of the plan."""
     folders: tuple[TrackedFiles, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -166,9 +164,9 @@ def of_hank(
     agent: str | None = None,
     model: str | None = None,
 ) -> Outlook:
-    """Works out what a hank would do; looks at the folders, which must be there.
+    """Return what a hank would do; count the files of `workspace` and `data`, which must exist.
 
-    `agent` and `model` are those of the command line, which win over the hank's.
+    `agent` and `model` come from the command line and override the hank's.
     """
     hank, roster = loaded.hank, hank_loading.roster_of(loaded, agent, model)
     plan = initial_plan(hank)
@@ -247,7 +245,10 @@ def _loops(hank: Hank) -> Iterator[LoopOutlook]:
 
 
 def _of_sentinels(loaded: LoadedHank) -> Iterator[str]:
-    """Load every sentinel as a run does: a codon runs without one that cannot be loaded."""
+    """Load every sentinel as a run does, and yield what is wrong.
+
+    A sentinel that cannot be loaded does not stop its codon, unless its settings say so.
+    """
     files = HankFiles(loaded.directory)
     with closing(QuickJs()) as quickjs:
         for step in loaded.hank.hank:
@@ -292,7 +293,7 @@ def _budgets(hank: Hank) -> Iterator[BudgetOutlook]:
 def _tracked_in(
     folder: Path, role: Literal["workspace", "data"], patterns: tuple[str, ...]
 ) -> TrackedFiles:
-    """Counts as a checkpoint would: ignore rules, reserved names and all."""
+    """Count files as a checkpoint would, with ignore rules and reserved names."""
     everything = _sizes(folder, EVERYTHING)
     wanted = _sizes(folder, patterns or EVERYTHING)
     return TrackedFiles(
