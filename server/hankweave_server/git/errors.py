@@ -1,4 +1,4 @@
-"""Faults of a store on the disk: no room, damage, or a disk that fails."""
+"""Errors of an object store on disk: no space left, damage, or a failing disk."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hankweave_server.fsutil import BROKEN, FULL, is_full
 
 
 class InsufficientSpace(Exception):
-    """The disk cannot take what has to be written."""
+    """The disk has no space for the data to be written."""
 
     def __init__(self, need: int, free: int) -> None:
         super().__init__(
@@ -23,14 +23,14 @@ class InsufficientSpace(Exception):
 
 
 class ShadowRepositoryError(Exception):
-    """The shadow repository itself does not work, or is not ours."""
+    """The shadow repository is unusable, or was not created by this program."""
 
     is_of_a_broken_disk = False
-    """True where the disk said so by a message alone; else `__cause__` may tell."""
+    """True where only the message shows a disk error; otherwise see `__cause__`."""
 
 
 class StoreFailed(Exception):
-    """The shadow repository could not take an object; the file that was being read is innocent."""
+    """The shadow repository could not store an object; the file being read is not at fault."""
 
     def __init__(self, problem: OSError) -> None:
         super().__init__(str(problem))
@@ -39,7 +39,7 @@ class StoreFailed(Exception):
 
 @contextmanager
 def disk_faults(place: str | PathLike[str]) -> Iterator[None]:
-    """Says a full disk (or a full quota) as what it is, and any other fault of a store as that."""
+    """Turn a full disk or quota into `InsufficientSpace` and other errors into a store error."""
     try:
         yield
     except StoreFailed as failure:
@@ -56,7 +56,7 @@ def _named(problem: OSError, place: str | PathLike[str]) -> Exception:
 
 
 def is_for_want_of_room(error: BaseException) -> bool:
-    """Tells whether work failed because the disk is full, and may do when it is not."""
+    """Return whether work failed because the disk is full, so that a retry may succeed later."""
     return (
         isinstance(error, InsufficientSpace)
         or is_full(error)
@@ -65,7 +65,7 @@ def is_for_want_of_room(error: BaseException) -> bool:
 
 
 def named_by_libgit2(problem: Exception) -> Exception:
-    """Reads what libgit2 met out of its message: it keeps no error numbers."""
+    """Derive the error from a message of libgit2, which keeps no error numbers."""
     text = str(problem)
     for number in FULL:
         if os.strerror(number) in text:
@@ -77,6 +77,6 @@ def named_by_libgit2(problem: Exception) -> Exception:
 
 
 def free_bytes(place: str | PathLike[str]) -> int:
-    """Gives what an unprivileged process may still write."""
+    """Return the number of bytes an unprivileged process may still write."""
     status = os.statvfs(place)
     return status.f_bavail * status.f_frsize

@@ -1,13 +1,12 @@
-"""Loose objects of any size, written and read in a stream.
+"""Loose objects of any size, written and read as a stream.
 
-libgit2 takes a whole blob in memory and holds the interpreter while it deflates it; a gigabyte
-would stop the heartbeat. Here memory stays constant, and hashing and deflating let others run.
+libgit2 holds a whole blob in memory and keeps the interpreter lock while it deflates it; a
+gigabyte would stop the heartbeat. Here memory use is constant, and hashing and deflating release
+the interpreter lock.
 
-Deflate as git wants it (zlib format), with ISA-L where it is installed and zlib elsewhere.
-
-ISA-L takes a fifth of zlib's time for the same size. Both write streams that either one, and every
-git, reads: only the bytes on the disk differ, never an object's name. All calls let other threads
-run while they work.
+Compression uses zlib's format, as git requires: ISA-L where it is installed, zlib elsewhere. ISA-L
+takes a fifth of zlib's time for the same size. Each of them, and every git, reads streams of the
+other: only the bytes on disk differ, never an object's name.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ try:
 except ImportError:  # No wheel for this platform.
     isal_zlib = None  # type: ignore[assignment]
 
-LEVEL = 1  # Four times as quick as git's 6 for 10 % more bytes; a repack makes up for it.
+LEVEL = 1  # Four times as fast as git's 6 for 10 % more bytes; a repack makes up for it.
 
 
 class Deflating(Protocol):
-    """Deflates a stream piece by piece."""
+    """A compressor that takes its input piece by piece."""
 
     def compress(self, data: bytes, /) -> bytes: ...
 
@@ -45,7 +44,7 @@ class Deflating(Protocol):
 
 
 class Inflating(Protocol):
-    """Inflates a stream piece by piece."""
+    """A decompressor that takes its input piece by piece."""
 
     @property
     def eof(self) -> bool: ...
@@ -61,7 +60,7 @@ class Inflating(Protocol):
 
 if isal_zlib is not None:
     DeflateError: tuple[type[Exception], ...] = (cast(type[Exception], isal_zlib.error), zlib.error)
-    """What damaged input raises; for `except`."""
+    """Exceptions raised for damaged input; for use in `except`."""
 
     def compress(data: bytes) -> bytes:
         return isal_zlib.compress(data, LEVEL)
@@ -70,7 +69,7 @@ if isal_zlib is not None:
         return isal_zlib.compressobj(LEVEL)
 
     def decompress(data: bytes, size: int) -> bytes:
-        """Inflates a whole stream; `size` is what is expected, and only a hint."""
+        """Inflate a whole stream; `size` is the expected size, and only a hint."""
         return isal_zlib.decompress(data, bufsize=max(size, 1))
 
     def decompressobj() -> Inflating:
@@ -89,7 +88,7 @@ else:
         return zlib.compressobj(LEVEL)
 
     def decompress(data: bytes, size: int) -> bytes:
-        """Inflates a whole stream; `size` is what is expected, and only a hint."""
+        """Inflate a whole stream; `size` is the expected size, and only a hint."""
         return zlib.decompress(data, bufsize=max(size, 1))
 
     def decompressobj() -> Inflating:
@@ -101,7 +100,7 @@ else:
 
 HEADER_READ = 256
 HEADER_LENGTH = 64
-"""Bytes of a deflated object that are enough for its header, and of the header itself."""
+"""Bytes of a deflated object that suffice for its header, and bytes of the header itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +111,7 @@ class StagedLoose:
     digest: bytes
 
     def adopt(self, objects: Path) -> None:
-        """Gives the object its final name, durably; the content must have been flushed before."""
+        """Rename the object to its final name, durably; its content must have been flushed."""
         final = loose_path(objects, self.digest)
         if not final.parent.is_dir():
             final.parent.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
@@ -128,7 +127,7 @@ def loose_path(objects: Path, digest: bytes) -> Path:
 
 
 def write_loose(objects: Path, kind: str, size: int, parts: Iterator[bytes]) -> StagedLoose | None:
-    """Writes one object under a temporary name; None if the parts are not `size` bytes in all."""
+    """Write one object under a temporary name; None if `parts` are not `size` bytes in all."""
     temporary = objects / f"tmp_obj_{os.urandom(8).hex()}"
     descriptor = os.open(
         temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_FILE
@@ -163,10 +162,11 @@ def _deflate_into(descriptor: int, header: bytes, parts: Iterator[bytes]) -> tup
 
 
 def read_loose(objects: Path, digest: bytes) -> Iterator[bytes]:
-    """Gives the content of a loose object in pieces.
+    """Yield the content of a loose object in pieces.
 
-    Raises FileNotFoundError when there is none, and ValueError, at the end, when the bytes are
-    not those the name promises: a caller keeps what it got only after the last piece.
+    Raises FileNotFoundError when the object does not exist, and ValueError, at the end, when the
+    content does not match the name: a caller must discard everything unless the iterator ends
+    normally.
     """
     with loose_path(objects, digest).open("rb", buffering=0) as stream:
         checksum = hashlib.sha1(usedforsecurity=False)
@@ -177,7 +177,7 @@ def read_loose(objects: Path, digest: bytes) -> Iterator[bytes]:
                 yield piece
                 continue
 
-            # A header is some thirty bytes; the first inflated piece always has all of it.
+            # A header is some thirty bytes; the first inflated piece always contains all of it.
             header_seen = True
             content = piece[piece.index(b"\0") + 1 :]
             if content:
@@ -204,7 +204,7 @@ def _inflated(read: Callable[[int], bytes]) -> Iterator[bytes]:
 def whole_loose(objects: Path, digest: bytes) -> tuple[str, bytes]:
     """Return kind and content of a loose object; raise FileNotFoundError, or ValueError if damaged.
 
-    libgit2 never returns from reading one that was cut short, hence this.
+    Use this instead of libgit2, which never returns from reading a truncated loose object.
     """
     with loose_path(objects, digest).open("rb", buffering=0) as stream:
         raw = b"".join(_inflated(stream.read))

@@ -1,13 +1,12 @@
-"""Brings new objects into the shadow repository, all at once or not at all.
+"""Write new objects to the shadow repository, all of them or none.
 
-Invariant: an object with a final name is whole and on the disk. New content is written under
-`tmp_` names, flushed, and only then renamed. So a crash leaves `tmp_` files and nothing else, and
-an object that is found need never be doubted or written again.
+Invariant: an object with a final name is complete and on disk. New content is written under `tmp_`
+names, flushed, and only then renamed. A crash therefore leaves nothing but `tmp_` files, and an
+object that exists never has to be checked or written again.
 
-Writes git packs: many objects in one file, without deltas.
-
-One pack costs two files and two flushes, a thousand loose objects cost a thousand; that is the
-whole reason. The format is git's pack version 2 and its index version 2 (gitformat-pack).
+Many objects go into one pack, without deltas: a pack costs two files and two flushes, a thousand
+loose objects cost a thousand. The format is git's pack version 2 and index version 2
+(gitformat-pack).
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from hankweave_server.fsutil import CHUNK, PRIVATE_FILE, sync_directory, sync_fi
 from hankweave_server.git.loose import StagedLoose, compress, crc32, write_loose
 
 PACK_LIMIT = 1 << 30
-"""Bytes after which another pack is begun; every offset stays below 2 GiB."""
+"""Bytes after which a new pack is begun; every offset stays below 2 GiB."""
 
 _PIECE = 1 << 20
 _KIND_CODES = {"commit": 1, "tree": 2, "blob": 3, "tag": 4}
@@ -36,7 +35,7 @@ _NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class PackedObject(NamedTuple):
-    """One object as it stands in a pack: header and deflated content."""
+    """One object as stored in a pack: header and deflated content."""
 
     digest: bytes
     crc: int
@@ -56,7 +55,7 @@ class StagedPack:
         return self.pack, self.index
 
     def adopt(self) -> None:
-        """Gives pack and index their final names; git looks for indexes, so the pack goes first."""
+        """Rename pack and index to their final names, pack first: git looks for indexes."""
         folder = self.pack.parent
         self.pack.rename(folder / f"{self.name}.pack")
         self.index.rename(folder / f"{self.name}.idx")
@@ -68,10 +67,10 @@ def packed(digest: bytes, kind: str, data: bytes) -> PackedObject:
 
 
 class PackWriter:
-    """Writes one pack as its objects come, under `tmp_` names; the caller flushes and adopts it.
+    """Write one pack incrementally under `tmp_` names; the caller flushes and adopts it.
 
-    Of each object it keeps name, checksum and place alone, about 70 bytes, and of their records at
-    most a mebibyte.
+    For each object it keeps only name, checksum and offset, about 70 bytes, and at most one
+    mebibyte of records that are not yet written.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -94,9 +93,9 @@ class PackWriter:
             self._write_waiting()
 
     def finish(self) -> StagedPack:
-        """Ends the pack and writes its index."""
+        """Complete the pack and write its index."""
         self._write_waiting()
-        # How many objects there are is known only now, and stands in the bytes that are summed.
+        # The header's object count is known only now, and is part of the checksummed bytes.
         os.pwrite(self._descriptor, _start(len(self._digests)), 0)
         checksum = self._checksum()
         write_all(self._descriptor, checksum)
@@ -106,7 +105,7 @@ class PackWriter:
         return StagedPack(self._pack, self._index, f"pack-{checksum.hex()}")
 
     def abandon(self) -> None:
-        """Removes what was written; an adopted pack has other names and stays."""
+        """Remove the temporary files; an adopted pack has other names and stays."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -148,7 +147,8 @@ def _start(count: int) -> bytes:
 def _index_content(
     digests: Sequence[bytes], crcs: Sequence[int], offsets: Sequence[int], checksum: bytes
 ) -> bytes:
-    # Sorted bucket by bucket: one sort of all the names would hold the interpreter until its end.
+    # Sorted bucket by bucket: a single sort of all names would hold the interpreter lock until it
+    # ends.
     buckets: list[list[int]] = [[] for _ in range(256)]
     for position, digest in enumerate(digests):
         buckets[digest[0]].append(position)
@@ -171,7 +171,7 @@ def _index_content(
 
 
 def _numbers(values: Iterable[int]) -> bytes:
-    """Writes 32-bit numbers in network order."""
+    """Encode 32-bit numbers in network order."""
     numbers = array("I", values)
     if sys.byteorder == "little":
         numbers.byteswap()
@@ -180,7 +180,7 @@ def _numbers(values: Iterable[int]) -> bytes:
 
 
 def _header(kind: int, size: int) -> bytes:
-    """Writes type and size: four bits of the size first, then seven a byte, lowest first."""
+    """Encode type and size: four bits of the size first, then seven per byte, lowest first."""
     byte = kind << 4 | size & 0x0F
     size >>= 4
     header = bytearray()
@@ -194,30 +194,30 @@ def _header(kind: int, size: int) -> bytes:
 
 
 STREAMED_FROM = 2 << 20
-"""Bytes from which a blob is written in a stream of its own instead of into the pack.
+"""Size in bytes from which a blob is streamed to a loose object instead of packed.
 
-Whatever is smaller is held in memory, several at a time while threads read.
+Smaller blobs are held in memory, several at a time while threads read.
 """
 
 FLUSHED_ONE_BY_ONE = 16
-"""Files up to which each is flushed alone: that does not wait for what others have written."""
+"""Up to this many files are flushed one by one, which does not wait for unrelated writes."""
 
 
 def digest_of(kind: str, data: bytes) -> bytes:
-    """Names an object as git does."""
+    """Return an object's name as git computes it."""
     checksum = hashlib.sha1(b"%s %d\0" % (kind.encode(), len(data)), usedforsecurity=False)
     checksum.update(data)
     return checksum.digest()
 
 
 class HashOnly:
-    """Names content without storing it: for comparing, never for checkpoints."""
+    """Hash content without storing it: for comparisons, never for checkpoints."""
 
     def blob(self, data: bytes) -> bytes:
         return digest_of("blob", data)
 
     def streamed_blob(self, descriptor: int, size: int) -> bytes | None:
-        """Reads `size` bytes; None if the file has fewer."""
+        """Hash `size` bytes of an open file; return None if the file has fewer."""
         checksum = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
         read = 0
         for part in pieces(descriptor, size):
@@ -227,13 +227,13 @@ class HashOnly:
         return checksum.digest() if read == size else None
 
     def withdraw(self, digest: bytes) -> None:
-        """Has nothing to take back."""
+        """Do nothing: no blob was stored."""
 
 
 class ObjectStaging:
-    """Collects the new objects of one checkpoint.
+    """Collect the new objects of one checkpoint.
 
-    Threads may claim and stream at the same time; everything else is for one of them.
+    Several threads may claim and stream at the same time; one thread must make all other calls.
     """
 
     def __init__(self, objects: Path, holds: Callable[[bytes], bool]) -> None:
@@ -242,7 +242,7 @@ class ObjectStaging:
         self._lock = Lock()
         self._new: set[bytes] = set()
         self._only: tuple[str, bytes] | None = None
-        """The first object waits for a second one: alone it needs no pack."""
+        """The first object, kept until a second one arrives: a single object needs no pack."""
         self._writer: PackWriter | None = None
         self._packs: list[StagedPack] = []
         self._loose: list[StagedLoose] = []
@@ -251,7 +251,7 @@ class ObjectStaging:
         return self.add("blob", data)
 
     def streamed_blob(self, descriptor: int, size: int) -> bytes | None:
-        """Stores `size` bytes of an open file; None if the file has fewer."""
+        """Store `size` bytes of an open file; return None if the file has fewer."""
         staged = write_loose(self._objects, "blob", size, pieces(descriptor, size))
         if staged is None:
             return None
@@ -264,7 +264,7 @@ class ObjectStaging:
         return staged.digest
 
     def withdraw(self, digest: bytes) -> None:
-        """Takes back a streamed blob that turned out to be torn."""
+        """Remove a streamed blob that turned out to be torn."""
         with self._lock:
             for staged in [staged for staged in self._loose if staged.digest == digest]:
                 self._loose.remove(staged)
@@ -272,7 +272,7 @@ class ObjectStaging:
                 staged.temporary.unlink()
 
     def add(self, kind: str, data: bytes) -> bytes:
-        """Stores an object unless the repository has it, and gives its name."""
+        """Store an object unless the repository has it, and return its name."""
         digest = digest_of(kind, data)
         if not self.claim(digest):
             return digest
@@ -285,7 +285,7 @@ class ObjectStaging:
         return digest
 
     def claim(self, digest: bytes) -> bool:
-        """Tells whether the repository lacks an object; the first who asks has to bring it."""
+        """Return whether the repository lacks an object; the first caller to ask must store it."""
         with self._lock:
             if digest in self._new or self._holds(digest):
                 return False
@@ -294,7 +294,7 @@ class ObjectStaging:
             return True
 
     def take(self, item: PackedObject) -> None:
-        """Stores an object that was claimed and packed."""
+        """Store an object that was claimed and packed."""
         if self._writer is None:
             self._writer = PackWriter(self._objects / "pack")
 
@@ -308,9 +308,9 @@ class ObjectStaging:
             self._finish_pack()
 
     def settle(self) -> None:
-        """Makes everything added durable and then visible.
+        """Make everything added durable and then visible.
 
-        Raises OSError with nothing visible, or with whole objects visible that no ref needs.
+        Raises OSError with nothing visible, or with complete objects visible that no ref needs.
         """
         self._new.clear()
         if self._only is not None:
@@ -336,7 +336,7 @@ class ObjectStaging:
         self._packs.clear()
 
     def abandon(self) -> None:
-        """Removes what was written and not settled."""
+        """Remove everything written and not settled."""
         if self._writer is not None:
             self._writer.abandon()
 
@@ -354,7 +354,7 @@ class ObjectStaging:
 
 
 def flush(objects: Path, written: Sequence[Path]) -> None:
-    """Makes the content of new files durable, with one call for all when they are many."""
+    """Make the content of new files durable, with a single call if there are many."""
     if len(written) > FLUSHED_ONE_BY_ONE:
         sync_filesystem(objects)
         return
@@ -368,7 +368,7 @@ def flush(objects: Path, written: Sequence[Path]) -> None:
 
 
 def pieces(descriptor: int, size: int) -> Iterator[bytes]:
-    """Reads at most `size` bytes, a bounded piece at a time."""
+    """Yield at most `size` bytes of an open file in bounded pieces."""
     while size > 0:
         part = os.read(descriptor, min(CHUNK, size))
         if not part:

@@ -1,15 +1,53 @@
-"""Reads objects out of git's packs without libgit2: checked, in bounded pieces, off the lock.
+"""Read objects from git's packs without libgit2: verified, and in bounded pieces.
 
-libgit2 takes a packed object whole into memory and holds the interpreter meanwhile. Here small
-objects take a third of its time, and one of any size comes in pieces. The format is git's pack
-version 2 with index version 2 (gitformat-pack).
+The problem
+-----------
+A rollback, a diff or a clone reads many objects, some of them huge, while the same process answers
+clients. libgit2 reads a packed object completely into memory and holds the interpreter lock
+meanwhile, so one large blob stops every other task. This module reads the same files in plain
+Python: small objects take a third of libgit2's time, objects of any size come in pieces of at most
+`PIECE` bytes, and inflating and hashing release the lock.
 
-Packs come (one with each checkpoint) and go (a repack, a `git gc`), so they are listed anew when
-an object is not found. What this reader cannot give, because it is loose, a delta or damaged,
-libgit2 is asked for. Packs are read and not mapped: a file cut short under a mapping would kill
-the process. One instance may be used by several threads.
+The format
+----------
+A pack is a header, then records, then a checksum (gitformat-pack, version 2). A record is a
+variable-length header with kind and size, followed by a zlib stream; nothing says how long the
+stream is. The index beside the pack (version 2) has a fan-out table of 256 cumulative counts, the
+object names in order, their CRC-32s, and their offsets as 32-bit numbers. An offset with the high
+bit set is a row number in a last table of 64-bit offsets, for packs beyond 2 GiB.
+`_Pack.offset_of` searches the names of one fan-out bucket; a match that does not start at a
+multiple of 20 bytes straddles two names and is skipped.
 
-Reads a pack's index: which objects the pack holds, where, and with which checksum.
+What can go wrong
+-----------------
+- *Damage.* Neither a size in a header nor the content is trusted. The inflated bytes must have
+  exactly the promised length and the SHA-1 that is the object's name. For large objects the check
+  ends with the last piece, so callers of `pieces` must discard what they received if the iterator
+  raises PackDamaged. No memory is reserved on the strength of an unverified size.
+- *Files that shrink.* Packs are read with `pread`, not mapped: access to a mapping beyond the end
+  of a truncated file kills the process with SIGBUS.
+- *Packs that appear and vanish.* Each checkpoint can add a pack; a repack or `git gc` replaces
+  packs. Known packs are searched without a check; code that removes objects calls `forget`. On a
+  miss, `_list_again` lists the folder again if its modification time or inode differs from the
+  last listing. A time within `_TICK_NS` of the present proves nothing, because a second pack could
+  arrive within the same clock tick: such a listing is not remembered. A pack file that vanished
+  raises PackDamaged like any other fault, and the search continues with the next pack that has the
+  object.
+- *Many packs.* At most `OPEN_PACKS` files stay open; the others are opened for each read. A
+  `_PackFile` closes its descriptor when its last user drops it, so an iterator can finish reading
+  a pack that was removed meanwhile. The pack that served the last object is tried first, because
+  objects that are read together usually lie in the same few packs.
+
+What it does not do
+-------------------
+It resolves no deltas, knows no tags, reads no loose objects and repairs nothing. In those cases it
+returns None, and the caller (`ShadowRepo.read`) tries the loose object and libgit2. The methods
+may be called from several threads: the list of packs is replaced as a whole, never modified in
+place, and only listing takes the lock.
+
+Read `PackReader.read` and `_places` first, then `_Pack.read` and `_Pack.pieces`. The second half
+of the module, from `Record` on, reads whole indexes with lengths and checksums, for `repack` and
+`store_files`.
 """
 
 from __future__ import annotations
@@ -28,10 +66,10 @@ from hankweave_server.git import loose
 
 PIECE = 1 << 20
 FIRST_READ = 8 << 10
-"""Bytes read at once where an object begins: nearly always all of it."""
+"""Bytes read at once where an object begins: nearly always the whole object."""
 
 OPEN_PACKS = 32
-"""Pack files kept open; of more than that, the others are opened for each reading."""
+"""Number of pack files kept open; any others are opened for each read."""
 
 _KINDS = {1: "commit", 2: "tree", 3: "blob"}
 _INDEX_START = b"\xfftOc\x00\x00\x00\x02"
@@ -40,13 +78,13 @@ _NAMES_FROM = len(_INDEX_START) + _FAN_OUT.size
 _NAME = 20
 _TRAILER = 2 * _NAME
 _FAR = 1 << 31
-"""Set in an offset that is an index into the table of eight-byte offsets."""
+"""Flag in an offset that is a row number in the table of eight-byte offsets."""
 
 _TICK_NS = 20_000_000
 
 
 class PackDamaged(Exception):
-    """A pack, its index or one object in it is not what it should be, or is no longer there."""
+    """A pack, its index or an object in it is damaged or has vanished."""
 
 
 class PackReader:
@@ -59,7 +97,7 @@ class PackReader:
         self._lock = Lock()
 
     def read(self, digest: bytes) -> tuple[str, bytes] | None:
-        """Gives kind and content of an object, checked; None if libgit2 must be asked."""
+        """Return kind and content of an object, verified; None if libgit2 must be asked."""
         for pack, offset in self._places(digest):
             try:
                 return pack.read(digest, offset)
@@ -69,12 +107,12 @@ class PackReader:
         return None
 
     def forget(self) -> None:
-        """Lets go of all packs: what they hold is looked up on the disk again."""
+        """Close all packs; later reads look them up on disk again."""
         with self._lock:
             self._order, self._listed = [], (0, 0)
 
     def size(self, digest: bytes) -> int | None:
-        """Gives an object's size without reading its content; None if libgit2 must be asked."""
+        """Return an object's size without reading its content; None if libgit2 must be asked."""
         for pack, offset in self._places(digest):
             try:
                 return pack.header(offset)[1]
@@ -84,10 +122,10 @@ class PackReader:
         return None
 
     def pieces(self, digest: bytes) -> Iterator[bytes] | None:
-        """Gives a blob's content piece by piece; None if another way must be found.
+        """Return an iterator over a blob's content; None if the caller must read it another way.
 
-        The iterator raises PackDamaged, at the latest at its end, when the bytes are not those
-        that the name promises: a caller keeps what it got only after the last piece.
+        The iterator raises PackDamaged, at its end at the latest, when the content does not match
+        the name: a caller must discard everything unless it ends normally.
         """
         for pack, offset in self._places(digest):
             try:
@@ -101,7 +139,7 @@ class PackReader:
         return None
 
     def _places(self, digest: bytes) -> Iterator[tuple[_Pack, int]]:
-        """Finds the object in every pack that has it, beginning with the packs used last."""
+        """Yield every pack that has the object, and its offset; the pack used last comes first."""
         while True:
             order = self._order
             for pack in order:
@@ -110,17 +148,17 @@ class PackReader:
                     continue
 
                 if pack is not order[0]:
-                    # Neighbours are asked for in turn, and lie in the same few packs.
+                    # Objects read together usually lie in the same few packs.
                     self._order = [pack, *(other for other in order if other is not pack)]
 
                 yield pack, offset
 
-            # The caller goes on only where it could not use what it was given.
+            # The caller continues the iteration only if it could not use the previous place.
             if not self._list_again():
                 return
 
     def _list_again(self) -> bool:
-        """Lists the packs if there can be others than were seen; tells whether it did."""
+        """List the packs if the folder may have changed; return whether a new pack was found."""
         with self._lock:
             try:
                 status = os.stat(self._folder)
@@ -132,7 +170,8 @@ class PackReader:
             except OSError:
                 names, now = set(), (0, 0)
 
-            # In the same tick a pack may come unseen: then the next miss lists once more.
+            # Another pack may arrive within the same clock tick without changing the folder's
+            # time. Forgetting the time makes the next miss list again.
             settled = now[0] < time.time_ns() - _TICK_NS
             self._listed = now if settled else (0, 0)
             known = {pack.name: pack for pack in self._order if pack.name in names}
@@ -149,7 +188,7 @@ class PackReader:
 
 
 class _PackFile:
-    """An open pack: closed when nobody reads it any more; its name may be gone by then."""
+    """An open pack file, closed with its last reference; its name may be gone by then."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -163,7 +202,7 @@ class _PackFile:
             os.close(self._descriptor)
 
     def read(self, position: int, size: int) -> bytes:
-        """Gives at most so many bytes; none behind the end."""
+        """Return at most `size` bytes; none beyond the end of the file."""
         try:
             return os.pread(self._descriptor, size, position)
         except OSError as problem:
@@ -171,7 +210,7 @@ class _PackFile:
 
 
 class _Pack:
-    """One pack and its index, which is held in memory: 28 bytes an object."""
+    """One pack and its index, which is held in memory: 28 bytes per object."""
 
     def __init__(self, index: Path, *, stays_open: bool) -> None:
         self.name = index.name
@@ -189,7 +228,7 @@ class _Pack:
         self._file = _PackFile(self._path) if stays_open else None
 
     def offset_of(self, digest: bytes) -> int | None:
-        """Says where an object begins; None when it is not in the pack."""
+        """Return where an object begins; None when it is not in the pack."""
         first = digest[0]
         low, high = self._upto[first - 1] if first else 0, self._upto[first]
         end = _NAMES_FROM + _NAME * high
@@ -216,21 +255,21 @@ class _Pack:
         return kind, size
 
     def read(self, digest: bytes, offset: int) -> tuple[str, bytes]:
-        """Gives kind and content of an object."""
+        """Return kind and content of an object, verified."""
         file = self._open()
         raw = file.read(offset, FIRST_READ)
         kind, size, begin = _header(raw)
         if size > PIECE:
-            # Nobody has confirmed the size yet, so no memory is taken on its word.
+            # The size is unverified, so no memory is reserved for it.
             return kind, b"".join(self.pieces(digest, offset))
 
         if size > FIRST_READ // 2:
-            # Content that cannot be deflated grows, but never by as much as this.
+            # Incompressible content grows when deflated, but never by this much.
             raw += file.read(offset + len(raw), size + FIRST_READ)
 
         inflate = loose.decompressobj()
         try:
-            # One byte more than promised shows content that is longer.
+            # One byte more than promised reveals content that is too long.
             data = inflate.decompress(raw[begin:], size + 1)
         except loose.DeflateError as problem:
             raise PackDamaged(digest.hex()) from problem
@@ -243,7 +282,7 @@ class _Pack:
         return kind, data
 
     def pieces(self, digest: bytes, offset: int) -> Iterator[bytes]:
-        """Gives an object's content in pieces of at most PIECE bytes."""
+        """Yield an object's content in pieces of at most PIECE bytes."""
         file = self._open()
         kind, size, begin = _header(file.read(offset, 32))
         checksum = hashlib.sha1(b"%s %d\0" % (kind.encode(), size), usedforsecurity=False)
@@ -264,7 +303,7 @@ class _Pack:
 
 
 def _header(raw: bytes) -> tuple[str, int, int]:
-    """Gives kind, size and length of the header; a delta has no kind that is known here."""
+    """Return kind, size and length of the header; raise PackDamaged for a delta."""
     try:
         byte = raw[0]
         kind = _KINDS[byte >> 4 & 7]
@@ -304,7 +343,7 @@ _CHECKSUM = 20
 
 
 class Record(NamedTuple):
-    """One object as its pack has it."""
+    """One object as its pack stores it."""
 
     digest: bytes
     offset: int
@@ -314,7 +353,7 @@ class Record(NamedTuple):
 
 
 def count_in(index: Path) -> int:
-    """Says how many objects an index lists, from its head alone; 0 where it is torn."""
+    """Return how many objects an index lists, from its head alone; 0 if it is truncated."""
     with index.open("rb") as content:
         head = content.read(_HEADER_SIZE)
 
@@ -322,7 +361,7 @@ def count_in(index: Path) -> int:
 
 
 def read_index(index: Path) -> list[Record]:
-    """Gives the records of a pack in the order of the pack; raises ValueError for a torn index."""
+    """Return the records of a pack in pack order; raise ValueError for a torn index."""
     content = index.read_bytes()
     body, checksum = content[:-_CHECKSUM], content[-_CHECKSUM:]
     if body[:8] != _SIGNATURE or hashlib.sha1(body, usedforsecurity=False).digest() != checksum:
@@ -350,7 +389,7 @@ def read_index(index: Path) -> list[Record]:
 
 
 def _offsets(body: bytes, short: tuple[int, ...], large: int) -> list[int]:
-    """Follows the offsets beyond 2 GiB into the table that has room for them."""
+    """Replace the row numbers of offsets beyond 2 GiB by the offsets themselves."""
     return [
         struct.unpack_from(">Q", body, large + 8 * (offset - _IN_LARGE_TABLE))[0]
         if offset & _IN_LARGE_TABLE

@@ -1,18 +1,16 @@
-"""Makes few packs of many, a short step at a time, while the engine is idle.
+"""Combine many packs into few, in short steps, while the engine is idle.
 
-Every checkpoint leaves a small pack, or a loose commit if nothing changed. Steps of two kinds
-keep their number down: small fresh ones are packed anew with deltas between them, which is where
-the bytes go; and packs of a like size are joined by copying, until they are large enough. So
-nothing is packed anew a second time.
+Every checkpoint leaves a small pack, or a loose commit if nothing changed. Two kinds of steps keep
+their number down. Fresh small packs are packed again with deltas between their objects, which is
+where most bytes are saved. Packs of a similar size are joined by copying, until they are large
+enough. So no object is compressed more than twice.
 
-A step is: write the new pack under `tmp_` names; flush; read it back; final names, durably; only
-then remove what it replaces. A crash in between leaves objects twice, and the next start removes
-the copies. What cannot be read is left where it is, for fsck to name.
+A step writes the new pack under `tmp_` names, flushes it, reads it back, renames it durably, and
+only then removes the packs it replaces. A crash in between leaves objects twice, and the next
+start removes the copies. Sources that cannot be read stay where they are, for fsck to report.
 
-Makes one pack that takes the place of others, and proves that it can.
-
-A replacement under way lies in a folder `tmp_…` beside the packs, laid out as an object store of
-its own: so it can be read alone, before anybody else sees it.
+A replacement in progress lies in a folder `tmp_...` beside the packs, laid out as an object store
+of its own: it can be opened and read by itself before any reader can see it.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ _CHECKSUM = 20
 
 
 class Unpackable(Exception):
-    """A pack cannot be joined with others: it is damaged, or has what another has."""
+    """A pack cannot be joined with others: it is damaged, or holds an object that another holds."""
 
     def __init__(self, pack: PackFile) -> None:
         super().__init__(f"{pack.index.name} cannot be joined")
@@ -48,7 +46,7 @@ class Unpackable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """A pack that was flushed and read back, and that nobody sees yet."""
+    """A pack that was flushed and read back, and that readers cannot see yet."""
 
     staging: Path
     index: Path
@@ -59,7 +57,7 @@ class Replacement:
         return self.index.stem
 
     def adopt(self) -> None:
-        """Gives it its final names, durably; git looks for indexes, so the pack goes first."""
+        """Rename the files to their final names, durably; pack first: git looks for indexes."""
         folder = self.staging.parent
         for file in (self.index.with_suffix(".pack"), self.index):
             file.rename(folder / file.name)
@@ -69,9 +67,9 @@ class Replacement:
 
 
 def packed_anew(repo: ShadowRepo, pack_folder: Path, digests: Sequence[bytes]) -> Replacement:
-    """Packs the objects with deltas between them.
+    """Pack the objects with deltas between them.
 
-    Raises ShadowRepositoryError, leaving nothing, when one of them cannot be read.
+    Raises ShadowRepositoryError, leaving nothing behind, when one of them cannot be read.
     """
     with _staging(pack_folder) as staging:
         repo.write_pack(digests, staging / "pack")
@@ -84,10 +82,10 @@ def packed_anew(repo: ShadowRepo, pack_folder: Path, digests: Sequence[bytes]) -
 
 
 def joined(pack_folder: Path, packs: Sequence[PackFile]) -> Replacement:
-    """Joins packs by copying; deltas stay as they are, because bases keep their distance.
+    """Join packs by copying records; deltas stay valid, because bases keep their distance.
 
-    Each record is held against the checksum its old index has for it, before and after. Raises
-    Unpackable, leaving nothing, for the first pack that does not fit.
+    Each record is verified against the checksum in its old index, before and after copying. Raises
+    Unpackable for the first unsuitable pack, leaving nothing behind.
     """
     records: dict[bytes, PackedObject] = {}
     for pack in packs:
@@ -113,7 +111,7 @@ def joined(pack_folder: Path, packs: Sequence[PackFile]) -> Replacement:
 
 
 def can_be_read(pack: PackFile) -> bool:
-    """Tells whether every object of a pack can be read from it alone."""
+    """Return whether every object of a pack can be read from it alone."""
     with _staging(pack.index.parent) as staging:
         for file in (pack.index, pack.index.with_suffix(".pack")):
             os.link(file, staging / "pack" / file.name)
@@ -129,7 +127,7 @@ def can_be_read(pack: PackFile) -> bool:
 
 @contextmanager
 def _staging(pack_folder: Path) -> Iterator[Path]:
-    """Makes a staging folder, and removes it if the work in it fails."""
+    """Create a staging folder, and remove it if the work in it fails."""
     staging = staging_folder(pack_folder)
     try:
         yield staging
@@ -163,9 +161,9 @@ def _sound_records(pack: PackFile) -> dict[bytes, PackedObject]:
 
 
 def _records(index: Path) -> dict[bytes, PackedObject]:
-    """Reads a pack's records as they stand there, in order.
+    """Return a pack's records, in order.
 
-    Raises ValueError if one has not the checksum that the index has for it, or is not listed.
+    Raises ValueError if a record does not match the checksum in the index, or is not listed.
     """
     file = index.with_suffix(".pack")
     content = file.read_bytes()
@@ -189,7 +187,7 @@ def _records(index: Path) -> dict[bytes, PackedObject]:
 
 
 FRESH_PACKS = 32
-"""So many packs of single checkpoints are worth a step: they then share one whole of each tree."""
+"""Number of fresh packs that justify a step: their objects then share one base of each tree."""
 
 LOOSE_OBJECTS = 128
 JOINED_AT_ONCE = 16
@@ -199,12 +197,12 @@ STEP_BYTES = 1 << 20
 
 STEP_OBJECTS = 160
 LARGE_PACK = 256 << 10
-"""Packs from here on are joined no more: sixteen of them would keep a checkpoint waiting."""
+"""Packs of this size or more are not joined: joining sixteen of them would delay a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
 class Consolidated:
-    """What a consolidation came to."""
+    """The result of a consolidation."""
 
     packs_before: int
     packs_after: int
@@ -213,11 +211,11 @@ class Consolidated:
     bytes_before: int
     bytes_after: int
     finished: bool
-    """Nothing is left to do; False when it was asked to stop."""
+    """True if nothing is left to do; False if it was asked to stop."""
 
 
 class Consolidation:
-    """Consolidates one store; remembers only what it must not try again."""
+    """Consolidate one store; keep in memory only which sources must not be tried again."""
 
     def __init__(self, repo: ShadowRepo, files: StoreFiles) -> None:
         self._repo = repo
@@ -235,10 +233,10 @@ class Consolidation:
         )
 
     def run(self, should_stop: Callable[[], bool], meter: Meter = UNWATCHED) -> Consolidated:
-        """Works until nothing is left to do, or until it is asked, between steps, to stop.
+        """Work until nothing is left to do, or until asked, between steps, to stop.
 
-        The meter counts the packs and loose objects that need no step any more.
-        Raises OSError or ShadowRepositoryError with every object still readable.
+        The meter counts the packs and loose objects that no longer need a step. Raises OSError or
+        ShadowRepositoryError with every object still readable.
         """
         before = self._files.size()
         finished = self._run(should_stop, meter)
@@ -273,7 +271,7 @@ class Consolidation:
     # Fresh packs and loose objects
 
     def _pack_fresh_ones(self) -> bool:
-        """Packs the oldest fresh ones with deltas; False when there are not two of them."""
+        """Pack the oldest fresh sources with deltas; return False if there are fewer than two."""
         fresh = self._fresh()
         if len(fresh) < 2:
             return False
@@ -292,7 +290,7 @@ class Consolidation:
         return [source for source in sources if _key(source) not in self._left_alone]
 
     def _batch(self, sources: Sequence[Source]) -> tuple[list[Source], list[bytes]]:
-        """Takes as many as one step can bear; what no step can bear is never asked for again."""
+        """Choose as many sources as fit into one step; one too large for any is never retried."""
         batch: list[Source] = []
         digests: dict[bytes, None] = {}
         room = STEP_BYTES
@@ -316,7 +314,7 @@ class Consolidation:
         return batch, list(digests)
 
     def _readable(self, source: Source) -> dict[bytes, int] | None:
-        """Gives a source's objects and their sizes; None if one is damaged, or all too large."""
+        """Return a source's objects and sizes; None if one is damaged or the total is too large."""
         if source.size > STEP_BYTES:
             return None
 
@@ -335,7 +333,7 @@ class Consolidation:
         if isinstance(source, PackFile):
             source.settle()
 
-    # Packs of a like size
+    # Packs of a similar size
 
     def _join_packs(self) -> bool:
         packs = self._next_to_join()
@@ -362,10 +360,10 @@ class Consolidation:
 
         return None
 
-    # Replacing
+    # Replacement
 
     def _replace(self, sources: Iterable[Source], replacement: Replacement) -> None:
-        """Puts the new pack in the place of its sources, all of whose objects it was read for."""
+        """Replace the sources by the new pack, which was read back with all their objects."""
         replacement.adopt()
         self._remove(sources, replacement.digests, replacement.name)
         self._repo.reopen()
@@ -380,7 +378,7 @@ class Consolidation:
         self._files.remove(replaced)
 
     def _remove_copies(self) -> None:
-        """Removes what an interrupted step had replaced already."""
+        """Remove the copies left by an interrupted step."""
         packs = [pack for pack in self._files.packs() if pack.size < JOINED_AT_ONCE * LARGE_PACK]
         sources: list[Source] = [*packs, *self._files.loose()]
         known = {_key(source): _digests_of(source) for source in sources}
@@ -401,7 +399,7 @@ class Consolidation:
 
 
 def _digests_of(source: Source) -> frozenset[bytes]:
-    """Gives what a source holds; nothing for a torn index, which fsck will name."""
+    """Return the names of a source's objects; none for a torn index, which fsck reports."""
     try:
         return frozenset(source.digests())
     except (ValueError, OSError):
@@ -413,5 +411,9 @@ def _key(source: Source) -> bytes | str:
 
 
 def _class_of(pack: PackFile) -> int:
-    """Sizes go by sixteens, so that sixteen joined are in the next class and stay joined."""
+    """Return the size class of a pack.
+
+    Each class spans a factor of sixteen, so sixteen joined packs are in the next class and are not
+    joined with small packs again.
+    """
     return pack.size.bit_length() // 4

@@ -1,11 +1,12 @@
-"""The one place that speaks to pygit2: refs, history, reading objects, diffs, the index.
+"""Access a git repository through pygit2: refs, history, objects, line diffs and the index.
 
-Objects are written by `objects`, refs by libgit2 with fsync on. No configuration but the
-repository's own is ever read, and its hooks, filters and work tree are never used.
+This is the only module that uses pygit2 on the shadow repository. Objects are written by `objects`
+and read here.
+No configuration but the repository's own is ever read, and its hooks, filters and work tree are
+never used.
 
-Moves a ref as git does: a lock file beside it, flushed, then renamed over it.
-
-libgit2 does the same while it holds the interpreter, and a flush may take its time.
+A ref is moved as git does it: written to a lock file beside it, flushed, then renamed over it.
+libgit2 does the same, but holds the interpreter lock during the flush, which may take long.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ from hankweave_server.git.pack_reader import PackReader
 
 
 def move_ref(repository: Path, ref: str, sha: str) -> None:
-    """Makes a ref, or HEAD, name an object, durably, whatever it named before.
+    """Make a ref, or HEAD, name an object, durably, regardless of its old value.
 
-    Raises FileExistsError while another git program holds the ref, and OSError for faults of the
-    disk; the ref then is as it was.
+    Raises FileExistsError while another git program holds the lock file, and OSError for disk
+    errors; the ref is then unchanged.
     """
     _write(repository, ref, f"{sha}\n")
 
 
 def attach_head(repository: Path, branch: str) -> None:
-    """Makes HEAD follow a branch, born or not; raises as `move_ref`."""
+    """Make HEAD follow a branch, which need not exist; raise as `move_ref`."""
     _write(repository, "HEAD", f"ref: {branch}\n")
 
 
@@ -64,7 +65,7 @@ def _write(repository: Path, ref: str, content: str) -> None:
 
 
 def _make_durably(folder: Path) -> None:
-    """Creates the folder of a ref and those above it; git removes them when they are empty."""
+    """Create the folder of a ref and its parents; git removes folders that become empty."""
     if not folder.is_dir():
         _make_durably(folder.parent)
         folder.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
@@ -75,16 +76,18 @@ NOTES_REF = "refs/notes/hankweave"
 BRANCHES = "refs/heads/"
 PINS = "refs/pins/"
 SAFETY = "refs/hankweave/safety/"
-"""Safety checkpoints, each named by its sha: they are on no run's branch."""
+"""Safety checkpoints, each named by its sha: no run's branch contains them."""
 KEPT = "refs/hankweave/kept/"
-"""Checkpoints that a repair found whole, and that no other ref leads to."""
+"""Intact checkpoints that a repair found and that no other ref reaches."""
 MEMORY_REF = "refs/hankweave/memory"
 _OURS = (BRANCHES, PINS, "refs/hankweave/")
-"""The refs whose commits are checkpoints; what remembers is a tree."""
+"""Prefixes of refs whose commits are checkpoints; `MEMORY_REF` names a tree instead."""
 
 LIBGIT2_OPEN_PACKS = 16
-"""Pack files that libgit2 keeps open, of its own accord all it has read from: they are read by
-`PackReader` first, so that it is asked for history and deltas only."""
+"""Number of pack files that libgit2 keeps open; its default is all it has read from.
+
+`PackReader` reads packs first, so libgit2 is needed for history and deltas only.
+"""
 
 KINDS = {
     int(ObjectType.COMMIT): "commit",
@@ -120,12 +123,12 @@ class ShadowRepo:
         self.packs = PackReader(path / "objects")
         self._whole_loose: set[bytes] = set()
         self.is_doubted = False
-        """Objects were found missing or damaged: what exists is read before it is relied on."""
+        """True after objects were found missing or damaged: `stored` then reads what it reports."""
 
     def reopen(self) -> None:
-        """Forgets what was read: objects that were removed are found no longer.
+        """Discard everything cached, so that removed objects are no longer found.
 
-        libgit2 keeps packs open and objects in memory, and would go on giving what is gone.
+        libgit2 keeps packs open and objects in memory, and would keep returning removed objects.
         """
         self.packs.forget()
         self._repo.free()
@@ -138,11 +141,12 @@ class ShadowRepo:
     # Objects
 
     def stored(self) -> Callable[[bytes], bool]:
-        """Gives a test for what is stored now; what is added or removed later it may miss.
+        """Return a test for objects stored now; it may miss objects added or removed later.
 
-        Asked for an object that is not there, an open repository would list the packs each time.
+        An open repository would list the packs on each miss.
         """
-        # Backends belong to a store: one made alone is never freed, nor are the packs it opened.
+        # Backends belong to a store: a separate backend is never freed, nor are the packs it
+        # opened.
         store = pygit2.Odb(str(self.path / "objects"))
         backends = tuple(store.backends)
 
@@ -154,7 +158,7 @@ class ShadowRepo:
         return holds
 
     def read(self, digest: bytes) -> tuple[str, bytes]:
-        """Gives kind and content of an object; its bytes are checked against its name.
+        """Return kind and content of an object, verified against its name.
 
         Raises KeyError when it is missing or damaged.
         """
@@ -167,7 +171,8 @@ class ShadowRepo:
         except FileNotFoundError:
             pass
         except (ValueError, OSError):
-            # A pack may have it as well, as a delta; libgit2's own loose objects are not asked.
+            # A pack may hold the object too, as a delta. libgit2 would read the damaged loose
+            # object first, so the packs are read alone.
             return self._read_packed(digest)
 
         try:
@@ -202,7 +207,7 @@ class ShadowRepo:
         return data
 
     def size(self, digest: bytes) -> int:
-        """Gives an object's size without reading its content; raises KeyError as `read`."""
+        """Return an object's size without reading its content; raise KeyError as `read`."""
         size = self.packs.size(digest)
         if size is not None:
             return size
@@ -222,7 +227,7 @@ class ShadowRepo:
     # History
 
     def commit(self, sha: Sha) -> RawCommit | None:
-        """Return a commit; None for what is missing or no commit. Raise KeyError for damage."""
+        """Return a commit; None if missing or not a commit. Raise KeyError for damage."""
         try:
             if loose_path(self.path / "objects", bytes.fromhex(sha)).exists():
                 self.read(bytes.fromhex(sha))
@@ -234,7 +239,7 @@ class ShadowRepo:
         return _raw(found) if isinstance(found, pygit2.Commit) else None
 
     def commit_named_by(self, sha: Sha) -> Sha | None:
-        """Follow a ref's target to a commit, through tags; None when there is none behind it."""
+        """Follow a ref's target to a commit, through tags; None if it does not lead to one."""
         try:
             kind, data = self.read(bytes.fromhex(sha))
             while kind == "tag":
@@ -246,7 +251,7 @@ class ShadowRepo:
         return sha if kind == "commit" else None
 
     def reachable(self, tips: Iterable[Sha]) -> tuple[dict[Sha, RawCommit], set[Sha]]:
-        """Walks from these commits as far as it can; gives those read, and those that cannot be."""
+        """Walk from these commits as far as possible; return those read and those unreadable."""
         found: dict[Sha, RawCommit] = {}
         lost: set[Sha] = set()
         waiting = list(tips)
@@ -269,14 +274,14 @@ class ShadowRepo:
         return found, lost
 
     def reached_from_refs(self) -> tuple[dict[Sha, RawCommit], set[Sha]]:
-        """Walks as `history` does, in no order, and past what cannot be read (see `reachable`)."""
+        """Return the commits reachable from refs, without order (see `reachable`)."""
         return self.reachable({self.commit_named_by(tip) or tip for tip in self.tips()})
 
     def history(self, also: Iterable[Sha] = ()) -> Iterator[RawCommit]:
-        """Walk every commit our refs and HEAD reach, newest first; pins are among our refs.
+        """Walk every commit that our refs and HEAD reach, newest first; pins are among our refs.
 
-        Where a commit cannot be read, the walk goes on past it, as far as refs and the commits
-        `also` lead: these are the ones that the caller knows of.
+        If a commit cannot be read, the walk continues past it, as far as refs and the commits in
+        `also` lead; pass the commits that the caller knows of.
         """
         try:
             yield from list(self._walked())
@@ -307,7 +312,7 @@ class ShadowRepo:
             ) from problem
 
     def _loose_are_whole(self) -> bool:
-        """Return whether libgit2 may read: it never returns from a loose object cut short."""
+        """Return whether libgit2 may read: it never returns from a truncated loose object."""
         objects = self.path / "objects"
         for path in objects.glob("[0-9a-f][0-9a-f]/" + "[0-9a-f]" * 38):
             digest = bytes.fromhex(path.parent.name + path.name)
@@ -332,14 +337,14 @@ class ShadowRepo:
     # Refs
 
     def tips(self) -> set[Sha]:
-        """Gives what our refs and HEAD name: where the history begins."""
+        """Return the targets of our refs and HEAD, where the history begins."""
         ours = [self.references(prefix) for prefix in _OURS]
         targets = {sha for each in ours for ref, sha in each.items() if ref != MEMORY_REF}
         head = self.head()
         return targets if head is None else targets | {head}
 
     def references(self, prefix: str = "refs/") -> dict[str, Sha]:
-        """Gives every ref that begins so, and the object it names: a commit, a tag, any."""
+        """Return every ref with that prefix, and the object it names, of any kind."""
         with _libgit2_errors():
             references = self._repo.references
             names = [name for name in references if name.startswith(prefix)]
@@ -353,19 +358,19 @@ class ShadowRepo:
         return None if found is None else Sha(str(found.target))
 
     def point(self, ref: str, sha: str) -> None:
-        """Creates or moves a ref, durably."""
+        """Create or move a ref, durably."""
         with _libgit2_errors():
             move_ref(self.path, ref, sha)
 
     def drop(self, ref: str) -> None:
-        """Removes a ref if there is one, durably."""
+        """Remove a ref if it exists, durably."""
         if self._repo.references.get(ref) is None:
             return
 
         with _libgit2_errors():
             self._repo.references.delete(ref)
 
-        # libgit2 removes a folder that has become empty, too.
+        # libgit2 also removes a folder that has become empty.
         folder = (self.path / ref).parent
         while not folder.is_dir():
             folder = folder.parent
@@ -376,14 +381,14 @@ class ShadowRepo:
         self.point(BRANCHES + branch_of(run), sha)
 
     def head(self) -> Sha | None:
-        """Gives the commit that HEAD leads to; None while its branch is unborn."""
+        """Return the commit that HEAD leads to; None while its branch is unborn."""
         if self._repo.head_is_unborn:
             return None
 
         return Sha(str(self._repo.head.target))
 
     def attach(self, run: RunId) -> None:
-        """Makes HEAD name the run's branch, born or not."""
+        """Make HEAD follow the run's branch, which need not exist."""
         with _libgit2_errors():
             attach_head(self.path, BRANCHES + branch_of(run))
 
@@ -391,16 +396,17 @@ class ShadowRepo:
         return self._repo.references["HEAD"].target == BRANCHES + branch_of(run)
 
     def detach(self, sha: Sha) -> None:
-        """Makes HEAD name a commit (seed 000, "Branch Management" 3)."""
+        """Make HEAD name a commit (seed 000, "Branch Management" 3)."""
         with _libgit2_errors():
             move_ref(self.path, "HEAD", sha)
 
     # Packs
 
     def write_pack(self, digests: Iterable[bytes], folder: Path) -> None:
-        """Writes the objects into a folder as one pack, each as a delta where that is smaller.
+        """Write the objects into a folder as one pack, each as a delta where that is smaller.
 
-        Other threads run meanwhile. The files are libgit2's: neither flushed nor private.
+        Other threads run meanwhile. libgit2 creates the files: they are neither flushed nor
+        private.
         """
         with _libgit2_errors():
             builder = pygit2.PackBuilder(self._repo)
@@ -410,12 +416,12 @@ class ShadowRepo:
 
             builder.write(folder)
 
-    # For people
+    # Output for people
 
     def line_diff(
         self, path: str, old: bytes | None, new: bytes | None, *, patch_wanted: bool
     ) -> LineDiff:
-        """Compares two contents line by line; None is no file, binary content has no lines."""
+        """Compare two contents line by line; None means no file, binary content has no lines."""
         # libgit2's binding takes names as UTF-8 text only; the caller has the exact one.
         path = path.encode("utf-8", "replace").decode()
         with _libgit2_errors():
@@ -444,16 +450,16 @@ class ShadowRepo:
         try:
             return pygit2.Index(str(path))
         except pygit2.GitError:
-            path.unlink()  # Torn: nothing in it is worth keeping.
+            path.unlink()  # Torn, and it can be rebuilt.
             return pygit2.Index(str(path))
 
     def _keep_private(self, name: str) -> None:
-        """Takes back the permissions that libgit2 gives by the umask."""
+        """Restore private permissions: libgit2 creates files according to the umask."""
         (self.path / name).chmod(PRIVATE_FILE)
 
 
 def _newest_first(commits: Mapping[Sha, RawCommit]) -> Iterator[RawCommit]:
-    """Return the commits so that each comes before its parents, and newer ones come first."""
+    """Yield the commits, each before its parents, and newer ones first."""
     children = dict.fromkeys(commits, 0)
     for commit in commits.values():
         for parent in commit.parents:
@@ -488,7 +494,7 @@ def shallow_in(repository: Path) -> frozenset[Sha]:
 
 
 def reader_of(objects: Path) -> Callable[[bytes], tuple[str, bytes]]:
-    """Gives a `read` that knows the packs of that folder alone; it raises KeyError."""
+    """Return a `read` function that uses the packs of one folder alone; it raises KeyError."""
     store = pygit2.Odb()
     store.add_backend(pygit2.OdbBackendPack(str(objects)), 1)
 
@@ -504,11 +510,12 @@ def reader_of(objects: Path) -> Callable[[bytes], tuple[str, bytes]]:
 
 
 def _be_alone() -> None:
-    """Sets libgit2 up for this process: our configuration only, and fsync for what it writes.
+    """Configure libgit2 for this process: the repository's configuration only, and fsync.
 
-    These settings are global to the process and must precede the first opening; every write
-    libgit2 does here is of ours, so that a global setting is no harm. Ownership is not checked,
-    because the only repository ever opened is the one named by the layout.
+    These settings are global to the process and must precede the first opening. Every write that
+    libgit2 makes in this process is for our repositories, so a global setting is harmless.
+    Ownership is not checked, because the only repository ever opened is the one in our own
+    directory layout.
     """
     for level in (ConfigLevel.GLOBAL, ConfigLevel.XDG, ConfigLevel.SYSTEM, ConfigLevel.PROGRAMDATA):
         pygit2.settings.search_path[level] = ""

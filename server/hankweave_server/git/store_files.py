@@ -1,8 +1,8 @@
-"""The files objects live in: which there are, how big they are, and how one is removed.
+"""The files of an object store: list them, measure them, remove them.
 
-A pack of one checkpoint is writable (0600); one that consolidation made, or has looked at and
-left alone, is read-only (0400), as git makes its own. So no list of them is kept, and a pack
-whose mode got lost is merely looked at once more.
+The pack of a checkpoint is writable (0600). A pack that a consolidation created, or examined and
+left alone, is read-only (0400), as git makes its own. The mode is the only record of this; a pack
+whose mode was lost is merely examined once more.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class PackFile:
 
     index: Path
     size: int
-    """Bytes of both, as written."""
+    """Bytes of both files, as written."""
     is_fresh: bool
-    """As a checkpoint wrote it: no deltas, and maybe many like it."""
+    """True for the pack of a checkpoint: it has no deltas, and there may be many like it."""
 
     def records(self) -> list[Record]:
         return read_index(self.index)
@@ -38,12 +38,12 @@ class PackFile:
         return [record.digest for record in self.records()]
 
     def settle(self) -> None:
-        """Marks the pack as one that consolidation need not look at again."""
+        """Mark the pack as one that consolidation need not examine again."""
         self.index.with_suffix(".pack").chmod(READ_ONLY)
         self.index.chmod(READ_ONLY)
 
     def remove(self) -> None:
-        """Removes the pack; its index goes first, because git looks for indexes."""
+        """Remove the pack, index first, because git looks for indexes."""
         for suffix in _BESIDE_A_PACK:
             self.index.with_suffix(suffix).unlink(missing_ok=True)
 
@@ -67,17 +67,17 @@ Source = PackFile | LooseFile
 
 @dataclass(frozen=True, slots=True)
 class StoreSize:
-    """What the shadow repository takes on the disk."""
+    """The size of the shadow repository on disk."""
 
     bytes_on_disk: int
-    """Blocks, not lengths: what `du` says."""
+    """Allocated blocks in bytes, as `du` reports, not file lengths."""
     loose_objects: int
     packs: int
 
 
 @dataclass(frozen=True, slots=True)
 class _Folder:
-    """What was in a folder of loose objects when it last changed."""
+    """The contents of a folder of loose objects when it last changed."""
 
     modified_ns: int
     files: tuple[LooseFile, ...]
@@ -85,7 +85,7 @@ class _Folder:
 
 
 class StoreFiles:
-    """Lists packs and loose objects; a folder that did not change is not listed again."""
+    """List packs and loose objects; an unchanged folder is not listed again."""
 
     def __init__(self, repository: Path) -> None:
         self._repository = repository
@@ -94,7 +94,7 @@ class StoreFiles:
         self._known: dict[str, _Folder] = {}
 
     def packs(self) -> list[PackFile]:
-        """Lists the packs that may be replaced, oldest first; one with a `.keep` may not."""
+        """List the packs that may be replaced, oldest first; a pack with a `.keep` file may not."""
         with os.scandir(self.pack_folder) as entries:
             files = {entry.name: entry for entry in entries}
 
@@ -117,13 +117,13 @@ class StoreFiles:
             yield from folder.files
 
     def count_objects(self) -> int:
-        """Counts what is stored, copies too; a torn index counts for nothing."""
+        """Count the stored objects, copies included; a torn index counts as empty."""
         packed = sum(count_in(index) for index in self.pack_folder.glob("*.idx"))
         return packed + sum(len(folder.files) for folder in self._loose_folders())
 
     def remove(self, sources: Iterable[Source]) -> None:
-        """Removes packs and loose objects that nobody needs."""
-        # An index over many packs would go on sending git to those; it is only a shortcut.
+        """Remove packs and loose objects that are no longer needed."""
+        # A multi-pack index would still direct git to removed packs; it is only an optimization.
         for pattern in _INDEXES_OF_MANY:
             for shortcut in self.pack_folder.glob(pattern):
                 shortcut.unlink()
@@ -141,7 +141,7 @@ class StoreFiles:
             if Path(place) == self.objects:
                 below[:] = [name for name in below if not _is_fan_out(name)]
 
-            # The index is no content of the store, and follows HEAD in its own time.
+            # The index is not store content, and changes with HEAD at other times.
             own = [name for name in names if Path(place) != self._repository or not _is_index(name)]
             blocks += sum(_blocks(Path(place, name)) for name in own)
 
@@ -163,7 +163,7 @@ class StoreFiles:
 
 
 def staging_folder(pack_folder: Path) -> Path:
-    """Makes an object store of its own for packs under way; a crash leaves it to be cleared."""
+    """Create an object store for packs in progress; after a crash, cleanup removes it."""
     folder = pack_folder / f"tmp_{os.urandom(8).hex()}"
     folder.mkdir(mode=PRIVATE_DIRECTORY)
     (folder / "pack").mkdir(mode=PRIVATE_DIRECTORY)

@@ -1,6 +1,6 @@
-"""Git trees as bytes: written from the table, read back, and compared.
+"""Git trees as bytes: written from the stat index, parsed, and compared.
 
-libgit2's tree builder refuses names that are not UTF-8 and costs ten times as much; the format is
+libgit2's tree builder rejects names that are not UTF-8 and takes ten times as long. The format is
 `mode SP name NUL digest`, sorted as if a folder's name ended in `/`.
 """
 
@@ -21,24 +21,24 @@ FOLDER = 0o040000
 EMPTY_TREE = bytes.fromhex("4b825dc642cb6eb9a060e54bf8d69288fbee4904")
 
 ReadTree = Callable[[bytes], bytes]
-"""Gives the raw content of a tree object; raises KeyError when it cannot be read."""
+"""Return the raw content of a tree object; raise KeyError when it cannot be read."""
 
 
 class Entry(NamedTuple):
-    """What a tree says of one name."""
+    """A tree's entry for one name."""
 
     mode: int
     digest: bytes
 
 
 class Difference(NamedTuple):
-    """A path of which tree and table do not say the same; None where there is no file or link."""
+    """A path at which a tree and the stat index differ; None where there is no file or link."""
 
     path: bytes
     before: Entry | None
     after: Entry | None
     signature: Signature | None
-    """The stat data of what is there now, unless it must be read again."""
+    """The stat data of the present file, or None if it must be read again."""
 
 
 _ENTRY = re.compile(rb"([0-7]{5,6}) ([^\0]+)\0(.{20})", re.DOTALL)
@@ -46,7 +46,7 @@ _AROUND_NAME = len(b" \0") + 20
 
 
 def parsed(content: bytes) -> Iterator[tuple[bytes, Entry]]:
-    """Reads a tree's names and entries in their order; raises ValueError if it is not a tree."""
+    """Yield a tree's names and entries in order; raise ValueError if it is not a tree."""
     found = _ENTRY.findall(content)
     if sum(len(mode) + len(name) for mode, name, _ in found) + _AROUND_NAME * len(found) != len(
         content
@@ -58,12 +58,12 @@ def parsed(content: bytes) -> Iterator[tuple[bytes, Entry]]:
 
 
 def encoded(entries: Mapping[bytes, Entry]) -> bytes:
-    """Writes a tree from its names and entries."""
+    """Encode a tree from its names and entries."""
     return _written({_key(name, entry): entry for name, entry in entries.items()})
 
 
 def _key(name: bytes, entry: Entry) -> bytes:
-    """Gives what a name is sorted by: git takes a folder's as if it ended in `/`."""
+    """Return the sort key of a name: git sorts a folder's name as if it ended in `/`."""
     return name + b"/" if entry.mode == FOLDER else name
 
 
@@ -75,7 +75,7 @@ def _written(keyed: Mapping[bytes, Entry]) -> bytes:
 
 
 def write_trees(table: StatIndex, add: Callable[[bytes], bytes]) -> bytes:
-    """Writes the trees above everything that changed, children first, and names the whole."""
+    """Write the trees above every change, children first; return the root's name."""
     waiting = [table.top] if table.top.tree is None else []
     while waiting:
         folder = waiting[-1]
@@ -92,7 +92,7 @@ def write_trees(table: StatIndex, add: Callable[[bytes], bytes]) -> bytes:
 
 
 def _entries_of(folder: Folder) -> dict[bytes, Entry]:
-    """Gives what is captured in a folder, by the keys that names are sorted by."""
+    """Return the captured entries of a folder, keyed by their sort keys."""
     entries = {name: Entry(git_mode, digest) for name, git_mode, _, digest in folder.captured()}
     for name, child in folder.folders.items():
         if child.tree:
@@ -102,10 +102,10 @@ def _entries_of(folder: Folder) -> dict[bytes, Entry]:
 
 
 def changes(table: StatIndex, read: ReadTree, before: bytes | None) -> Iterator[Difference]:
-    """Compares a tree (None is none) with the table, whose trees are written; in order of paths.
+    """Compare a tree (None means empty) with the index, whose trees are written; in path order.
 
-    Trees of the table are never read: what they say is in memory. Raises KeyError when a tree
-    that differs cannot be read.
+    Trees of the index are never read: their entries are in memory. Raises KeyError when a
+    differing tree cannot be read.
     """
     waiting: list[tuple[bytes, Entry | None, Entry | None, Folder | int | None]] = [
         (b"", _as_folder(before), _as_folder(table.top.tree), table.top)
@@ -128,7 +128,7 @@ def changes(table: StatIndex, read: ReadTree, before: bytes | None) -> Iterator[
 
 
 def _at(folder: Folder | None, key: bytes) -> Folder | int | None:
-    """Gives what a folder of the table has there: a folder, or the slot of a file."""
+    """Return the index's entry in a folder: a folder, or the slot of a file."""
     if folder is None:
         return None
 
@@ -140,7 +140,7 @@ def _as_folder(tree: bytes | None) -> Entry | None:
 
 
 def files_below(read: ReadTree, tree: bytes, folder: bytes = b"") -> Iterator[tuple[bytes, Entry]]:
-    """Walks every file and link of a tree."""
+    """Yield every file and link of a tree."""
     waiting = [(folder, tree)]
     while waiting:
         above, digest = waiting.pop()
@@ -153,7 +153,7 @@ def files_below(read: ReadTree, tree: bytes, folder: bytes = b"") -> Iterator[tu
 
 
 def folders_below(read: ReadTree, tree: bytes) -> Iterator[bytes]:
-    """Walks the trees of a tree, itself first; one that stands in two places comes twice."""
+    """Yield the trees of a tree, itself first; one that occurs in two places comes twice."""
     waiting = [tree]
     while waiting:
         digest = waiting.pop()
@@ -165,9 +165,9 @@ FOLDERS_AT_HAND = 32
 
 
 class Lookup:
-    """Looks paths up in trees; of paths that come in order each folder is read once.
+    """Look up paths in trees; for paths in sorted order, each folder is read once.
 
-    For one pass: it holds what the newest folders say, which may be much.
+    Use an instance for one pass: it caches the entries of the newest folders, which can be large.
     """
 
     def __init__(self, read: ReadTree) -> None:
@@ -175,13 +175,13 @@ class Lookup:
         self._at_hand: dict[bytes, dict[bytes, Entry]] = {}
 
     def entry(self, tree: bytes | None, path: bytes) -> Entry | None:
-        """Gives what a tree has at a path; None when no file or link of that name is in it."""
+        """Return the file or link that a tree has at a path; None if there is none."""
         folder, _, name = path.rpartition(b"/")
         entry = self._named(self.folder(tree, folder), name)
         return None if entry is None or entry.mode == FOLDER else entry
 
     def folder(self, tree: bytes | None, path: bytes) -> bytes | None:
-        """Gives the tree of a folder; None when there is no folder of that name."""
+        """Return the tree of a folder; None when there is no folder of that name."""
         for name in filter(None, path.split(b"/")):
             found = self._named(tree, name)
             tree = found.digest if found is not None and found.mode == FOLDER else None
@@ -206,7 +206,7 @@ class Lookup:
 def differences(
     read: ReadTree, old: bytes | None, new: bytes | None
 ) -> dict[bytes, tuple[Entry | None, Entry | None]]:
-    """Compares two trees (None is none) and gives the files that differ.
+    """Return the files that differ between two trees (None means empty).
 
     Equal subtrees are never read.
     """
@@ -237,7 +237,7 @@ def differences(
 
 
 def _apart(entry: Entry | None) -> tuple[Entry | None, bytes | None]:
-    """Tells a file's entry from a folder's."""
+    """Split an entry into a file's entry and a folder's tree."""
     if entry is None:
         return None, None
 
