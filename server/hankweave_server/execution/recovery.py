@@ -1,9 +1,44 @@
-"""What a start does about the past, before anything runs.
+"""Bring an execution back to a consistent state at server start, before anything runs.
 
-We hold the lock, so every run that is marked `running` belongs to a server that died (DESIGN 6).
-Leftover agents are killed before this; then, in order: commits nobody told of are put on record,
-the crashed run and its codon are marked, a rollback that was cut short is finished, and where the
-thread ends in broken work the files go back to the last success.
+A server can die at any instruction: by `kill -9`, a power cut, or a full disk. What it leaves is
+spread over four places that were not written together: the journal (and the state computed from
+it), the shadow repository, the work tree, and small intent files. Each place is consistent by
+itself: the journal cuts off a torn tail when it opens, a commit is durable before a ref names it,
+and intent files are replaced by rename. Recovery makes the four agree with each other.
+
+When `recover` runs, two facts hold. This process owns the execution's lock, so a run still marked
+`running` belongs to a server that is dead. And agents that survived that server have been killed,
+so nothing else writes to the work tree except people. (The daemon also finishes an interrupted
+prune before, and an interrupted branch after.) From there, in this order:
+
+1. Adopt. A checkpoint is committed first and journaled second. A commit that the journal does not
+   name was made just before the crash; it is journaled now (`recovered: true`). This comes first
+   because all later steps choose among the known checkpoints.
+2. Mark the crash. The codon that was active becomes `failed` (retriable, without an error
+   checkpoint) and its run `crashed`, in one batch. From here on the state never claims that
+   something runs.
+3. Clear the current run, if its server died before doing so.
+4. Finish a rollback whose intent is on disk (see `rollback.rollback`), then an archiving whose
+   intent is on disk (see `archive`). The rollback comes first because one that ends a run settles
+   an unfinished archiving itself: it keeps the moves made so far and does not make the rest.
+5. Undo broken work. If the thread still ends in a codon that its server's end cut short, its files
+   are half-written. Roll back to the last success, with a safety checkpoint like any rollback, so
+   the half-written files can be looked at and brought back. If the checkpoint of that success is
+   damaged, try the one before it.
+
+Every step is idempotent and derives what to do from what is recorded, never from what an earlier
+step of this process saw: a start can be killed too, and the next one repeats the sequence from the
+beginning. In step 5, for example, a first start may die after step 2. The second start finds no
+`running` run, but it still finds a failed codon without an error checkpoint, and rolls back. (A
+codon that failed in the ordinary way always has an error checkpoint, and its files stay. A codon
+ended by an orderly shutdown has a checkpoint of kind `exit`, and is rolled back as well.)
+
+A finished rollback in step 4 does not make step 5 unnecessary: it may have moved files alone, and
+then the thread still ends in the broken codon. If there is no checkpoint to go back to, the files
+stay as they are and an `error` event of severity `warning` says so.
+
+`begin_if_new` runs after `recover`. It creates what a new execution lacks (plan, `initial`
+checkpoint, first run), and repairs a creation that was interrupted, with the same code.
 """
 
 from __future__ import annotations
@@ -47,7 +82,7 @@ from hankweave_server.execution.runs import Runs, new_run
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What was found and done; the daemon's log and the `server.started` event print it."""
+    """What recovery found and did; the daemon's log and the `server.started` event report it."""
 
     crashed_run: Run | None
     crashed_codon: CodonExecution | None
@@ -64,16 +99,17 @@ class Recovery:
         self._runner = runner
         self._rollback = rollback
         self._recorded = recorded
-        """The shas that the journal names."""
+        """The checkpoints that the journal names."""
 
     async def recover(self) -> Recovered:
-        """Brings state, journal, repository and files into agreement."""
+        """Bring state, journal, repository and files into agreement."""
         adopted = await self._around.checkpointer.adopt(self._recorded)
         crashed_run, crashed_codon = await self._mark_crashed()
         await Runs(self._around).clear_current()
         finished = await self._rollback.finish_interrupted()
         await Archives(self._around).finish_interrupted()
-        rolled_back = await self._undo_broken_work()  # A finished one may have moved files alone.
+        # Needed even after a finished rollback, which may have moved files alone.
+        rolled_back = await self._undo_broken_work()
         return Recovered(
             crashed_run=crashed_run,
             crashed_codon=crashed_codon,
@@ -89,14 +125,14 @@ class Recovery:
         keep_plan: bool = False,
         begin_at: CodonId | None = None,
     ) -> None:
-        """Lays out the plan of a new execution, takes its `initial` checkpoint, opens its run.
+        """Lay out the plan of a new execution, take its `initial` checkpoint, open its run.
 
-        Each part is done only if it is missing, so a crash between them is made good here; so is
-        one that kept the plan from growing, and one after the last codon's success. With
-        `other_hank` the plan follows the hank as it is now; where it cannot, PlanConflict is
-        raised, or the plan stays because of `keep_plan`. With `begin_at` it begins again with that
-        codon, in a run of its own, and nothing that ran from there on counts; raises Refused where
-        that cannot be, and then nothing has changed.
+        Each part is done only if it is missing, so a crash between them is repaired here. So is a
+        crash that kept the plan from growing, and one after the last codon's success. With
+        `other_hank` the plan follows the hank as it is now; if it cannot, PlanConflict is raised,
+        or the plan stays because of `keep_plan`. With `begin_at` the execution begins again with
+        that codon, in a run of its own, and nothing that ran from there on counts. Raises Refused
+        if that is impossible; nothing has changed then.
         """
         around = self._around
         plan = self._plan(other_hank=other_hank, keep_plan=keep_plan, begin_at=begin_at)
@@ -123,7 +159,7 @@ class Recovery:
             await self._runner.settle_past()
 
     async def _begin_again(self, codon_id: CodonId, plan: tuple[PlanEntry, ...]) -> None:
-        """Opens a run that begins with any codon, once nothing is left to do for the newest one."""
+        """Open a run that begins with any codon, once the newest one has no work pending."""
         await self._runner.settle_past(codon_id)
         if self._runner.outcome is not Outcome.FAILED:
             await Runs(self._around).open_at(codon_id, plan)
@@ -160,7 +196,7 @@ class Recovery:
         return record.sha
 
     def _all_patterns(self, entries: tuple[PlanEntry, ...]) -> tuple[str, ...]:
-        """The initial checkpoint holds all that any codon will ever track."""
+        """Return all codons' patterns: the initial checkpoint holds what any of them will track."""
         tracked = plans.tracked_patterns(entries, entries[-1].codon_id) if entries else ()
         return tracked or self._around.default_patterns
 
@@ -196,9 +232,9 @@ class Recovery:
         )
 
     async def _undo_broken_work(self) -> bool:
-        """Rolls the files back to the last success where a codon was cut short by a server's end.
+        """Roll the files back to the last success if a codon was cut short by its server's end.
 
-        Judged by what is on record, not by what this start found: a start may itself be killed.
+        This is judged by the record and not by what this start found: a start may itself be killed.
         """
         if not self._ends_in_broken_work():
             return False
@@ -223,12 +259,12 @@ class Recovery:
                     raise
 
                 await self._tell_degraded(refusal.message)
-                del known[target.checkpoint.sha]  # An older success may be whole.
+                del known[target.checkpoint.sha]  # An older success may be intact.
             else:
                 return True
 
     async def _tell_degraded(self, reason: str) -> None:
-        """Journal that files could not go back to where they should (Hankweave's words)."""
+        """Journal, in Hankweave's words, that files could not go back to where they should."""
         warning = ErrorEvent(
             message=f"Recovery degraded: {reason} `hankweave fsck --repair` says what is lost.",
             fatal=False,
@@ -249,7 +285,7 @@ class Recovery:
         return end is not None and end.kind == "exit"
 
     def pending(self) -> PlanEntry | None:
-        """What is left to run, if anything."""
+        """Return what is left to run, if anything."""
         codon_id = next_codon(self._around.state)
         if codon_id is None:
             return None
@@ -258,7 +294,7 @@ class Recovery:
 
 
 def _nothing_to_go_back_to() -> ErrorEvent:
-    """What Hankweave says where nothing can be restored."""
+    """Return Hankweave's warning for an execution without any checkpoint to restore."""
     return ErrorEvent(
         message="Recovery degraded: the store has no checkpoint left. The files stay as the codon "
         "that was cut short left them.",
@@ -268,5 +304,5 @@ def _nothing_to_go_back_to() -> ErrorEvent:
 
 
 def _has_crashed(run: Run) -> bool:
-    """Tells of a run that nobody ended; the first run of a branch waits for its first server."""
+    """Return whether a run was left open; the first run of a branch waits for its first server."""
     return run.status == "running" and (run.server_pid != NO_SERVER or bool(run.codons))

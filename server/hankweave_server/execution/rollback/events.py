@@ -1,6 +1,7 @@
-"""What a rollback tells, in Hankweave's order, and the report that says what it did.
+"""The journal entries of a rollback, in Hankweave's order, and its report.
 
-Pure but for one look at which rig folders stayed: `rollback` records what is built here.
+Everything here is pure except for one check of which rig directories still exist. `rollback`
+records what this module builds.
 """
 
 from __future__ import annotations
@@ -59,18 +60,18 @@ from hankweave_server.ledger.batch import Entry
 
 
 def place_of(intent: RollbackIntent) -> Coordinate:
-    """The moment of the execution that work goes on from."""
+    """Return the moment of the execution from which work continues."""
     return intent.place or intent.target.coordinate
 
 
 class RollbackStory:
-    """Turns an intent into what is told of it."""
+    """The journal entries of a rollback, built from its intent."""
 
     def __init__(self, around: Surroundings) -> None:
         self._around = around
 
     def beginning(self, intent: RollbackIntent, *, recovered: bool) -> Iterator[Entry]:
-        """Says that a rollback began; one that moves only files is told when it is done."""
+        """Yield the start event; a rollback that moves only files is reported when it is done."""
         if intent.to_run is None:
             return
 
@@ -93,7 +94,7 @@ class RollbackStory:
         report: RollbackReport,
         archived: ArchiveTravel | None = None,
     ) -> Iterator[Entry]:
-        """Everything from the first step passed to the last word, as one batch."""
+        """Yield everything from the first passed codon to the last event, as one batch."""
         if intent.to_run is not None:
             yield from self._passed(intent, report)
             yield from _of_archives(intent, archived)
@@ -105,9 +106,9 @@ class RollbackStory:
     def rest(
         self, intent: RollbackIntent, report: RollbackReport, *, has_checkpoint_event: bool
     ) -> Iterator[Entry]:
-        """Return what is missing of a batch of which a power cut kept the new run, or more.
+        """Return the missing rest of a batch of which a power cut kept at least the new run.
 
-        `has_checkpoint_event` says that its `checkpoint.rollback` was kept.
+        `has_checkpoint_event` is true if its `checkpoint.rollback` event was kept.
         """
         state = self._around.state
         run = run_named(state, intent.to_run)
@@ -124,7 +125,7 @@ class RollbackStory:
         *,
         has_checkpoint_event: bool = False,
     ) -> Iterator[Entry]:
-        """Return what clients wait for: after these events the rollback has happened."""
+        """Yield the events that clients wait for: after them the rollback has happened."""
         direction = intent.direction
         if direction != "retry" and not undo.is_told(self._around.state, intent.operation_id):
             yield self._journey(intent, direction)
@@ -173,7 +174,7 @@ class RollbackStory:
         yield from self._replanned(run, msgspec.structs.replace(state, runs=others))
 
     def unchanged(self, intent: RollbackIntent, report: RollbackReport) -> Iterator[Entry]:
-        """Return what is told where the execution is at the target already."""
+        """Yield the events of a rollback to where the execution already is."""
         yield from self.beginning(intent, recovered=False)
         yield from self._passed(intent, report)
         yield _codon_checkpoint(intent)
@@ -187,7 +188,7 @@ class RollbackStory:
             yield PlanSet(execution_plan=plan)
 
     def _conversation(self, intent: RollbackIntent) -> Conversation | None:
-        """Where the agent's memory went back to, if that is in the midst of a codon's work."""
+        """Return the conversation that was rewound to, if the target lies inside a codon's work."""
         known = self._around.checkpointer.known.get(place_of(intent).checkpoint_sha)
         if known is None or not intent.rewind_memory:
             return None
@@ -215,9 +216,10 @@ class RollbackStory:
         )
 
     def _passed(self, intent: RollbackIntent, report: RollbackReport) -> Iterator[Entry]:
-        """The codons that were rolled back through, newest first; their files are gone already.
+        """Yield the codons that were rolled back through, newest first.
 
-        Hankweave restores each of them in turn; the end is the same, so only the story is told.
+        Their files are gone already. Hankweave restores each of them in turn. The result is the
+        same, so only the events are emitted.
         """
         total = len(intent.codons_to_process) + 1
         by_id = {entry.codon.codon_id: entry.codon for entry in thread(self._around.state)}
@@ -245,14 +247,15 @@ class RollbackStory:
         )
 
     def _checkpoint_of(self, codon: CodonExecution) -> CheckpointRecord | None:
-        """The codon's best checkpoint; None where it has none, or the repository has lost it."""
+        """Return the codon's best checkpoint; None if it has none or the repository has lost it."""
         sha = end_checkpoint(codon) or rig_checkpoint(codon)
         return None if sha is None else self._around.checkpointer.known.get(sha)
 
     def _rig_cleanup(self, codon_id: CodonId, name: str) -> Iterator[RollbackRigCleanup]:
-        """Tells which rig directories of a passed codon are gone.
+        """Yield an event for the rig directories of a passed codon that are gone.
 
-        Only what a checkpoint holds is ever removed, so a directory may stay for files of others.
+        Only files that a checkpoint holds are ever removed, so a directory may stay because of
+        other files.
         """
         entry = plan_entry(self._around.state.execution_plan, codon_id)
         items = () if entry is None else entry.codon.rig_setup
@@ -291,7 +294,7 @@ def report_of(
     effects: tuple[str, ...] = (),
     recovered: bool,
 ) -> RollbackReport:
-    """Says what a restore did; `skipped` are those that its plan had foreseen."""
+    """Return the report of a restore; `skipped` are the paths that its plan had excluded."""
     passed_over = {item.path: item for item in (*skipped, *restored.skipped)}
     return RollbackReport(
         target=intent.target.coordinate,
@@ -358,7 +361,7 @@ def _completed(intent: RollbackIntent, to_run: RunId, report: RollbackReport) ->
 
 
 def _of_archives(intent: RollbackIntent, moved: ArchiveTravel | None) -> Iterator[Entry]:
-    """Tells what came back from the rig archive, and what an undo has put there again."""
+    """Yield the files that came back from the rig archive and those that an undo archived again."""
     if moved is None:
         return
 

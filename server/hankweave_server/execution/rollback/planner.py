@@ -1,7 +1,7 @@
-"""What a rollback would do, and whether it may: all that comes before the first file moves.
+"""Plan a rollback and decide whether it may happen: everything before the first file moves.
 
-Nothing is touched here. A preview is this and no more (DESIGN 8, "Preview"); `rollback` asks the
-same, and then does it.
+Nothing is modified here. A preview is this plan and nothing else; `rollback` makes the same plan
+and then carries it out.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from hankweave_server.worktree.names import shown
 
 @dataclass(frozen=True, slots=True)
 class Journey:
-    """A rollback as it was asked for."""
+    """A rollback as it was requested."""
 
     target: RollbackTarget
     direction: Movement = "back"
@@ -51,7 +51,7 @@ class Journey:
     rewind_memory: bool = False
     reason: str | None = None
     after_crash: bool = False
-    """What lies in the work tree may be what an agent wrote before its server died."""
+    """The work tree may hold what an agent wrote before its server died."""
 
     @property
     def sha(self) -> Sha:
@@ -59,12 +59,16 @@ class Journey:
 
     @property
     def moves_files_only(self) -> bool:
-        """No run ends, and HEAD stays."""
+        """Return whether no run ends and HEAD stays."""
         return self.paths is not None or self.direction == "retry" or self.target.is_in_place
 
     @property
     def rewinds(self) -> bool:
-        """Memory goes along: the safety checkpoint of a journey has what that journey took away."""
+        """Return whether the sessions of agents and sentinels are rewound too.
+
+        An undo follows the rollback it undoes: the safety checkpoint holds the sessions that it
+        rewound.
+        """
         undone = self.target.undone
         return self.rewind_memory or (undone is not None and undone.rewound_memory)
 
@@ -74,7 +78,7 @@ class Journey:
 
 
 class Outlook:
-    """Looks ahead for the rollbacks of one execution."""
+    """Previews, checks and plans for the rollbacks of one execution."""
 
     def __init__(self, around: Surroundings, runner: Runner) -> None:
         self._around = around
@@ -83,7 +87,7 @@ class Outlook:
     async def preview(
         self, journey: Journey, causes: tuple[int | str, ...] = (), *, patch: bool = False
     ) -> RollbackReport:
-        """Says what `perform` would do now; touches nothing."""
+        """Return the report that `perform` would give now, without touching anything."""
         left = self.leftovers(journey)
         plan = await self.plan(journey.sha, journey.paths, left, causes)
         found = user_edits.conflicts(self._around.state, plan, leftovers=left)
@@ -105,7 +109,7 @@ class Outlook:
         )
 
     def refuse_if_running(self, journey: Journey) -> None:
-        """Raises Refused while a codon runs that the journey neither ends nor may freeze."""
+        """Raise Refused while a codon runs that the request neither ends nor may freeze."""
         active = self._runner.active
         if journey.on_running == "refuse" or (journey.on_running == "pause" and active is None):
             self._runner.refuse_while_running()
@@ -113,19 +117,19 @@ class Outlook:
             active.refuse_unless_pausable()
 
     def keeps_active_codon(self, journey: Journey) -> bool:
-        """Return whether the running codon goes on afterwards: only files move under it."""
+        """Return whether the running codon continues afterwards: only files move under it."""
         if journey.on_running != "pause" or self._runner.active is None:
             return False
 
         return journey.paths is not None or self._is_of_active_codon(journey.target)
 
     def ends_active_codon(self, journey: Journey) -> bool:
-        """Return whether a codon that was to be paused ends: at the target it does not exist."""
+        """Return whether a codon that was to be paused ends: it does not exist at the target."""
         is_paused = journey.on_running == "pause" and self._runner.active is not None
         return is_paused and not self.keeps_active_codon(journey)
 
     def is_there_already(self, journey: Journey, plan: RestorePlan) -> bool:
-        """Return whether files and plan stand at the target, so that nothing is to be done."""
+        """Return whether files and plan already stand at the target: there is nothing to do."""
         target, state = journey.target, self._around.state
         moves_more = journey.rewinds or journey.moves_files_only or target.undone is not None
         if moves_more or not plan.changes_nothing or target.passed or self._runner.active:
@@ -151,7 +155,10 @@ class Outlook:
         )
 
     def _is_of_active_codon(self, target: RollbackTarget) -> bool:
-        """Tells of its checkpoints, and of the safety ones that were taken while it was frozen."""
+        """Return whether the target belongs to the codon that runs now.
+
+        That holds for its own checkpoints and for safety checkpoints taken while it was frozen.
+        """
         record = target.checkpoint
         entries = thread(self._around.state)
         newest = entries[-1] if entries else None
@@ -165,7 +172,7 @@ class Outlook:
         )
 
     def leftovers(self, journey: Journey) -> tuple[str, ...]:
-        """Return the rig targets that go along: none where only files move."""
+        """Return the rig targets that are removed too: none if only files move."""
         if journey.moves_files_only or self._runner.active is not None:
             return ()
 
@@ -179,7 +186,11 @@ class Outlook:
         leftovers: tuple[str, ...] = (),
         causes: tuple[int | str, ...] = (),
     ) -> RestorePlan:
-        """Computes what will change; raises Refused for what is gone, damaged or finds no room."""
+        """Compute what will change.
+
+        Raises Refused for a checkpoint that is gone or damaged, and for a disk without enough
+        space.
+        """
         checkpointer = self._around.checkpointer
         try:
             with checkpointer.progress.watching("restore", causes) as meter:
@@ -211,7 +222,7 @@ class Outlook:
     def _plan_standing(
         self, sha: Sha, paths: frozenset[bytes] | None, meter: Meter, leftovers: frozenset[bytes]
     ) -> RestorePlan:
-        """Plans, in the worker thread, unless a gc was quicker: what it let go is whole no more."""
+        """Plan in the worker thread, unless a gc has pruned the checkpoint in the meantime."""
         checkpointer = self._around.checkpointer
         if sha not in checkpointer.known:
             raise CheckpointNotFound(sha)
@@ -221,7 +232,10 @@ class Outlook:
         )
 
     def now(self) -> Coordinate | None:
-        """The moment that is left: a restored one, or the newest; None before any checkpoint."""
+        """Return the moment that is left: a restored one or the newest.
+
+        None before any checkpoint.
+        """
         state, last_seq = self._around.state, self._around.ledger.last_seq
         restored = restored_checkpoint(state)
         there = None if restored is None else self._around.checkpointer.known.get(restored)
@@ -236,7 +250,7 @@ class Outlook:
         return msgspec.structs.replace(now, memory_epoch=record.coordinate.memory_epoch)
 
     async def effects_since(self, target: Coordinate) -> tuple[str, ...]:
-        """Names what was done outside of the work tree meanwhile: nothing takes that back."""
+        """Name what was done outside the work tree since the target; nothing can revert it."""
         return await user_edits.since(self._around.ledger, target.event_seq)
 
     async def _foreseen(
@@ -248,7 +262,10 @@ class Outlook:
 
 
 def refuse_half_a_rewind(journey: Journey) -> None:
-    """Memory is one: it goes back with the whole execution, and not under a living agent."""
+    """Refuse to rewind sessions for some paths only, or under a running agent.
+
+    Sessions go back only together with the whole execution.
+    """
     if journey.rewinds and (journey.paths is not None or journey.on_running == "pause"):
         raise Refused(
             ErrorCode.INVALID_COMMAND,

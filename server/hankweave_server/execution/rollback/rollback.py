@@ -1,20 +1,61 @@
-"""Going back to a checkpoint, so that a crash at any moment of it is finished at the next start.
+"""Roll back to a checkpoint so that a crash at any moment is repaired at the next start.
 
-    plan       read the whole target, compute what will change, check the space: refuse here
-    quiesce    no codon runs, or the one that does is frozen; nothing else begins
-    safety     a checkpoint of every path that will be touched: nothing can be lost
-    intent     `rollback.intent` durable, then `rollback.started` in the journal
-    restore    safety -> target, per path, idempotent
-    tell       one batch: what was passed, the old run's end, the new run, the plan, the report
-    forget     the intent is removed
+A rollback changes five things that no single system call can change together: the files of the work
+tree, HEAD of the shadow repository, the rig archive, the sessions of agents and sentinels, and the
+execution's history in the journal. The process can die between any two of these changes, the disk
+can fill up, and a person can edit a file at any time. Three properties must hold:
 
-Until the batch is in the journal the rollback has not happened for anybody: a start that finds an
-intent and no journey of its name restores again and then tells (`recovered: true`). Once the
-journey is in the journal, all that is left is to remove the intent (DESIGN 8; seed 000, "Rolling
-Back"). An undo is a rollback to the safety checkpoint of the one it undoes; a rollback of some
-paths, or under a frozen agent, moves files alone: no run ends (seed 004, "Partial rollback").
+1. Nothing is lost. Every byte that a rollback overwrites or deletes is in a checkpoint first.
+2. To clients a rollback has either happened or not. The files on disk may be half restored, but no
+   codon ever runs on them.
+3. A rollback that has started is finished, or is set aside explicitly with an error.
 
-The intent of a rollback, once it lies on the disk: whether there is one, and how far it came.
+The solution is an intent file, as in a redo log:
+
+    plan       read the whole target, compute the changes, check the space: refuse here
+    quiesce    end the running codon, or freeze its agent; nothing else can start
+    safety     a checkpoint of every path that will be touched, tracked or not
+    intent     write `rollback.intent` durably, then `rollback.started` to the journal
+    restore    change the files from safety to target, path by path; then the data link,
+               the rig archive, the sessions, HEAD
+    record     one journal batch: codons passed, end of the old run, new run, plan, report
+    forget     remove the intent durably
+
+Everything that can be refused is refused in `plan`, before anything changes. The plan is made
+twice, because the first one runs while an agent may still write; the second one, after `quiesce`,
+is the one that is carried out.
+
+`restore` changes a path only if its content is what the safety checkpoint or the target has.
+Content that no checkpoint holds is therefore never overwritten, and every step is idempotent: doing
+it again finds the target's content and changes nothing. So recovery never needs to know how far the
+restore got.
+
+The commit point is the journal batch. `has_happened` looks for it, because the intent file alone
+cannot tell. This is what a start does (`finish_interrupted`) after a crash
+
+- before the intent: nothing has moved. The safety checkpoint is an ordinary checkpoint.
+- after the intent, before the batch: take another safety checkpoint, since the files may be the
+  target's, the old ones, or a person's work since the crash. Restore from there to the target and
+  record the batch with `recovered: true`.
+- inside the batch: a power cut can keep the beginning of a batch only. If the new run is in the
+  journal (or, for files alone, the event that makes it undoable), the rollback counts as done and
+  only the missing events are recorded; restoring again could destroy work that followed. If it is
+  missing, the whole restore is repeated.
+- after the batch: only the intent is left to remove.
+
+Two failures do not end the process. If some paths cannot be restored, or the disk is full, the
+intent stays, `rollback.failed` is recorded, and `Runner.blocked` keeps codons from starting.
+`finish_when_there_is_room` retries after a full disk; for the rest, the next start retries or the
+user rolls back to something else. If the target itself is lost or damaged, no start could ever
+finish: the intent is renamed (`.given-up-...`) and an error names the safety checkpoint.
+
+Variants: an undo is a rollback to the safety checkpoint of the rollback that it undoes. A rollback
+of some paths, one under a frozen agent, and one before a retry end no run (`to_run` is None). They
+move files (a retry may rewind sessions, too), HEAD stays on its branch, and a second checkpoint
+after the restore keeps the restored content from passing for people's edits.
+
+Read `Rollback.perform` first, then `_prepare`, `_restore_and_tell`, `finish_interrupted` and
+`has_happened`. `planner` has the checks, `events` builds the batch.
 """
 
 from __future__ import annotations
@@ -63,11 +104,11 @@ from hankweave_server.worktree import data_source
 from hankweave_server.worktree.names import meant_by, shown
 
 TOLD_WITHIN = 500
-"""How far back in the journal the end of a rollback is looked for: its batch is far smaller."""
+"""Journal lines searched from the end for a rollback's last event: its batch is far smaller."""
 
 
 def standing(around: Surroundings) -> RollbackIntent | None:
-    """Reads the intent of the rollback that was cut short; None where there is none."""
+    """Return the intent of the rollback that was cut short; None if there is none."""
     try:
         data = around.layout.rollback_intent.read_bytes()
     except FileNotFoundError:
@@ -77,7 +118,7 @@ def standing(around: Surroundings) -> RollbackIntent | None:
 
 
 def has_happened(around: Surroundings, intent: RollbackIntent) -> bool:
-    """Tells whether the journey is on record, so that nothing may be restored again."""
+    """Return whether the rollback is in the journal, so that nothing may be restored again."""
     state = around.state
     return (
         undo.is_told(state, intent.operation_id)
@@ -87,12 +128,12 @@ def has_happened(around: Surroundings, intent: RollbackIntent) -> bool:
 
 
 def _has_begun(state: State, run_id: RunId | None) -> bool:
-    """Return whether the rollback's own run is there; one that it took over was there before."""
+    """Return whether the run is in the state; do not ask for a run that was taken over."""
     return run_named(state, run_id) is not None
 
 
 def is_in_journal(around: Surroundings, intent: RollbackIntent) -> bool:
-    """Return whether all of it was told: its last event is among the newest lines."""
+    """Return whether the rollback's last event is among the newest lines of the journal."""
     last = CheckpointRollback.TYPE if intent.to_run is None else RollbackCompleted.TYPE
     return has_event(around, intent, last)
 
@@ -106,31 +147,34 @@ def has_event(around: Surroundings, intent: RollbackIntent, event_type: str) -> 
 
 
 def moments_of(intent: RollbackIntent) -> tuple[int, ...]:
-    """The events that source and target name: the causal parents of all that is told."""
+    """Return the events that source and target name: the causal parents of the whole batch."""
     moments = (intent.source, intent.target.coordinate)
     return tuple(sorted({moment.event_seq for moment in moments if moment and moment.event_seq}))
 
 
 def paths_of(intent: RollbackIntent) -> frozenset[bytes] | None:
-    """The paths it is confined to; None means the whole work tree."""
+    """Return the paths that the rollback is confined to; None means the whole work tree."""
     return None if intent.paths is None else meant_by(intent.paths)
 
 
 log = logger(__name__)
 
 LONGEST_PAUSE = 60.0
-"""Seconds between two tries to finish: each takes a safety checkpoint and tells how it ended."""
+"""Seconds between two attempts to finish: each takes a safety checkpoint and records its result."""
 
 
 _LOST = (ErrorCode.CHECKPOINT_NOT_FOUND, ErrorCode.CHECKPOINT_DAMAGED)
 
 
 class CutShort(InsufficientSpace):
-    """The disk was full in mid-way; the intent stands, and `finish_when_there_is_room` goes on."""
+    """The disk filled up during the restore.
+
+    The intent stays, and `finish_when_there_is_room` continues.
+    """
 
 
 class Rollback:
-    """Performs rollbacks of one execution, one at a time."""
+    """The rollbacks of one execution, performed one at a time."""
 
     def __init__(self, around: Surroundings, runner: Runner) -> None:
         self._around = around
@@ -141,9 +185,9 @@ class Rollback:
         self._archives = ArchiveReturn(around)
 
     async def perform(self, journey: Journey, causes: tuple[int | str, ...] = ()) -> RollbackReport:
-        """Rolls back; raises Refused, with nothing touched.
+        """Roll back; raise Refused if nothing was touched.
 
-        Raises RestoreIncomplete or CutShort, with the intent kept and `rollback.failed` told.
+        Raises RestoreIncomplete or CutShort with the intent kept and `rollback.failed` recorded.
         """
         refuse_half_a_rewind(journey)
         with self._runner.rolling_back(), self._watching(causes):
@@ -168,9 +212,9 @@ class Rollback:
     async def _stay(
         self, journey: Journey, plan: RestorePlan, causes: tuple[int | str, ...]
     ) -> tuple[RollbackIntent, RollbackReport]:
-        """Answer a rollback to where the execution is already: no run, no checkpoint, no undo.
+        """Answer a rollback to where the execution already is: no run, no checkpoint, no undo.
 
-        Nothing is moved, so that no intent has to be on the disk; clients hear the usual events.
+        No file moves, so no intent is needed on disk; clients get the usual events.
         """
         run = newest_run(self._around.state)
         assert run is not None, "where there is a checkpoint there is a run"
@@ -187,12 +231,12 @@ class Rollback:
         return intent, report
 
     async def take_back(self, codon_id: CodonId) -> Sha | None:
-        """Takes the files back to where a codon's failed attempt began, before the next one.
+        """Restore the files to where a codon's failed attempt began, before the next attempt.
 
-        What agents remember goes back, too, where that is in the midst of the codon's work: not
-        every agent can leave out of its conversation what came later. Gives the rig that stands
-        there then. What people changed meanwhile stays. Asked by the runner, between two codons.
-        Raises Refused and RestoreIncomplete as `perform`.
+        Sessions are rewound too if the attempt began inside the codon's work: not every agent can
+        drop the later part of its conversation. User edits made since then stay. Returns the
+        checkpoint of the rig that is in place then. The runner calls this between two codons.
+        Raises Refused and RestoreIncomplete as `perform` does.
         """
         state, known = self._around.state, self._around.checkpointer.known
         start = targets.attempt_start(state, known, codon_id)
@@ -218,9 +262,10 @@ class Rollback:
         return start.rig
 
     async def finish_when_there_is_room(self) -> None:
-        """Finishes, each time the disk has room again, what it cut short; until cancelled.
+        """Finish a rollback that was cut short, each time the disk has space again.
 
-        What cannot be finished waits for the next time, or the next start.
+        Runs until cancelled. A rollback that cannot be finished waits for the next time or the
+        next start.
         """
         while True:
             await self._around.ledger.space.relief()
@@ -243,7 +288,7 @@ class Rollback:
                     await self._continue(intent)
 
     async def finish_interrupted(self) -> RollbackReport | None:
-        """Finishes the rollback that was cut short; None where there is none to finish."""
+        """Finish the rollback that was cut short; return None if there is none."""
         path = self._around.layout.rollback_intent
         intent = standing(self._around)
         if intent is None:
@@ -255,8 +300,8 @@ class Rollback:
             return None
 
         with self._runner.rolling_back(), self._watching():
-            # What stands there now may be the target's, the past's, or a person's work since the
-            # crash: it is saved once more, so that the restore may replace all of it.
+            # The work tree may now hold the target's files, the old files, or a person's work since
+            # the crash. It is saved once more so that the restore may replace all of it.
             left = () if intent.to_run is None else self._leftovers_of(intent)
             try:
                 sha, paths = self._sha_again(intent), paths_of(intent)
@@ -278,7 +323,7 @@ class Rollback:
 
     @asynccontextmanager
     async def _stillness(self, journey: Journey) -> AsyncIterator[None]:
-        """Lets nothing work in the work tree while the block runs."""
+        """Keep everything out of the work tree while the block runs."""
         active = self._runner.active
         if active is not None and self.outlook.ends_active_codon(journey):
             await active.say(self._word_to_the_stopped(journey))
@@ -298,7 +343,7 @@ class Rollback:
         await active.tell_of_rollback()
 
     def _word_to_the_stopped(self, journey: Journey) -> Notice:
-        """Return what an agent is told whose codon does not exist at the target."""
+        """Return the notice for an agent whose codon does not exist at the target."""
         return Notice(
             operation_id=uuid.uuid4().hex,
             direction="back",
@@ -308,14 +353,14 @@ class Rollback:
         )
 
     async def _note_edits(self) -> None:
-        """Journals what people changed, before the safety checkpoint makes it part of history."""
+        """Journal user edits before the safety checkpoint makes them part of history."""
         run = newest_run(self._around.state)
         await FileNews(self._around).tell(PERSON, None if run is None else run.run_id, None)
 
     async def _prepare(
         self, journey: Journey, plan: RestorePlan, leftovers: tuple[str, ...] = ()
     ) -> RollbackIntent:
-        """Takes the safety checkpoint, then makes the intent durable."""
+        """Take the safety checkpoint, then make the intent durable."""
         around, target = self._around, journey.target
         run = newest_run(around.state)
         assert run is not None, "where there is a checkpoint there is a run"
@@ -323,7 +368,8 @@ class Rollback:
         found = user_edits.conflicts(
             around.state, plan, leftovers=leftovers, agents_rested=not journey.after_crash
         )
-        # What is overwritten is saved; where nothing is, the target holds all that there is.
+        # A safety checkpoint is needed only if something is overwritten; otherwise the target
+        # already holds everything.
         overwrites = not plan.changes_nothing or journey.rewinds
         safety = await self._save(plan, run.run_id, edited=len(found)) if overwrites else None
         moves_files_only = journey.moves_files_only or self._runner.active is not None
@@ -335,10 +381,10 @@ class Rollback:
         return intent
 
     async def _next_run(self) -> RunId:
-        """Return the run that goes on from the target.
+        """Return the run that continues from the target.
 
-        One that a rollback opened, and in which nothing has happened yet, is taken over, so that
-        several rollbacks in a row leave one run.
+        A run that a rollback opened and that has no checkpoint yet is reused, so that several
+        rollbacks in a row leave one run.
         """
         checkpointer = self._around.checkpointer
         waiting = waiting_run(self._around.state)
@@ -383,7 +429,7 @@ class Rollback:
         )
 
     async def _save(self, plan: RestorePlan, run_id: RunId, *, edited: int) -> CheckpointRecord:
-        """Takes the safety checkpoint: every path that will be touched, tracked or not."""
+        """Take the safety checkpoint: every path that will be touched, tracked or not."""
         label = f"before rollback to {plan.target[:12]}"
         return await self._around.checkpointer.take(
             "safety",
@@ -397,9 +443,10 @@ class Rollback:
         )
 
     async def _settle(self, intent: RollbackIntent) -> None:
-        """Checkpoints what stands after files alone moved: else it would pass for people's edits.
+        """Take a checkpoint after a rollback that moved only files.
 
-        HEAD stays on the run's branch, and what differs from it while no agent works, people did.
+        HEAD stays on the run's branch, and any difference from it while no agent works counts as a
+        user edit. Without this checkpoint the restored files would count as such.
         """
         await self._around.checkpointer.take(
             "safety",
@@ -484,7 +531,7 @@ class Rollback:
         return report
 
     async def _restore_data_link(self, report: RestoreReport) -> None:
-        """Remake the link to the data, which no checkpoint holds; raises RestoreIncomplete."""
+        """Recreate the link to the data, which no checkpoint holds; raise RestoreIncomplete."""
         layout, now = self._around.layout, instants.epoch_ms(self._around.clock.now())
         try:
             displaced = await anyio.to_thread.run_sync(data_source.restore_link, layout, now)
@@ -499,13 +546,13 @@ class Rollback:
             await self._around.ledger.post(Info(message=displaced.sentence))
 
     def _watching(self, causes: tuple[int | str, ...] = ()) -> AbstractContextManager[Meter]:
-        """Lets everybody know how far it is; all that a rollback does is one work."""
+        """Report progress to all clients; a whole rollback counts as one operation."""
         return self._around.checkpointer.progress.watching("restore", causes)
 
     async def _tell_failure(
         self, intent: RollbackIntent, error: Exception, causes: tuple[int | str, ...]
     ) -> None:
-        """Lets no codon run on files that are half restored, and says so."""
+        """Block codons from running on half-restored files, and record the failure."""
         self._runner.blocked = True
         if is_for_want_of_room(error):
             self._around.ledger.space.note(error)
@@ -517,14 +564,14 @@ class Rollback:
         await self._around.ledger.settle()
 
     async def _rewind_memory(self, intent: RollbackIntent) -> tuple[Skipped, ...]:
-        """Puts back what agents and sentinels remembered; gives what could not be."""
+        """Restore the sessions of agents and sentinels; return those that could not be restored."""
         if not intent.rewind_memory:
             return ()
 
         return await self._memories.rewind(intent.target.coordinate.memory_epoch)
 
     async def _tell_the_rest(self, intent: RollbackIntent) -> None:
-        """Tells the end of a batch of which a power cut kept only the beginning."""
+        """Record the end of a batch of which a power cut kept only the beginning."""
         if is_in_journal(self._around, intent):
             return
 
@@ -543,9 +590,9 @@ class Rollback:
         return leftovers(self._around.state, intent.codons_to_process)
 
     async def _give_up(self, intent: RollbackIntent, refusal: Refused) -> None:
-        """Set an intent aside whose target was lost since: no later start could finish it either.
+        """Set aside an intent whose target was lost since: no later start could finish it either.
 
-        No codon runs on files that are half restored, until a rollback to something else succeeds.
+        No codon runs on the half-restored files until a rollback to another target succeeds.
         """
         path = self._around.layout.rollback_intent
         kept = path.with_name(f"{path.name}.given-up-{intent.operation_id[:8]}")
@@ -572,7 +619,7 @@ class Rollback:
 
     async def _continue(self, intent: RollbackIntent) -> None:
         if self._runner.is_busy or self._runner.is_rolling_back:
-            return  # Another client was quicker; what it started tells its own story.
+            return  # Another client was first; its command reports for itself.
 
         if intent.auto_restart:
             await self._runner.start_next_if_any()

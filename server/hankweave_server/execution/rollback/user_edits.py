@@ -1,14 +1,13 @@
-"""Whose work a rollback meets: people's edits, told from what agents and rigs wrote.
+"""Find what a rollback would take from people, and what it cannot revert.
 
-While no agent works, whatever changed since the last checkpoint a person did. It is journaled with
-the SHA-256 of each file when a codon begins and when a person takes a checkpoint, and it is the
-agent's again once an agent or rig writes the file. What a rollback finds besides, that no
-checkpoint has, is a person's too (DESIGN 8, step 5).
+User edits: while no agent works, whatever changes since the last checkpoint was changed by a
+person. Such edits are journaled with the SHA-256 of each file when a codon begins and when a person
+takes a checkpoint. A file belongs to the agent again once an agent or rig writes it. Content that a
+rollback finds and that is in no checkpoint is also a user edit.
 
-What reached outside the work tree: no rollback takes it back, so each that crosses it says so.
-
-An agent marks such a tool call itself, or calls a tool of an MCP server, which lives elsewhere by
-its nature (seed 004, "What it does NOT give you").
+External effects: a tool call that reaches outside the work tree cannot be reverted, so a rollback
+past one says so. An agent marks such a call itself, or calls a tool of an MCP server, which acts
+elsewhere by nature.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ def conflicts(
     leftovers: Iterable[str] = (),
     agents_rested: bool = True,
 ) -> dict[bytes, str]:
-    """The people's edits that a plan would take away, with their SHA-256 if known.
+    """Return the user edits that a plan would take away, with their SHA-256 if known.
 
-    A deletion is an edit too: the plan would bring the file back.
-    What no checkpoint has is a person's only where no agent can have written it since the last,
-    and no rig: `leftovers` are the untracked targets of rigs.
+    A deletion is an edit too: the plan would bring the file back. Content that is in no checkpoint
+    is a person's only if no agent (`agents_rested`) and no rig can have written it since the last
+    one; `leftovers` are the untracked targets of rigs.
     """
     endangered = [entry.path for entry in (*plan.added, *plan.updated, *plan.removed)]
     known = state.edits
@@ -64,20 +63,23 @@ def listed(edits: Iterable[bytes]) -> tuple[KeptFile, ...]:
 
 
 def by_people(digests: dict[str, str]) -> tuple[EditsNoticed, ...]:
-    """What is journaled when people changed files; nothing where they did not."""
+    """Return the journal entry for files that people changed; empty if there are none."""
     edits = {shown(os.fsencode(path)): digest for path, digest in digests.items()}
     return (EditsNoticed(edits=edits),) if edits else ()
 
 
 def by_agents(state: State, paths: Iterable[str]) -> tuple[EditsOvertaken, ...]:
-    """What is journaled when an agent or rig wrote files that people had changed before."""
+    """Return the journal entry for files that an agent or rig wrote after people changed them."""
     written = {shown(os.fsencode(path)) for path in paths}
     overtaken = tuple(sorted(written & state.edits.keys()))
     return (EditsOvertaken(paths=overtaken),) if overtaken else ()
 
 
 def sha256_of(descent: Descent, path: bytes) -> str:
-    """SHA-256 of a file as it is now; empty where it is gone, no file, or behind a link."""
+    """Return the SHA-256 of a file as it is now.
+
+    It is empty for a path that is gone, is no file, or lies behind a symbolic link.
+    """
     try:
         descriptor = os.open(path.rpartition(b"/")[2], FILE_FLAGS, dir_fd=descent.folder_of(path))
     except OSError as problem:
@@ -91,22 +93,22 @@ def sha256_of(descent: Descent, path: bytes) -> str:
 
 
 PAGE = 1000
-"""Journal lines read in one go; other tasks have their turn between two."""
+"""Journal lines read at once; other tasks run between two reads."""
 
 LISTED = 100
-"""Effects named one by one; of more, only the number is said."""
+"""Effects listed by name; of any more, only the number is reported."""
 
 _MARK = b'"external":true'
 _ELSEWHERE = "mcp__"
 
 
 def is_external(tool_name: str, tool_input: dict[str, object]) -> bool:
-    """Tells whether a tool call reaches outside, as far as its name or the agent says."""
+    """Return whether a tool call reaches outside, as far as its name or the agent says."""
     return tool_name.startswith(_ELSEWHERE) or tool_input.get("external") is True
 
 
 async def since(ledger: Ledger, seq: int) -> tuple[str, ...]:
-    """Names the tool calls after a moment whose effects lie outside, oldest first."""
+    """Return the tool calls after `seq` that have effects outside the work tree, oldest first."""
     found: list[str] = []
     at = seq
     while lines := ledger.history(at, PAGE):
