@@ -1,8 +1,8 @@
-"""Who may do what: two tokens, two roles, new at each start (DESIGN 9, "Access").
+"""Access control: two tokens, two roles, new at each start.
 
-The role comes from the token, never from what the client claims. The files tell the tokens to
-whoever may read the execution directory; a crash leaves them behind, naming tokens that no server
-accepts any more, and the next start overwrites them.
+The role comes from the token, never from what the client claims. The token files let users who can
+read the execution directory connect. A crash leaves the files behind, but no server accepts those
+tokens any more, and the next start overwrites them.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ TOKEN_BYTES = 32  # 256 bits: guessing is hopeless, so failures need no counting
 
 
 class Role(Enum):
-    """What a token stands for."""
+    """The role that a token grants."""
 
     VIEWER = "viewer"
     CONTROLLER = "controller"
 
     def grants(self, wanted: Mode) -> Mode:
-        """Returns the mode a client gets: what it asked for, but never more than its role."""
+        """Return the mode for a client: the requested one, limited by the role."""
         match self:
             case Role.VIEWER:
                 return "readonly"
@@ -52,7 +52,7 @@ class Keyring:
         return cls(secrets.token_hex(TOKEN_BYTES), secrets.token_hex(TOKEN_BYTES))
 
     def role_of(self, token: str) -> Role | None:
-        """Finds the role of a token, in a time that says nothing about the tokens."""
+        """Return the role of a token, comparing in constant time."""
         given = token.encode("utf-8", "replace")
         is_controller = hmac.compare_digest(given, self.controller.encode())
         is_viewer = hmac.compare_digest(given, self.viewer.encode())
@@ -64,32 +64,32 @@ class Keyring:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """The request named a token that holds, or none is needed."""
+    """The request had a valid token, or none is needed."""
 
     role: Role
 
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """The request named no token: the handshake must."""
+    """The request had no token; the handshake must bring one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """The request named a token that does not hold."""
+    """The request had an invalid token."""
 
 
 Admission = Admitted | Undecided | Rejected
 
 
 class Gate:
-    """Judges requests and handshakes; without a keyring (`--no-token`) loopback is trusted."""
+    """Check requests and handshakes; without a keyring (`--no-token`) loopback is trusted."""
 
     def __init__(self, keyring: Keyring | None) -> None:
         self._keyring = keyring
 
     def admit(self, authorizations: list[str], query_tokens: list[str], peer: str) -> Admission:
-        """Judges a request by its Authorization headers and `token` parameters."""
+        """Decide about a request by its Authorization headers and `token` parameters."""
         if self._keyring is None:
             return Admitted(Role.CONTROLLER) if is_loopback(peer) else Rejected()
 
@@ -99,11 +99,11 @@ class Gate:
 
         roles = {None if token is None else self._keyring.role_of(token) for token in tokens}
         role = roles.pop()
-        # One wrong token among right ones, or two roles at once, is nobody's honest request.
+        # A wrong token among right ones, or two roles at once, is not an honest request.
         return Rejected() if role is None or roles else Admitted(role)
 
     def role_for(self, token: str | None, admitted: Role | None) -> Role | None:
-        """Judges a handshake: its token where it has one, else what the request brought."""
+        """Return the role for a handshake: of its token if it has one, else of the request."""
         if self._keyring is None or token is None:
             return admitted
 
@@ -112,7 +112,10 @@ class Gate:
 
 @contextlib.contextmanager
 def issued_tokens(controller: Path, viewer: Path) -> Iterator[Keyring]:
-    """Writes new tokens, the bare token and a newline, for the owner alone; removes them after."""
+    """Write new token files, readable by the owner alone; remove them on exit.
+
+    Each file holds the bare token and a newline.
+    """
     keyring = Keyring.new()
     make_private_directory(controller.parent)
     replace(controller, f"{keyring.controller}\n".encode())
@@ -124,7 +127,7 @@ def issued_tokens(controller: Path, viewer: Path) -> Iterator[Keyring]:
 
 
 def withdraw_tokens(*paths: Path) -> None:
-    """Removes token files, also those a crashed server left behind."""
+    """Remove token files, including those a crashed server left behind."""
     for path in paths:
         path.unlink(missing_ok=True)
 

@@ -1,11 +1,10 @@
-"""What runs for each socket: a reader, a sender, and a deadline for the handshake.
+"""The session of each client socket: a reader, a sender, and a handshake deadline.
 
-Memory that a crowd of clients has used, given back to the system when most of them have left.
-
-What Python frees goes back to the C library, and that keeps it: small blocks that are still in use
-lie scattered among the free ones. So a server that once had a thousand clients would keep their
-memory for ever, were the C library not asked to release the pages without a block in use. Before
-that, the reference cycles that closed connections leave behind are collected: an idle server makes
+`Conversations.hold` runs one session. `FreedMemory` returns memory to the operating system after
+many clients have left. Python frees objects to the C library, which keeps the pages: small blocks
+still in use lie scattered among the free ones, so a server that once had a thousand clients would
+keep their memory for ever. `malloc_trim` releases pages that contain no block in use. Before that,
+a garbage collection frees the reference cycles of closed connections, because an idle server makes
 too little garbage for the collector to run on its own.
 """
 
@@ -38,10 +37,10 @@ from hankweave_server.transport.sockets import Socket, SocketWire
 from hankweave_server.transport.traffic_log import TrafficLog
 
 CROWD = 32
-"""Clients whose memory is worth releasing."""
+"""The number of clients from which releasing their memory is worthwhile."""
 
 CALM_SECONDS = 2.0
-"""How long after the departure of many the rest may leave, and between two releases at least.
+"""Delay before a release, in which more clients may leave, and minimum time between releases.
 
 A release holds the interpreter for some tens of milliseconds.
 """
@@ -50,7 +49,7 @@ _trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it, musl an
 
 
 class FreedMemory:
-    """Watches the number of clients and releases memory when half of a crowd has left."""
+    """Count clients and release memory when half of a crowd has left."""
 
     def __init__(self) -> None:
         self._most = 0
@@ -58,7 +57,7 @@ class FreedMemory:
         self._due = anyio.Event()
 
     def count(self, clients: int) -> None:
-        """Note how many clients there are now."""
+        """Record the current number of clients."""
         self._clients = clients
         self._most = max(self._most, clients)
         if self._most >= CROWD and clients <= self._most // 2:
@@ -85,14 +84,14 @@ _log = logging.getLogger("hankweave.transport")
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long clients are waited for, and for how much."""
+    """The limits of a session: the handshake deadline and the outbox's bounds."""
 
     handshake_seconds: float
     outbox: OutboxLimits
 
 
 class Conversations:
-    """All conversations of one listener."""
+    """All client sessions of one listener."""
 
     def __init__(self, shared: Shared, hub: Hub, traffic: TrafficLog, patience: Patience) -> None:
         self._shared = shared
@@ -111,7 +110,7 @@ class Conversations:
         return sum(outbox.waiting_bytes for outbox in self._scopes)
 
     async def hold(self, socket: Socket) -> None:
-        """Talks with one client until it leaves, is cut off, or the server stops."""
+        """Serve one client until it leaves, is evicted, or the server stops."""
         outbox = Outbox(
             SocketWire(socket), self._patience.outbox, self._count_eviction, self._turns
         )
@@ -129,7 +128,7 @@ class Conversations:
                     await self._listen(socket, connection, outbox)
                     group.cancel_scope.cancel()
         except Exception:
-            # One conversation's fault must not end the others: this is its outermost frame.
+            # The outermost frame of one session: its failure must not end the others.
             _log.exception("The conversation with %s at %s broke", client_id, socket.peer)
         finally:
             self._hub.leave(outbox)
@@ -138,24 +137,24 @@ class Conversations:
             socket.transport.abort()
 
     def say_goodbye(self, code: int, reason: str) -> None:
-        """Lets every conversation end after what it has yet to send."""
+        """End every session after it has sent what is queued."""
         for outbox in self._scopes:
             outbox.finish(code, reason)
 
     def cancel(self) -> None:
-        """Ends every conversation, whatever it is doing."""
+        """End every session immediately."""
         for scope in self._scopes.values():
             scope.cancel()
 
     async def _listen(self, socket: Socket, connection: Connection, outbox: Outbox) -> None:
-        # A command is never cancelled because its client left: only the server's end does that.
+        # A command is not cancelled when its client leaves, only when the server stops.
         try:
             while True:
                 frame = await socket.recv()
                 self._traffic.record("in", frame if isinstance(frame, bytes) else frame.encode())
                 await connection.receive(frame)
         except ClientGone:
-            await outbox.ended.wait()  # It says why the client must go, or already has.
+            await outbox.ended.wait()  # The close frame with the reason is sent first.
         except ConnectionClosed:
             return
 
@@ -185,7 +184,7 @@ class Conversations:
         )
 
     def _cut(self, messages: Iterable[Message], pages: JournalPages) -> Iterator[Fragment | None]:
-        """Cut messages into fragments; None for an event that is not sent to this client."""
+        """Cut messages into fragments; yield None for an event that this client is not sent."""
         for message in messages:
             if not message:
                 yield None

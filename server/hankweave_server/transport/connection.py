@@ -1,10 +1,9 @@
-"""One client: its handshake, then its commands, one at a time and in order.
+"""The server's side of one client: its handshake, then its commands, one at a time and in order.
 
-Knows no socket. Frames come in through `receive`; what goes out leaves through an `Outlet`, so that
-a test can be a list. Whatever a client sends, it gets an answer with a code and the connection goes
-on: a refusal is for this client alone and leaves no trace anywhere else (DESIGN 9, "Bad input").
-
-How fast a client may talk.
+A connection knows no socket. Frames arrive through `receive` and leave through an `Outlet`, so a
+test can pass a list. Every frame gets an answer with a code, and the connection stays open after a
+refusal. A refusal goes to this client alone and changes nothing else. `TokenBucket` limits the
+rate of messages.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ BURST = 400.0
 
 
 class TokenBucket:
-    """Allows a burst, then a steady rate; time is an argument, in seconds."""
+    """A rate limiter that allows a burst, then a steady rate; times are arguments, in seconds."""
 
     def __init__(self, now: float, rate: float = MESSAGES_PER_SECOND, burst: float = BURST) -> None:
         self._rate = rate
@@ -62,7 +61,7 @@ class TokenBucket:
         self._seen = now
 
     def take(self, now: float) -> bool:
-        """Says whether one more message is allowed now, and counts it."""
+        """Return whether one more message is allowed now, and count it."""
         self._left = min(self._burst, self._left + (now - self._seen) * self._rate)
         self._seen = now
         if self._left < 1.0:
@@ -72,11 +71,11 @@ class TokenBucket:
         return True
 
 
-MAX_FRAME = 1024 * 1024  # Bytes; commands are small, and a prompt is not sent over the wire.
+MAX_FRAME = 1024 * 1024  # Bytes; commands are small, and prompts are not sent over the wire.
 HISTORY_SHOWN = 50  # Hankweave's handshakeHistoryLimit.
 BATCH = 200
 """Events in one `history.batch`."""
-SNAPSHOT_SECONDS = 1.0  # How long clients that connect are shown the same `state.snapshot`.
+SNAPSHOT_SECONDS = 1.0  # How long connecting clients share the same `state.snapshot`.
 POLICY_VIOLATION = 1008
 
 _log = logging.getLogger("hankweave.transport")
@@ -84,37 +83,37 @@ _log = logging.getLogger("hankweave.transport")
 
 @dataclass(frozen=True, slots=True)
 class Outlet:
-    """The way out to one client."""
+    """The outgoing side of a connection, as callables."""
 
     send: Callable[[bytes], None]
     stream: Callable[[Iterable[Message], JournalPages], Awaitable[None]]
-    """Sends messages as the client takes them; raises ClientGone."""
+    """Send messages as the client takes them; raise ClientGone."""
     room: Callable[[], Awaitable[None]]
-    """Waits until much more can be sent; raises ClientGone."""
+    """Wait until there is space for more; raise ClientGone."""
     join: Callable[[int], bool]
-    """Makes the client live after a seq; False where the journal has gone on since."""
+    """Make the client live after a seq; return False if the journal has later events."""
     close: Callable[[int, str], None]
     address: Callable[[bool], None]
-    """Says whether the client gets the events of Hankweave (True), or ours."""
+    """Choose whether the client gets Hankweave's events (True) or those of this protocol."""
     show_progress: Callable[[bool], None]
-    """Says whether the client is to be told how far long work is."""
+    """Choose whether the client gets progress reports."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What all connections of a server have in common."""
+    """The objects that all connections of a server share."""
 
     doors: Doors
     gate: Gate
     answers: AnswerBook
     clock: Clock
     pages: tuple[JournalPages, JournalPages]
-    """The journal as it is, and as clients of Hankweave are sent it."""
+    """The journal as stored, and as projected for clients of Hankweave."""
     snapshots: Snapshots
 
 
 class Snapshots:
-    """The `state.snapshot` that clients are greeted with, encoded once for many of them."""
+    """The `state.snapshot` sent at a handshake, encoded once for many clients."""
 
     def __init__(self, doors: Doors, clock: Clock) -> None:
         self._doors = doors
@@ -133,19 +132,22 @@ class Snapshots:
 
 
 class _Labels(Value):
-    """What can be told of a frame that could not be taken."""
+    """The fields of a refused frame that can still be decoded."""
 
     id: CommandId | None = None
     type: str | None = None
 
 
 class Connection:
-    """The server's side of one client."""
+    """The state and command loop of one client."""
 
     def __init__(
         self, client_id: ClientId, peer: str, role: Role | None, outlet: Outlet, shared: Shared
     ) -> None:
-        """`role` is what the request's token stood for; None: the handshake must bring one."""
+        """Create a connection; `role` is that of the request's token, None if it had none.
+
+        Without a role, the handshake must bring a token.
+        """
         self._client_id = client_id
         self._peer = peer
         self._role = role
@@ -163,9 +165,9 @@ class Connection:
         """Set when a handshake was accepted."""
 
     async def receive(self, frame: str | bytes) -> None:
-        """Does what one frame asks for; raises ClientGone where nobody is left to answer.
+        """Execute what one frame asks for; raise ClientGone when the client has left.
 
-        A text frame comes as str, a binary one as bytes.
+        A text frame is a str, a binary one bytes.
         """
         try:
             self._refuse_form(frame)
@@ -178,7 +180,7 @@ class Connection:
             _log.exception("A frame of %s could not be served.", self._client_id)
             self._refuse(_internal_error(), frame)
 
-    # --- what is refused ------------------------------------------------------------------------
+    # --- refusals -------------------------------------------------------------------------------
 
     def _refuse_form(self, frame: str | bytes) -> None:
         if not self._bucket.take(self._clock.monotonic()):
@@ -229,7 +231,7 @@ class Connection:
             await self._obey(decode_command(frame), frame, self._caller)
 
     async def _greet(self, hello: HandshakeData) -> None:
-        """Grants a mode, and the first time makes the client live; a second one may change mode."""
+        """Grant a mode; the first handshake makes the client live, a later one may change mode."""
         self._wants_replies = hello.protocol_version is not None
         role = self._gate.role_for(hello.token, self._role)
         if role is None:
@@ -301,11 +303,12 @@ class Connection:
         )
 
     async def _newest(self, last: int) -> tuple[tuple[int, ...], int]:
-        """Return the seqs of the newest events for this client, and how many there are in all.
+        """Return the seqs of the newest events for this client, and the total number of events.
 
-        A client of Hankweave compares the two numbers to know whether there is more. How many of
-        the journal's events are for it is known where the journal is read to its beginning; else
-        the journal's own number is at least more than what is shown.
+        A client of Hankweave compares the two numbers to find out whether there is more. If the
+        journal was read back to its beginning, the total counts this client's events exactly;
+        otherwise it is the journal's last seq, which is at least greater than the number of events
+        returned.
         """
         found: list[int] = []
         begin = last
@@ -318,7 +321,7 @@ class Connection:
         return tuple(reversed(found[-HISTORY_SHOWN:])), total
 
     def _send_event(self, data: EventData) -> None:
-        """Send an event to this client alone, in the words of its protocol, if it has any."""
+        """Send an event to this client alone, projected to its protocol; skip it if it has none."""
         frame = self._in_its_words(event_frame(data, self._clock))
         if frame is not None:
             self._outlet.send(frame)
@@ -332,7 +335,7 @@ class Connection:
         return self._all_pages[not self._wants_replies]
 
     async def _catch_up(self, since: int) -> None:
-        """Sends what the client lacks from the journal, then hands it over to the live stream."""
+        """Send the journal's events after `since`, then switch to the live stream."""
         while not self._outlet.join(since):
             last = self._doors.last_seq()
             if last <= since:
@@ -390,7 +393,7 @@ class Connection:
         return single_batches(self._pages, since, last, self._clock)
 
     def _frames_of(self, answer: Answer, command: Command, caller: Caller) -> Iterator[bytes]:
-        """Encode one frame at a time, so that no more is in memory than is being sent."""
+        """Encode one frame at a time, so that only the frame being sent is in memory."""
         try:
             for event in answer.targeted:
                 frame = self._in_its_words(event_frame(event, self._clock))
@@ -403,7 +406,7 @@ class Connection:
             yield self._failed(command)
 
     def _failed(self, command: Command) -> bytes:
-        """Answers for an exception that nobody foresaw: details for the log, none for the peer."""
+        """Answer for an unexpected exception: details go to the log, none to the client."""
         _log.exception("%s of %s failed", command.type, self._client_id)
         return self._refusal_frame(_internal_error(), command.id, command.type)
 
@@ -417,7 +420,7 @@ def _internal_error() -> Refused:
 
 
 def _labels_of(frame: str | bytes) -> _Labels:
-    """Reads what can be read of a bad frame, so that its sender knows which one it was."""
+    """Decode the id and type of a bad frame, so that its sender can match the refusal to it."""
     try:
         return decode_value(_Labels, frame)
     except Refused:

@@ -1,18 +1,17 @@
-"""The frames that go to one client: replies, failures, and events without a seq.
+"""Frames, journal pages and message fragments.
 
-Journal lines that clients are being sent, read once for all of them.
+The frames of one client are replies, failures and events without a seq.
 
-Clients that catch up read the same journal, often the same part of it at the same time. None of
-them keeps lines of its own: each remembers a position and asks here for the line at it. Reading a
+Clients that catch up read the same journal, often the same part at the same time. They keep no
+lines of their own: each remembers a position and asks `JournalPages` for the line there. Reading a
 line reads the page around it, and the lines read last stay in memory up to a limit that does not
-depend on the number of clients. A line that is no longer in memory is read again. Of a long one,
-such as the end of a rollback of many files, only the part that is sent next is ever read.
+depend on the number of clients. A line that is no longer in memory is read again. Of a long line,
+such as the end of a rollback of many files, only the part to be sent next is ever read.
 
-Long answers as messages that are sent fragment by fragment.
-
-A message is a tuple of parts. A part is either bytes or the seq of a journal line, which is looked
-up each time a fragment of it is cut. So a client that stops reading in the middle of the journal,
-or of one long line, keeps no copy of either: only the fragment that its socket did not take.
+Long answers are sent as messages in fragments. A message is a tuple of parts; a part is either
+bytes or the seq of a journal line, which is looked up each time a fragment of it is cut. So a
+client that stops reading in the middle of the journal, or of one long line, holds no copy of
+either, only the fragment that its socket did not take.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from hankweave_server.transport.server_api import LongLine
 
 
 class _TargetedEvent(Value):
-    """An event that is not journaled: Hankweave's four fields, and no seq."""
+    """An event that is not journaled: Hankweave's four fields, without a seq."""
 
     id: str
     timestamp: str
@@ -45,7 +44,7 @@ class _TargetedEvent(Value):
 
 
 def event_frame(data: EventData, clock: Clock) -> bytes:
-    """Encodes an event for one client, or one for all that the journal does not hold."""
+    """Encode an event that is not journaled."""
     return encode(
         _TargetedEvent(
             id=str(uuid.uuid4()), timestamp=to_text(clock.now()), type=data.TYPE, data=data
@@ -64,7 +63,7 @@ def success_frame(command_id: CommandId, data: object | None, clock: Clock) -> b
 
 
 def failure_frame(refusal: Refused, command_id: CommandId | None, clock: Clock) -> bytes:
-    """The answer of a refused frame for a client that sent `protocolVersion`."""
+    """Return the refusal of a frame, for a client that sent `protocolVersion`."""
     return encode(
         CommandFailed(
             in_reply_to=command_id,
@@ -77,7 +76,7 @@ def failure_frame(refusal: Refused, command_id: CommandId | None, clock: Clock) 
 
 
 def error_frame(refusal: Refused, context: str | None, clock: Clock) -> bytes:
-    """The same for a client of Hankweave: its `error` event, to this client alone."""
+    """Return the refusal of a frame, as an `error` event, for a client of Hankweave."""
     hint = f" {refusal.hint}" if refusal.hint else ""
     return event_frame(
         ErrorEvent(
@@ -93,11 +92,11 @@ def error_frame(refusal: Refused, context: str | None, clock: Clock) -> bytes:
 
 KEPT_BYTES = 4 * 1024 * 1024
 LINE_BYTES = 200
-"""What each line weighs beside its bytes."""
+"""Estimated memory overhead of a cached line, beside its bytes."""
 
 
 class JournalPages:
-    """The lines that were read last, by seq."""
+    """A cache of the journal lines read last, by seq."""
 
     def __init__(
         self,
@@ -105,10 +104,11 @@ class JournalPages:
         project: Callable[[bytes], bytes | None] | None = None,
         kept_bytes: int = KEPT_BYTES,
     ) -> None:
-        """`read` returns one page: some lines after a seq, at least one if there is one.
+        """Create a cache.
 
-        `project` makes of a line what clients are sent: other bytes, or nothing, which is an empty
-        line here. It needs whole lines, long ones as well.
+        `read` returns one page: some lines after a seq, at least one if there is one. `project`
+        turns a line into what clients are sent: other bytes, or None, which is cached as an empty
+        line. It needs whole lines, also of long ones.
         """
         self._read = read
         self._project = project
@@ -122,12 +122,12 @@ class JournalPages:
         return len(line) if isinstance(line, bytes) else line.size
 
     def part(self, seq: int, at: int, most: int) -> bytes:
-        """Return at most so many bytes of a line, from a position on."""
+        """Return at most `most` bytes of a line, starting at `at`."""
         line = self._line(seq)
         return line[at : at + most] if isinstance(line, bytes) else line.read(at, most)
 
     def batch(self, since: int, until: int, most: int, most_bytes: int) -> range:
-        """Return the seqs of the next lines that fit together, at least one, from `since` on."""
+        """Return the seqs after `since` that fit together in one batch, at least one."""
         seq, size = since, 0
         while seq < until and seq - since < most:
             size += self.size(seq + 1)
@@ -148,7 +148,7 @@ class JournalPages:
         if not page:
             raise LookupError(f"the journal has no event {seq}")
 
-        # The last line of the page is added first, so that the next one needed is dropped last.
+        # The last line of the page is added first, so that the next one needed is evicted last.
         for number, line in reversed(tuple(enumerate(page, seq))):
             self._keep(number, line)
 
@@ -181,14 +181,14 @@ def _weight(line: bytes | LongLine) -> int:
 
 FRAGMENT_BYTES = 4 * 1024
 BATCH_BYTES = 256 * 1024
-"""Journal lines in one `history.batch`; a single longer line still goes out, alone."""
+"""Limit on the journal lines in one `history.batch`; a longer line is sent alone."""
 
 Message = tuple[bytes | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """A part of a message that is one WebSocket frame."""
+    """A part of a message, sent as one WebSocket frame."""
 
     payload: bytes
     begins: bool
@@ -196,13 +196,13 @@ class Fragment:
 
 
 def fragments(message: Message, pages: JournalPages) -> Iterator[Fragment]:
-    """Cut a message into fragments, each made only when it is asked for."""
+    """Cut a message into fragments, each made only when it is requested."""
     waiting = bytearray()
     begins = True
     for part in message:
         at, size = 0, _size(part, pages)
         while True:
-            # Looked up again for each fragment: a client that does not read keeps no line.
+            # Looked up again for each fragment, so that a client that does not read holds no line.
             taken = _slice(part, pages, at, FRAGMENT_BYTES - len(waiting))
             waiting += taken
             at += len(taken)
@@ -217,7 +217,7 @@ def fragments(message: Message, pages: JournalPages) -> Iterator[Fragment]:
 
 
 def size_of(message: Message, pages: JournalPages) -> int:
-    """Return the bytes of a message."""
+    """Return the size of a message in bytes."""
     return sum(_size(part, pages) for part in message)
 
 
@@ -235,7 +235,7 @@ def _slice(part: bytes | int, pages: JournalPages, at: int, most: int) -> bytes:
 
 
 def journal_events(pages: JournalPages, since: int, until: int) -> Iterator[Message]:
-    """Return the journal's events after `since`, one message each; empty where none is sent."""
+    """Yield the events after `since`, one message each; empty for an event that is not sent."""
     for seq in range(since + 1, until + 1):
         yield (seq,) if pages.size(seq) else ()
 
@@ -243,7 +243,7 @@ def journal_events(pages: JournalPages, since: int, until: int) -> Iterator[Mess
 def history_batches(
     pages: JournalPages, since: int, until: int, most: int, clock: Clock
 ) -> Iterator[Message]:
-    """Return the journal's events after `since` as `history.batch` messages; at least one."""
+    """Yield the events after `since` as `history.batch` messages, at least one."""
     while True:
         seqs = pages.batch(since, until, most, BATCH_BYTES)
         since += len(seqs)
@@ -254,7 +254,7 @@ def history_batches(
 
 
 def single_batches(pages: JournalPages, since: int, until: int, clock: Clock) -> Iterator[Message]:
-    """Do the same as Hankweave's clients expect: a batch for each event, one empty one for none.
+    """Yield one `history.batch` per event, as clients of Hankweave expect; an empty one if none.
 
     A message is empty where an event is not sent.
     """
@@ -278,12 +278,12 @@ def single_batches(pages: JournalPages, since: int, until: int, clock: Clock) ->
 
 
 def handshake_response(response: HandshakeResponse, seqs: Iterable[int]) -> Message:
-    """Return a handshake response, which has no events yet, with these events of the journal."""
+    """Return a handshake response with the given journal events in its empty list."""
     return _filled(encode(response), b'"eventHistory":[', seqs)
 
 
 def _filled(frame: bytes, opening: bytes, seqs: Iterable[int]) -> Message:
-    """Put journal lines into the empty list that `opening` begins."""
+    """Insert journal lines into the empty list that starts with `opening`."""
     head, found, tail = frame.partition(opening)
     assert found, frame
     parts: list[bytes | int] = [head + found]

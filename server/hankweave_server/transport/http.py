@@ -1,15 +1,13 @@
-"""What stands before the upgrade: who may knock, and the few pages the port serves.
+"""HTTP before the WebSocket upgrade: access checks, and the few pages that the port serves.
 
-A web page that somebody opens can send requests to loopback, and a name it controls can resolve to
-loopback (DNS rebinding). So Host must be one of our own addresses, and Origin, where there is one,
-one of our own pages: exact strings, never patterns (DESIGN 9, "Access").
-Nothing here changes anything: whatever does goes over the WebSocket and so into the log.
+A web page open in the user's browser can send requests to loopback, and a name it controls can
+resolve to loopback (DNS rebinding). So Host must be one of the server's own addresses, and Origin,
+if present, one of its own pages. Both are compared as exact strings, never as patterns. HTTP
+requests change nothing: every change goes over the WebSocket and is therefore logged.
 
-The files of the UI: read once, known by their addresses, each with a tag of its content.
-
-A table knows no `..`: what is not in it cannot be asked for. A browser keeps what it was given and
-asks each time whether it still holds (`no-cache` with an ETag), so that another version of the
-server is never shown by the files of the former one.
+The files of the page are read once into a table keyed by address. A path that is not in the table
+does not exist, so `..` has no meaning. Browsers cache the files and revalidate each time
+(`no-cache` with an ETag of the content), so files of an older server version are never shown.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ from hankweave_server.transport.server_api import Doors
 INDEX = "/index.html"
 TEXT = "text/plain; charset=utf-8"
 
-# By name, not by the machine's own table: a module of the wrong type is not run by any browser.
+# Fixed here, not taken from the system's table: browsers do not run a module of a wrong type.
 TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -52,16 +50,16 @@ TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What an address answers with."""
+    """The content served at one address."""
 
     body: bytes
     content_type: str
     etag: str | None = None
-    """None for what is made anew each time."""
+    """None for content that is generated for each request."""
 
 
 def read_pages() -> dict[str, Page]:
-    """Gives the UI's files by their addresses; the bare `/` is its first page."""
+    """Return the page's files by their addresses; `/` is the index."""
     folder = files("hankweave_server.transport") / "web"
     pages = {f"/{name}": _page(name, body) for name, body in _below(folder, "")}
     return pages | {"/": pages[INDEX]}
@@ -89,7 +87,7 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Under which names this server may be spoken to."""
+    """The host names and origins under which this server accepts requests."""
 
     hosts: frozenset[str]
     """Exact Host headers: name and port."""
@@ -102,7 +100,7 @@ class Addresses:
         scheme = "https" if tls else "http"
         hosts = {f"{name}:{port}" for name in LOOPBACK_NAMES + names}
         if port == (443 if tls else 80):
-            hosts |= set(LOOPBACK_NAMES + names)  # Browsers leave a scheme's own port out.
+            hosts |= set(LOOPBACK_NAMES + names)  # Browsers omit a scheme's default port.
 
         return cls(
             frozenset(hosts), frozenset({f"{scheme}://{host}" for host in hosts} | {*origins})
@@ -111,20 +109,20 @@ class Addresses:
 
 @dataclass(frozen=True, slots=True)
 class Upgrade:
-    """The request may become a WebSocket; `role` is None where the handshake must bring a token."""
+    """The request may become a WebSocket; without a role the handshake must bring a token."""
 
     role: Role | None
 
 
 class FrontDoor:
-    """Judges each request: an upgrade, a page, or a refusal."""
+    """Decide about each request: an upgrade, a page, or a refusal."""
 
     def __init__(self, addresses: Addresses, gate: Gate, doors: Doors) -> None:
         self._addresses = addresses
         self._gate = gate
         self._doors = doors
         self._pages = read_pages()
-        # A policy has no words for addresses in brackets; 'self' means these, too.
+        # A policy cannot name addresses in brackets; 'self' covers them.
         named = (origin for origin in addresses.origins if "[" not in origin)
         sockets = " ".join(sorted(_socket_origin(origin) for origin in named))
         self._policy = (
@@ -134,7 +132,7 @@ class FrontDoor:
         )
 
     def judge(self, request: Request, peer: str) -> Upgrade | Response:
-        """Decides about one request; `peer` is the address of the other end."""
+        """Decide about one request; `peer` is the address of the other end."""
         hosts = request.headers.get_all("Host")
         if len(hosts) != 1 or hosts[0].lower() not in self._addresses.hosts:
             return self._text(HTTPStatus.FORBIDDEN, "This host is not served here.")
@@ -143,7 +141,7 @@ class FrontDoor:
         if origins and (len(origins) != 1 or origins[0] not in self._addresses.origins):
             return self._text(HTTPStatus.FORBIDDEN, "This origin is not let in.")
 
-        # Taken apart by hand: urllib raises for some of what strangers send.
+        # Split by hand: urllib raises for some invalid input.
         path, _, query = request.path.partition("?")
         if not _asks_for_upgrade(request.headers):
             return self._serve(request.method, path, request.headers.get_all("If-None-Match"))
@@ -227,7 +225,7 @@ def _asks_for_upgrade(headers: Headers) -> bool:
 
 
 def _listed(values: list[str]) -> set[str]:
-    """What the lists of a header hold together."""
+    """Return the items of comma-separated header values."""
     return {each.strip() for each in ",".join(values).split(",")}
 
 

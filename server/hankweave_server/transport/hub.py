@@ -1,14 +1,14 @@
-"""Everybody who watches: one event in, the same bytes out to all of one audience, in journal order.
+"""Distribution of events to all live clients, in journal order.
 
-There are two audiences. A client that sent `protocolVersion` gets each event as it stands in the
-journal; one that did not gets what a client of Hankweave expects (`hankweave_protocol.reference`),
-and of events that Hankweave does not have, nothing. Each frame is made once per audience, and for
-an audience that nobody belongs to not at all.
+There are two audiences. A client that sent `protocolVersion` gets each event as it is in the
+journal. One that did not gets what a client of Hankweave expects (`hankweave_protocol.reference`),
+without the events that Hankweave does not have. Each frame is encoded once per audience, and only
+if the audience has members.
 
-`publish` is called by the ledger, in journal order, with a line that is already encoded; here it
-is handed to each outbox and nothing is waited for. A client goes live by `join`, which admits it
-only when it lacks no event: that check and the admission happen without a pause between them, so
-what was published before comes from history and what comes after comes from here.
+The ledger calls `publish` in journal order with an encoded line. The hub hands it to each outbox
+and waits for nothing. A client becomes live through `join`, which admits it only when it has every
+event up to now. The check and the admission happen without an await in between, so earlier events
+come from history, later ones from the hub, and none is missed or sent twice.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Hub:
     def __init__(
         self, last_seq: Callable[[], int], record: Callable[[bytes], None], clock: Clock
     ) -> None:
-        """`record` takes each broadcast frame for the traffic log, once for all clients."""
+        """Create a hub; `record` logs each broadcast frame once for all clients."""
         self._last_seq = last_seq
         self._record = record
         self._clock = clock
@@ -36,7 +36,7 @@ class Hub:
         self._of_hankweave: set[Outbox] = set()
         """The live clients that get the reference's events."""
         self._curious: set[Outbox] = set()
-        """Those that want to know how far long work is."""
+        """The clients that asked for progress reports."""
         self._published = 0
 
     @property
@@ -44,7 +44,7 @@ class Hub:
         return len(self._live)
 
     def join(self, outbox: Outbox, after: int) -> bool:
-        """Makes a client live if it has every event up to `after` and there is no later one."""
+        """Make a client live if it has every event up to `after` and no later one exists."""
         if after < max(self._last_seq(), self._published):
             return False
 
@@ -57,7 +57,7 @@ class Hub:
         self._curious.discard(outbox)
 
     def address(self, outbox: Outbox, *, as_reference: bool) -> None:
-        """Choose the audience of a client; each of its handshakes says anew which one it is."""
+        """Choose the audience of a client; each of its handshakes sets it anew."""
         if as_reference:
             self._of_hankweave.add(outbox)
         else:
@@ -70,25 +70,27 @@ class Hub:
             self._curious.discard(outbox)
 
     def publish(self, frame: bytes, seq: int) -> None:
-        """Sends a journaled event to all; `frame` is its line without the newline."""
+        """Send a journaled event to all live clients; `frame` is its line without the newline."""
         self._published = seq
         if not self._live:
             return
 
-        # The journal may count an event before it is published: who joined in between has it.
+        # The journal may count an event before it is published: a client that joined in between has
+        # received it from history.
         self._send(frame, [outbox for outbox, after in self._live.items() if seq > after])
 
     def broadcast(self, data: EventData) -> None:
-        """Sends an event that is not journaled to all."""
+        """Send an event that is not journaled to all live clients."""
         if not self._live:
             return
 
         self._send(event_frame(data, self._clock), tuple(self._live))
 
     def tell_progress(self, data: StoreProgress) -> None:
-        """Tells those who want to know how far work is, unless they are behind as it is.
+        """Send a progress report to clients that want it and have an empty queue.
 
-        What they were not told they do not miss: the next one says more, and the last one waits.
+        A skipped report is superseded by the next one; the last report of an operation is always
+        sent.
         """
         listeners = [outbox for outbox in self._curious if outbox in self._live]
         if not data.ended:
@@ -100,7 +102,7 @@ class Hub:
         self._send(event_frame(data, self._clock), listeners)
 
     def _send(self, frame: bytes, outboxes: Iterable[Outbox]) -> None:
-        """Put a frame out to each audience that it has, and record what went out."""
+        """Send a frame to its audiences and record what was sent."""
         audiences: dict[bool, list[Outbox]] = {False: [], True: []}
         for outbox in outboxes:
             audiences[outbox in self._of_hankweave].append(outbox)

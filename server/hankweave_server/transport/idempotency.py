@@ -1,8 +1,9 @@
-"""Idempotent command ids: what was answered once is answered the same again.
+"""Idempotent command ids: a repeated command gets the first answer again.
 
-A client whose connection broke cannot know whether its command was done. It sends the same frame
-with the same id again, on whatever connection, and gets the first answer, waiting for it where the
-first is still at work. The book is memory only: after a restart of the server an id is new.
+A client whose connection broke cannot know whether its command was executed. It sends the same
+frame with the same id again, on any connection, and gets the first answer; if the first execution
+is still running, it waits for it. Answers are kept in memory only: after a restart of the server
+an id is new.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.ids import CommandId
 
 KEPT_ANSWERS = 1_000
-KEPT_BYTES = 16 * 1024 * 1024  # A thousand reports of large rollbacks would be gigabytes.
+KEPT_BYTES = 16 * 1024 * 1024  # A thousand reports of large rollbacks would take gigabytes.
 
 Frames = tuple[bytes, ...]
 _Key = tuple[CommandId, bytes]
@@ -35,7 +36,7 @@ class _Entry:
 
 
 class AnswerBook:
-    """The last answers to commands that change something, for all connections."""
+    """The most recent answers to commands that change something, for all connections."""
 
     def __init__(self, kept: int = KEPT_ANSWERS, kept_bytes: int = KEPT_BYTES) -> None:
         self._kept = kept
@@ -46,9 +47,9 @@ class AnswerBook:
     async def once(
         self, command_id: CommandId, frame: bytes, do: Callable[[], Awaitable[Frames]]
     ) -> Frames:
-        """Returns what `do` answers, calling it only for an id and frame it has not seen.
+        """Return the answer of `do`, which is called only for a new id and frame.
 
-        Raises Refused (SHUTTING_DOWN) where the first was cancelled while this one waited.
+        Raises Refused (SHUTTING_DOWN) if the first execution was cancelled while this one waited.
         """
         key = (command_id, hashlib.sha256(frame).digest())
         known = self._entries.get(key)

@@ -1,10 +1,11 @@
-"""The port: sockets in, one conversation for each, and a bounded end.
+"""The listener: accepts connections, runs one session for each, and shuts down in bounded time.
 
-Leaving websockets' `serve` does not cancel handlers, and a peer that reads nothing can hold them
-for ever (DESIGN 13). So the body of each handler runs in a task group of ours, under a scope that
-`aclose` can cancel, and what does not end in time has its socket aborted.
+Leaving websockets' `serve` does not cancel handlers, and a client that reads nothing can hold them
+for ever. So the body of each handler runs in the listener's own task group, under a scope that
+`aclose` can cancel, and the sockets of sessions that do not end in time are aborted.
 
-Where the port is open, for whom, and how much of it there is.
+`ListenerSettings` says where the port is open and for whom. Outside loopback it needs TLS and
+tokens.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ from hankweave_server.transport.traffic_log import TrafficLog
 
 @dataclass(frozen=True, slots=True)
 class ListenerSettings:
-    """Where and for whom the port is open."""
+    """Address, access and limits of the port."""
 
     controller_token: Path
     viewer_token: Path
@@ -62,21 +63,21 @@ class ListenerSettings:
     port: int = 0
     """0: any free port."""
     no_token: bool = False
-    """True: whoever can reach loopback on this machine is a controller."""
+    """True: any process that can reach loopback on this machine is a controller."""
     tls: ssl.SSLContext | None = None
     names: tuple[str, ...] = ()
-    """Further host names to be spoken to under, beside loopback's."""
+    """Further host names under which requests are accepted, besides loopback's."""
     origins: tuple[str, ...] = ()
     """Further origins whose pages may connect."""
     max_connections: int = 1_100
     handshake_seconds: float = 10.0
     grace_seconds: float = 2.0
-    """How long clients may take to say goodbye when the server stops."""
+    """Time that clients have to close when the server stops."""
     outbox: OutboxLimits = field(default_factory=OutboxLimits)
 
 
 def refuse_open_doors(settings: ListenerSettings) -> None:
-    """Raises Stop where the network could come in: off loopback only with TLS and tokens."""
+    """Raise Stop if the port would be open to the network without TLS and tokens."""
     if is_loopback(settings.host):
         return
 
@@ -91,14 +92,14 @@ def refuse_open_doors(settings: ListenerSettings) -> None:
 __all__ = ["Listener", "ListenerSettings", "reserve", "serve"]
 
 GOING_AWAY = 1001
-# A frame that is too large is refused and the socket stays open; one that is larger than this is
+# A frame larger than MAX_FRAME is refused and the socket stays open. One larger than this limit is
 # not even read, and the socket closes with 1009.
 HARD_FRAME_LIMIT = 4 * MAX_FRAME
 
 ACCEPTED_AT_ONCE = 16
-"""Connections accepted in one turn of the loop; each costs about a millisecond until it is greeted.
+"""Connections accepted in one turn of the loop; each costs about a millisecond until its handshake.
 
-asyncio accepts as many as the backlog it is given: a thousand at once would hold up all others.
+asyncio accepts as many as the backlog it is given: a thousand at once would delay all others.
 """
 
 OUT_OF_DESCRIPTORS: Final = "OUT_OF_DESCRIPTORS"
@@ -107,10 +108,10 @@ _CROWDED = (
     "Close some, or raise the limit (ulimit -n)."
 )
 _BETWEEN_LOOKS = 1.0
-"""Seconds between two looks whether there is room again."""
+"""Seconds between two checks for free descriptors."""
 
 _log = logging.getLogger("hankweave.transport")
-# websockets logs request lines when debugging, and a request line may hold `?token=`.
+# At debug level websockets logs request lines, which may contain `?token=`.
 _websockets_log = logging.getLogger("hankweave.transport.websockets")
 _websockets_log.setLevel(logging.ERROR)
 
@@ -118,7 +119,7 @@ _websockets_log.setLevel(logging.ERROR)
 def reserve(host: str, number: int) -> Port:
     """Bind a port before anything else is done; raise Stop if it is taken.
 
-    Nobody can connect before `serve` is given the port. Whoever reserves one closes it.
+    No client can connect before `serve` is given the port. The caller must close the port.
     """
     try:
         return Port.bound(host, number)
@@ -133,10 +134,10 @@ async def serve(
     clock: Clock | None = None,
     port: Port | None = None,
 ) -> AsyncIterator[Listener]:
-    """Listen until the block is left; then clients are told 1001, and tokens are gone.
+    """Listen until the block is left; then close clients with 1001 and remove the tokens.
 
-    `port` has been reserved; without one the port of the settings is bound. Raises Stop where the
-    address cannot be had, or must not be: off loopback only with TLS and with tokens.
+    `port` was returned by `reserve`; without one the port of the settings is bound. Raises Stop if
+    the address is unavailable or not allowed: outside loopback, TLS and tokens are required.
     """
     refuse_open_doors(settings)
     clock = clock or SystemClock()
@@ -151,7 +152,7 @@ async def serve(
                 await listener.open(port)
                 yield listener
             except Exception as error:
-                # Raised again outside: a task group would wrap the caller's own exception.
+                # Raised again below: the task group would wrap the caller's own exception.
                 failure = error
             finally:
                 with anyio.CancelScope(shield=True):
@@ -164,7 +165,7 @@ async def serve(
 
 
 class Listener:
-    """An open port and the conversations on it."""
+    """An open port and the sessions on it."""
 
     def __init__(
         self,
@@ -187,7 +188,7 @@ class Listener:
         self._is_crowded = False
         self.port = settings.port
         self.hub = Hub(doors.last_seq, lambda frame: traffic.record("out", frame), clock)
-        """Where the ledger publishes."""
+        """The hub that the ledger publishes to."""
         self._conversations = Conversations(
             Shared(
                 doors=doors,
@@ -217,21 +218,21 @@ class Listener:
 
     @property
     def connections(self) -> int:
-        """How many sockets are open, greeted or not."""
+        """The number of open sockets, with or without a handshake."""
         return len(self._sockets)
 
     @property
     def evicted_clients(self) -> int:
-        """How many clients were cut off for being slow."""
+        """The number of clients disconnected for being slow."""
         return self._conversations.evicted
 
     @property
     def waiting_bytes(self) -> int:
-        """How much waits in all outboxes together."""
+        """The number of bytes queued in all outboxes together."""
         return self._conversations.waiting_bytes
 
     async def open(self, port: Port | None = None) -> None:
-        """Serve on a port that was reserved, or bind one; raise Stop if that is not possible."""
+        """Serve on a reserved port, or bind one; raise Stop if that is not possible."""
         settings = self._settings
         if port is None:
             port = reserve(settings.host, settings.port)
@@ -248,8 +249,8 @@ class Listener:
                 compression=None,
                 server_header=None,
                 max_size=HARD_FRAME_LIMIT,
-                # Whoever waits for a socket waits until the kernel has all of it: what a client
-                # does not read costs one write of ours, not that and another buffer.
+                # A task that waits for a socket waits until the kernel has everything: a client
+                # that does not read costs one write, not one write and another buffer.
                 write_limit=0,
                 open_timeout=settings.handshake_seconds,
                 ping_interval=20,
@@ -272,17 +273,17 @@ class Listener:
             names=settings.names,
             origins=settings.origins,
         )
-        # Known before the first request is taken, because the port is part of both checks.
+        # Created before the first request is accepted, because both checks include the port.
         self._front_door = FrontDoor(addresses, self._gate, self._doors)
         self._group.start_soon(self._conversations.freed_memory.run)
         await server.start_serving()
 
     def hurry(self, seconds: float) -> None:
-        """Leaves clients at most so long to say goodbye."""
+        """Limit the time that clients have to close to at most `seconds`."""
         self._grace_seconds = min(self._grace_seconds, seconds)
 
     async def aclose(self) -> None:
-        """Stops listening and ends all conversations, in the grace time and little more."""
+        """Stop listening and end all sessions, within the grace time and little more."""
         server, self._server = self._server, None
         if server is None:
             return
@@ -300,10 +301,10 @@ class Listener:
 
         await server.wait_closed()
 
-    # --- too many of them ---------------------------------------------------------------------
+    # --- running out of descriptors -----------------------------------------------------------
 
     def _crowded(self) -> None:
-        """Tells once that people are turned away, and looks for when that is over."""
+        """Report once that connections are turned away, and watch for the end of it."""
         if not self._is_crowded:
             self._is_crowded = True
             self._doors.report(OUT_OF_DESCRIPTORS, _CROWDED)
@@ -317,7 +318,7 @@ class Listener:
                 self._doors.withdraw(OUT_OF_DESCRIPTORS)
                 return
 
-    # --- one conversation -----------------------------------------------------------------------
+    # --- sessions -------------------------------------------------------------------------------
 
     def _new_socket(self, *args: Any, **options: Any) -> Socket:
         socket = Socket(*args, **options)
@@ -336,7 +337,7 @@ class Listener:
         return None
 
     async def _attend(self, socket: ServerConnection) -> None:
-        """Runs in websockets' task: waits for the conversation, which runs in our group."""
+        """Wait, in websockets' task, for the session, which runs in the listener's group."""
         assert isinstance(socket, Socket)
         if self._server is None:
             return

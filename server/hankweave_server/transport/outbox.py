@@ -1,15 +1,55 @@
-"""What one client has yet to be sent, and what happens when it does not take it.
+"""The send queue of one client: backpressure, eviction and streaming.
 
-A client that stops reading blocks every call that waits for its socket: send, ping, even close;
-only aborting the TCP connection ends it (DESIGN 13). So nobody but the outbox's own task ever
-waits for a socket. Others put frames in and go on. Three numbers say when a client is too slow:
-so many messages, so many bytes, or so many seconds for one frame. Then it is told 1013 ("try again
-later"; it can resume with `sinceSeq`) and, shortly after, cut off.
+One server sends the same journal to many clients. Some of them read slowly, and some stop reading
+without closing the connection: a suspended laptop, a stopped browser tab, an attacker. The kernel
+then fills its send buffer, and from that moment every call that waits for the socket blocks: send,
+ping, even close. Only aborting the TCP connection ends it. If the ledger waited for such a socket,
+one client would stop the execution for everyone. If the server buffered without a limit, one client
+would take all of its memory. The outbox exists so that neither can happen.
 
-What one client alone asked for, history above all, is not queued but streamed: fragments are made
-as the socket takes them, and a client that stops reading holds no more than one of them. Streams of
-all clients take turns in making theirs, so that a thousand of them never keep the event loop longer
-than one.
+Three rules hold:
+
+1. Only the outbox's own task, `run`, waits for the socket. `put` never waits: it writes to the
+   socket if the kernel takes the frame at once, appends it to the queue, or evicts the client.
+2. The queue is bounded. A client is too slow when its queue would exceed `OutboxLimits.messages`
+   frames or `OutboxLimits.bytes` bytes, or when one frame takes longer than `send_seconds`. The
+   byte limit applies only to a queue that holds something, so that a single frame larger than the
+   limit can still be sent.
+3. A client receives an unbroken sequence of events, or it is disconnected. No journaled event is
+   ever left out of the middle, where a client that ignores `seq` would not notice the gap.
+
+So a client that is too slow is *evicted*: its queue is dropped, a send in progress is cancelled,
+and it is closed with 1013 ("try again later"). It has `close_seconds` to answer the close frame,
+after which the connection is aborted.
+
+What is dropped, and how it is recovered:
+
+- The queue of an evicted client. Its journaled events are in the journal, and a reconnecting client
+  gets them by sending `sinceSeq`. If it sent `protocolVersion`, the reply to a command that
+  changes something is kept by `idempotency`; it sends the same command again, with the same id.
+- The rest of a stream when the connection is closing. The client asked for it and can ask again.
+- Frames put into an outbox that is already closing.
+- Progress reports to a client whose queue is not empty. `Hub` does not put these in at all, because
+  the next report supersedes them; the final report of an operation is always put in.
+
+Nothing is dropped for a client that keeps up, nor for one that is merely behind within the limits.
+`finish` sends what is queued before it closes. The queue is discarded only by an eviction, by a
+lost connection, or if the close comes in the middle of a message, as described below.
+
+Data that one client alone requested, above all history, is not queued. It may be the whole journal,
+which no queue should hold, so it is *streamed*: `stream` takes an iterator of fragments, and `run`
+makes the next fragment only when the kernel has taken the last one. A client that stops reading in
+the middle holds one fragment and is evicted after `send_seconds`. Two problems remain:
+
+- Fairness. Making fragments costs CPU time. A thousand clients that catch up at once would keep the
+  event loop busy, so all outboxes share the lock `turns`: one of them makes fragments at a time,
+  and at most about `TURN_BYTES` of them before the loop runs again.
+- Framing. WebSocket forbids a frame between two fragments of one message. Frames put in while a
+  message is incomplete wait in the queue and go out before the next message of the stream. If the
+  connection closes in the middle of a message, only a close frame may follow it.
+
+Read `put`, then `_send_all`, then `_evict`. `sockets.SocketWire` implements `Wire`, and
+`client_session` starts `run` for each connection.
 """
 
 from __future__ import annotations
@@ -28,44 +68,46 @@ from hankweave_server.transport.frames import Fragment
 class OutboxLimits:
     messages: int = 1_000
     bytes: int = 4 * 1024 * 1024
-    """A single larger frame still goes out, alone."""
+    """A single larger frame is still sent, alone."""
     send_seconds: float = 5.0
     close_seconds: float = 5.0
-    """How long a client that was told to go may take to answer: a slow one first has to read what
-    the kernel holds for it, before it sees why it is cut off."""
+    """Time limit for the closing handshake.
+
+    A slow client has to read what the kernel holds for it before it sees the close frame.
+    """
 
 
 class ConnectionLost(Exception):
-    """The socket is gone; raised by a wire, the peer's doing."""
+    """The socket is gone; raised by a wire when the peer has ended the connection."""
 
 
 class ClientGone(Exception):
-    """The outbox takes nothing more: the client left, or was cut off."""
+    """The outbox accepts nothing more: the client left, or was evicted."""
 
 
 class Wire(Protocol):
-    """A socket, as far as an outbox knows."""
+    """The operations an outbox needs of a socket."""
 
     def write_now(self, frame: bytes) -> bool:
-        """Hands a frame to the kernel if it would take it at once; says whether it did."""
+        """Write a frame if the kernel would take it at once; return whether it was written."""
 
     async def send(self, frame: bytes) -> None:
-        """Waits until the frame is out of our hands; raises ConnectionLost."""
+        """Send a frame, waiting until the kernel has it; raise ConnectionLost."""
 
     def write_fragment(self, fragment: Fragment) -> bool:
         """Write a fragment; return whether the kernel has all of it. Raise ConnectionLost."""
 
     async def drained(self) -> None:
-        """Wait until the kernel has all that was written; raise ConnectionLost."""
+        """Wait until the kernel has everything that was written; raise ConnectionLost."""
 
     def buffer_little(self, wanted: bool) -> None:
-        """Keep the kernel from buffering megabytes for this client, or let it again."""
+        """Limit, or stop limiting, how much unsent data the kernel buffers for this client."""
 
     async def close(self, code: int, reason: str) -> None:
-        """Says goodbye and waits for the answer, however long that takes."""
+        """Send a close frame and wait for the answer, without a time limit."""
 
     def abort(self) -> None:
-        """Ends the connection at once."""
+        """Abort the connection at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +122,11 @@ TURN_BYTES = 16 * 1024
 """A turn of a stream ends with the fragment that reaches this size."""
 
 PASSED_BYTES = 256
-"""What an event that a client is not sent counts of a turn."""
+"""The share of a turn that an event not sent to this client counts for."""
 
 
 class Outbox:
-    """The way out to one client; `put` may be called from anywhere in the event loop."""
+    """The send queue of one client; `put` may be called from anywhere in the event loop."""
 
     def __init__(
         self,
@@ -93,9 +135,10 @@ class Outbox:
         evicted: Callable[[str], None] | None = None,
         turns: anyio.Lock | None = None,
     ) -> None:
-        """`evicted` is told why, once, when the client is cut off for being slow.
+        """Create the outbox of one client.
 
-        `turns` is shared by all outboxes of a server: its holder makes fragments of a stream.
+        `evicted` is called once, with the reason, if the client is evicted for being slow. `turns`
+        is shared by all outboxes of a server; its holder makes fragments of a stream.
         """
         self._wire = wire
         self._limits = limits
@@ -111,17 +154,17 @@ class Outbox:
         self._turns = turns or anyio.Lock()
         self._stream: Iterator[Fragment | None] | None = None
         self._is_inside_message = False
-        """The client has a part of a message: nothing else may come before the rest."""
+        """True after part of a message was sent: only its next fragment or a close may follow."""
         self._streamed = anyio.Event()
         self.ended = anyio.Event()
-        """Set when nothing more goes out."""
+        """Set when nothing more will be sent."""
 
     @property
     def waiting_bytes(self) -> int:
         return self._bytes
 
     def put(self, frame: bytes) -> None:
-        """Sends a frame, now or later; to a client that is leaving, never."""
+        """Send a frame now or queue it; drop it if the client is leaving. Never waits."""
         if self._goodbye is not None or self._gone:
             return
 
@@ -139,9 +182,9 @@ class Outbox:
         self._work.set()
 
     async def room(self) -> None:
-        """Waits until the queue is at most half full; raises ClientGone.
+        """Wait until the queue is at most half full; raise ClientGone.
 
-        For whoever has much to send to this client alone, history above all.
+        Callers with much to send to this client alone call this before each frame.
         """
         while not self._has_room():
             self._room = anyio.Event()
@@ -153,8 +196,9 @@ class Outbox:
     async def stream(self, fragments: Iterator[Fragment | None]) -> None:
         """Send fragments as the socket takes them; raise ClientGone.
 
-        None stands for work that led to no fragment, so that much of it is divided into turns.
-        To be used by one task at a time. Frames that are put in meanwhile go out between messages.
+        None stands for work that produced no fragment, so that long stretches of such work also end
+        a turn. Only one task may stream at a time. Frames put in meanwhile are sent between
+        messages.
         """
         assert self._stream is None
         self._streamed = anyio.Event()
@@ -170,9 +214,9 @@ class Outbox:
             raise ClientGone
 
     def finish(self, code: int, reason: str) -> None:
-        """Sends what waits, then closes; frames put in later are dropped.
+        """Send what is queued, then close; frames put in later are dropped.
 
-        A stream ends where it is: its client has asked for it and can ask again.
+        A stream ends where it is: its client requested it and can request it again.
         """
         if self._goodbye is None:
             self._goodbye = _Goodbye(code, reason)
@@ -181,7 +225,7 @@ class Outbox:
             self._streamed.set()
 
     async def run(self) -> None:
-        """Sends until the connection ends; the only task that waits for this socket."""
+        """Send until the connection ends; the only task that waits for this socket."""
         try:
             with self._send_scope:
                 await self._send_all()
@@ -191,7 +235,7 @@ class Outbox:
                     await self._wire.close(self._goodbye.code, self._goodbye.reason)
 
         except ConnectionLost:
-            pass  # The reader of this connection sees it too and ends the conversation.
+            pass  # The connection's reader sees it as well and ends the session.
         finally:
             self._gone = True
             self._queue.clear()
@@ -205,7 +249,7 @@ class Outbox:
         while self._queue or self._goodbye is None:
             if self._stream is not None and (self._is_inside_message or not self._queue):
                 if self._goodbye is not None:
-                    return  # In the midst of a message, where only a close may follow.
+                    return  # In the middle of a message, only a close frame may follow.
 
                 await self._send_fragments(self._stream)
             elif self._queue:
@@ -234,7 +278,7 @@ class Outbox:
             self._sending = False
 
     def _write_some(self, stream: Iterator[Fragment | None]) -> bool:
-        """Write until the socket takes no more, or the turn is over; return whether all is said."""
+        """Write until the socket is full or the turn ends; return whether the stream has ended."""
         size = 0
         while size < TURN_BYTES:
             try:

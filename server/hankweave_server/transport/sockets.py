@@ -1,12 +1,11 @@
-"""A WebSocket as an outbox sees it.
+"""Client sockets, the wire of an outbox, and the listening socket.
 
-The listening socket, which leaves descriptors for the server's own work.
-
-Each connection costs a descriptor, and whoever may connect may take all of them; then no file can
-be opened any more: no heartbeat, no state, no checkpoint. So some are kept back: the kernel gives
-the lowest number that is free, hence the number of a new connection tells how many are left at
-least. One that would take from what is kept back is closed at once. It is accepted first, because
-one that is left waiting would wake the loop for ever.
+`Socket` is a WebSocket connection, `SocketWire` its interface for an outbox, and `Port` the
+listening socket, which reserves file descriptors for the server's own work. Each connection takes a
+descriptor, and clients could take all of them; then no file could be opened any more: no
+heartbeat, no state, no checkpoint. The kernel assigns the lowest free number, so a high
+number means that few are left. A connection whose number is in the reserved range is closed at
+once. It is accepted first, because a connection left waiting would wake the event loop for ever.
 """
 
 from __future__ import annotations
@@ -33,19 +32,19 @@ from hankweave_server.transport.outbox import ConnectionLost
 
 
 class Socket(ServerConnection):
-    """A server connection that is counted from its first byte and knows what it was granted.
+    """A server connection, counted from its first byte, with the role it was granted.
 
-    websockets answers pings the moment they come, whether or not the peer takes the answers. So
-    nothing more is read of a peer while what was written to it waits: else a flood of pings from
-    one that reads nothing would grow our memory without an end.
+    websockets answers pings as they arrive, whether or not the peer reads the answers. So reading
+    is paused while written data waits: otherwise a flood of pings from a peer that reads nothing
+    would grow the server's memory without limit.
     """
 
     role: Role | None = None
-    """What the upgrade request's token stood for."""
+    """The role of the upgrade request's token."""
     all: set[Socket]
-    """Every connection of the listener, those included that have not asked for anything yet."""
+    """Every connection of the listener, including those that have not sent a request yet."""
     most: int
-    """How many there may be."""
+    """The maximum number of connections."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -84,25 +83,25 @@ class Socket(ServerConnection):
 
 @functools.lru_cache(maxsize=1)
 def _as_text(frame: bytes) -> bytes:
-    """The frame as it goes over the wire, the same for every client (RFC 6455, 5.2)."""
+    """Return the frame as sent over the wire, the same for every client (RFC 6455, 5.2)."""
     return Frame(Opcode.TEXT, frame).serialize(mask=False)
 
 
 UNSENT_BYTES = 64 * 1024
-"""What the kernel buffers, beyond what the peer's window takes, for a client that is streamed to.
+"""Limit on unsent kernel data, beyond the peer's window, while a client is streamed to.
 
-Without a limit it buffers some four megabytes for each client that does not read.
+Without a limit the kernel buffers some four megabytes for each client that does not read.
 """
 
 AT_ONCE = 64 * 1024
-"""Bytes of frames that are gathered for one write: as much as a socket's buffer takes."""
+"""Bytes of frames gathered for one write: about the size of a socket's buffer."""
 
 
 class SocketWire:
-    """The outbox's wire over a WebSocket; frames are UTF-8 and go out as text, as they are.
+    """The outbox's wire over a WebSocket; frames are UTF-8 and are sent as text, unchanged.
 
-    What is written in one turn of the loop goes to the kernel in one piece at its end: where many
-    events are told at once, to many clients, most of the work would be asking the kernel.
+    Frames written in one turn of the loop are passed to the kernel in one write at its end: when
+    many events are sent to many clients at once, system calls would be most of the work.
     """
 
     def __init__(self, socket: Socket) -> None:
@@ -112,10 +111,11 @@ class SocketWire:
         self._buffers_little = False
 
     def write_now(self, frame: bytes) -> bool:
-        # An empty write buffer means that the kernel took all there was. Then the frame is handed
-        # over without a task switch: the back-pressure that this lacks is this very check. It goes
-        # past the library, which would encode it anew for each client; no message of ours is in
-        # parts or compressed, so nothing can be under way that a frame would break into.
+        # An empty write buffer means that the kernel took everything so far, so the frame is
+        # written without a task switch; this check replaces the missing backpressure. It bypasses
+        # the library, which would encode the frame again for each client. The server sends no
+        # compressed messages, and the outbox never calls this inside a fragmented one, so no frame
+        # is split.
         if self._bytes >= AT_ONCE:
             self._hand_over()
 
@@ -138,8 +138,8 @@ class SocketWire:
             raise ConnectionLost from None
 
     def write_fragment(self, fragment: Fragment) -> bool:
-        # Past the library as well: its own fragmented messages would keep the connection's lock
-        # from the first to the last, and no event could go out between two of them.
+        # Bypasses the library too: its own fragmented messages hold the connection's lock from the
+        # first fragment to the last, so no event could be sent in between.
         self._hand_over()
         socket = self._socket
         if socket.state is not State.OPEN:
@@ -163,7 +163,7 @@ class SocketWire:
 
         self._buffers_little = wanted
         connection = self._socket.transport.get_extra_info("socket")
-        with contextlib.suppress(OSError, AttributeError):  # A closed one, or another system's.
+        with contextlib.suppress(OSError, AttributeError):  # Closed, or not supported here.
             connection.setsockopt(
                 sockets.IPPROTO_TCP, sockets.TCP_NOTSENT_LOWAT, UNSENT_BYTES if wanted else 0
             )
@@ -187,24 +187,24 @@ def _serialized(fragment: Fragment) -> bytes:
 
 
 KEPT_BACK = 64
-"""Descriptors for files, pipes and folders; two thirds of them all where there are very few."""
+"""Descriptors reserved for files, pipes and folders; two thirds of all if there are few."""
 
 WAITING = 1_100
 """Connections that may wait to be accepted."""
 
 _OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 _REST_SECONDS = 0.5
-"""Told that there is none, the loop looks away for a second; until then none is tried."""
+"""Pause between attempts: after EMFILE asyncio stops accepting for a second."""
 
 
 class Port(socket.socket):
-    """A socket whose `accept` the loop calls; it turns away whom there is no descriptor for."""
+    """A listening socket that closes connections for which no descriptor is free."""
 
     def __init__(self, family: int) -> None:
         super().__init__(family, socket.SOCK_STREAM)
         self.on_crowded: Callable[[], None] = lambda: None
-        """Called for everyone who is turned away."""
-        # Given up for a moment where there is no other, to accept a connection and close it.
+        """Called for each connection that is turned away."""
+        # Closed temporarily when no other descriptor is free, to accept and close a connection.
         self._spare: int | None = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._highest = _highest(self._spare)
         self._resting_until = 0.0
@@ -228,18 +228,18 @@ class Port(socket.socket):
         return made
 
     def listen(self, backlog: int = 0) -> None:
-        """Let the kernel keep waiting connections, however few the loop accepts at once."""
+        """Let the kernel queue waiting connections, however few the loop accepts at once."""
         super().listen(max(backlog, WAITING))
 
     def measure(self) -> None:
-        """Count again which descriptors are in use, for a port that was bound long ago."""
+        """Determine again which descriptors are in use, for a port that was bound long ago."""
         probe = os.dup(self.fileno())
         os.close(probe)
         self._highest = _highest(probe)
 
     @property
     def has_room(self) -> bool:
-        """Tells whether the next connection would be taken."""
+        """Return whether the next connection would be accepted."""
         try:
             next_one = os.dup(self.fileno())
         except OSError:
@@ -249,7 +249,7 @@ class Port(socket.socket):
         return next_one <= self._highest
 
     def accept(self) -> tuple[socket.socket, object]:
-        """Takes a connection; raises BlockingIOError where there is none, or none may be taken."""
+        """Accept a connection; raise BlockingIOError if there is none or none may be taken."""
         if time.monotonic() < self._resting_until:
             raise BlockingIOError
 
@@ -274,14 +274,17 @@ class Port(socket.socket):
         self._let_go_of_spare()
 
     def _turn_away(self, error: OSError) -> None:
-        """Spends the spare one on it; without one raises the error, upon which the loop rests."""
+        """Use the spare descriptor to close a connection; without one, raise the error.
+
+        The loop pauses accepting after that error.
+        """
         if self._spare is None and not self._has_found_spare():
             self._resting_until = time.monotonic() + _REST_SECONDS
             self.on_crowded()
             raise error
 
         self._let_go_of_spare()
-        with contextlib.suppress(OSError):  # Another thread was quicker, or the peer has left.
+        with contextlib.suppress(OSError):  # Another thread was faster, or the peer has left.
             super().accept()[0].close()
 
         self._has_found_spare()
@@ -299,7 +302,7 @@ class Port(socket.socket):
 
 
 def _highest(in_use: int) -> int:
-    """The highest descriptor that a connection may have; all that lives as long as we is open."""
+    """Return the highest descriptor for a connection, assuming long-lived files are open."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     free = max(0, limit - in_use - 1)
     return limit - 1 - min(KEPT_BACK, 2 * free // 3)

@@ -1,15 +1,14 @@
-"""websocket.log: what went over the sockets, one `TrafficRecord` a line (seed 001).
+"""websocket.log: the frames sent and received, one `TrafficRecord` per line.
 
-A frame to one client is a line, and so is a frame from one. A broadcast is one line, not one for
-each client: it is the same frame, and with a thousand watchers the log would be all copies.
-Recording is an append to a list; redaction and writing happen in a worker thread a moment later.
-What is not yet written when the process is killed is lost: the log explains, the journal remembers.
+A frame to or from one client is one line. A broadcast is one line in all, because the frame is the
+same for each client and a thousand copies would fill the log. Recording appends to a list;
+redaction and writing happen in a worker thread a moment later. Frames not yet written when the
+process is killed are lost: the log is for diagnosis, the journal is the record.
 
-Takes secrets out of frames before they are written anywhere.
-
-Works on encoded JSON: parsing every frame would cost more than the log is worth, and what a tool
-printed into a string must be cleaned as well. A rule is tried only where its marker stands in the
-frame, because most frames hold no secret and a search for a few bytes costs next to nothing.
+Secrets are removed from frames before they are written. `redact` works on encoded JSON: parsing
+every frame would cost more than the log is worth, and text that a tool printed into a string must
+be cleaned as well. A rule is tried only if its marker occurs in the frame, because most frames hold
+no secret and a search for a few bytes costs next to nothing.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ _KEYS = (
     rb"|[\w.-]*password|passwd|[\w.-]*api[_-]?key|x-api-key|private[_-]?key)"
 )
 _BEGIN = rb"(?:(?<![A-Za-z0-9_])|(?<=\\[nrt]))"
-"""Where a word begins: after an escaped line break, too, whose last character is a letter."""
+"""Start of a word, also after an escaped line break, whose last character is a letter."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
     markers: tuple[bytes, ...]
-    """Lower case; the rule is tried where one of them stands in the frame."""
+    """Lower case; the rule is tried if one of them occurs in the frame."""
     pattern: re.Pattern[bytes]
     replacement: bytes
 
@@ -67,7 +66,7 @@ _RULES = (
         rb"\1" + REDACTED,
     ),
     # The same inside a string: a tool's output that is JSON itself. No rule may begin with a
-    # repetition: a megabyte of what it repeats would be searched from each of its places.
+    # repetition: in a megabyte of the repeated text, each position would start a search.
     _Rule(
         _KEY_MARKERS,
         re.compile(rb'(?i)(\\"' + _KEYS + rb'\\+"\s*:\s*\\+")[^"\\]+'),
@@ -93,7 +92,7 @@ _RULES = (
         REDACTED,
     ),
     _Rule((b"akia",), re.compile(_BEGIN + rb"AKIA[0-9A-Z]{16}\b"), REDACTED),
-    # To the end marker, or, in a text that was cut off, to the end of the string.
+    # To the end marker or, in a truncated text, to the end of the string.
     _Rule(
         (b"private key-----",),
         re.compile(
@@ -106,9 +105,9 @@ _RULES = (
 
 
 def redact(frame: bytes, known: tuple[bytes, ...] = ()) -> bytes:
-    """Returns the frame without secrets; `known` are values to remove wherever they stand.
+    """Return the frame without secrets; `known` are values to remove anywhere.
 
-    What was valid JSON stays valid JSON: only characters inside strings are replaced.
+    Valid JSON stays valid JSON: only characters inside strings are replaced.
     """
     for secret in known:
         frame = frame.replace(secret, REDACTED)
@@ -123,7 +122,7 @@ def redact(frame: bytes, known: tuple[bytes, ...] = ()) -> bytes:
 
 _SECRET_NAME = re.compile(r"(?i)(?:key|token|secret|password|passwd|credential)s?$")
 SHORTEST_SECRET = 8
-"""Characters a variable's value must have: a shorter one would be found in ordinary words."""
+"""Minimum length of a variable's value: a shorter one would match ordinary words."""
 
 
 def secrets_in(environment: Mapping[str, str]) -> tuple[bytes, ...]:
@@ -145,9 +144,9 @@ def redact_text(text: str, known: tuple[bytes, ...] = ()) -> str:
 ROTATE_AT = 64 * 1024 * 1024
 KEPT_FILES = 5  # websocket.log and .1 to .4: at most 320 MiB beside an execution.
 FLUSH_INTERVAL = 0.2  # Seconds: long enough to write many lines at once, short enough for `tail`.
-PENDING_LIMIT = 32 * 1024 * 1024  # Bytes that may wait for a slow disk; then frames are counted.
+PENDING_LIMIT = 32 * 1024 * 1024  # Bytes that may wait for a slow disk; more is only counted.
 HISTORY_LIMIT = 1024 * 1024
-"""Bytes that may wait with frames that repeat the journal; they are in the journal anyway."""
+"""Pending bytes up to which frames that repeat the journal are logged as well."""
 
 Direction = Literal["in", "out"]
 _raw_decoder = msgspec.json.Decoder(msgspec.Raw)
@@ -162,7 +161,7 @@ class _Pending:
 
 
 class TrafficLog:
-    """Writes the log. `record` is for the event loop's thread; `run` is its one writer."""
+    """The log's writer. `record` is for the event loop's thread; only `run` writes."""
 
     def __init__(
         self,
@@ -173,7 +172,7 @@ class TrafficLog:
         rotate_at: int = ROTATE_AT,
         report: Callable[[OSError], None],
     ) -> None:
-        """`report` is told, in the worker thread, when a batch could not be written."""
+        """Create a log; `report` is called, in the worker thread, if a batch cannot be written."""
         self._path = path
         self._clock = clock
         self._secrets = tuple(secret.encode() for secret in secrets)
@@ -183,11 +182,11 @@ class TrafficLog:
         self._pending_bytes = 0
         self._left_out = 0
         self._is_failing = False
-        """The last batch could not be written; said once, not for each."""
+        """The last batch could not be written; reported once, not for each batch."""
         self._wake = anyio.Event()
 
     def record(self, direction: Direction, frame: bytes, *, error: str | None = None) -> None:
-        """Takes a frame for the log; never waits and never fails."""
+        """Accept a frame for the log; never waits and never fails."""
         if self._pending_bytes + len(frame) > PENDING_LIMIT:
             self._left_out += 1
             return
@@ -206,7 +205,7 @@ class TrafficLog:
         self._left_out += 1
 
     async def run(self) -> None:
-        """Writes what was recorded until cancelled, then writes the rest."""
+        """Write recorded frames until cancelled, then write the rest."""
         try:
             while True:
                 await self._wake.wait()
@@ -225,7 +224,7 @@ class TrafficLog:
             self._left_out += await to_thread.run_sync(self._write, batch, left_out)
 
     def _write(self, batch: list[_Pending], left_out: int) -> int:
-        """Writes what it can; gives how many frames are left out still untold."""
+        """Write a batch; return the number of dropped frames that are still unreported."""
         lines = [self._line(pending) for pending in batch]
         if left_out:
             lines.append(_left_out_line(batch[-1].logged_at, left_out))
@@ -253,7 +252,7 @@ class TrafficLog:
         return encode(record) + b"\n"
 
     def _append(self, data: bytes) -> None:
-        if self._path.parent.parent.is_dir():  # Else the state was moved away: not another one.
+        if self._path.parent.parent.is_dir():  # Do not recreate state that was moved away.
             make_private_directory(self._path.parent)
 
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -268,7 +267,7 @@ class TrafficLog:
             self._rotate()
 
     def _rotate(self) -> None:
-        """Renames; nothing is copied, so a reader that has a file open keeps a whole one."""
+        """Rename the files; nothing is copied, so a reader with an open file keeps a whole one."""
         for number in range(KEPT_FILES - 1, 1, -1):
             older = self._numbered(number - 1)
             if older.exists():
@@ -281,14 +280,14 @@ class TrafficLog:
 
 
 def _as_json(frame: bytes) -> tuple[bytes, str | None]:
-    """Returns the frame as one line of JSON; what is none becomes a JSON string."""
+    """Return the frame as one line of JSON; a frame that is not JSON becomes a JSON string."""
     try:
         _raw_decoder.decode(frame)
     except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError):
         return encode(frame.decode("utf-8", "replace")), "not JSON"
 
-    # Between tokens of valid JSON a line break is mere white space, and inside strings there is
-    # none: replacing them keeps the meaning, and one record on one line.
+    # Between the tokens of valid JSON a line break is white space, and strings contain none.
+    # Replacing them keeps the meaning, and one record on one line.
     return frame.replace(b"\n", b" ").replace(b"\r", b" "), None
 
 
