@@ -1,7 +1,8 @@
-"""One agent's processes, seen from the daemon: started, signalled and ended through their keeper.
+"""The server's side of one agent's processes: start, signal and end them through their keeper.
 
-Nothing here waits for a pipe to find out whether a process has ended: a grandchild may hold it open
-for ever. The keeper's reports tell it, and for the keeper itself a pidfd.
+Nothing here waits for end of file on a pipe to find out whether a process has ended, because a
+grandchild may hold the pipe open for ever. The keeper's reports say when the agent has ended, and a
+pidfd says when the keeper itself has.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ from hankweave_server.agents.process.stdio import LineSplitter, PipeReader, Pipe
 
 _ORDER_DEADLINE = 5.0  # Seconds; a keeper that the agent has stopped or killed answers nothing.
 _LONGEST_REPORT = 64
-_BETWEEN_LOOKS = 1.0  # Seconds between two looks at whether the keeper still runs.
+_BETWEEN_LOOKS = 1.0  # Seconds between two checks that the keeper is not stopped.
 _MOST_STOPS = 3
-"""How many times a stopped keeper is continued; an agent that stops it again is ended."""
+"""Number of times a stopped keeper is continued; an agent that stops it again is ended."""
 
 KEEPER_STOPPED = "The keeper of the agent's processes was stopped (SIGSTOP) and has been continued."
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What is needed to start an agent's program, and to find its processes again."""
+    """The parameters that start an agent's program and identify its processes."""
 
     command: Sequence[str]
     environment: Mapping[str, str]
@@ -48,10 +49,10 @@ class Launch:
 
 
 class AgentProcess:
-    """Lives from its making to `close`; `follow` has to run as a task in between."""
+    """An agent's process tree, from construction to `close`; `follow` must run as a task."""
 
     def __init__(self, launch: Launch) -> None:
-        """Starts the keeper, which starts the agent. Raises AgentStartFailed."""
+        """Start the keeper, which starts the agent. Raises AgentStartFailed."""
         group = process_table.make(launch.mark)
         try:
             self._keeper, own_ends = _start_keeper(launch, group)
@@ -73,14 +74,14 @@ class AgentProcess:
         self._ending_once = anyio.Lock()
         self._is_tree_empty = False
         self.has_disabled_keeper = False
-        """The agent kept stopping its keeper, and was ended for it."""
+        """True if the agent was ended because it kept stopping its keeper."""
         self.ending: Exited | Killed = Killed(signal.SIGKILL)
-        """How the agent ended; without the keeper's word it went down together with the keeper."""
+        """How the agent ended; without a report it died together with the keeper."""
 
         self.record = _record_of(launch, self._keeper.pid, group)
 
     async def started(self) -> None:
-        """Returns when the program runs. Raises AgentStartFailed if the kernel refused it."""
+        """Wait until the program runs. Raises AgentStartFailed if the kernel refused it."""
         await self._started.wait()
         if self._start_error is not None:
             raise AgentStartFailed(
@@ -94,11 +95,14 @@ class AgentProcess:
             )
 
     async def ended(self) -> None:
-        """Returns when the keeper has ended, and with it, in all but hostile cases, the tree."""
+        """Wait until the keeper has ended, and with it, in all but hostile cases, the tree."""
         await self._has_ended.wait()
 
     async def follow(self) -> None:
-        """Listens to the keeper until it ends, which `end` sees to; until then it is shielded."""
+        """Read the keeper's reports until it ends; shielded from cancellation until then.
+
+        `end` makes sure that it ends.
+        """
         reports = LineSplitter(_LONGEST_REPORT)
         try:
             with self._following:
@@ -117,7 +121,7 @@ class AgentProcess:
     async def watch_keeper(self, report: Callable[[str], Awaitable[None]] | None = None) -> None:
         """Continue a keeper that was stopped (SIGSTOP), and end an agent that keeps stopping it.
 
-        A stopped keeper cannot report that the agent has ended, so its codon would wait for ever.
+        A stopped keeper cannot report that the agent has ended, and the codon would wait for ever.
         `report` is called with a sentence each time. Runs until it is cancelled.
         """
         for _ in range(_MOST_STOPS):
@@ -140,7 +144,7 @@ class AgentProcess:
                 return
 
     def tree(self) -> frozenset[int]:
-        """Return the pids of what lives below the keeper. May be called in any thread."""
+        """Return the pids of the processes below the keeper. Thread-safe."""
         if self._has_ended.is_set():
             return frozenset()
 
@@ -161,10 +165,10 @@ class AgentProcess:
         await self._order(keeper.RESUME)
 
     async def end(self) -> tuple[int, ...]:
-        """Kills what lives of the tree and returns the pids of those who survived that.
+        """Kill the tree and return the pids of processes that survived.
 
-        Bounded: the keeper gets KILL_DEADLINE, and if it fails (the agent may have killed it) the
-        processes are hunted as leftovers are. May be called again; cannot be cancelled.
+        Bounded: the keeper gets KILL_DEADLINE. If it fails (the agent may have killed it), the
+        processes are hunted as leftovers are. Idempotent; cannot be cancelled.
         """
         survivors: tuple[int, ...] = ()
         with anyio.CancelScope(shield=True):
@@ -181,7 +185,7 @@ class AgentProcess:
         return survivors
 
     def close(self) -> None:
-        """Gives the descriptors back; no task may use them any more."""
+        """Close the descriptors; no task may use them afterwards."""
         for pipe_end in (self.stdin, self.stdout, self.stderr, self._reports, self._orders):
             pipe_end.close()
 
@@ -195,11 +199,11 @@ class AgentProcess:
         with anyio.move_on_after(KILL_DEADLINE):
             await self._has_ended.wait()
 
-        self._following.cancel()  # A keeper that survived SIGKILL is not waited for.
+        self._following.cancel()  # Do not wait for a keeper that survived SIGKILL.
         return survivors
 
     async def _order(self, order: bytes) -> None:
-        """Has an order carried out; none is needed, or heard, once the tree is being ended."""
+        """Send an order and wait for its answer; does nothing once the tree is being ended."""
         if self._orders.is_closed or self._has_ended.is_set():
             return
 
@@ -276,7 +280,7 @@ def _pipe(read_owner: contextlib.ExitStack, write_owner: contextlib.ExitStack) -
 
 
 def _record_of(launch: Launch, keeper_pid: int, group: Path | None) -> AgentRecord:
-    """Writes down what is known before the agent runs; no process has the pid 0."""
+    """Return the record as far as it is known before the agent runs; pid 0 matches no process."""
     return AgentRecord(
         mark=launch.mark,
         boot_id=process_table.boot_id(),

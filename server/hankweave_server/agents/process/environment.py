@@ -1,4 +1,4 @@
-"""The environment an agent gets: a short list, what its codon says, and never the daemon's own."""
+"""Compose an agent's environment: an allow list and the codon's `env`, not all of the server's."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from collections.abc import Mapping
 from hankweave_server.agents.base import AgentTask
 
 MARK = "HANKWEAVE_AGENT_MARK"
-"""Names one agent in the environment of all its processes; `leftovers` finds escapees by it."""
+"""The variable that identifies one agent in the environment of all its processes.
+
+`leftovers` finds escaped processes by it.
+"""
 
 _INHERITED = frozenset({"PATH", "HOME", "USER", "SHELL", "TMPDIR", "LANG", "TERM"})
 _PREFIX = "HANKWEAVE_"
 _REMOVES = "unset"
 
-# HANKWEAVE_X reaches agents as X (facts of Hankweave, "How agents are started"), but for what
-# configures the server, what opens it, and the names this module gives to agents itself.
+# HANKWEAVE_X reaches agents as X, as in Hankweave. Exceptions: variables that configure the server,
+# its tokens, and the names that this module sets itself.
 _NEVER_UNWRAPPED_PREFIXES = ("RUNTIME_", "SENTINEL_", "AGENT_")
 _NEVER_UNWRAPPED = frozenset(
     {"TOKEN", "SERVER_TOKEN", "VIEWER_TOKEN", "DATA_DIR", "RUN_ID", "CODON_ID", "RESUME_SESSION"}
@@ -26,25 +29,26 @@ _NEVER_UNWRAPPED = frozenset(
 def agent_environment(
     task: AgentTask, host: Mapping[str, str], *, mark: str, extra: Mapping[str, str]
 ) -> dict[str, str]:
-    """Composes the environment of one agent from the daemon's (`host`) and its task.
+    """Return the environment of one agent, from the server's (`host`) and its task.
 
-    Later ones win: the inherited list, what the kind of agent needs (`extra`), HANKWEAVE_X as X
-    (`unset` removes it), our own names, the codon's `env`. Only the mark cannot be overridden.
+    Later sources win: inherited variables, those of this kind of agent (`extra`), HANKWEAVE_X as X
+    (the value `unset` removes X), the `HANKWEAVE_…` names set here, and the codon's `env`. Only the
+    mark cannot be overridden.
     """
     return {**common(host, extra), **_own_names(task), **task.environment, MARK: mark}
 
 
 def data_directory(task: AgentTask) -> str | None:
-    """Return the real path of the data, if it is a directory.
+    """Return the real path of the data, or None if it is not a directory.
 
-    Agents compare paths after following links, and `data_dir` is a link as a rule.
+    Agents compare paths after resolving links, and `data_dir` is usually a link.
     """
     data = os.path.realpath(task.data_dir)
     return data if os.path.isdir(data) else None
 
 
 def common(host: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:
-    """Composes what all agents of a kind get, whatever they work on."""
+    """Return the variables that all agents of a kind get, independent of their task."""
     inherited = {name: value for name, value in host.items() if _is_inherited(name)}
     unwrapped = _unwrapped(host)
     composed = {**inherited, **extra, **unwrapped}

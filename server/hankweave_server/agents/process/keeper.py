@@ -1,23 +1,54 @@
-"""The keeper: a small process between the daemon and one agent, so that no process gets away.
+"""The keeper: a small process between the server and one agent that holds on to all its processes.
 
-`kill` and `killpg` reach only those who stay where they were put; a child in a session of its
-own, or one that was double-forked, is neither below the agent nor in its group any more. Three
-facilities of the kernel close this:
+The problem. An agent starts compilers, test runners, development servers. When its codon ends, is
+stopped, or the server dies, all of them must end too: a process that lives on writes to the work
+tree while a checkpoint or a rollback reads it. Killing "the agent" is not enough. `kill` and
+`killpg` only reach processes that stay where they were started: a child that calls setsid(2) leaves
+the process group, and one whose parent ends (a double fork) is no longer the agent's descendant.
+Cleanup code in the server is not enough either, because SIGKILL runs none.
 
-- The keeper is a *subreaper*. Whoever loses its parent below it becomes its child, so the whole
-  tree is always below it, whatever sessions, groups and environments it chose. When wait(2) says
-  that there are no children left, nothing of the agent lives: known, not guessed from a scan.
-- The keeper holds the read end of a pipe whose only write end is in the daemon. Orders come through
-  it, and its end, which even a daemon killed with SIGKILL brings about, means: end it all.
-- The agent itself dies with the keeper (PR_SET_PDEATHSIG). What it leaves behind then is found by
-  its control group, where there is one (`control_group.py`), and by its mark (`leftovers.py`).
+The solution. Each agent gets a parent of its own, this program, and four mechanisms of the kernel:
 
-Signals are sent from here and not from the daemon, for only the parent knows a pid to be valid: it
-stays so until the parent has waited for it. They go to process groups, because that is atomic: a
-process cannot fork its way out of a group while the group is being signalled.
+- *Subreaper* (PR_SET_CHILD_SUBREAPER). A process below the keeper whose parent ends becomes the
+  keeper's child, not init's. So the whole tree stays below the keeper, whatever sessions, groups
+  and environments its processes choose. When wait(2) fails with ECHILD, no process of the agent is
+  left. This is known, not guessed from a scan of /proc.
+- *End of file.* The keeper reads its orders from a pipe whose only write end the server holds.
+  However the server ends, the kernel closes that end, and the keeper kills the tree. It does the
+  same when the agent itself ends.
+- *Parent death signal* (PR_SET_PDEATHSIG). If the keeper itself is killed, the kernel kills the
+  agent. The signal is not inherited: it covers the agent, not the agent's children.
+- *Control group*, where the kernel lets the server create one (`process_table.make`). Processes
+  stay in it when their keeper is gone, and `cgroup.kill` ends all of them at once.
 
-Orders are single bytes, each answered with `done`. Reports are lines: `started PID`,
-`failed ERRNO`, `exited CODE`, `killed SIGNAL`, `done`, `empty`.
+Signals are sent by the keeper, not by the server. Only a parent knows that a pid is valid, because
+the kernel does not reuse it before the parent has waited for it. They go to process groups, because
+that is atomic: no process can fork out of a group while the group is signalled. Groups that appear
+after a look at the tree are found by the next one. `_end_tree` therefore repeats "look, SIGKILL,
+reap" until wait(2) finds no child. The keeper never signals its own group; the agent cannot join
+that one, because it is in another session.
+
+What can still go wrong, and what catches it:
+
+- The keeper is stopped (SIGSTOP). It then reports nothing. `child.AgentProcess.watch_keeper`
+  continues it, and ends an agent that keeps stopping it.
+- The keeper is killed. The agent dies with it, and `AgentProcess.end` hunts the rest with
+  `leftovers.kill_members`: recorded pids, control group, sessions, descendants, and the mark in the
+  environment of each process.
+- Server and keeper are both killed. The record on disk (`leftovers.AgentRecord`) lets the next
+  server do the same hunt when it starts.
+- A process hangs in the kernel, or belongs to another user, so SIGKILL does not end it. The keeper
+  keeps trying; the server waits for a bounded time, then reports the pids (`AgentUnkillable`).
+- SIGINT, SIGTERM or SIGHUP arrives, say from a terminal. These only wake the keeper up. It ends
+  when its tree is empty, not before.
+
+The protocol. Orders are single bytes (INTERRUPT, TERMINATE, PAUSE, RESUME), each answered with
+`done`. Reports are lines: `started PID` or `failed ERRNO`, then `exited CODE` or `killed SIGNAL`
+for the agent itself, and `empty` when nothing of its tree is left.
+
+Read `Keeper.keep` first (the life of an agent), then `_obey`, `_end_tree` and `_reap`, then
+`_start` and `_become` (what happens between fork and exec). The module runs in an isolated
+interpreter, so it imports the standard library and `process_table` only (see `own_program`).
 """
 
 from __future__ import annotations
@@ -53,8 +84,14 @@ def main(arguments: list[str]) -> int:
 
 
 class Keeper:
+    """The parent of one agent's processes."""
+
     def __init__(self, report: int, orders: int, group: str = "") -> None:
-        """`group` is the folder of the agent's control group, empty if there is none."""
+        """Become a subreaper and install the signal handlers.
+
+        `report` and `orders` are descriptors of pipes. `group` is the folder of the agent's control
+        group, empty if there is none.
+        """
         self._group = group
         self._report = report
         self._orders = orders
@@ -67,6 +104,7 @@ class Keeper:
         self._alarm = _alarm_at(signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def keep(self, command: list[str]) -> None:
+        """Run the agent until it ends or the server closes its pipe, then end its tree."""
         self._agent, error = _start(command, self._group)
         if error:
             self._tell(f"failed {error}")
@@ -83,12 +121,12 @@ class Keeper:
 
     def _remove_group(self) -> None:
         if self._group:
-            # Not empty if the agent has made groups in it: who sweeps knows how.
+            # Fails if the agent created groups in it; `process_table.remove` handles those.
             with contextlib.suppress(OSError):
                 os.rmdir(self._group)
 
     def _obey(self) -> bool:
-        """Waits for something to happen and carries out orders; False if the daemon has let go."""
+        """Wait for a signal or orders and carry the orders out; False if the server is gone."""
         _wait_for(self._orders, self._alarm)
         _drain(self._alarm)
         try:
@@ -115,9 +153,9 @@ class Keeper:
                 self._signal(self._groups(), signal.SIGCONT)
 
     def _pause(self) -> None:
-        """Stops group after group, until a look finds nothing that moves.
+        """Send SIGSTOP to group after group until a look finds no running process.
 
-        A process that hangs in the kernel is not waited for: it stops as soon as it leaves it.
+        Give up after 2 seconds: a process that hangs in the kernel stops as soon as it leaves it.
         """
         deadline = time.monotonic() + _PAUSE_DEADLINE
         while time.monotonic() < deadline:
@@ -137,7 +175,7 @@ class Keeper:
             pause = min(2 * pause, _LONGEST_BETWEEN_LOOKS)
 
     def _reap(self) -> bool:
-        """Waits for every child that is dead; False if there is no child left, dead or alive."""
+        """Wait for every dead child; False if there is no child left, dead or alive."""
         with contextlib.suppress(ChildProcessError):
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -159,20 +197,20 @@ class Keeper:
 
     def _signal(self, groups: set[int], number: signal.Signals) -> None:
         for group in groups - {os.getpgrp()}:
-            # Gone already, or under another user: the daemon names those who survive.
+            # The group is gone, or belongs to another user: the server reports survivors.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, number)
 
     def _tell(self, report: str) -> None:
-        # Without a daemon there is nobody to tell, and the tree still has to be ended.
+        # The server may be gone; the tree still has to be ended.
         with contextlib.suppress(BrokenPipeError):
             os.write(self._report, report.encode() + b"\n")
 
 
 def _start(command: list[str], group: str) -> tuple[int, int]:
-    """Starts the agent in a session of its own; returns its pid and, if it failed, the errno."""
+    """Start the agent in its own session; return its pid and the errno, 0 if exec succeeded."""
     keeper = os.getpid()
-    error_read, error_write = os.pipe()  # Closed by a successful exec: then there is no error.
+    error_read, error_write = os.pipe()  # A successful exec closes the write end: no error.
     agent = os.fork()
     if agent == 0:
         _become(command, keeper, group, error_write)
@@ -185,14 +223,18 @@ def _start(command: list[str], group: str) -> tuple[int, int]:
 
 
 def _hear_all_signals() -> None:
-    """Ignores nothing that Python ignores, or whoever started us (a shell does it with `&`)."""
+    """Reset ignored signals to their default action.
+
+    Python ignores some, and a shell that starts a program with `&` ignores others; both survive
+    exec.
+    """
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
 
 
 def _become(command: list[str], keeper: int, group: str, errors: int) -> None:
-    """Turns the fork into the agent; never returns."""
+    """Turn the forked process into the agent; does not return."""
     try:
         os.setsid()
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -212,7 +254,7 @@ def _become(command: list[str], keeper: int, group: str, errors: int) -> None:
 
 def _join(group: str) -> None:
     if group:
-        # Where the group refuses us, its keeper still holds the agent.
+        # If the group does not accept the process, the keeper alone has to hold it.
         with contextlib.suppress(OSError), open(f"{group}/cgroup.procs", "wb") as file:
             file.write(b"0")
 
@@ -223,16 +265,17 @@ def _offer_to_oom_killer() -> None:
 
 
 def _let_go_of_standard_streams() -> None:
-    """Closes the agent's pipes here, so that they end when the agent's own ends are closed."""
+    """Replace the agent's pipes in this process, so that they end when the agent closes its own."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(nowhere, descriptor)
 
 
 def _alarm_at(*numbers: signal.Signals) -> int:
-    """Returns a descriptor that is readable after any of these signals, which end nothing.
+    """Return a descriptor that becomes readable after any of these signals.
 
-    They get a handler and are not ignored: handlers do not outlive exec, so the agent has its own.
+    The signals get a handler that does nothing; they are not ignored, because ignoring survives
+    exec and would reach the agent.
     """
     alarm_read, alarm_write = os.pipe()
     os.set_blocking(alarm_read, False)
@@ -245,7 +288,7 @@ def _alarm_at(*numbers: signal.Signals) -> int:
 
 
 def _note_only(_number: int, _frame: FrameType | None) -> None:
-    """Leaves everything to the wake-up descriptor."""
+    """Do nothing; the wake-up descriptor reports the signal."""
 
 
 def _wait_for(*descriptors: int, seconds: float | None = None) -> None:

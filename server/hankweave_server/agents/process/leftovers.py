@@ -1,12 +1,12 @@
-"""Agents that outlived their daemon: found by what was written down about them, and killed.
+"""Find agents that outlived their server by the records they left on disk, and kill them.
 
-They are never adopted: their pipes are gone and their output is lost, while they would go on to
-change the work tree that recovery is about to judge (DESIGN 10).
+Such agents are never adopted. Their pipes are gone and their output is lost, and they would keep
+changing the work tree that recovery is about to examine.
 
-A process is one of ours if its pid *and* start time were recorded in this boot, if it carries the
-recorded mark in its environment, if it stands in the recorded control group, or if it shares a
-session with one of those or descends from one.
-A pid alone proves nothing. A record needs no fsync: after a power cut none of its processes live.
+A process belongs to a recorded agent if its pid *and* start time were recorded in this boot, if it
+carries the recorded mark in its environment, if it is a member of the recorded control group, or if
+it shares a session with one of those or descends from one. A pid alone proves nothing, because the
+kernel reuses it. A record needs no fsync: after a power cut none of its processes are alive.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from hankweave_server.agents.process.environment import MARK
 from hankweave_server.agents.process.process_table import ProcessFacts, ProcessTable
 
 KILL_DEADLINE = 5.0
-"""Seconds; a process that SIGKILL did not end by then hangs in the kernel."""
+"""Seconds; a process that survives SIGKILL for longer hangs in the kernel."""
 
 _BETWEEN_LOOKS = 0.5
 
 
 class AgentRecord(msgspec.Struct, frozen=True, rename="camel"):
-    """What is written down about a living agent, as `{mark}.json`."""
+    """The record of a running agent, stored as `{mark}.json`."""
 
     mark: str
     boot_id: str
@@ -67,7 +67,7 @@ class AgentRecord(msgspec.Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class KilledLeftover:
-    """A process that an earlier daemon left behind; `survived` if SIGKILL did not end it."""
+    """A process that an earlier server left behind; `survived` if SIGKILL did not end it."""
 
     pid: int
     command: str
@@ -77,16 +77,16 @@ class KilledLeftover:
 
 
 async def sweep(processes_dir: Path) -> tuple[KilledLeftover, ...]:
-    """Kills what lives of the agents recorded in the folder and removes their records.
+    """Kill the processes of all agents recorded in the folder and remove their records.
 
-    Returns after at most KILL_DEADLINE per record. The record of an agent with survivors stays, so
-    that the next sweep tries again. For use when no agent of this daemon runs: it would be killed.
+    Takes at most KILL_DEADLINE per record. The record of an agent with survivors stays, so that the
+    next sweep tries again. Call it only while this server runs no agent: the sweep would kill it.
     """
     return await anyio.to_thread.run_sync(_sweep_now, processes_dir)
 
 
 def _sweep_now(folder: Path) -> tuple[KilledLeftover, ...]:
-    for left in folder.glob("*.sock"):  # Of `hook_server`: nobody listens there any more.
+    for left in folder.glob("*.sock"):  # Sockets of `hook_server`; their server is gone.
         left.unlink(missing_ok=True)
 
     return tuple(
@@ -97,7 +97,7 @@ def _sweep_now(folder: Path) -> tuple[KilledLeftover, ...]:
 
 
 def _read_record(path: Path) -> AgentRecord:
-    """Reads a record; of one that is damaged, the mark remains, for it is the file's name."""
+    """Read a record; a damaged one still yields the mark, which is the file's name."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=AgentRecord)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -123,7 +123,7 @@ def _sweep_record(record: AgentRecord, folder: Path) -> list[KilledLeftover]:
 
 
 def kill_members(record: AgentRecord) -> list[KilledLeftover]:
-    """Kills every process of the agent, round after round until a look finds none; blocks."""
+    """Kill every process of the agent, in rounds until a scan finds none. Blocks."""
     killed: dict[int, KilledLeftover] = {}
     deadline = time.monotonic() + KILL_DEADLINE
     while members := members_of(record, process_table.scan()):
@@ -143,14 +143,14 @@ def kill_members(record: AgentRecord) -> list[KilledLeftover]:
 
 
 def members_of(record: AgentRecord, table: ProcessTable) -> list[ProcessFacts]:
-    """Returns the living processes of the agent: never us, nor one that we descend from."""
+    """Return the living processes of the agent, except this process and its ancestors."""
     if record.boot_id != process_table.boot_id():
         return []
 
     roots = _recorded(record, table) | _marked(record, table) | _grouped(record, table)
     sessions = {table[pid].session for pid in roots}
     roots |= {facts.pid for facts in table.values() if facts.session in sessions}
-    # An agent may have started this very daemon.
+    # This server may itself have been started by an agent.
     spared = {os.getpid()} | process_table.ancestors(table, os.getpid())
     members = (roots | process_table.descendants(table, roots - spared)) - spared
     return [table[pid] for pid in sorted(members) if not table[pid].is_dead]
@@ -178,7 +178,7 @@ def _grouped(record: AgentRecord, table: ProcessTable) -> set[int]:
 
 
 def _holds_us(record: AgentRecord) -> bool:
-    """An agent may have started this very daemon, in its own group."""
+    """Return whether this process is in the agent's group, which may have started this server."""
     return os.getpid() in process_table.members(record.group_folder)
 
 
@@ -193,7 +193,7 @@ def _leftover(facts: ProcessFacts, record: AgentRecord) -> KilledLeftover:
 
 
 def _kill_and_wait(members: list[ProcessFacts], seconds: float) -> None:
-    """Kills each process through a pidfd, so that no other one can be meant, and waits for all."""
+    """Kill each process through a pidfd, so that a reused pid is never hit, and wait for all."""
     deadline = time.monotonic() + seconds
     with contextlib.ExitStack() as descriptors:
         dying = [fd for facts in members if (fd := _kill(facts, descriptors)) is not None]

@@ -1,4 +1,4 @@
-"""Runs a module of ours as a program of its own, whatever environment it is given."""
+"""Run a module of this package as a separate program, independent of its environment."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _BOOTSTRAP = (
 
 
 def own_program(module: str) -> tuple[str, ...]:
-    """Returns the command line that calls the module's `main`, to be followed by its arguments.
+    """Return the command line that calls the module's `main`; append its arguments.
 
-    The interpreter is isolated (no PYTHON… variable, no site packages): a codon's environment
-    cannot change what runs, and it starts in some 20 ms. So the module may import the standard
-    library and its own kind only.
+    The interpreter is isolated (no PYTHON… variables, no site packages), so a codon's environment
+    cannot change what runs, and it starts in about 20 ms. The module may therefore only import the
+    standard library and modules that do the same.
     """
     root = Path(hankweave_server.__file__).parent.parent
     return (sys.executable, "-I", "-S", "-X", "utf8", "-c", _BOOTSTRAP, str(root), module)
@@ -35,10 +35,10 @@ _BOOTSTRAP_WITH_LIBRARIES = (
 
 
 def own_program_with(libraries: tuple[str, ...], module: str) -> tuple[str, ...]:
-    """Returns the command line that calls the `main` of a module that needs these distributions.
+    """Return the command line that calls the `main` of a module that needs these distributions.
 
-    The interpreter is isolated but for its site packages; they, and where each library lies for
-    this server, are all that it finds. Raises PackageNotFoundError where one is not installed.
+    The interpreter is isolated except for its site packages; it finds them and the locations from
+    which this server imports each library. Raises PackageNotFoundError if one is not installed.
     """
     packages = (hankweave_server, hankweave_protocol)
     ours = [str(Path(package.__file__ or "").parent.parent) for package in packages]

@@ -1,14 +1,14 @@
-"""The processes of this machine, as /proc tells them.
+"""Read the machine's processes from /proc, and manage one control group for each agent.
 
-A pid alone names nobody: the kernel gives it out again. A pid with its start time does, for as long
-as the machine is up. Standard library only, for the keeper imports it.
+A pid alone does not identify a process, because the kernel reuses it. A pid together with its start
+time does, for as long as the machine is up.
 
-A control group for each agent, where the kernel lets us have one (cgroup v2).
+Where the kernel allows it (cgroup v2, Linux 5.14 or newer), each agent gets a control group. A
+process can leave its session, erase its environment and lose its keeper, but it stays in its group,
+and so do its children; only root or the owner of the groups can move it out. A group is a folder.
+It outlives the server, and the code that has ended its processes removes it.
 
-A process can leave its session, erase its environment and lose its keeper, but it stays in its
-group, and so do its children. Only root, or who owns the groups, can move it out.
-
-A group is a folder: it outlives the daemon, and is removed by who has ended its processes.
+Standard library only, because the keeper imports this module.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ProcessFacts(NamedTuple):
 
     @property
     def is_dead(self) -> bool:
-        """Tells whether it is a zombie: it runs no more, but its pid is not yet given out again."""
+        """True for a zombie: it no longer runs, but its pid is not yet free."""
         return self.state in "ZX"
 
 
@@ -45,7 +45,7 @@ def read(pid: int) -> ProcessFacts | None:
     except (FileNotFoundError, ProcessLookupError):
         return None
 
-    # The name comes second, in parentheses, and may hold any byte; all that follows is plain.
+    # The second field is the name in parentheses and may hold any byte; the rest is plain text.
     state, parent, group, session, *others = stat[stat.rindex(b")") + 2 :].split()
     return ProcessFacts(pid, state.decode(), int(parent), int(group), int(session), int(others[15]))
 
@@ -56,7 +56,7 @@ def scan() -> dict[int, ProcessFacts]:
 
 
 def descendants(table: ProcessTable, roots: Iterable[int]) -> set[int]:
-    """Returns the pids of the roots' children, of theirs, and so on; not the roots themselves."""
+    """Return the pids of all descendants of the roots, without the roots themselves."""
     children: dict[int, list[int]] = {}
     for facts in table.values():
         children.setdefault(facts.parent, []).append(facts.pid)
@@ -81,7 +81,7 @@ def ancestors(table: ProcessTable, pid: int) -> set[int]:
 
 
 def carries(pid: int, name: str, value: str) -> bool:
-    """Tells whether the process was started with this variable; False where we may not look."""
+    """Return whether the process was started with this variable; False if it cannot be read."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
         return f"{name}={value}".encode() in file.read().split(b"\0")
 
@@ -96,19 +96,19 @@ def command_of(pid: int) -> str:
 
 
 def boot_id() -> str:
-    """Returns the name of this boot; pids and start times of another one mean nothing."""
+    """Return the id of this boot; pids and start times are only valid within one boot."""
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         return file.read().strip()
 
 
 Containment: TypeAlias = Literal["cgroup", "subreaper"]
-"""How an agent's processes are held together; the keeper, a subreaper, is there in any case."""
+"""How an agent's processes are held together; the keeper (a subreaper) is used in any case."""
 
 _PREFIX = "hankweave-"
 
 
 def containment() -> Containment:
-    """Tells what an agent that is started now is held by; makes a group to find out."""
+    """Return the containment that an agent started now would get; creates a group to find out."""
     group = make(f"probe-{os.getpid()}")
     if group is None:
         return "subreaper"
@@ -118,7 +118,7 @@ def containment() -> Containment:
 
 
 def make(mark: str) -> Path | None:
-    """Makes a group below our own one; None where there is no such thing or we may not."""
+    """Create a group below this process's own; None if there is none or it is not permitted."""
     own = _own_group()
     if own is None or not os.access(own / "cgroup.procs", os.W_OK):
         return None
@@ -137,7 +137,7 @@ def make(mark: str) -> Path | None:
 
 
 def members(group: Path | None) -> set[int]:
-    """Returns the pids in the group and in those that its members have made below it."""
+    """Return the pids in the group and in the groups that its members created below it."""
     if group is None:
         return set()
 
@@ -150,14 +150,14 @@ def members(group: Path | None) -> set[int]:
 
 
 def kill(group: Path | None) -> None:
-    """Kills all members at once: none can fork its way out."""
+    """Kill all members atomically; none can escape by forking."""
     if group is not None:
         with contextlib.suppress(OSError):
             (group / "cgroup.kill").write_text("1")
 
 
 def remove(group: Path | None) -> None:
-    """Removes an empty group; one with living members stays."""
+    """Remove the group if it is empty; a group with living members stays."""
     if group is not None:
         for folder in reversed(list(_below(group))):
             with contextlib.suppress(OSError):
@@ -169,7 +169,7 @@ def _below(group: Path) -> Iterable[Path]:
 
 
 def _own_group() -> Path | None:
-    """The folder of our own group in the unified hierarchy, if that is mounted."""
+    """Return the folder of this process's group in the unified hierarchy, if that is mounted."""
     with contextlib.suppress(OSError):
         root = _mount_point(Path("/proc/self/mountinfo").read_text().splitlines())
         for line in Path("/proc/self/cgroup").read_text().splitlines():
@@ -180,7 +180,7 @@ def _own_group() -> Path | None:
 
 
 def _mount_point(mounts: Iterable[str]) -> Path | None:
-    """Finds cgroup2 in proc(5)'s mountinfo: fields, a dash, and the type of the file system."""
+    """Find cgroup2 in mountinfo (see proc(5)): fields, a dash, and the file system type."""
     for mount in mounts:
         fields, _, source = mount.partition(" - ")
         if source.startswith("cgroup2 "):

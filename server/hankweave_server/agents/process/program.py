@@ -1,4 +1,4 @@
-"""Runs one program as an agent: what every kind of agent here comes down to."""
+"""Run one program as an agent; every kind of agent comes down to this."""
 
 from __future__ import annotations
 
@@ -32,39 +32,39 @@ from hankweave_server.fsutil import is_broken, is_full
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """How one kind of agent is run for one task."""
+    """The program that one kind of agent runs for one task."""
 
     command: tuple[str, ...]
     stdin: str
     hint: str
-    """What to do if the program is not on this machine."""
+    """Advice for the case that the program is not installed."""
 
     extra_environment: Mapping[str, str] = field(default_factory=dict)
     presumed_session: SessionStarted | None = None
-    """The session of a program that may be plain; None for one that always names its own."""
+    """The session of a program that may be plain; None if it always names its own."""
 
     quiet_start: timedelta = timedelta(0)
-    """How long a program that may be plain can be silent before its session is presumed."""
+    """Silence after which a program that may be plain gets its presumed session."""
 
     parse: Callable[[bytes], list[AgentSignal]] = stream_json.parse
-    """Understands one line of its stdout, without the line's end."""
+    """The parser of one line of its stdout, without the line end."""
 
     takes_answers: bool = False
-    """Its stdin stays open, for answers to what it asks, until it has reported its result."""
+    """If true, stdin stays open for answers until the program has reported its result."""
 
     hook_socket: Path | None = None
-    """Where its hooks wait for an answer before they let a tool be called (`hook_server`)."""
+    """The socket on which its hooks wait for an answer before a tool call (`hook_server`)."""
 
     needs: str | None = None
-    """A further program without which it cannot work."""
+    """Another program that it needs."""
 
 
 @asynccontextmanager
 async def run_program(program: Program, task: AgentTask, clock: Clock) -> AsyncIterator[Session]:
-    """Runs a program for a task; leaving the context ends all its processes, whatever happens.
+    """Run a program for a task; leaving the context always ends all its processes.
 
-    Raises AgentNotFound and AgentStartFailed, OSError if the log cannot be opened, and on leaving
-    AgentUnkillable.
+    Raises AgentNotFound and AgentStartFailed, OSError if the log cannot be opened, and
+    AgentUnkillable on leaving.
     """
     mark = secrets.token_hex(16)
     environment = agent_environment(task, os.environ, mark=mark, extra=program.extra_environment)
@@ -114,10 +114,10 @@ def _listening(path: Path | None) -> Iterator[HookServer | None]:
 async def run_prepared(
     prepare: Callable[[AgentTask], Program], task: AgentTask, clock: Clock
 ) -> AsyncIterator[Session]:
-    """Runs a program that must be made ready first; a thread does that, for it reads files.
+    """Run a program that has to be prepared first; preparation reads files, so a thread does it.
 
-    Raises AgentStartFailed where these, a person's among them, cannot be read, OSError where the
-    disk is full or broken, and what `run_program` raises.
+    Raises AgentStartFailed if those files, some of which belong to the user, cannot be read,
+    OSError if the disk is full or broken, and the exceptions of `run_program`.
     """
     program = await anyio.to_thread.run_sync(_ready, prepare, task)
     async with run_program(program, task, clock) as session:
@@ -138,7 +138,7 @@ def _ready(prepare: Callable[[AgentTask], Program], task: AgentTask) -> Program:
 
 
 def _is_there(program: str, search_path: str | None, work_tree: Path) -> bool:
-    """Looks where exec(3) will look: a name with a slash is relative to the work tree."""
+    """Search where exec(3) will search; a name with a slash is relative to the work tree."""
     if "/" in program:
         return shutil.which(work_tree / program) is not None
 

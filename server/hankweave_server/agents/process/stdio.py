@@ -1,6 +1,8 @@
-"""The three pipes of an agent, read and written without ever waiting on a blocked call.
+"""Read and write an agent's pipes without blocking calls and in bounded memory.
 
-Signals on their way from an agent's pipes to the one who reads them, in bounded memory.
+`PipeReader` and `PipeWriter` wrap one end of a pipe, `LineSplitter` cuts what was read into lines,
+and `Mailbox` is the bounded queue between the tasks that read the pipes and the reader of
+`AgentSession.signals`.
 """
 
 from __future__ import annotations
@@ -15,12 +17,12 @@ import anyio.lowlevel
 
 from hankweave_server.agents.base import AgentSignal
 
-CHUNK = 16 * 1024  # Even if every byte of it is a line, the event loop waits for milliseconds.
+CHUNK = 16 * 1024  # Bytes; even if each is a line, the event loop is busy for milliseconds only.
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line without its end; `dropped` bytes of it were beyond the limit and are gone."""
+    """One line without its line end; `dropped` bytes beyond the limit are lost."""
 
     content: bytes
     dropped: int
@@ -35,7 +37,7 @@ class Line:
 
 
 class LineSplitter:
-    """Cuts chunks into lines and never holds more than one line's limit."""
+    """A splitter of chunks into lines that holds at most one line of `limit` bytes."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -53,7 +55,7 @@ class LineSplitter:
         return lines
 
     def finish(self) -> list[Line]:
-        """Returns what came after the last line end, if anything did."""
+        """Return the text after the last line end, if there is any."""
         return [self._cut()] if self._content else []
 
     def _take(self, piece: bytes) -> None:
@@ -69,7 +71,7 @@ class LineSplitter:
 
 
 class _PipeEnd:
-    """One end of a pipe, owned by this object."""
+    """One end of a pipe; this object owns the descriptor."""
 
     def __init__(self, descriptor: int) -> None:
         os.set_blocking(descriptor, False)
@@ -77,14 +79,14 @@ class _PipeEnd:
         self.is_closed = False
 
     def close(self) -> None:
-        """May be called more than once, but not while a task reads or writes."""
+        """Close the descriptor. Idempotent, but not allowed while a task reads or writes."""
         if not self.is_closed:
             self.is_closed = True
             os.close(self._descriptor)
 
 
 class PipeReader(_PipeEnd):
-    """Reads a pipe to its end, or for a pipe that somebody keeps open, until it is abandoned."""
+    """The read end of a pipe; `abandon` ends the reading where another process keeps it open."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__(descriptor)
@@ -92,7 +94,7 @@ class PipeReader(_PipeEnd):
         self._is_abandoned = False
 
     def abandon(self) -> None:
-        """Lets the reader end as soon as there is nothing to read, without an end of file."""
+        """End the reading as soon as there is nothing left to read, without an end of file."""
         self._is_abandoned = True
         self._waiting.cancel()
 
@@ -113,10 +115,10 @@ class PipeReader(_PipeEnd):
 
 
 class PipeWriter(_PipeEnd):
-    """The write end of a pipe; closing it is how its reader learns that nothing more comes."""
+    """The write end of a pipe; closing it signals the end of the input."""
 
     async def write(self, data: bytes) -> None:
-        """Writes everything, waiting for the reader; one that has gone away is no error."""
+        """Write all data, waiting for the reader; a reader that is gone is not an error."""
         rest = memoryview(data)
         while rest:
             try:
@@ -128,17 +130,17 @@ class PipeWriter(_PipeEnd):
 
 
 ROOM = 16
-"""Batches; one is at most what a single read of a pipe brought (16 KiB)."""
+"""Batches; one holds at most the result of a single read of a pipe (16 KiB)."""
 
 ROOM_IN_A_HURRY = 256
-"""Batches kept for a reader that is itself waiting for the agent to end."""
+"""Batches kept while the agent is being stopped and the reader may be waiting for its end."""
 
 
 class Mailbox:
-    """Makes a fast agent wait for a slow reader, until it is being stopped.
+    """A bounded queue of signals: a fast agent waits for a slow reader, until it is being stopped.
 
-    Then nobody may wait for the reader any more, who may be the very one that stops the agent:
-    what finds no room is dropped, and stands in the agent's log only.
+    From then on (`hurry`) nothing waits for the reader, because the reader may be the task that is
+    stopping the agent. Batches that do not fit are dropped; the agent's log still has them.
     """
 
     def __init__(self) -> None:
@@ -159,11 +161,11 @@ class Mailbox:
             self._batches.append(batch)
             self._stir()
 
-        # A pipe that is never empty must not keep the others from running.
+        # A pipe that is never empty must not starve other tasks.
         await anyio.lowlevel.checkpoint()
 
     async def take(self) -> Sequence[AgentSignal] | None:
-        """Returns the next batch, or None when it is closed and empty."""
+        """Return the next batch, or None when the mailbox is closed and empty."""
         while not self._batches:
             if self._is_closed:
                 return None

@@ -1,7 +1,8 @@
-"""A command that is no agent, run below a keeper all the same: nothing of it outlives its end.
+"""Run a command that is not an agent below a keeper, so that none of its processes outlive it.
 
-Neither its end nor the server's: the keeper ends the whole tree when its pipe to us breaks, and
-what gets away even so is found by its mark at the next start.
+This holds for the end of the command and for the end of the server: the keeper ends the whole tree
+when its pipe to the server breaks, and `leftovers.sweep` finds escaped processes by their mark at
+the next start.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from hankweave_server.agents.process.stdio import PipeReader
 
 @dataclass(frozen=True, slots=True)
 class Errands:
-    """Starts commands on behalf of one codon."""
+    """Starter of commands on behalf of one codon."""
 
     run_id: RunId
     codon_id: CodonId
@@ -33,16 +34,16 @@ class Errands:
     async def start(
         self, command: Sequence[str], folder: Path, environment: Mapping[str, str]
     ) -> AsyncIterator[Errand]:
-        """Runs a command until the context is left, which ends all its processes.
+        """Run a command; leaving the context ends all its processes.
 
-        Its stdin is empty. Raises AgentStartFailed, and on leaving AgentUnkillable.
+        Its stdin is empty. Raises AgentStartFailed, and AgentUnkillable on leaving.
         """
         mark = secrets.token_hex(16)
         marked = {**environment, MARK: mark}
         launch = Launch(command, marked, folder, mark, self.run_id, self.codon_id)
         try:
             process = AgentProcess(launch)
-        except ValueError as error:  # A NUL in what should be a word, or a name with `=` in it.
+        except ValueError as error:  # A NUL in an argument, or a variable name with `=` in it.
             raise AgentStartFailed(f"The command could not be started: {error}") from error
 
         try:
@@ -63,7 +64,7 @@ class Errands:
                 process.record.remember(self.processes_dir)
                 yield
             except Exception as error:
-                failure = error  # Raised below: the group would wrap it for our caller.
+                failure = error  # Raised below, because the task group would wrap it.
             finally:
                 survivors = await process.end()
                 tasks.cancel_scope.cancel()
@@ -77,7 +78,7 @@ class Errands:
 
 
 class Errand:
-    """A command that runs."""
+    """A running command."""
 
     def __init__(self, process: AgentProcess) -> None:
         self._process = process
@@ -92,12 +93,12 @@ class Errand:
 
     @property
     def exit_code(self) -> int:
-        """As a shell's child: what it gave, or minus the signal that ended it."""
+        """The exit code, or minus the number of the signal that ended the command."""
         ending = self._process.ending
         return ending.code if isinstance(ending, Exited) else -ending.signal
 
     async def ended(self) -> None:
-        """Returns when the command has ended, and with it all that it had started."""
+        """Wait until the command and all the processes it started have ended."""
         await self._process.ended()
 
     async def terminate(self) -> None:
