@@ -1,8 +1,8 @@
-"""What the agent does in one codon: its conversation, and those that send it on.
+"""Run the agent of one codon: its first conversation and the extensions that follow.
 
-What an agent is told when it was rolled back, so that it does not trust what it remembers.
-
-What an agent is asked in a codon: prompt, limits and the session it goes on from.
+`assignment` builds the task of a codon: prompt, limits and the session it continues. `AgentWork`
+starts the agent, records its signals, and sends it on while the hank asks for that. After a
+rollback the agent gets a notice, so that it does not trust what it remembers of the files.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from hankweave_server.ledger.batch import Entry
 
 
 def text_of(notice: Notice) -> str:
-    """Says where to and why, and what to do about it."""
+    """Return the notice as text: where to, why, and what to do about it."""
     what = "The files in your working directory were"
     if notice.paths is not None:
         what = f"These files in your working directory were: {', '.join(notice.paths)};"
@@ -68,7 +68,7 @@ def text_of(notice: Notice) -> str:
 
 
 def with_notice(system_prompt: str | None, notice: Notice | None) -> str | None:
-    """Adds the notice, where one is due, to what an agent is told at its start."""
+    """Add the notice, if one is due, to the system prompt an agent starts with."""
     if notice is None:
         return system_prompt
 
@@ -76,7 +76,7 @@ def with_notice(system_prompt: str | None, notice: Notice | None) -> str | None:
 
 
 def told(notice: Notice, codon_id: CodonId, *, live: bool) -> tuple[Entry, ...]:
-    """What is journaled once an agent has it."""
+    """Return what is journaled once an agent has received the notice."""
     return (
         AgentTold(operation_id=notice.operation_id),
         RollbackTold(
@@ -94,7 +94,7 @@ KILL_GRACE = timedelta(seconds=1.5)
 
 
 def assignment(around: Surroundings, run_id: RunId, entry: PlanEntry) -> AgentTask:
-    """Gives the codon's own task; raises AgentError where the hank or the thread lack a part."""
+    """Return the codon's own task; raise AgentError if the hank or the thread lacks a part."""
     codon, prompt = entry.codon, prompt_of(around, entry)
     system_prompt = _rendered(around, prompt.system_prompt) if prompt.system_prompt else None
     idle = _idle_limit(around, codon)
@@ -121,7 +121,7 @@ def assignment(around: Surroundings, run_id: RunId, entry: PlanEntry) -> AgentTa
 
 
 def _asks(around: Surroundings, entry: PlanEntry) -> bool:
-    """Tells whether the codon has permissions; raises AgentError where its agent would not ask."""
+    """Return whether the codon has permissions; raise AgentError if its agent would not ask."""
     permissions = permissions_of(entry.codon, around.hank.hank.overrides)
     if permissions is None:
         return False
@@ -137,7 +137,7 @@ def _asks(around: Surroundings, entry: PlanEntry) -> bool:
 
 
 def extension(around: Surroundings, task: AgentTask, session_id: str, prompt: str) -> AgentTask:
-    """Gives the task that sends an agent on in its own session (`exhaustWithPrompt`)."""
+    """Return the task that continues an agent in its own session (`exhaustWithPrompt`)."""
     return replace(
         task,
         prompt=_rendered(around, prompt),
@@ -168,8 +168,8 @@ def _rendered(around: Surroundings, text: str) -> str:
 def _idle_limit(around: Surroundings, codon: Codon) -> timedelta | None:
     """Return how long the agent may be silent.
 
-    A codon's own limit counts first, then the one of this start, the hank's, and the default. The
-    hank's was put into the codons that had none when the hank was loaded.
+    A codon's own limit counts first, then the one given at this start, the hank's, and the default.
+    The hank's limit was copied into codons without one when the hank was loaded.
     """
     overrides = around.hank.hank.overrides
     of_hank = None if overrides is None else overrides.shim_idle_timeout
@@ -208,7 +208,7 @@ NO_PROCESS = -1
 
 
 class AgentWork:
-    """Starts the codon's agent, heeds it, and sends it on while the hank asks for that."""
+    """Starts the codon's agent, handles its signals, and extends its work as the hank asks."""
 
     def __init__(
         self,
@@ -230,11 +230,11 @@ class AgentWork:
         self._is_interrupted = is_interrupted
         self._awaits_full_context = awaits_full_context(around.hank.hank, record.entry)
         self._notice: Notice | None = None
-        """What the agent is told at its start."""
+        """The notice that the agent is given at its start."""
         self.session: AgentSession | None = None
 
     async def do(self) -> Ending:
-        """Lets the agent work, and sends it on while the hank asks for that."""
+        """Let the agent work, and extend its work while the hank asks for that."""
         self._notice = self._around.state.notice
         task = assignment(self._around, self._record.run_id, self._record.entry)
         ending = await self._converse(task)
@@ -245,12 +245,12 @@ class AgentWork:
         return ending
 
     async def _converse(self, task: AgentTask) -> Ending:
-        """Starts the agent with one prompt and listens until it has ended."""
+        """Start the agent with one prompt and handle its signals until it has ended."""
         agent = self._around.agent_for(self._record.entry.codon)
         self._narrator.begin_conversation(waits=agent.waits_before_tools or task.asks)
         task = replace(task, budget_usd=self._budget.dollars_left)
         async with AsyncExitStack() as stack:
-            # Log and record of the agent are made before it works: they may wait for room.
+            # The agent's log and record are created before it works: they may wait for disk space.
             session = await self._around.ledger.space.insist(
                 lambda: stack.enter_async_context(agent.start(task))
             )
@@ -290,7 +290,7 @@ class AgentWork:
 
     async def _await_session(self, session: AgentSession, task: AgentTask) -> None:
         if self._record.is_running:
-            return  # An extension: it goes on in a session that has begun.
+            return  # An extension continues in a session that has begun.
 
         log = session.log_path.relative_to(self._around.layout.state_directory)
         await self._record.move(
@@ -342,7 +342,7 @@ class AgentWork:
         )
 
     def _further_prompt(self, ending: Ending) -> str | None:
-        """The prompt that sends the agent on after a clean end; None where it is to end."""
+        """Return the prompt that extends the work after a clean end; None if it is over."""
         codon = self._record.entry.codon
         if codon.exhaust_with_prompt is None or self._is_interrupted():
             return None
@@ -355,7 +355,7 @@ class AgentWork:
         return codon.exhaust_with_prompt if ended_well and may_go_on else None
 
     async def _extend(self, prompt: str) -> str:
-        """Records one more extension; gives the session that goes on."""
+        """Record one more extension; return the id of the session that continues."""
         working = self._record.working()
         tokens, number = working.current_tokens, working.extension_count + 1
         session_id = self._narrator.session_id or working.claude_session_id
@@ -385,7 +385,10 @@ class AgentWork:
 
 @asynccontextmanager
 async def _unwrapped() -> AsyncIterator[None]:
-    """Raise what a task beside the block raised as if the block had: callers know its type."""
+    """Raise an exception of a task beside the block as if the block had raised it.
+
+    Callers know its type.
+    """
     try:
         yield
     except ExceptionGroup as group:

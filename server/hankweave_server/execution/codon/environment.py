@@ -1,10 +1,12 @@
-"""The tools that agents are offered: `hankweave mcp`, a server of tools that asks this one.
+"""The environment of a codon: the tool server for its agent, and the data for its commands.
 
-It runs as a child of the agent, in whatever directory and environment the agent gives it, so the
-command line names everything: the interpreter, where our packages lie, and the execution. Nothing
-secret is in it; the program reads the token's file itself.
+Agents are offered `hankweave mcp`, an MCP server whose tools call this server. It runs as a child
+of the agent, in whatever directory and environment the agent gives it, so the command line names
+everything: the interpreter, the directories of our packages, and the execution. The command line
+contains no secret; the program reads the token file itself.
 
-How agents, rigs and checks reach the data of an execution.
+Rigs, checks and output commands find the data of an execution through environment variables and the
+link `read_only_data_source`, which is recreated if an agent has replaced it.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from hankweave_server.worktree import data_source
 
 NAME = "hankweave"
 
-# What lies where the interpreter looks by itself stays behind the standard library.
+# The added directories come after the standard library, so that nothing in them can shadow it.
 _BOOTSTRAP = (
     "import sys; at = sys.argv.index('--'); "
     "sys.path[:0] = [root for root in sys.argv[1:at] if root not in sys.path]; "
@@ -40,15 +42,17 @@ _PACKAGES = ("hankweave_server", "hankweave_client", "hankweave_protocol", "mcp"
 
 
 def granted(around: Surroundings) -> AgentToolsGranted:
-    """Says what the hank lets agents have; without a hank what it has by default."""
+    """Return what the hank lets agents have; the defaults without a hank."""
     overrides = around.hank.hank.overrides
     tools = AgentTools() if overrides is None else overrides.agent_tools
     return AgentToolsGranted(enabled=tools.enabled, rollback_paths=tools.rollback_paths)
 
 
 def offered(around: Surroundings, run_id: RunId, codon_id: CodonId) -> tuple[McpServer, ...]:
-    """Gives the server of tools for a codon's agent; none where the hank has switched it off, or
-    the extra `mcp` is not installed."""
+    """Return the tool server for a codon's agent.
+
+    Empty if the hank has switched it off or the extra `mcp` is not installed.
+    """
     if not granted(around).enabled or find_spec("mcp") is None:
         return ()
 
@@ -58,7 +62,7 @@ def offered(around: Surroundings, run_id: RunId, codon_id: CodonId) -> tuple[Mcp
 
 
 def mcp_command(execution: Path) -> tuple[str, ...]:
-    """Gives the command line of `hankweave mcp` for an execution.
+    """Return the command line of `hankweave mcp` for an execution.
 
     The interpreter is isolated (no PYTHON… variable, nothing of the directory it starts in), so
     that no file of a work tree is taken for a module.
@@ -68,7 +72,7 @@ def mcp_command(execution: Path) -> tuple[str, ...]:
 
 
 def _roots() -> Iterable[str]:
-    """The directories that our packages lie in: one if they are installed."""
+    """Return the directories that contain our packages: one if they are installed."""
     specs = (find_spec(package) for package in _PACKAGES)
     origins = (spec.origin for spec in specs if spec is not None and spec.origin is not None)
     return dict.fromkeys(str(Path(origin).parent.parent) for origin in origins)
@@ -80,7 +84,7 @@ DATA_VARIABLE = "HANKWEAVE_DATA_DIR"
 async def restore_data_link(around: Surroundings, run_id: RunId, codon_id: CodonId) -> None:
     """Make `read_only_data_source` in the work tree the data again; report what was in its place.
 
-    Waits while the disk has no room for it. Raises AgentError where it cannot be made.
+    Waits while the disk has no space for it. Raises AgentError if it cannot be made.
     """
     now_ms = instants.epoch_ms(around.clock.now())
     try:
@@ -106,7 +110,7 @@ def command_environment(layout: Layout, codon: Codon) -> dict[str, str]:
 
 
 def whereabouts(layout: Layout) -> str | None:
-    """Say how the data is reached where nothing of ours may lie in the work tree; else None."""
+    """Return how the data is reached if the work tree may hold no link to it; else None."""
     if not layout.is_in_place or not os.path.lexists(layout.data_source):
         return None
 

@@ -1,10 +1,8 @@
-"""Turns what an agent says into events and costs, in the order it was said.
+"""Turn the signals of a codon's agent into events, costs and checkpoints, in their order.
 
-Counting an agent's steps: one is an answer of its model and the tools that it called with it.
-
-After every so many of them a checkpoint is due (seed 003, "every_n_steps").
-
-What an agent answers: the text of its result, else its last message, else what it printed.
+The recorder also counts the agent's steps, because a checkpoint may be due after every so many of
+them (`every_n_steps`); one step is an answer of the model and the tools it called with it. And it
+keeps the answer of the agent: the text of its result, else its last message, else what it printed.
 """
 
 from __future__ import annotations
@@ -61,11 +59,11 @@ from hankweave_server.ledger.batch import Entry
 from hankweave_server.settings import SafePoint
 
 LABEL = "architect:checkpoint:step-"
-"""What the checkpoint of a step is labelled with, before its number (seed 003, "Concept")."""
+"""Label of a step's checkpoint, before the step's number."""
 
 
 class AgentSteps:
-    """The steps of one codon's agent; they count on through its extensions."""
+    """The steps of one codon's agent; counting continues through its extensions."""
 
     def __init__(self, every: int | None) -> None:
         self._every = every
@@ -73,17 +71,17 @@ class AgentSteps:
         self._calls: set[str] = set()
 
     def spoke(self) -> None:
-        """Forgets the calls of earlier answers: what has not returned by now never will."""
+        """Forget the calls of earlier answers: what has not returned by now never will."""
         self._calls.clear()
 
     def called(self, tool_use_id: str) -> None:
         self._calls.add(tool_use_id)
 
     def returned(self, tool_use_id: str) -> str | None:
-        """Notes a tool's return; gives the label of a checkpoint that is due now."""
+        """Note a tool's return; return the label of a checkpoint if one is due now."""
         self._calls.discard(tool_use_id)
         if self._calls:
-            return None  # Its answer called others, too.
+            return None  # Its answer called other tools too.
 
         self._ended += 1
         is_due = self._every is not None and self._ended % self._every == 0
@@ -95,7 +93,7 @@ LIMIT = 64 * 1024
 
 
 class Answer:
-    """The answer of one conversation, as far as it has been heard."""
+    """The answer of one conversation, as far as it has been received."""
 
     def __init__(self) -> None:
         self._said = ""
@@ -107,7 +105,7 @@ class Answer:
         self._said = text or self._said
 
     def printed(self, line: str) -> None:
-        """Adds a line of a program that does not speak in messages; beyond the limit it is lost."""
+        """Add a line of a program that sends no messages; drop lines beyond the limit."""
         if self._printed_characters <= LIMIT:
             self._printed.append(line)
             self._printed_characters += len(line) + 1
@@ -116,32 +114,32 @@ class Answer:
         self._result = text
 
     def captured_as(self, name: str) -> Captured:
-        """Gives the answer as a variable's value."""
+        """Return the answer as a variable's value."""
         text = self._result or self._said or "\n".join(self._printed)
         return Captured(name=name, value=text[:LIMIT], truncated=len(text) > LIMIT)
 
 
 READ_ONLY_TOOLS = frozenset({"Read", "Glob", "Grep", "LS", "WebFetch", "WebSearch", "TodoWrite"})
-"""Tools that cannot change a file; after any other the work tree is scanned (seed 001)."""
+"""Tools that cannot change a file; after any other the work tree is scanned."""
 
 DEEPEST_INPUT = codec.MAX_DEPTH // 2
-"""Levels of a tool's input that go into an event as they are: frames may nest twice as deep."""
+"""Levels of a tool's input that go into an event unchanged: frames may nest twice as deep."""
 
 TREE_INTERVAL = 5.0
-"""Seconds between two pictures of the file tree while an agent works; each takes kilobytes."""
+"""Seconds between two `filetree.updated` events while an agent works; each takes kilobytes."""
 
 CHATTER = 16
-"""Messages in a row after which no file had changed: the agent talks, it does not write."""
+"""Messages in a row without a changed file after which the agent counts as only talking."""
 
 CHATTER_INTERVAL = 0.1
-"""Seconds between two looks at the files of an agent that talks: it may say thousands a second."""
+"""Seconds between two scans for an agent that only talks: it may send thousands a second."""
 
 LAST_WORDS = 20
 """Lines of stderr kept to say why an agent failed."""
 
 
 class Narrator:
-    """Tells one codon's story, and keeps of it what the verdict needs."""
+    """Records the events of one codon, and keeps what the verdict on it needs."""
 
     def __init__(
         self,
@@ -153,12 +151,12 @@ class Narrator:
         on_turn: Callable[[Tokens], None],
         saves_before_tools: bool = False,
     ) -> None:
-        """`saves_before_tools`: whatever the settings say; for an agent that asks for leave."""
+        """`saves_before_tools` overrides the settings for an agent that asks for permission."""
         overrides = around.hank.hank.overrides
         self._steps = AgentSteps(None if overrides is None else overrides.checkpoint_every_steps)
         self.answer = Answer()
         self.files = anyio.Lock()
-        """Held while the work tree is looked at, and by whoever needs it to stand still."""
+        """Held while the work tree is scanned, and by any task that needs it to stand still."""
         self._saving = anyio.Lock()
         """Held while a safe point is reached, so that one change makes one checkpoint."""
         self._around = around
@@ -168,27 +166,27 @@ class Narrator:
             self._points |= {"before-tool"}
 
         self._on_turn = on_turn
-        """Called with what a message has used so far, when that is counted."""
+        """Called with the tokens of a message when they are counted."""
         self._news = FileNews(around)
         self._run_id = run_id
         self._codon_id = codon_id
         self._model = ""
         self._counts = False
-        """Costs belong to a running codon: what an agent reports before its session is not one."""
+        """True once the codon is running: usage reported before its session is not counted."""
         self._message = ("", NO_TOKENS)
         self._before: tuple[float, Tokens] = (0.0, NO_TOKENS)
-        """What conversations of this codon cost that have ended."""
+        """Cost and tokens of the conversations of this codon that have ended."""
         self._spent: tuple[float, Tokens] = (0.0, NO_TOKENS)
         self._called_at: dict[str, float] = {}
         self._waits = False
         """The agent waits before it calls a tool that may change files."""
         self._asked_ahead = 0
-        """Calls that it has waited for and that have not returned."""
+        """Calls that the agent has waited for and that have not returned."""
         self._unasked: set[str] = set()
-        """Tools that it was seen to call without waiting."""
+        """Tools that the agent was seen to call without waiting."""
         self._pace = LookPace(0.0)
         self._announced = ""
-        """The call that was looked ahead of last."""
+        """The call that caused the last scan ahead of a tool."""
         self._last_words: deque[str] = deque(maxlen=LAST_WORDS)
         self._is_unsaved = False
         """Files changed since the last checkpoint of this codon."""
@@ -204,14 +202,14 @@ class Narrator:
         self.compacted = False
         self.session_id: str | None = None
         self.message_id: str | None = None
-        """The newest message after which no call of a tool is open: one to fork after."""
+        """The newest message after which no tool call is open: one to fork after."""
         self._naming: str | None = None
         """The message that signals belong to now."""
 
     def begin_conversation(self, *, waits: bool = False) -> None:
-        """Forget how the last one ended; what it cost stays counted.
+        """Reset what belongs to a conversation; the cost of earlier ones stays counted.
 
-        `waits`: the agent says before each tool that may change files, and waits for an answer.
+        `waits`: the agent announces each tool that may change files, and waits for an answer.
         """
         self._waits = waits
         self._asked_ahead = 0
@@ -232,7 +230,7 @@ class Narrator:
         return "\n".join(self._last_words)
 
     async def tell(self, signal: AgentSignal) -> None:
-        """Posts the events of one signal; a session's start is for the caller, not for here."""
+        """Record the events of one signal; the caller handles a session's start."""
         match signal:
             case SessionStarted(session_id=session_id, model=model):
                 self.session_id = session_id
@@ -278,7 +276,7 @@ class Narrator:
             case PermissionAsked(name=name):
                 await self._tool_asked(name)
             case PermissionWithdrawn() | WordReceived():
-                pass  # Journaled by who waits for an answer, or left the word.
+                pass  # Journaled by the task that waits for an answer or left the notice.
             case _:
                 assert_never(signal)
 
@@ -287,7 +285,7 @@ class Narrator:
             self.message_id = self._naming or self.message_id
 
     async def announce_files(self, source: FileSource) -> None:
-        """Tells what changed in the tracked files since the last look, and how they lie now."""
+        """Report what changed in the tracked files since the last scan, and the resulting tree."""
         async with self.files:
             news = await self._news.tell(source, self._run_id, self._codon_id)
 
@@ -302,11 +300,11 @@ class Narrator:
             await self._post(await picture(self._around))
 
     def has_saved(self) -> None:
-        """Notes that a checkpoint holds all that was told until now."""
+        """Note that a checkpoint holds everything recorded until now."""
         self._is_unsaved = False
 
     async def announce_frozen_work(self) -> None:
-        """Tells what the agent has done until it was frozen; whoever froze it holds the files."""
+        """Report what the agent did until it was frozen; the caller holds `files`."""
         await self._news.tell(FileSource(kind="tool_use"), self._run_id, self._codon_id)
 
     async def _act(self, action: str, content: str) -> None:
@@ -319,7 +317,7 @@ class Narrator:
         )
 
     async def _message_ended(self) -> None:
-        """A message is a boundary that people see: what changed until now can be gone back to."""
+        """Handle the end of a message, a boundary people see: make it a target to go back to."""
         since = self._around.clock.monotonic() - self._looked_at
         is_chatter = self._fruitless_looks > CHATTER and since < CHATTER_INTERVAL
         if "turn" in self._points and not is_chatter:
@@ -329,10 +327,10 @@ class Narrator:
     # --- before it writes ------------------------------------------------------------------------
 
     async def watch(self) -> None:
-        """Look at the files while the agent works and does not wait; runs until it is cancelled.
+        """Scan the files while the agent works without waiting; runs until cancelled.
 
-        The files of an agent that waits are looked at only during its calls: a shell command can
-        take minutes, and a person may edit what it is going to overwrite.
+        The files of an agent that waits are scanned only during its calls: a shell command can take
+        minutes, and a person may edit what it is going to overwrite.
         """
         while "before-tool" in self._points:
             shortest = SHORTEST_IN_A_CALL if self._waits else SHORTEST
@@ -350,13 +348,13 @@ class Narrator:
             await self._look("while the agent works")
 
     async def _tool_asked(self, name: str) -> None:
-        """The agent waits: nothing of what this tool will do has been done."""
+        """Handle an agent that waits: nothing that this tool will do has been done."""
         if name not in READ_ONLY_TOOLS:
             self._asked_ahead += 1
             await self._look(f"before {name}")
 
     async def _look_ahead_of(self, tool_use_id: str, name: str) -> None:
-        """Look at the files of an agent that says what it calls, but does not wait.
+        """Scan the files of an agent that announces its calls but does not wait.
 
         It works on meanwhile: the checkpoint may hold a part of what the call does.
         """
@@ -368,7 +366,7 @@ class Narrator:
             await self._look(f"before {name}")
 
     async def _look(self, label: str) -> None:
-        """Save what the files are now, if anything has changed, before an agent changes more."""
+        """Save the present files, if anything has changed, before an agent changes more."""
         if "before-tool" in self._points:
             started = anyio.current_time()
             await self.announce_files(FileSource(kind="tool_use"))
@@ -379,7 +377,7 @@ class Narrator:
     def _note_whether_it_waited(self, done: ToolReturned) -> None:
         """Count an answered request off, or remember a tool that is called without one.
 
-        A call that failed tells nothing: one with wrong arguments is refused before it is asked.
+        A failed call proves nothing: one with wrong arguments is refused before it is asked.
         """
         if self._asked_ahead > 0:
             self._asked_ahead -= 1
@@ -441,7 +439,7 @@ class Narrator:
             await self._reach("tool")
 
     async def _count(self, usage: UsageReported) -> None:
-        """A later report for the same message replaces the earlier one, so only the rest counts."""
+        """Count the usage of a message; a later report for the same message replaces it."""
         if not self._counts:
             return
 
@@ -490,9 +488,9 @@ class Narrator:
         )
 
     def _total(self, result: ResultReported) -> tuple[float, Tokens]:
-        """The codon's cost and tokens by what the agent says of this conversation.
+        """Return the codon's cost and tokens from what the agent reports for this conversation.
 
-        What it does not say is reckoned: a cost from the tokens, tokens as the sum of messages.
+        Missing values are derived: a cost from the tokens, tokens as the sum of messages.
         """
         earlier_cost, earlier_tokens = self._before
         reckoned, tokens = self._spent
@@ -510,7 +508,7 @@ class Narrator:
         return reckoned, tokens
 
     def _cost_of(self, model: str, tokens: Tokens) -> float:
-        """USD, by the list of prices; 0 for a model that it does not know."""
+        """Return USD by the price list; 0 for a model that is not in it."""
         return self._around.price(model or self._model, tokens) or 0.0
 
     async def _post(self, *entries: Entry) -> None:
@@ -530,7 +528,7 @@ def _usage_event(codon_id: CodonId, tokens: Tokens, cost: float, model: str) -> 
 
 
 def readable(tool_input: dict[str, object]) -> dict[str, object]:
-    """The input as it is, or as text where it nests deeper than any client has to read."""
+    """Return the input unchanged, or as text if it nests deeper than any client has to read."""
     if _depth(tool_input) <= DEEPEST_INPUT:
         return tool_input
 
@@ -538,7 +536,7 @@ def readable(tool_input: dict[str, object]) -> dict[str, object]:
 
 
 def _depth(value: object) -> int:
-    """How deep a JSON value nests; walks level by level, so that no depth can exhaust a stack."""
+    """Return how deep a JSON value nests, level by level, so that no depth exhausts the stack."""
     level, depth = [value], 0
     while level := [child for each in level for child in _children(each)]:
         depth += 1

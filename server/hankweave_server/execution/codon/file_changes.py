@@ -1,14 +1,13 @@
-"""Tells which tracked files changed, who changed them, and what they hold now (seed 001).
+"""Report which tracked files changed, who changed them, and what they hold now.
 
-How often the work tree is looked at while an agent works that does not wait for us.
+Also here: the pace of the scans while an agent works without waiting for us, and the file tree that
+clients are shown (`filetree.updated`).
 
-A look that finds a change is followed by a checkpoint, so a high pace saves more moments, and costs
-more time and disk. Three bounds: looks never take more than a twentieth of the time; the pauses
-grow with the age of the conversation, so that a program which writes without end makes about 200
-checkpoints in its first minute and some 3,000 in eight hours; and they end at ten seconds, for
-what a person edits must be saved before the agent comes to the same file.
-
-The tracked files as a tree, as clients are shown it (`filetree.updated`).
+A scan that finds a change is followed by a checkpoint, so a high pace saves more moments and costs
+more time and disk. Three bounds apply. Scans never take more than a twentieth of the time. The
+pauses grow with the age of the conversation, so that a program that writes without end makes about
+200 checkpoints in its first minute and some 3,000 in eight hours. And pauses never exceed ten
+seconds, because what a person edits must be saved before the agent comes to the same file.
 """
 
 from __future__ import annotations
@@ -32,25 +31,25 @@ from hankweave_server.worktree.names import joined
 from hankweave_server.worktree.tree_outline import Branch
 
 POSTED_AT_ONCE = 200
-"""Changes that are decided in one turn of the event loop: some milliseconds."""
+"""Changes posted in one turn of the event loop: this takes some milliseconds."""
 
 PERSON = FileSource(kind="person")
 
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What a look at the tracked files has found."""
+    """The result of a scan of the tracked files."""
 
     any: bool
     moved: bool
-    """Files came or went, so that the tree looks different."""
+    """Files were added or removed, so that the tree looks different."""
 
 
 NO_NEWS = News(any=False, moved=False)
 
 
 class FileNews:
-    """Looks at the tracked files and tells what changed since the last look."""
+    """Scans the tracked files and reports what changed since the last scan."""
 
     def __init__(self, around: Surroundings) -> None:
         self._around = around
@@ -58,7 +57,7 @@ class FileNews:
     async def tell(
         self, source: FileSource, run_id: RunId | None, codon_id: CodonId | None
     ) -> News:
-        """Posts `file.updated` for each change, and whose edits they are; says what was new."""
+        """Post `file.updated` and the owner of each change; return what was found."""
         around = self._around
         changes = await around.checkpointer.changes(around.patterns())
         if not changes:
@@ -86,9 +85,9 @@ class FileNews:
     async def tell_of_archive(
         self, moved: frozenset[bytes], run_id: RunId, codon_id: CodonId
     ) -> bool:
-        """Posts what left the work tree for the archive; what changed besides, a person did.
+        """Post what left the work tree for the archive; other changes are user edits.
 
-        Tells whether a tracked file left.
+        Returns whether a tracked file left.
         """
         around = self._around
         changes = await around.checkpointer.changes(around.patterns())
@@ -133,13 +132,13 @@ class FileNews:
 
 
 SHORTEST = 0.25
-"""Seconds between two looks at the work tree of an agent that never waits."""
+"""Seconds between two scans of the work tree of an agent that never waits."""
 
 SHORTEST_IN_A_CALL = 1.0
-"""Seconds between two looks while an agent that waits before its calls is in the midst of one."""
+"""Seconds between two scans during a call of an agent that waits before its calls."""
 
 SHORTEST_BETWEEN_LINES = 0.05
-"""Seconds between two looks when the agent prints a line: often it has just written a file."""
+"""Seconds between two scans when the agent prints a line: often it has just written a file."""
 
 LONGEST = 10.0
 
@@ -148,7 +147,7 @@ _GROWTH = 200
 
 
 class LookPace:
-    """Decides when the next look is due; pure, moments are seconds on any monotonic clock."""
+    """Decides when the next scan is due; pure, times are seconds on any monotonic clock."""
 
     def __init__(self, began: float) -> None:
         self._began = began
@@ -156,30 +155,30 @@ class LookPace:
         self._cost = 0.0
 
     def looked(self, now: float, cost: float) -> None:
-        """Note a look that took `cost` seconds, without the checkpoint that it led to."""
+        """Note a scan that took `cost` seconds, without the checkpoint that followed it."""
         self._ended = now
         self._cost = cost
 
     def due_in(self, now: float, shortest: float) -> float:
-        """Return the seconds until a look is due; zero or less if it is due now."""
+        """Return the seconds until a scan is due; zero or less if it is due now."""
         grown = min((now - self._began) / _GROWTH, LONGEST)
         pause = max(shortest, grown, self._cost * _SHARE)
         return self._ended + pause - now
 
 
 MOST = 500
-"""Files and folders in one picture: more would fill the journal, and nobody looks at them."""
+"""Files and folders in one event: more would fill the journal without being read."""
 
 
 async def picture(around: Surroundings) -> FiletreeUpdated:
-    """Draws what the last look at the files has found."""
+    """Return the file tree as the last scan found it."""
     drawn = await around.checkpointer.run(around.checkpointer.engine.outline, MOST)
     tree = _nodes(drawn.top, around.now_text())
     return FiletreeUpdated(tree=tree, omitted=drawn.omitted)
 
 
 def _nodes(branch: Branch, now: str) -> tuple[FileNode, ...]:
-    """Return the nodes of a folder; a file whose date is unknown has only just been written."""
+    """Return the nodes of a folder; a file without a known date has only just been written."""
     folders = (
         FileNode(
             name=os.fsdecode(folder.name),

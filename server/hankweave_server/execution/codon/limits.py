@@ -1,9 +1,10 @@
-"""Watching what a codon uses while its agent works, and ending it when that is enough.
+"""Watch what a codon's agent uses and what it is refused.
 
-Whether an agent was refused every tool with which it could have done its work.
+`BudgetWatch` stops the agent once a limit of its budget is reached.
 
-An agent that is refused a tool goes on, says that it could not do what it was asked, and ends well:
-its codon is completed, and nothing was done. That is told as a warning.
+`Refusals` finds agents that were refused every tool with which they could have done their work.
+Such an agent continues, says that it could not do what it was asked, and ends normally: its codon
+is completed, and nothing was done. The user gets a warning.
 """
 
 from __future__ import annotations
@@ -43,19 +44,19 @@ class BudgetWatch:
         self.overrun: Overrun | None = None
 
     def open(self) -> Overrun | None:
-        """Reckons the allowance of the codon that begins; tells if there is nothing left of it."""
+        """Compute the allowance of the codon that begins; return the overrun if nothing is left."""
         around, entry = self._around, self._record.entry
         self._allowance = allowance(around.hank.hank, entry, around.state, around.ceilings)
         self.overrun = self._allowance.exceeded_by(NOTHING)
         return self.overrun
 
     def after_turn(self, tokens: Tokens) -> None:
-        """Looks again: a message of the agent was counted."""
+        """Compare again: a message of the agent was counted."""
         self._fullest_turn = max(self._fullest_turn, context_of(tokens))
         self._turned.set()
 
     async def guard(self, stop: Callable[[], Awaitable[None]]) -> None:
-        """Stops the agent once a limit is reached; runs until then."""
+        """Stop the agent once a limit is reached; runs until then."""
         while self.overrun is None:
             with anyio.move_on_after(self._seconds_left()):
                 await self._turned.wait()
@@ -66,18 +67,18 @@ class BudgetWatch:
         await stop()
 
     def look(self) -> Overrun | None:
-        """Compares once, as when an agent has ended that told its cost only then."""
+        """Compare once, for example when an agent has ended that reported its cost only then."""
         self.overrun = self.overrun or self._allowance.exceeded_by(self._spent())
         return self.overrun
 
     @property
     def dollars_left(self) -> float | None:
-        """What an agent that watches its cost itself is told; None where it is not limited."""
+        """Return the limit for an agent that watches its cost itself; None if there is none."""
         limit = self._allowance.dollars
         return None if limit is None else max(0.0, limit.most - self._spent().dollars)
 
     def agent_stopped(self) -> None:
-        """An agent says that its money is used up; by its own reckoning, which may not be ours."""
+        """Note that the agent says its money is used up; its count may differ from ours."""
         limit = self._allowance.dollars
         if limit is not None and self.overrun is None:
             self.overrun = limit.overrun(max(limit.most, self._spent().dollars))
@@ -95,7 +96,7 @@ class BudgetWatch:
 
 
 NO_WORK = READ_ONLY_TOOLS | {"ToolSearch", "TaskCreate", "TaskUpdate", "TaskList", "Skill"}
-"""Tools that succeed without anything being done."""
+"""Tools that succeed without doing any work."""
 
 
 @dataclass(slots=True)
@@ -106,14 +107,14 @@ class _Call:
 
 
 class Refusals:
-    """Follows the calls of one codon's agent, over all of its conversations."""
+    """The tool calls of one codon's agent over all of its conversations, refused or not."""
 
     def __init__(self) -> None:
         self._calls: dict[str, _Call] = {}
         self._denied: Counter[str] = Counter()
 
     def heed(self, signal: AgentSignal) -> None:
-        """Take note of a call, of its result, and of what the agent itself was refused."""
+        """Note a call, its result, or what the agent itself was refused."""
         match signal:
             case ToolCalled(tool_use_id=call, name=name):
                 self._calls.setdefault(call, _Call(name))
@@ -127,7 +128,7 @@ class Refusals:
                 pass
 
     def deny(self, tool: str) -> None:
-        """Take note that the permissions, a person or time denied a call of a tool."""
+        """Note that permissions, a person or a timeout denied a call of a tool."""
         self._denied[tool] += 1
 
     def warning(self, codon_id: CodonId) -> CodonWarning | None:
@@ -147,9 +148,9 @@ class Refusals:
         )
 
     def _sorted(self) -> tuple[list[str], list[str]]:
-        """Tell the refused calls from the others, by the names of their tools.
+        """Return the names of the tools of refused calls, and those of the other calls.
 
-        A denial names its tool, not its call: it is that of a call that has not succeeded.
+        A denial names its tool, not its call: it is matched to a call that has not succeeded.
         """
         left = Counter(self._denied)
         refused: list[str] = []
@@ -165,5 +166,5 @@ class Refusals:
 
 
 def _failed_last(calls: Iterable[_Call]) -> list[_Call]:
-    """Calls that are known to be refused use up the denials of their tool first."""
+    """Sort calls: those known to be refused use up the denials of their tool first."""
     return sorted(calls, key=lambda call: not call.is_refused)

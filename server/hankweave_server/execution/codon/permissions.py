@@ -1,8 +1,8 @@
-"""What becomes of an agent's requests in one codon: the lists, then a client, then time.
+"""Answer the permission requests of a codon's agent: by the lists, a client, or a timeout.
 
-Whatever is decided is on the disk before the agent hears of it. A request that waits keeps nothing
-else from going on: what the agent says meanwhile is told, and more requests may wait beside it. It
-ends at once with whatever ends the codon; an agent that is being ended needs no answer any more.
+Every decision is durable before the agent gets it. A pending request blocks nothing else: other
+signals of the agent are recorded, and more requests may be pending beside it. A request ends with
+whatever ends the codon; an agent that is being stopped needs no answer.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ from hankweave_server.execution.codon.record import CodonRecord
 from hankweave_server.execution.context import Surroundings, Waiting
 
 MOST_WAITING = 100
-"""Requests of one agent; of what it asks beyond them nothing is allowed."""
+"""Pending requests of one agent; further ones are denied."""
 
 AGENT_ENDED = "The agent has ended."
 WITHDRAWN = "The agent does not wait for an answer any more."
 
 
 class Permits:
-    """Answers what the agent of one codon asks leave for."""
+    """Answers the permission requests of one codon's agent."""
 
     def __init__(
         self,
@@ -63,9 +63,10 @@ class Permits:
         *,
         on_denied: Callable[[str], None] = lambda _tool: None,
     ) -> None:
-        """`files` is held by who has frozen the agent. Without permissions all is allowed.
+        """`files` is held while the agent is frozen. Without permissions everything is allowed.
 
-        `on_denied` is called with the tool of each call that is denied, but by the agent's end.
+        `on_denied` is called with the tool of each denied call, except when the agent's end denied
+        it.
         """
         self._around = around
         self._record = record
@@ -73,32 +74,32 @@ class Permits:
         self._files = files
         self._on_denied = on_denied
         self._waiting: dict[str, Waiting] = {}
-        """By the name that the agent gave its request."""
+        """Keyed by the agent's own id for its request."""
         self._over: str | None = None
-        """Why nothing is waited for any more."""
+        """Why no request is kept pending any more."""
 
     @asynccontextmanager
     async def attending(self) -> AsyncIterator[TaskGroup]:
-        """Holds while an agent may ask; what waits at its end is settled by that."""
+        """Provide a task group while an agent may ask; the end settles what is pending."""
         failure: Exception | None = None
         async with anyio.create_task_group() as tasks:
             try:
                 yield tasks
                 self._settle_all(AGENT_ENDED)
             except Exception as error:
-                failure = error  # Raised below: the group would wrap it for our caller.
+                failure = error  # Raised below: the task group would wrap it.
                 tasks.cancel_scope.cancel()
 
         if failure is not None:
             raise failure
 
     def end(self, why: str) -> None:
-        """Settles what waits, and all that is asked from now on: the codon is being ended."""
+        """Settle pending and all later requests: the codon is being ended."""
         self._over = why
         self._settle_all(why)
 
     async def heed(self, signal: AgentSignal, session: AgentSession, tasks: TaskGroup) -> None:
-        """Answers what is asked, at once or as soon as somebody has decided."""
+        """Answer a request, at once or as soon as it is decided."""
         match signal:
             case PermissionAsked():
                 await self._answer(signal, session, tasks)
@@ -135,7 +136,7 @@ class Permits:
     async def _heed_hook(
         self, asked: PermissionAsked, call: Call, policy: Policy, session: AgentSession
     ) -> None:
-        """Says what no rules of the agent's own can change; leave is asked for after this."""
+        """Apply what no rule of the agent's own can change; it asks for permission after this."""
         if (denied := policy.denied(call)) is not None:
             await self._settle(asked, self._around.desk.new_id(), by_policy(denied), session)
         else:
@@ -170,7 +171,7 @@ class Permits:
 
     @contextmanager
     def _lying(self, asked: PermissionAsked, waiting: Waiting) -> Iterator[None]:
-        """Takes the request from the desk at the end of the block, however that is left."""
+        """Remove the request from the pending ones at the end of the block, even on error."""
         try:
             yield
         finally:
@@ -188,7 +189,7 @@ class Permits:
             self._on_denied(asked.name)
 
         async with self._files:
-            pass  # An agent that is frozen would not read its answer.
+            pass  # A frozen agent would not read its answer.
 
         allowed = answer.decision == "allow"
         verdict = Granted() if allowed else Forbidden(refusal(asked.name, answer))
@@ -235,7 +236,7 @@ def _requested(told: PendingPermission) -> PermissionRequested:
 
 
 def call_of(asked: PermissionAsked, work_tree: Path) -> Call:
-    """Reads a request; looks where its paths lead."""
+    """Return a request as a call, with its paths resolved in the work tree."""
     return _call(asked.name, asked.input, work_tree)
 
 
@@ -250,7 +251,7 @@ def _call(tool: str, given: Mapping[str, object], work_tree: Path) -> Call:
 
 
 def _places(paths: Iterable[str], work_tree: Path) -> tuple[Place, ...]:
-    """None at all where one of them can be the path of nothing."""
+    """Return where the paths lead; nothing at all if one of them cannot be a path."""
     root = os.path.abspath(work_tree)
     roots = root, os.path.realpath(root)
     try:

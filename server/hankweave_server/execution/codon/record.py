@@ -1,6 +1,7 @@
-"""One execution of a codon as it stands in the ledger: where it is, its moves, its checkpoints.
+"""The record of one codon execution in the ledger: its states, checkpoints and ends.
 
-The three ends of a codon: its sentinels first, then its checkpoint, then its terminal record.
+A codon ends in one of three ways (completed, failed, skipped), always in this order: its sentinels
+finish, its checkpoint is taken, its terminal state is recorded.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ class CodonRecord:
         self.entry = entry
         self._begun = around.clock.monotonic()
         self.first_seq = around.ledger.last_seq
-        """What is younger than this event may be the codon's, whatever clocks say."""
+        """An event after this one may belong to the codon, whatever the wall clock says."""
 
     @property
     def elapsed_ms(self) -> int:
-        """Milliseconds since the codon began, whatever became of the wall clock meanwhile."""
+        """Milliseconds since the codon began, by the monotonic clock."""
         return round((self._around.clock.monotonic() - self._begun) * 1000)
 
     @property
@@ -76,7 +77,7 @@ class CodonRecord:
         return current
 
     async def begin(self) -> None:
-        """Appends the codon to its run, in `preparing`."""
+        """Append the codon to its run, in `preparing`."""
         made = attempts_made(self._around.state, self.entry.codon_id)
         record = PreparingCodon(
             codon_id=self.entry.codon_id,
@@ -90,13 +91,13 @@ class CodonRecord:
         await self.tell(self._transition(to))
 
     async def tell(self, *entries: Entry) -> None:
-        """Records what belongs to this codon, in one batch."""
+        """Record entries that belong to this codon, in one batch."""
         await self._around.ledger.record(*entries, run_id=self.run_id, codon_id=self.entry.codon_id)
 
     async def take(
         self, kind: CheckpointKind, label: str | None = None, *, message_id: str | None = None
     ) -> Sha:
-        """Takes a checkpoint of the codon's; the caller sees to it that the files stand still."""
+        """Take a checkpoint of the codon; the caller ensures that the files stand still."""
         record = await self._around.checkpointer.take(
             kind,
             run_id=self.run_id,
@@ -110,7 +111,7 @@ class CodonRecord:
         return record.sha
 
     async def end(self, terminal: TerminalCodon, status: ExitStatus) -> TerminalCodon:
-        """Records the terminal state and the event that tells of it in one batch."""
+        """Record the terminal state and its event in one batch."""
         failed = isinstance(terminal, FailedCodon)
         event = CodonCompletedEvent(
             codon_id=terminal.codon_id,
@@ -130,12 +131,12 @@ class CodonRecord:
         return terminal
 
     def _cost_of_failed_attempts(self) -> float:
-        """Return what earlier tries of this codon have cost: no event tells it again (USD)."""
+        """Return the cost of earlier attempts of this codon in USD: no other event includes it."""
         tries = failed_attempts(self._around.state, self.entry.codon_id)
         return sum(lifecycle.cost_of(each) for each in tries if isinstance(each, FailedCodon))
 
     def refuse_to_freeze(self, why: str, instead: str) -> NoReturn:
-        """Says that nothing works that could be held where it is."""
+        """Raise Refused: the codon has no working agent that could be frozen."""
         raise Refused(
             ErrorCode.CODON_RUNNING,
             f"Codon {self.entry.codon_id} {why} and cannot be frozen.",

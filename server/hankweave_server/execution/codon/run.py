@@ -1,9 +1,59 @@
-"""One codon from `preparing` to its end.
+"""Run one codon from `preparing` to a terminal state.
 
-Every step is on record before the next begins: the rig's checkpoint before the agent starts, the
-end's checkpoint before the terminal state, the terminal state before anybody is told. However the
-codon ends (success, failure, a person, the daemon's own stop), `run` brings its record to a
-terminal state.
+A codon is the unit of everything users do: they watch it, skip it, stop it, roll back to its ends.
+Two things make running one hard. The server can die between any two steps, so the journal must
+never claim more than has happened. And commands arrive from other tasks at any moment (skip, stop,
+freeze for a rollback), so every step must be interruptible.
+
+The steps, and the state that the journal shows during each of them:
+
+    (none yet)           note user edits
+    preparing            for `onFailure: retry` take a safety checkpoint of the attempt's
+                         start; evaluate condition and budget; run the rig
+    starting             load the sentinels, announce the rig's files, take the
+                         `rig-setup` checkpoint, start the agent's process
+    initializing         the process runs, its session has not begun
+    running              the agent works: one conversation, then extensions; afterwards the checks
+    completing-sentinels the agent has ended well, sentinels finish their work
+    completed | failed | skipped
+
+Order of durable writes. Every step is recorded before the next begins. User edits come before
+`preparing`, because the codon's own patterns then widen what is tracked, and files that only become
+tracked then are not edits. The rig's checkpoint comes before the agent. At the end, the checkpoint
+comes before the terminal state, so that every terminal state has files to go back to, and terminal
+state and `codon.completed` event are one batch. Only then do sentinels and clients see the end.
+
+After a crash the record stands in some non-terminal state. No code here resumes it: `recovery`
+marks it failed and rolls the files back to the last success, and the plan runs the codon again.
+This is why nothing in this module has to be idempotent.
+
+However a codon ends, `run` returns its terminal record. There are five ways:
+
+- the agent ends: `judge` decides between success, a full context and failure; a success must also
+  pass the codon's checks.
+- it never starts: the condition is false, nothing is left of the budget, the rig fails, a required
+  sentinel cannot be loaded, or the agent cannot be started.
+- its budget is exceeded while it works: it is complete with what it has done, unless the hank wants
+  a failure.
+- a command interrupts it: `Skip` or `Halt`.
+- the server stops: `Halt` with a checkpoint of kind `exit`. The next start rolls this work back, as
+  after a crash.
+
+Errors of the ledger or the store end the server instead; there is no record to keep then.
+
+Interruption. `interrupt` runs in the caller's task. It stores the first interruption, then ends
+whatever the codon may be waiting for: sentinels, pending permission requests, shell commands (by a
+cancel scope), the agent. `run` itself is never cancelled; it notices `_interruption` after each
+step and ends the codon in the ordinary order, checkpoint included. An interruption that arrives
+while the agent is being started finds no session yet, so the agent's task checks for it once more
+after the start.
+
+Freezing. A rollback may move files under a living agent. `frozen` holds the recorder's lock
+`files`, which every scan and checkpoint of the codon takes, and pauses the agent's processes.
+What the agent has done so far is announced and checkpointed first; otherwise it would count as a
+user edit. During checks there is no agent to pause, so freezing is refused.
+
+Read `run`, `_run`, `_set_up` and `_conclude`, then `interrupt` and `frozen`.
 """
 
 from __future__ import annotations
@@ -56,12 +106,12 @@ from hankweave_server.settings import SafePoint
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """A person wants the plan to go on without this codon."""
+    """A client asks to continue the plan without this codon."""
 
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """The codon is to fail now, for a reason that is not its own."""
+    """Ends the codon as failed, for a reason outside the codon."""
 
     reason: str
     checkpoint_kind: Literal["error", "exit"] = "error"
@@ -88,9 +138,9 @@ class CodonRun:
         self._skip_rig = skip_rig
         self._interruption: Interruption | None = None
         self._commands = anyio.CancelScope()
-        """Around the shell commands of its rig, and of its checks."""
+        """Scope of the shell commands of its rig and of its checks."""
         self._is_checked = False
-        """Its agent has ended, and checks judge the files: nothing could hold these still."""
+        """The agent has ended and checks read the files: nothing could be frozen."""
         self._sentinels: SentinelWatch | None = None
         self._record = CodonRecord(around, run_id, entry)
         self._budget = BudgetWatch(around, self._record)
@@ -140,7 +190,7 @@ class CodonRun:
 
     @property
     def _is_last(self) -> bool:
-        """The server ends, and the codon with it."""
+        """Return whether the server stops, and the codon with it."""
         ended = self._interruption
         return isinstance(ended, Halt) and ended.checkpoint_kind == "exit"
 
@@ -150,7 +200,7 @@ class CodonRun:
         return self._sentinels
 
     async def interrupt(self, interruption: Interruption) -> None:
-        """Ends the codon early; returns when its agent is dead. The first interruption counts."""
+        """End the codon early; return when its agent is dead. The first interruption counts."""
         if self._interruption is None:
             self._interruption = interruption
 
@@ -163,7 +213,7 @@ class CodonRun:
             await self._work.session.stop()
 
     def refuse_unless_pausable(self) -> None:
-        """Refuses to freeze a codon whose agent does not work yet, or not any more."""
+        """Raise Refused unless the agent works now."""
         if self._work.session is None or not self._record.is_running:
             self._record.refuse_to_freeze("is only beginning", "Wait for codon.started")
 
@@ -172,13 +222,14 @@ class CodonRun:
 
     @asynccontextmanager
     async def frozen(self) -> AsyncIterator[None]:
-        """Holds the agent where it is, and its files, while the block runs.
+        """Freeze the agent and its files while the block runs.
 
-        What it did until now is told and checkpointed first: it is the agent's, not a person's.
+        What it did until now is announced and checkpointed first: it is the agent's work, not a
+        user edit.
         """
         assert self._work.session is not None, "refuse_unless_pausable comes first"
         async with self._narrator.files:
-            self.refuse_unless_pausable()  # Its agent may have ended while we waited.
+            self.refuse_unless_pausable()  # The agent may have ended while we waited.
             await self._work.session.pause()
             try:
                 await self._narrator.announce_frozen_work()
@@ -188,18 +239,18 @@ class CodonRun:
                 await self._work.session.resume()
 
     async def say(self, notice: Notice) -> None:
-        """Leave word for the agent, if there is one; it may end before it reads it."""
+        """Leave a notice for the agent, if there is one; it may end before it reads it."""
         if self._work.session is not None:
             await self._work.session.leave_word(notice.operation_id, text_of(notice))
 
     async def tell_of_rollback(self) -> None:
-        """Leaves word for the agent; until one has acknowledged it, the next is told as well."""
+        """Leave the notice for the agent; until one acknowledges it, the next gets it too."""
         notice = self._around.state.notice
         if notice is not None and self._work.session is not None:
             await self._work.session.leave_word(notice.operation_id, text_of(notice))
 
     async def run(self) -> TerminalCodon:
-        """Runs the codon to its end and returns its terminal record."""
+        """Run the codon to its end and return its terminal record."""
         async with sentinels_of(self._around, self._record, self._around.models) as sentinels:
             self._sentinels = sentinels
             terminal = await self._run()
@@ -236,7 +287,7 @@ class CodonRun:
     # --- before the agent ----------------------------------------------------------------------
 
     async def _begin(self) -> None:
-        # Before the codon's own patterns count: what these find anew is not a person's edit.
+        # Before the codon's own patterns count: files that these add are not user edits.
         await FileNews(self._around).tell(PERSON, self._record.run_id, None)
         await self._record.begin()
         if self._entry.codon.on_failure == "retry":
@@ -244,7 +295,7 @@ class CodonRun:
             await self._record.take("safety", f"{ATTEMPT_START} {attempt}")
 
     async def _set_up(self) -> None:
-        """Runs the rig unless the work tree was just restored to the state after it."""
+        """Run the rig unless the work tree was just restored to the state after it."""
         codon = self._entry.codon
         is_midway = taken_up(self._around, self._entry) is not None
         is_set_up = self._skip_rig or self._restored_rig is not None or is_midway
@@ -281,7 +332,7 @@ class CodonRun:
     # --- the end -------------------------------------------------------------------------------
 
     async def _conclude(self, ending: Ending) -> TerminalCodon:
-        await self._restore_data_link()  # Checks and output commands read the data, too.
+        await self._restore_data_link()  # Checks and output commands read the data too.
         await self._narrator.announce_files(FileSource(kind="codon-end"))
         if self._interruption is not None:
             return await self._end_interrupted(ending.exit_code)
@@ -306,7 +357,7 @@ class CodonRun:
         context_exceeded: bool = False,
         budget_exceeded: BudgetExceeded | None = None,
     ) -> TerminalCodon:
-        """Completes the codon, if its checks agree that its work is done."""
+        """Complete the codon if its checks pass."""
         if self._entry.codon.checks:
             failure, self._is_checked = None, True
             self._commands = anyio.CancelScope()
@@ -327,11 +378,11 @@ class CodonRun:
         return completed
 
     async def _end_over_budget(self, overrun: Overrun, exit_code: int) -> TerminalCodon:
-        """End a codon at its limit: it is complete with what it has done (Hankweave, budgets).
+        """End a codon at its limit: it is complete with what it has done, as in Hankweave.
 
-        Where nothing was left from the beginning no agent starts. Hankweave starts it and ends it
-        at its first message, with the same outcome and that much more spent. One whose time ran out
-        while its agent was starting is skipped: there is no session that could be complete.
+        If nothing was left from the beginning, no agent starts. Hankweave starts it and ends it at
+        its first message, with the same outcome and that much more spent. A codon whose time ran
+        out while its agent was starting is skipped: there is no session that could be complete.
         """
         exceeded = overrun.exceeded
         if overrun.fails:

@@ -1,7 +1,8 @@
-"""A codon's sentinels, joined with the ledger: what they see is what is on record.
+"""Connect a codon's sentinels to the ledger, so that they see exactly what is on record.
 
-They hear an event when it is durable, like every client, and what they say goes the same way. They
-listen from the moment they are loaded; the codon's rig was set up before (Hankweave, 5.1).
+Sentinels get an event when it is durable, like every client, and their own events go through the
+ledger too. They receive events from the moment they are loaded, which is after the codon's rig was
+set up (as in Hankweave).
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ if TYPE_CHECKING:
     from hankweave_server.sentinels.engine import LoadReport, Setting, Watch
 
 LAST_WORDS: Final = timedelta(seconds=30)
-"""For what sentinels make of the codon's end, which everybody waits for."""
+"""Time for sentinels to process the codon's end, while everything else waits."""
 
 SHORT_DRAIN: Final = timedelta(seconds=2)
-"""Where a person or the server's end cuts the codon short."""
+"""Time limit when a person or the server's end cuts the codon short."""
 
 
 class SentinelsNotLoaded(Exception):
-    """A codon must not run without a sentinel that could not be loaded."""
+    """A codon must not run without a required sentinel that could not be loaded."""
 
     def __init__(self, report: LoadReport) -> None:
         names = tuple(failed.reference for failed in report.required)
@@ -46,7 +47,7 @@ class SentinelsNotLoaded(Exception):
 
 
 class SentinelWatch:
-    """The sentinels of one codon; every call is harmless where there are none."""
+    """The sentinels of one codon; every call is a no-op if there are none."""
 
     def __init__(
         self,
@@ -65,11 +66,15 @@ class SentinelWatch:
         self._since = 0
 
     async def load(self) -> None:
-        """Loads them and begins to listen; raises SentinelsNotLoaded. The codon is `starting`."""
+        """Load the sentinels and start listening; raise SentinelsNotLoaded.
+
+        The codon is `starting`.
+        """
         if not self._record.entry.codon.sentinels:
             return
 
-        # Not before: templates and schemas take ten megabytes of a server that has no sentinels.
+        # Imported late: templates and schemas take ten megabytes that a server without sentinels
+        # saves.
         from hankweave_server.sentinels.engine import Watch
 
         self._watch = Watch(self._setting())
@@ -82,7 +87,7 @@ class SentinelWatch:
         self._is_listening = True
 
     def hear(self, published: Published) -> None:
-        """Listens to the ledger; in its writer's stretch, so it neither waits nor raises."""
+        """Receive an event; runs in the ledger's writer, so it neither waits nor raises."""
         event = published.event
         if self._watch is None or not self._is_listening:
             return
@@ -91,10 +96,11 @@ class SentinelWatch:
             self._watch.observe(event, published.frame)
 
     async def drain(self, *, completing: bool) -> None:
-        """Lets them finish what they began: the agent has ended, the record is not terminal yet.
+        """Let the sentinels finish what they began.
 
-        A codon that is `completing` moves to `completing-sentinels`; one that failed or was skipped
-        stays where that happened.
+        The agent has ended, the record is not terminal yet. A codon that is `completing` moves to
+        `completing-sentinels`; one that failed or was skipped stays in the state in which that
+        happened.
         """
         if self._watch is None or not self._watch.is_watching:
             return
@@ -114,7 +120,7 @@ class SentinelWatch:
         *,
         reason: UnloadReason = "codon-complete",
     ) -> None:
-        """Shows them the codon's end, and unloads them; the codon's record is terminal."""
+        """Show the sentinels the codon's end and unload them; the codon's record is terminal."""
         if self._watch is None:
             return
 
@@ -124,7 +130,7 @@ class SentinelWatch:
         self._is_listening = False
         await self._watch.unload(reason)
         if self._watch.writes_into_the_work_tree:
-            # Else the next codon would take their last words for a person's edits.
+            # Otherwise the next codon would take the files they wrote last for user edits.
             await announce(FileSource(kind="codon-end"))
 
     def close(self) -> None:
@@ -133,13 +139,13 @@ class SentinelWatch:
             self._watch.close()
 
     def hurry(self) -> None:
-        """Ends what waiting there is, and what is to come: the codon is cut short."""
+        """Shorten present and future waits: the codon is cut short."""
         self._is_short = True
         if self._watch is not None:
             self._watch.hurry()
 
     async def _drain(self, within: timedelta | None = None) -> None:
-        """Waits first until what happened is on record: only then have they seen it."""
+        """Wait until all events are durable, because sentinels see them only then, then drain."""
         assert self._watch is not None
         await self._around.ledger.flush()
         limit = SHORT_DRAIN if self._is_short else within
@@ -178,9 +184,9 @@ class SentinelWatch:
 async def sentinels_of(
     around: Surroundings, record: CodonRecord, models: OpensModels
 ) -> AsyncIterator[SentinelWatch]:
-    """Gives a codon its sentinels; their tasks end with the block, whatever ends it.
+    """Provide a codon with its sentinels; their tasks end with the block, whatever ends it.
 
-    What the block raises comes out as it is; what a sentinel raises comes out as a group.
+    An exception of the block is raised unchanged; one of a sentinel is raised in a group.
     """
     failure: Exception | None = None
     async with anyio.create_task_group() as tasks:
@@ -189,7 +195,7 @@ async def sentinels_of(
             with around.ledger.subscribe(watch.hear):
                 yield watch
         except Exception as error:
-            failure = error  # Raised below: the group would wrap it for our caller.
+            failure = error  # Raised below: the task group would wrap it.
         finally:
             watch.close()
             tasks.cancel_scope.cancel()

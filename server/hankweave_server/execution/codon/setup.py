@@ -1,6 +1,7 @@
-"""Running a codon's rig: copies and commands, in order, told as they go (Hankweave, rigs).
+"""Run a codon's rig and its checks.
 
-Running a codon's checks: shell commands that say whether its agent did the work.
+A rig is a list of copies and commands, run and reported in order as in Hankweave. Checks are shell
+commands that decide whether the agent did the work.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from hankweave_server.worktree.rigs import (
 
 
 class RigFailed(Exception):
-    """A rig operation failed and the hank does not allow it to."""
+    """A rig operation failed, and the hank does not allow that."""
 
     def __init__(self, reason: FailureReason) -> None:
         super().__init__(reason.message)
@@ -48,7 +49,7 @@ class RigFailed(Exception):
 
 
 async def set_up_rig(around: Surroundings, run_id: RunId, entry: PlanEntry) -> None:
-    """Runs every operation of the rig; raises RigFailed at the first that may not fail."""
+    """Run every operation of the rig; raise RigFailed at the first one that must not fail."""
     rig = _Rig(around, run_id, entry)
     await rig.set_up()
 
@@ -88,7 +89,7 @@ class _Rig:
         match item:
             case RigCopy(copy=spec):
                 source = self._around.hank.directory / spec.source
-                # A codon that is ended meanwhile ends the copy too, and nothing of it stays.
+                # If the codon is ended meanwhile, the copy stops too, and nothing of it stays.
                 self._last_copied = await anyio.to_thread.run_sync(
                     copy_rig, source, work_tree, spec.to, anyio.from_thread.check_cancelled
                 )
@@ -137,7 +138,10 @@ class _Rig:
 
 
 def below_a_keeper(errands: Errands) -> Start:
-    """Starts commands as agents are: not even our own death lets one of them go on."""
+    """Return a starter that runs commands under a keeper, as agents are.
+
+    They end even if this process dies.
+    """
 
     @asynccontextmanager
     async def start(
@@ -155,18 +159,18 @@ def below_a_keeper(errands: Errands) -> Start:
 
 
 OUTPUT_LIMIT = 4_000
-"""Characters of a check's output that its event carries: the last ones, where the error stands."""
+"""Last characters of a check's output that its event carries: errors are usually at the end."""
 
 
 class Checks:
-    """The checks of one codon, one after the other."""
+    """The checks of one codon, run one after the other."""
 
     def __init__(self, around: Surroundings, record: CodonRecord) -> None:
         self._around = around
         self._record = record
 
     async def failure(self) -> FailureReason | None:
-        """Runs them up to the first that fails and may not; gives why the codon has failed."""
+        """Run the checks up to the first failure that counts; return why the codon has failed."""
         checks = self._record.entry.codon.checks
         for index, check in enumerate(checks):
             failed = await self._run(check, index)
@@ -177,7 +181,7 @@ class Checks:
         return None
 
     async def _run(self, check: Check, index: int) -> RigError | None:
-        """Runs one and tells how it went; gives what went wrong."""
+        """Run one check and report the result; return what went wrong."""
         begun, output = self._around.clock.monotonic(), _Output()
         errands = Errands(
             self._record.run_id, self._record.entry.codon_id, self._around.layout.agent_processes
@@ -219,7 +223,7 @@ def _exit_code(fault: RigError | None) -> int | None:
 
 
 class _Output:
-    """The end of what a command writes; more than is told is not kept."""
+    """The end of a command's output; nothing before it is kept."""
 
     def __init__(self) -> None:
         self._text = ""
