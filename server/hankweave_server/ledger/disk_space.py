@@ -1,15 +1,15 @@
-"""Whether the disk has room, who waits for it, and how long.
+"""Disk space: detect a full disk, wait for space, and keep a small reserve.
 
-Whoever meets a full disk says so here. What must not be lost waits and is tried again (`insist`,
-and the ledger's own writes); what was merely asked for is refused by whoever asks `is_short`. The
-shortage is over when nobody waits any more and the reserve stands again.
+Code that meets a full disk reports it to `Space`. Work that must not be lost waits and is retried
+(`insist`, and the ledger's own writes); commands that would need space are refused by callers that
+check `is_short`. The shortage is over when no work waits any more and the reserve exists again.
 
-Nothing waits before `be_patient`: a server that does not serve yet can tell nobody, and ends.
+Nothing waits before `be_patient`: a server that does not serve yet cannot tell a client why it
+hangs, so it ends.
 
-A file that holds nothing but room: given up when the disk has none, made again when it has.
-
-It lets the write that met the full disk come to its end. Nothing depends on it: where it cannot be
-made, a full disk only makes the ledger wait sooner.
+`Reserve` is a file that only occupies space: it is removed when the disk is full, so that the
+write in hand can finish, and created again when there is space. Nothing depends on it: without it,
+a full disk only makes the ledger wait sooner.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ RESERVE_BYTES = 1 << 20
 """More than a batch of events and a state file of a thousand codons need together."""
 
 ROOM_BYTES = 2 << 20
-"""What has to be free beside the reserve before a disk counts as having room again."""
+"""Bytes that must be free besides the reserve before the shortage ends."""
 
 ROOM_FILES = 16
-"""The same in files: a checkpoint makes about so many."""
+"""The same in files: about as many as a checkpoint creates."""
 
 
 class Reserve:
     """The reserve file of one execution; all calls block, and only the ledger's owner may call."""
 
     def __init__(self, path: Path) -> None:
-        # The folder as it is now: if another one takes its path, nothing is touched there.
+        # Opened now: if another folder takes its path later, nothing is touched there.
         descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         weakref.finalize(self, os.close, descriptor)
         self._path = Path(f"/proc/self/fd/{descriptor}") / path.name
 
     def make(self) -> bool:
-        """Sees to it that the reserve stands; False where the disk has no room for it and more.
+        """Create the reserve if it is missing; return False if the disk has too little space.
 
-        A file system that cannot reserve has room as long as it says so.
+        A file system that cannot preallocate counts as having space as long as it reports some.
         """
         try:
             stands = self._path.exists()
@@ -67,7 +67,7 @@ class Reserve:
         return True
 
     def spend(self) -> bool:
-        """Gives the room back to the disk; False where there was none to give."""
+        """Free the reserve; return False if there was none."""
         try:
             # Truncated first: some file systems free an unlinked file only later.
             os.truncate(self._path, 0)
@@ -94,14 +94,14 @@ T = TypeVar("T")
 Pause = Callable[[float], Awaitable[None]]
 
 RETRY_SECONDS = 1.0
-"""Between two tries to write what waits: rare enough to cost nothing."""
+"""Seconds between two attempts to write: rare enough to cost nothing."""
 
 LONGEST_PAUSE = 8.0
-"""Between two tries of work that costs more than a write."""
+"""Most seconds between two attempts of work that costs more than a write."""
 
 
 class Space:
-    """The room on one execution's disk. To be used in one event loop's thread."""
+    """The free space on one execution's disk. Use it in one event loop's thread only."""
 
     def __init__(self, reserve: Reserve, *, pause: Pause = anyio.sleep) -> None:
         self._reserve = reserve
@@ -114,7 +114,7 @@ class Space:
         self.on_shortage: Callable[[BaseException], None] = lambda error: None
         """Called when the disk is first found full."""
         self.on_relief: Callable[[], None] = lambda: None
-        """Called when it has room again."""
+        """Called when there is space again."""
 
     @property
     def is_short(self) -> bool:
@@ -122,29 +122,29 @@ class Space:
 
     @property
     def is_waited_for(self) -> bool:
-        """Tells whether something that must not be lost waits until there is room."""
+        """Whether work that must not be lost waits for space."""
         return self._waiting > 0
 
     def note(self, error: BaseException) -> None:
-        """Takes down that the disk is full."""
+        """Record that the disk is full."""
         if not self.is_short:
             self._short.set()
             self.on_shortage(error)
 
     def be_patient(self) -> None:
-        """From here on whoever must have room waits for it."""
+        """From now on, let work that needs space wait for it."""
         self._is_patient = True
 
     def give_up(self) -> None:
-        """Lets nobody wait any longer: the server ends."""
+        """End all waiting, because the server ends."""
         self._given_up.set()
 
     async def shortage(self) -> None:
-        """Returns when the disk is found full; at once where it is."""
+        """Return when the disk is found full; at once if it is."""
         await self._short.wait()
 
     async def relief(self) -> None:
-        """Returns when the next shortage is over."""
+        """Return when the next shortage is over."""
         await self._relieved.wait()
 
     async def insist(
@@ -155,10 +155,10 @@ class Space:
         is_vital: bool = False,
         longest_pause: float = LONGEST_PAUSE,
     ) -> T:
-        """Does work again and again until the disk takes it; raises what is not for want of room.
+        """Repeat work until the disk takes it; raise errors that are not about disk space.
 
-        What is vital gets what the reserve held, at once. Raises the shortage itself where nobody
-        is to wait. May be cancelled while it waits, and between two tries.
+        Vital work gets the space of the reserve at once. Raises the shortage itself if waiting is
+        not allowed. May be cancelled while it waits, and between two attempts.
         """
         seconds, is_counted = RETRY_SECONDS, False
         with ExitStack() as waiting:
@@ -180,11 +180,11 @@ class Space:
                 seconds = RETRY_SECONDS if is_vital else min(2 * seconds, longest_pause)
 
     async def while_roomy(self, wait: Callable[[], Awaitable[object]]) -> None:
-        """Waits for something, but not where the disk is full, or is found to be."""
+        """Wait, but only while the disk is not full."""
         await _wait_unless(self._short, wait)
 
     async def watch(self) -> None:
-        """Makes the reserve, and after each shortage finds out when it is over; until cancelled."""
+        """Create the reserve, and after each shortage detect its end; run until cancelled."""
         await anyio.to_thread.run_sync(self._reserve.make)
         while True:
             await self._short.wait()
@@ -192,14 +192,14 @@ class Space:
             if self._waiting or not await anyio.to_thread.run_sync(self._reserve.make):
                 continue
 
-            if not self._waiting:  # Who has begun to wait while we looked keeps it short.
+            if not self._waiting:  # Work that began to wait in the meantime keeps it short.
                 self._short = anyio.Event()
                 self.on_relief()
                 self._relieved.set()
                 self._relieved = anyio.Event()
 
     async def release(self) -> None:
-        """Gives the reserve back at the end: no execution at rest needs it."""
+        """Free the reserve at the end: an execution at rest does not need it."""
         await self._spend()
 
     async def _spend(self) -> bool:
@@ -225,7 +225,7 @@ class Space:
 
 
 async def _wait_unless(event: anyio.Event, wait: Callable[[], Awaitable[object]]) -> None:
-    """Waits until something holds, or the event is set."""
+    """Wait for `wait` or for the event, whichever comes first."""
     with anyio.CancelScope() as scope:
 
         async def end() -> None:

@@ -1,13 +1,12 @@
-"""The state at any event of the past, without folding the whole journal for each look.
+"""The state at any past event, without folding the whole journal each time.
 
-The first look folds the journal up to its moment and keeps a state every few transitions; every
-later one goes on from the nearest state kept. States are frozen and share what did not change, so
-those kept weigh little, and because lines of the journal never change none is ever out of date.
+The first lookup folds the journal up to its event and keeps a state every few transitions; later
+ones start from the nearest state kept. States are frozen and share their unchanged parts, so the
+kept ones weigh little, and because lines of the journal never change, none is ever out of date.
 
-A journal to read beside whoever writes it, in whatever form it is; nothing is changed.
-
-What the TypeScript Hankweave left (a journal without `seq`, a compressed one, or a state alone) is
-turned into a journal of ours in a file without a name, exactly as the first start on it would.
+`open_for_reading` opens a journal next to its writer, whatever its format, and changes nothing.
+The files of the TypeScript Hankweave (a journal without `seq`, a compressed one, or a state alone)
+are converted to a journal in an unnamed file, exactly as the first start on them would do it.
 """
 
 from __future__ import annotations
@@ -40,26 +39,26 @@ from hankweave_server.ledger.typescript_format import ForeignJournal, decode_sta
 from hankweave_server.paths import Layout
 
 TRANSITIONS_APART = 64
-"""Folding so many takes some two milliseconds."""
+"""Folding this many takes about two milliseconds."""
 
 LINES_APART = 2_048
-"""Passing over so many events that are no transition takes about as long."""
+"""Skipping this many events other than transitions takes about as long."""
 
 _TRANSITION = b'"type":"state.transition"'
 
 MOMENTS_KEPT = 64
-"""Moments that were asked for and are given again at once."""
+"""Recently requested moments that are cached."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What the journal says of one moment."""
+    """The content of the journal at one moment."""
 
     state: State
     run_began: int
-    """The seq at which the newest run began; 0 where there is none yet."""
+    """The seq at which the newest run began; 0 if there is none yet."""
     files: Sha | None
-    """The checkpoint that the files were last captured in or brought back to."""
+    """The checkpoint that the files were last captured in or restored to."""
 
 
 NOTHING = Moment(EMPTY_STATE, 0, None)
@@ -76,11 +75,11 @@ class Moments:
         self._lock = threading.Lock()
 
     def known(self, seq: int) -> Moment | None:
-        """A moment that needs no folding; None where `at` has to be asked."""
+        """Return a moment that is cached; None if `at` has to fold it."""
         return self._asked.get(seq)
 
     def at(self, seq: int) -> Moment:
-        """Folds up to a seq that the journal has reached. Raises JournalCorrupt."""
+        """Return the moment at a seq that the journal has reached. Raises JournalCorrupt."""
         with self._lock:
             moment = self._asked.get(seq) or self._folded_to(seq)
             self._asked[seq] = moment
@@ -117,7 +116,7 @@ class Moments:
         return Moment(state, began, files)
 
     def _files_after(self, line: bytes, seq: int) -> Sha | None:
-        """The checkpoint whose files stand in the work tree after an event that says so."""
+        """Return the checkpoint of the work tree's files, if the event captures or moves them."""
         if not any(word in line for word in _MOVES_FILES):
             return None
 
@@ -128,7 +127,7 @@ class Moments:
             raise JournalCorrupt(self._journal.path, seq, reason) from fault
 
     def _keep(self, moment: Moment) -> None:
-        """Keeps a moment that lies far enough beyond those kept; where a look ends need not be."""
+        """Keep a moment that is far enough beyond the last one kept."""
         seq = moment.state.last_event_seq
         if seq - self._seqs[-1] >= TRANSITIONS_APART:
             self._kept.append(moment)
@@ -149,17 +148,17 @@ def _checkpoint_in(line: bytes) -> Sha | None:
         case RollbackCompleted(checkpoint=sha) | CheckpointRollback(checkpoint=sha, paths=None):
             return sha
         case _:
-            return None  # An agent may print such words; and files went back one by one.
+            return None  # An agent may print such words; or only some paths were restored.
 
 
 _PAGE = 5_000
-"""Lines that are read together: a few megabytes."""
+"""Lines that are read at a time: a few megabytes."""
 
 
 def open_for_reading(layout: Layout, known_shas: KnownShas = tuple) -> Journal:
     """Open the journal of an execution, to be closed by the caller.
 
-    Raises FileNotFoundError where there is none, JournalCorrupt, and OSError.
+    Raises FileNotFoundError if there is none, JournalCorrupt, and OSError.
     """
     foreign = typescript_format.find(layout.journal)
     if foreign is None and (layout.journal.exists() or _foreign_state(layout) is None):
@@ -175,10 +174,10 @@ def open_for_reading(layout: Layout, known_shas: KnownShas = tuple) -> Journal:
 
 
 def whole_lines(layout: Layout) -> Iterator[bytes]:
-    """Return the lines of a journal without checking them, for what only skims over it.
+    """Return the lines of a journal without checking them, for a quick search.
 
-    A last one without its end was never told to anybody. Raises FileNotFoundError where there is
-    no journal, JournalCorrupt for a foreign one that cannot be read, and OSError.
+    A last line without a newline was never published. Raises FileNotFoundError if there is no
+    journal, JournalCorrupt for a foreign one that cannot be read, and OSError.
     """
     if layout.journal.exists() and typescript_format.find(layout.journal) is None:
         with layout.journal.open("rb") as journal:
@@ -201,7 +200,7 @@ def has_past(layout: Layout) -> bool:
 
 
 def _foreign_state(layout: Layout) -> State | None:
-    """Return the state that Hankweave saved, else its backup; None where neither is good."""
+    """Return the state that Hankweave saved, else its backup; None if neither is good."""
     for path in (layout.state, layout.state_backup):
         try:
             state = decode_state(path.read_bytes())
@@ -223,7 +222,7 @@ def _last_saved(layout: Layout) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class _When(SystemClock):
-    """The moment at which what is read was written."""
+    """A clock that shows the moment at which the state was last saved."""
 
     moment: datetime
 

@@ -1,24 +1,22 @@
-"""events.jsonl: one event a line, numbered 1, 2, 3 … without a gap.
+"""events.jsonl: one event per line, numbered 1, 2, 3 ... without a gap.
 
-What survives: a line whose append returned with `durable` survives a power cut; one without it
-survives the death of the process, and a power cut after the next `sync`. A batch is written by one
-call, but a power cut may leave a prefix of it, so whoever writes must be able to live with every
-prefix (DESIGN 5: state = fold(journal) at each of them).
+A line whose append has returned survives a power cut. A batch is written by one call, but a power
+cut may leave a prefix of it, so a writer must accept every prefix: the state is the fold of the
+journal at each of them.
 
-A file can be broken in two ways, and they must not be mistaken for each other. A *torn tail* is
-what a crash leaves: bytes after the last good line in which no whole event stands. Nobody was told
-of them, so they are moved to a quarantine file and the journal goes on. *Damage* is a bad line with
-whole events after it: those were told to somebody, so it is raised and never repaired here.
+A file can be broken in two ways that must not be confused. A *torn tail* is what a crash leaves:
+bytes after the last good line that hold no whole event. They were never published, so they move to
+a quarantine file and the journal continues. *Damage* is a bad line with whole events after it:
+those were published, so it raises JournalCorrupt and is never repaired here.
 
 In between lies the hole: a power cut may persist later pages of an unsynced write and leave zeros
-for the earlier ones. Zeros never stand in JSON; where they begin after the last event that is known
-to be durable, they and all after them are a torn tail as well.
+for the earlier ones. JSON never contains zero bytes. If they begin after the last event that is
+known to be durable, they and everything after them are a torn tail as well.
 
-Where the lines of a file of millions begin, without a number for each of them.
-
-A bookmark stands every few lines, and sooner where the lines are long; whoever looks for a line
-reads on from the bookmark before it. So an event costs one byte of memory instead of
-eight, and who looks for one reads some kilobytes more.
+`Bookmarks` finds lines in a file of millions without an offset for each of them. It keeps one
+offset every few lines, or sooner if the lines are long; a reader scans forward from the bookmark
+before its line. An event costs one byte of memory instead of eight, and a lookup reads some
+kilobytes more.
 """
 
 from __future__ import annotations
@@ -38,23 +36,23 @@ from hankweave_server import fsutil
 
 LINES_APART = 16
 BYTES_APART = 16 << 10
-"""Two bookmarks lie no further apart than this and one line."""
+"""Two bookmarks are at most this many bytes plus one line apart."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Bytes of the file in which the lines that were asked for stand."""
+    """The byte range of the file that contains the requested lines."""
 
     begin: int
     end: int
     skipped: int
-    """Lines in it that come before those asked for."""
+    """Lines in it that come before the requested ones."""
     count: int
-    """Lines that were asked for."""
+    """The number of requested lines."""
 
 
 class Bookmarks:
-    """One thread may `extend` while others look: what they see of the top is one value."""
+    """Offsets of some lines. One thread may `extend` while others `find`: the end is one value."""
 
     def __init__(self) -> None:
         self._numbers = array("Q", [0])
@@ -67,24 +65,24 @@ class Bookmarks:
 
     @property
     def size(self) -> int:
-        """Bytes of all lines: where the next one begins."""
+        """Bytes of all lines: the offset of the next one."""
         return self._top[1]
 
     def extend(self, sizes: Iterable[int]) -> None:
-        """Adds lines at the end, given by their sizes with their newlines."""
+        """Add lines at the end, given by their sizes with newlines."""
         number, offset = self._top
         for size in sizes:
             number += 1
             offset += size
             is_far = offset - self._offsets[-1] >= BYTES_APART
             if is_far or number - self._numbers[-1] >= LINES_APART:
-                self._offsets.append(offset)  # First, for who looks finds it by its number.
+                self._offsets.append(offset)  # First, because readers find it by its number.
                 self._numbers.append(number)
 
         self._top = (number, offset)
 
     def find(self, first: int, limit: int | None) -> Stretch:
-        """Finds the lines after so many, up to a limit."""
+        """Return the range of the lines after line `first`, up to a limit."""
         lines, size = self._top
         first = min(max(first, 0), lines)
         until = lines if limit is None else min(lines, first + max(limit, 0))
@@ -95,9 +93,9 @@ class Bookmarks:
         return Stretch(begin, min(end, size), first - self._numbers[before], until - first)
 
     def page_after(self, first: int, most_bytes: int) -> int:
-        """Return how many lines after so many can be read by reading about `most_bytes`.
+        """Return how many lines after line `first` fit into a read of about `most_bytes`.
 
-        It is at least one, however long that is, unless there is none.
+        At least one, however long it is, unless there is none.
         """
         lines, size = self._top
         if first >= lines:
@@ -107,7 +105,7 @@ class Bookmarks:
         if size - begin <= most_bytes:
             return lines - first
 
-        # The last bookmark that is near enough, or the next one where a single line is too long.
+        # The last bookmark that is near enough, or the next one if a single line is too long.
         near = bisect_right(self._offsets, begin + most_bytes) - 1
         if near < len(self._numbers) and self._numbers[near] <= first:
             near += 1
@@ -117,7 +115,7 @@ class Bookmarks:
 
 
 class JournalCorrupt(Exception):
-    """A journal that cannot be trusted as it stands; a person must decide what to do with it."""
+    """A journal that cannot be trusted; a person must decide what to do with it."""
 
     def __init__(self, path: Path, line: int, reason: str) -> None:
         super().__init__(f"{path}, line {line}: {reason}")
@@ -127,24 +125,24 @@ class JournalCorrupt(Exception):
 
 
 class JournalWriteFailed(Exception):
-    """An append or sync that the disk refused; the file ends where it ended before.
+    """An append or flush that the disk refused; the file ends where it ended before.
 
-    `__cause__` is the OSError. If even the way back failed, a note says so; then the next append
-    refuses to write after the fragment, and the next open cuts it off.
+    `__cause__` is the OSError. If the truncation failed as well, a note says so; then the next
+    append refuses to write after the fragment, and the next open cuts it off.
     """
 
 
 class JournalFull(JournalWriteFailed):
-    """There was no room for an append, and nothing of it was left: it may be tried again.
+    """The disk was too full for an append, and nothing of it was left: it can be retried.
 
-    Even where only the flush found that out: all lines before it had been flushed, so that what the
-    kernel may have forgotten was taken back and is written anew.
+    This holds even if only the flush failed: all earlier lines had been flushed, and the new ones,
+    which the kernel may have dropped, were truncated and are written again.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class JournalRepair:
-    """A torn tail that was cut off, and where its bytes are kept."""
+    """A torn tail that was cut off, and the file that keeps its bytes."""
 
     quarantine: Path
     bytes: int
@@ -152,14 +150,14 @@ class JournalRepair:
 
 @dataclass(frozen=True, slots=True)
 class LongLine:
-    """A line that is read part by part."""
+    """A line that is read in parts."""
 
     descriptor: int
     offset: int
     size: int
 
     def read(self, at: int, most: int) -> bytes:
-        """Return at most so many bytes of it, from a position on."""
+        """Return at most `most` bytes of it, from position `at`."""
         return _pread_all(self.descriptor, max(0, min(most, self.size - at)), self.offset + at)
 
 
@@ -179,10 +177,10 @@ class Journal:
     def open(
         cls, path: Path, *, known_durable: int | None = None
     ) -> tuple[Journal, JournalRepair | None]:
-        """Opens or creates the journal, and cuts off a torn tail.
+        """Open or create the journal, and cut off a torn tail.
 
-        `known_durable` is the last seq that is known to be on the disk; None trusts no hole.
-        Raises JournalCorrupt, with the file untouched, and OSError.
+        `known_durable` is the last seq that is known to be on the disk; with None, a hole counts
+        as damage. Raises OSError, and JournalCorrupt, with the file unchanged.
         """
         fsutil.make_private_directory(path.parent)
         descriptor = _open_private(path)
@@ -203,16 +201,16 @@ class Journal:
 
     @classmethod
     def for_reading(cls, path: Path) -> Journal:
-        """Opens a journal that may belong to a living server, and changes nothing.
+        """Open a journal that may belong to a running server, and change nothing.
 
-        What comes after the last whole event is left out: a line that is being written, or a torn
-        tail. Raises JournalCorrupt where whole events stand behind it, and OSError.
+        Bytes after the last whole event are left out: an unfinished line, or a torn tail. Raises
+        OSError, and JournalCorrupt if whole events follow them.
         """
         return cls.reading(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW))
 
     @classmethod
     def reading(cls, path: Path, descriptor: int) -> Journal:
-        """Do as `for_reading` with an open file, which is closed with the journal."""
+        """Do the same as `for_reading` with an open file, which the journal closes."""
         try:
             with _mapped(descriptor) as content:
                 marks = _accepted(content)
@@ -228,7 +226,7 @@ class Journal:
         return self._marks.lines
 
     def read(self, since_seq: int, limit: int | None = None) -> list[bytes]:
-        """Returns the lines after a seq, oldest first, without their newlines."""
+        """Return the lines after a seq, oldest first, without their newlines."""
         found = self._marks.find(since_seq, limit)
         if found.count == 0:
             return []
@@ -237,9 +235,9 @@ class Journal:
         return content.split(b"\n", found.skipped + found.count)[found.skipped : -1]
 
     def page(self, since_seq: int, until_seq: int, most_bytes: int) -> list[bytes | LongLine]:
-        """Return some lines after a seq, about so many bytes of them, at least one if any.
+        """Return lines after a seq, about `most_bytes` of them, at least one if there is any.
 
-        A line that is much longer is not read.
+        A line that is much longer is returned unread, as a LongLine.
         """
         since = max(since_seq, 0)
         count = min(self._marks.page_after(since, most_bytes), max(until_seq - since, 0))
@@ -247,7 +245,7 @@ class Journal:
         if found.end - found.begin <= most_bytes + BYTES_APART:
             return list(self.read(since, count))
 
-        # Bookmarks stand so close that only the last line of such a stretch can be a long one.
+        # Bookmarks are so close that only the last line of such a stretch can be a long one.
         head = _pread_all(self._descriptor, BYTES_APART, found.begin)
         before = head.split(b"\n")[:-1]
         short = before[found.skipped : found.skipped + count]
@@ -258,12 +256,12 @@ class Journal:
         return [*short, LongLine(self._descriptor, begin, found.end - 1 - begin)]
 
     def append(self, lines: Sequence[bytes]) -> None:
-        """Writes lines, given without newlines, by one call, and makes them durable.
+        """Write lines, given without newlines, by one call, and make them durable.
 
-        Raises JournalFull, and JournalWriteFailed.
+        Raises JournalFull and JournalWriteFailed.
 
-        On a failure the file is truncated to where it ended before anything else happens, so that
-        the next line can never fuse with a fragment of this one.
+        On a failure the file is truncated to its previous size before anything else happens, so
+        that the next line can never fuse with a fragment of this one.
         """
         self._require_untouched()
         try:
@@ -275,7 +273,7 @@ class Journal:
         self._marks.extend(len(line) + 1 for line in lines)
 
     def close(self) -> None:
-        """Closes the file; a second call does nothing."""
+        """Close the file; a second call does nothing."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -301,18 +299,18 @@ class Journal:
 
 
 class _Line(msgspec.Struct):
-    """What makes a line an event to the journal; the rest is its readers' concern."""
+    """The fields by which the journal recognizes an event; the rest is for its readers."""
 
     type: str
     seq: int = 0
-    """0 in a journal that Hankweave wrote: an event, but none of ours."""
+    """0 in a journal that Hankweave wrote: an event without a number."""
 
 
 _decode_line = msgspec.json.Decoder(_Line).decode
 
 
 def _seq_in(line: bytes) -> int | None:
-    """Returns the seq of a line that holds a whole event; None for anything else."""
+    """Return the seq of a line that holds a whole event; None for anything else."""
     try:
         return _decode_line(line).seq
     except (msgspec.MsgspecError, UnicodeError, RecursionError, ValueError):
@@ -320,7 +318,7 @@ def _seq_in(line: bytes) -> int | None:
 
 
 def _accepted(content: bytes | mmap.mmap) -> Bookmarks:
-    """Finds the lines whose seqs are 1, 2, 3 … up to the first that is not."""
+    """Return bookmarks for the lines with seqs 1, 2, 3 ... up to the first other line."""
     marks = Bookmarks()
     marks.extend(_sizes_of_accepted(content))
     return marks
@@ -337,7 +335,7 @@ def _sizes_of_accepted(content: bytes | mmap.mmap) -> Iterator[int]:
 
 
 def _require_torn(path: Path, tail: bytes, number: int, known_durable: int | None) -> None:
-    """Raises JournalCorrupt unless the tail is what a crash can leave."""
+    """Raise JournalCorrupt unless a crash can have left the tail."""
     lines = tail.split(b"\n")[:-1]
     seqs = [seq for seq in map(_seq_in, lines) if seq is not None]
     is_hole = bool(lines) and b"\0" in lines[0]
@@ -355,7 +353,7 @@ def _require_torn(path: Path, tail: bytes, number: int, known_durable: int | Non
 
 
 def _cut(path: Path, descriptor: int, end: int, tail: bytes) -> JournalRepair:
-    """Keeps the tail in a file of its own, durably, and only then takes it off the journal."""
+    """Copy the tail to a file of its own, durably, and only then truncate the journal."""
     quarantine = _free_name(path.with_name(f"{path.stem}.quarantine"))
     fsutil.write_private(quarantine, tail, durable=True)
     fsutil.sync_directory(path.parent)
@@ -385,7 +383,7 @@ def _open_private(path: Path) -> int:
 
 @contextlib.contextmanager
 def _mapped(descriptor: int) -> Iterator[bytes | mmap.mmap]:
-    """Maps the file, so that a long journal is scanned without being read into memory."""
+    """Map the file, so that a long journal is scanned without reading it into memory."""
     if os.fstat(descriptor).st_size == 0:
         yield b""
         return
@@ -395,7 +393,7 @@ def _mapped(descriptor: int) -> Iterator[bytes | mmap.mmap]:
 
 
 def _pread_all(descriptor: int, count: int, offset: int) -> bytes:
-    """Reads exactly `count` bytes; pread(2) may return fewer than it was asked for."""
+    """Return exactly `count` bytes; pread(2) may return fewer."""
     parts: list[bytes] = []
     while count > 0:
         part = os.pread(descriptor, count, offset)

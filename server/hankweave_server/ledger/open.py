@@ -1,14 +1,14 @@
-"""Opening a ledger: journal and state files are brought to agree before anything new is written.
+"""Opening a ledger: make journal and state files agree before anything new is written.
 
 The journal decides. state.json only saves the time of folding the journal from its start, so it is
-used where it is good and not newer than the journal; its backup likewise; else the whole journal
-is folded. Only where there is no journal does a state, or what the shadow repository knows, become
-the past: it is then written down as the first transitions of a new journal, so that state =
-fold(journal) holds from there on. A journal of the TypeScript Hankweave becomes the beginning of
-ours (`foreign_journal`), and its files are kept. Nothing that was found bad is deleted, and every
-way but the plain one is said in a `state.recovered`.
+used if it is good and not newer than the journal; else its backup; else the whole journal is
+folded. Only without a journal does a state, or the content of the shadow repository, become the
+past: it is written as the first transitions of a new journal, so that the state is the fold of the
+journal from there on. A journal of the TypeScript Hankweave becomes the beginning of the new one
+(`typescript_format`), and its files are kept. Nothing that was found bad is deleted, and every way
+but the plain one is reported in a `state.recovered` event.
 
-Each step may be interrupted and is then simply done again at the next opening.
+Each step may be interrupted, and is then repeated at the next opening.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ PAGE = 5_000
 
 Rebuild = Callable[[], State]
 KnownShas = Callable[[], Iterable[Sha]]
-"""Lists the checkpoints of the shadow repository."""
+"""Returns the checkpoints of the shadow repository."""
 Source = Literal["primary", "backup", "journal", "repository", "fresh"]
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A journal and a store that agree, and what it took to get there."""
+    """A journal and a store that agree, and a report of the recovery."""
 
     journal: Journal
     store: StateStore
@@ -69,7 +69,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Where a state came from; `is_past` where it must become the past of an empty journal."""
+    """A state and its source; `is_past` if it must become the past of an empty journal."""
 
     state: State
     source: Source
@@ -78,7 +78,7 @@ class _Found:
     is_past: bool = False
     warnings: tuple[ValidationWarning, ...] = ()
     is_foreign: bool = False
-    """True where Hankweave wrote state.json, and its content becomes the past."""
+    """True if Hankweave wrote state.json, and its content becomes the past."""
 
 
 def open_ledger(
@@ -89,9 +89,9 @@ def open_ledger(
     new_id: NewId,
     known_shas: KnownShas = tuple,
 ) -> Opened:
-    """Opens what is there, or begins anew where there is nothing at all.
+    """Open the existing ledger, or create one if there is nothing at all.
 
-    Raises JournalCorrupt and NewerState, which a person must decide about, and OSError.
+    Raises OSError, and JournalCorrupt and NewerState, which a person must resolve.
     """
     fsutil.make_private_directory(layout.state_directory)
     store = StateStore(layout, clock)
@@ -130,9 +130,9 @@ def _taken_over(
     clock: Clock,
     new_id: NewId,
 ) -> Opened:
-    """Make a journal of ours of another program's events and state; its files are kept.
+    """Create a journal from another program's events and state; keep its files.
 
-    Ours takes the place of the foreign one by one rename, when it is whole and durable.
+    The new journal replaces the foreign one by one rename, when it is whole and durable.
     """
     kept = foreign.path if foreign.is_compressed else fsutil.keep_original(foreign.path)
     new = layout.journal.with_name(layout.journal.name + ".tmp")
@@ -167,9 +167,9 @@ def _taken_over(
 def write_imported(
     file: BinaryIO, foreign: ForeignJournal, past: State, clock: Clock, new_id: NewId
 ) -> tuple[State, Importing]:
-    """Write another program's events as ours, and after them what founds a state.
+    """Write another program's events in this format, followed by the transitions to its state.
 
-    Raises JournalCorrupt for a foreign journal that is not what it should be, and OSError.
+    Raises OSError, and JournalCorrupt for a foreign journal that is not what it should be.
     """
     importing = Importing()
     for line in importing.lines(foreign.lines()):
@@ -214,9 +214,9 @@ def _foreign_taken(layout: Layout, found: _Found, known_shas: KnownShas) -> _Fou
 
 
 def fold_journal(journal: Journal, start: State = EMPTY_STATE, until: int | None = None) -> State:
-    """Folds the lines after `start` into a state, up to a seq or to the end.
+    """Fold the lines after `start` into a state, up to a seq or to the end.
 
-    Raises JournalCorrupt for a line that cannot be folded: a transition that contradicts what came
+    Raises JournalCorrupt for a line that cannot be folded: a transition that contradicts the ones
     before it, or that only a newer version knows.
     """
     state = start
@@ -238,7 +238,7 @@ _decode_header = msgspec.json.Decoder(_Header).decode
 
 
 def folded(journal: Journal, state: State, line: bytes) -> State:
-    """Folds one line; events that are no transition are not even decoded.
+    """Fold one line; events other than transitions are not even decoded.
 
     Raises JournalCorrupt as `fold_journal`.
     """
@@ -256,7 +256,7 @@ def folded(journal: Journal, state: State, line: bytes) -> State:
 
 
 def _find(store: StateStore, journal: Journal | None, rebuild: Rebuild | None) -> _Found:
-    """Find the state; without a journal, what the state files or the repository say."""
+    """Return the state; without a journal, from the state files or the repository."""
     loaded = store.load(lambda state: _quarrel(state, journal))
     match loaded:
         case FromPrimary(state=state):
@@ -273,7 +273,7 @@ def _find(store: StateStore, journal: Journal | None, rebuild: Rebuild | None) -
 
 
 def _quarrel(state: State, journal: Journal | None) -> ValidationError | None:
-    """A state that names events which a journal with others in it does not have."""
+    """Return an error for a state that is ahead of a journal with events in it."""
     if journal is None or journal.last_seq == 0 or state.last_event_seq <= journal.last_seq:
         return None
 
@@ -285,13 +285,13 @@ def _quarrel(state: State, journal: Journal | None) -> ValidationError | None:
 
 
 def _caught_up(found: _Found, journal: Journal | None) -> _Found:
-    """Adds to a loaded state what the journal has beyond it."""
+    """Fold the rest of the journal on top of a loaded state."""
     state = found.state
     if journal is None or journal.last_seq == 0:
         return _as_past(found)
 
     if state.schema_version == 0:
-        # Hankweave's file, whose content was made the journal's past just before a crash.
+        # Hankweave's file, whose content became the journal's past just before a crash.
         return dataclasses.replace(found, state=fold_journal(journal))
 
     try:
@@ -305,7 +305,7 @@ def _caught_up(found: _Found, journal: Journal | None) -> _Found:
 
 
 def _as_past(found: _Found) -> _Found:
-    """A good state without a journal: Hankweave's, or one whose journal was lost."""
+    """Return a good state without a journal: Hankweave's, or one whose journal was lost."""
     state = found.state
     errors = found.errors
     if state.last_event_seq > 0:
@@ -345,14 +345,14 @@ def _without_state(
 
 
 def _found_journal(path: Path, past: State, clock: Clock, new_id: NewId) -> State:
-    """Writes a past down as the first events of a new journal: all of it or nothing."""
+    """Write a past as the first events of a new journal: all of it or nothing."""
     published, state = compose(EMPTY_STATE, founding(past), About(), clock=clock, new_id=new_id)
     fsutil.replace_durably(path, b"".join(each.frame + b"\n" for each in published))
     return state
 
 
 def _told(found: _Found) -> StateRecovered | None:
-    """Say how the state was come by; None where it was simply read, or all is new."""
+    """Return how the state was recovered; None if it was simply read, or is new."""
     is_plain = found.source in ("primary", "fresh") and not found.errors and not found.kept
     if is_plain and not found.is_past:
         return None

@@ -1,6 +1,6 @@
-"""Reading a journal that the TypeScript Hankweave wrote, and making it ours.
+"""The TypeScript Hankweave's journal and state.json, and their conversion to this format.
 
-Until 0.10 `events/events.jsonl` is plain: one event a line, without `seq`. Since 0.11 a finished
+Until 0.10 `events/events.jsonl` is plain: one event per line, without `seq`. Since 0.11 a finished
 run's journal is compressed:
 
     events/events.jsonl.zst              the journal, whole; bodies of 4 KiB and more are pointers
@@ -9,19 +9,18 @@ run's journal is compressed:
 
 A pointer is `"contentRef":{"sha256":…,"bytes":…,"encoding":"utf-8","ref":"cas"}` in place of
 `"content":"…"`, in the `data` of `file.updated` or the `recentFileAccess` of `state.snapshot`. The
-body is put back into the text of the line, so that the result can be held against the SHA-256.
+body is put back into the text of the line, so that the result can be checked against the SHA-256.
 
-As ours, each event gets a `seq`. Two things change: the first version of `file.updated` gets the
-fingerprint that the second one has, beside its content; and an event that has another shape here
-(every `state.transition`) is called `hankweave.<type>`, which readers pass over like any event they
-do not know. The state itself follows as the transitions that found it (`opening`).
+In the conversion each event gets a `seq`, and two things change. The first version of
+`file.updated` gets the fingerprint that the second one has, besides its content. An event that has
+another shape here (every `state.transition`) is renamed to `hankweave.<type>`, which readers skip
+like any event they do not know. The state itself follows as transitions (`reducer.founding`).
 
-Reading a state.json that Hankweave wrote.
-
-Its schema is seed 002's, but it is looser than our classes in a few places: the plan's codons carry
-a resolved model instead of its name, and keys of its own; sentinels and counts are absent where a
-codon did not get as far as having them. What is absent gets the value that means "nothing"; what
-is unknown is left out. A file that we wrote is never read this way: in it, a gap is damage.
+`decode_state` reads a state.json that Hankweave wrote. Its schema is the same, but looser in a few
+places: the plan's codons carry a resolved model instead of its name, and keys of their own;
+sentinels and counts are absent if a codon did not get far enough to have them. Absent fields get
+the value that means "nothing"; unknown ones are left out. A file that this program wrote is never
+read this way: in it, a gap is damage.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ from hankweave_protocol.state import NO_TOKENS, CodonStatus, State
 from hankweave_server.ledger.journal import JournalCorrupt
 
 RENAMED = "hankweave."
-"""Begins the type of an event whose shape is another one here."""
+"""The prefix for the type of an event that has another shape here."""
 
 _COMPRESSED = "events.jsonl.zst"
 _MANIFEST = "journal.meta.json"
@@ -61,7 +60,7 @@ _HAVE_BODIES = (b'"type":"file.updated"', b'"type":"state.snapshot"')
 
 @dataclass(frozen=True, slots=True)
 class ForeignJournal:
-    """Where the events are that another program wrote."""
+    """The location of a journal that another program wrote."""
 
     path: Path
     is_compressed: bool
@@ -69,8 +68,8 @@ class ForeignJournal:
     def lines(self) -> Iterator[bytes]:
         """Return the lines as they were written, bodies included, without their newlines.
 
-        What comes after the last newline was never a whole event. Raises JournalCorrupt where a
-        compressed journal is not what its manifest says, after the last line, and OSError.
+        Bytes after the last newline were never a whole event. Raises OSError, and JournalCorrupt,
+        after the last line, if a compressed journal does not match its manifest.
         """
         if self.is_compressed:
             yield from _restored(self.path)
@@ -83,7 +82,7 @@ class ForeignJournal:
 
 
 def find(journal: Path) -> ForeignJournal | None:
-    """Return the foreign journal in the place of ours; None where there is none, or it is ours."""
+    """Return a foreign journal in this place; None if there is none, or it has this format."""
     try:
         with journal.open("rb") as lines:
             first = lines.readline()
@@ -102,7 +101,7 @@ def find(journal: Path) -> ForeignJournal | None:
     return ForeignJournal(journal, is_compressed=False)
 
 
-# --- compressed -----------------------------------------------------------------------------------
+# --- decompressing --------------------------------------------------------------------------------
 
 
 class _Manifest(msgspec.Struct, rename="camel"):
@@ -139,7 +138,7 @@ def _decompressed(path: Path) -> Iterator[bytes]:
 
 
 def _original_digest(manifest: Path) -> str | None:
-    """Return the SHA-256 that proves the journal; None where no manifest that we know tells."""
+    """Return the SHA-256 of the original journal; None without a manifest of a known format."""
     try:
         return msgspec.json.decode(manifest.read_bytes(), type=_Manifest).original_sha256
     except (FileNotFoundError, msgspec.MsgspecError):
@@ -147,7 +146,7 @@ def _original_digest(manifest: Path) -> str | None:
 
 
 class _Bodies:
-    """The contents that were taken out of a journal; one that is missing stays a pointer."""
+    """The bodies that were moved out of a journal; a missing one stays a pointer."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -192,7 +191,7 @@ class _Bodies:
         return None
 
 
-# --- as ours --------------------------------------------------------------------------------------
+# --- converting -----------------------------------------------------------------------------------
 
 
 class _Foreign(msgspec.Struct):
@@ -203,7 +202,7 @@ class _Foreign(msgspec.Struct):
 
 
 class _Ours(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
-    """A line of our journal, whatever its data."""
+    """A line of this program's journal, with any data."""
 
     id: str
     seq: int
@@ -220,13 +219,13 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass
 class Importing:
-    """Turns foreign lines into ours, one after the other."""
+    """Converts foreign lines, one after the other."""
 
     seq: int = 0
     skipped: int = 0
-    """Lines that are no event: left out, as Hankweave's own readers do."""
+    """Lines that are not events: left out, as Hankweave's own readers do."""
     without_body: int = 0
-    """Events whose content was in the store of bodies, and is not there any more."""
+    """Events whose content was moved to the store of bodies and is gone from there."""
     last_timestamp: str = "1970-01-01T00:00:00.000Z"
     _run_id: str | None = field(default=None, repr=False)
 
@@ -268,14 +267,14 @@ class Importing:
             self.last_timestamp = instants.to_text(instants.from_text(timestamp))
 
     def _note_run(self, event: _Foreign) -> None:
-        """Hankweave's events do not name their run; its transitions do."""
+        """Remember the run: Hankweave's events do not name theirs, its transitions do."""
         run = event.data.get("runId")
         if event.type == StateTransition.TYPE and isinstance(run, str) and run:
             self._run_id = run
 
 
 def _with_fingerprint(data: dict[str, Any]) -> dict[str, Any]:
-    """Add what version 2 of `file.updated` says instead of the content."""
+    """Add the fields that version 2 of `file.updated` has instead of the content."""
     reference = data.get("contentRef")
     content = data.get("content")
     if isinstance(content, str):
@@ -290,7 +289,7 @@ def _with_fingerprint(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _readable(line: _Ours) -> bytes:
-    """Encode a line that each reader of our journal can decode."""
+    """Encode a line so that each reader of the journal can decode it."""
     encoded = _encode(line)
     if line.type in EVENTS.names and not _fits(line.type, encoded):
         line.type = RENAMED + line.type
@@ -301,7 +300,7 @@ def _readable(line: _Ours) -> bytes:
 
 def _fits(kind: str, encoded: bytes) -> bool:
     if kind == StateTransition.TYPE:
-        return False  # Its fold is not ours; the state is founded after it.
+        return False  # It folds differently; transitions to the state follow the import.
 
     try:
         codec.decode_event(encoded)
@@ -352,7 +351,7 @@ _BUDGET_KEYS = frozenset(field.encode_name for field in msgspec.structs.fields(C
 
 
 def decode_state(content: bytes) -> State:
-    """Reads a state of ours or of Hankweave; raises Refused with the path of the fault."""
+    """Decode a state of this program or of Hankweave; raise Refused with the path of the error."""
     try:
         return codec.decode_value(State, content)
     except Refused as refused:
@@ -363,12 +362,12 @@ def decode_state(content: bytes) -> State:
         try:
             return codec.decode_value(State, codec.encode(foreign))
         except Refused:
-            # The path in the file as it stands helps a reader more than that in our copy.
+            # The path in the original file helps a reader more than that in the converted copy.
             raise refused from None
 
 
 def _foreign(content: bytes) -> Json | None:
-    """Returns the normalised content of a file that Hankweave can have written, else None."""
+    """Return the normalized content of a file that Hankweave can have written, else None."""
     try:
         raw = codec.decode_value(dict[str, Any], content)
         if "schemaVersion" in raw:
@@ -407,7 +406,7 @@ def _plan_entry(entry: Json) -> Json:
 
 
 def _in_known_loop(owner: Json) -> Json:
-    """Leaves out what we do not know of a loop's budget, which is as strict as a hank."""
+    """Leave out unknown keys of a loop's budget, which is decoded as strictly as a hank."""
     context = owner.get("loopContext")
     budget = context.get("loopBudget") if isinstance(context, dict) else None
     if not isinstance(context, dict) or not isinstance(budget, dict):

@@ -1,4 +1,4 @@
-"""The guard: the file whose flock grants, and whose content names the last grantee."""
+"""The guard: the file whose flock grants the directory and whose content names the grantee."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LARGEST = 64 * 1024
 
 
 class GuardBusy(Exception):
-    """Somebody holds the guard; `owner` is what stands in it, where that can be read."""
+    """Another process holds the guard; `owner` is its content, if it can be read."""
 
     def __init__(self, owner: GuardOwner | None) -> None:
         super().__init__("the guard is held")
@@ -28,9 +28,9 @@ class GuardBusy(Exception):
 
 
 def granted_guard(path: Path) -> int:
-    """Opens the guard and takes its lock, which lasts until the descriptor is closed.
+    """Open the guard and take its lock, which lasts until the descriptor is closed.
 
-    Raises GuardBusy when somebody else holds it; then nothing was changed.
+    Raises GuardBusy, with nothing changed, if another process holds it.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     while True:
@@ -54,7 +54,7 @@ def _lock(guard: int, path: Path) -> None:
 
 
 def still_named(path: Path, descriptor: int) -> bool:
-    """Tells whether the path leads to the open file: not to another one, and not to nothing."""
+    """Return whether the path leads to the open file: not to another one, and not to nothing."""
     try:
         named = os.stat(path, follow_symlinks=False)
     except OSError as error:
@@ -71,7 +71,10 @@ def guard_owner(guard: int) -> GuardOwner | None:
 
 
 def write_owner(guard: int, owner: GuardOwner) -> None:
-    """Writes in place: a rename would make another inode, and an empty file would name nobody."""
+    """Write the owner in place: a rename would create a new inode.
+
+    The new content is written before the file is truncated, so it is never empty.
+    """
     content = codec.encode(owner)
     os.pwrite(guard, content, 0)
     os.ftruncate(guard, len(content))
@@ -79,7 +82,7 @@ def write_owner(guard: int, owner: GuardOwner) -> None:
 
 
 def identity(start_time: str) -> GuardOwner:
-    """Describes this process as an owner whose runtime.lock says this `startTime`."""
+    """Describe this process as the owner whose runtime.lock has this `startTime`."""
     ticks = lock_file.start_ticks(os.getpid())
     assert ticks is not None
     return GuardOwner(

@@ -1,6 +1,7 @@
-"""Taking the execution directory, holding it, and giving it up.
+"""Acquiring the execution directory, holding it, and releasing it.
 
-Whose runtime.lock lies there: gathers the facts that `domain.liveness` judges by.
+`examine` gathers the facts by which `domain.liveness` judges a runtime.lock that another server
+left behind; `acquire` takes the directory, and `HeldLock` keeps and verifies it.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ from hankweave_server.runtime_lock.guard import (
 )
 from hankweave_server.runtime_lock.lock_file import LockHeld, LockLost, described, read_record
 
-FOREIGN_WATCH = timedelta(seconds=75)  # Two heartbeats of another program and half a one to spare.
+FOREIGN_WATCH = timedelta(seconds=75)  # Two heartbeats of another program, and half a one to spare.
 _BETWEEN_LOOKS = timedelta(seconds=1)
 _BETWEEN_NOTICES = timedelta(seconds=5)
 _START_SLACK = timedelta(seconds=2)  # The kernel's boot time, to which ticks are added, is rounded.
@@ -59,9 +60,9 @@ _START_SLACK = timedelta(seconds=2)  # The kernel's boot time, to which ticks ar
 def examine(
     path: Path, owner: GuardOwner | None, watch: HeartbeatWatch, clock: Clock
 ) -> PreviousOwner | None:
-    """Finds out whose runtime.lock lies there; `owner` is what the guard says.
+    """Determine the owner of an existing runtime.lock; `owner` is the content of the guard.
 
-    Returns the owner that is gone, or None if there was no lock. Raises LockHeld if it lives.
+    Returns the previous owner if it is gone, or None without a lock. Raises LockHeld if it lives.
     """
     record = read_record(path)
     if record is None:
@@ -99,14 +100,14 @@ def _judge(
 
 
 def _began_then(ticks: int, record: RuntimeLock, writer: GuardOwner | None) -> bool:
-    """Tells whether the process that has the pid now can be the one that wrote the lock."""
+    """Return whether the process that has the pid now can be the writer of the lock."""
     if writer is not None:
         return ticks == writer.start_ticks
 
     if record.pid == os.getpid():
-        return False  # We wrote nothing yet. Each container calls its first process pid 1.
+        return False  # It wrote nothing yet. Each container calls its first process pid 1.
 
-    # If it ran already when the lock was written, the pid was its own at that moment.
+    # If it ran already when the lock was written, it had the pid at that moment.
     try:
         return lock_file.started_at(ticks) <= from_text(record.start_time) + _START_SLACK
     except ValueError:
@@ -115,13 +116,13 @@ def _began_then(ticks: int, record: RuntimeLock, writer: GuardOwner | None) -> b
 
 @dataclass(slots=True)
 class HeartbeatWatch:
-    """Looks whether another program still writes its lock, by our own monotonic time."""
+    """Watches, on the monotonic clock, whether another program still updates its lock."""
 
     path: Path
     clock: Clock
     wait: Callable[[float], None]
     tell: Callable[[str], None]
-    """Is told whom the start waits for, and every few seconds for how long."""
+    """Called with the owner that the start waits for, and every few seconds with the time left."""
     still: RuntimeLock | None = None
 
     def moves(self, record: RuntimeLock) -> bool:
@@ -145,7 +146,7 @@ class HeartbeatWatch:
         return False
 
     def _span_for(self, record: RuntimeLock) -> float:
-        """Return the seconds after which a heartbeat that has not moved is a stale one."""
+        """Return the seconds after which a heartbeat that has not moved is stale."""
         age = heartbeat_age(record, self.clock.now()) or timedelta(0)
         return min(FOREIGN_WATCH, max(_BETWEEN_LOOKS, STALE_AFTER - age)).total_seconds()
 
@@ -158,16 +159,16 @@ def _announcement(record: RuntimeLock, span: float) -> str:
     )
 
 
-HEARTBEAT_INTERVAL = timedelta(seconds=30)  # Seed 001: `lastHeartbeat`, "every 30 seconds".
+HEARTBEAT_INTERVAL = timedelta(seconds=30)  # As Hankweave documents `lastHeartbeat`.
 
 _LOOK_INTERVAL = timedelta(seconds=1)
-"""Between two looks whether the directory is still ours: a loss must not last a whole heartbeat."""
+"""Between two checks that the directory is still held: a loss must not last a whole heartbeat."""
 
 _ABANDON_PATIENCE = 0.1  # Seconds.
 
 
 def _on_stderr(line: str) -> None:
-    with contextlib.suppress(OSError, ValueError):  # Nobody reads it.
+    with contextlib.suppress(OSError, ValueError):  # stderr may be closed.
         sys.stderr.write(line + "\n")
         sys.stderr.flush()
 
@@ -180,16 +181,16 @@ def acquire(
     wait: Callable[[float], None] = time.sleep,
     tell: Callable[[str], None] = _on_stderr,
 ) -> HeldLock:
-    """Take the execution directory, or raise LockHeld and leave it as it was.
+    """Take the execution directory, or raise LockHeld and leave it unchanged.
 
-    Waits only where another program left a lock without a guard, its process cannot be found, and
-    its heartbeat is not old yet: then it watches, up to `FOREIGN_WATCH`, whether the heartbeat
-    moves. `wait` takes seconds; `tell` gets the countdown.
+    It waits in one case only: another program left a lock without a guard, its process cannot be
+    found, and its heartbeat is not old yet. Then it watches, up to `FOREIGN_WATCH`, whether the
+    heartbeat moves. `wait` takes seconds; `tell` gets the countdown.
     """
     fsutil.make_private_directory(layout.state_directory)
     watch = HeartbeatWatch(layout.runtime_lock, clock, wait, tell)
     if not os.path.lexists(layout.lock_guard):
-        # None of ours was ever here. An owner of another program must not even find a guard.
+        # No server of this program was ever here. Another program's server must not find a guard.
         examine(layout.runtime_lock, None, watch, clock)
 
     with contextlib.ExitStack() as undo:
@@ -211,7 +212,7 @@ def acquire(
 
 
 class HeldLock:
-    """The execution directory is ours, until `release` or until `verify` says otherwise.
+    """The held execution directory, until `release` or until `verify` finds it lost.
 
     Safe to use from several threads.
     """
@@ -230,7 +231,7 @@ class HeldLock:
         self._clock = clock
         self._guard = guard
         self._folder = folder
-        # The folder as it was granted: if another one takes its path, nothing is written there.
+        # The folder as granted: if another one takes its path, nothing is written there.
         self._lock_file = Path(f"/proc/self/fd/{folder}") / layout.runtime_lock.name
         self._record = record
         self._loss: str | None = None
@@ -246,7 +247,7 @@ class HeldLock:
         return self._is_released
 
     def update(self, *, run_id: RunId | None = None, port: int | None = None) -> None:
-        """Writes the current run or the port into runtime.lock; what is None stays as it was."""
+        """Write the current run or the port into runtime.lock; None leaves a field unchanged."""
         with self._gate:
             self._verify()
             self._record = msgspec.structs.replace(
@@ -257,12 +258,12 @@ class HeldLock:
             try:
                 self._write()
             except OSError as error:
-                # On a full disk the next beat writes it: what informs must not end what works.
+                # On a full disk the next beat writes it: a status file must not end a server.
                 if not fsutil.is_full(error):
                     raise
 
     def verify(self) -> None:
-        """Raises LockLost unless the directory is still ours; a loss is final."""
+        """Raise LockLost unless the directory is still held; a loss is final."""
         with self._gate:
             self._verify()
 
@@ -272,9 +273,9 @@ class HeldLock:
         *,
         on_lost: Callable[[LockLost], None],
     ) -> None:
-        """Refreshes runtime.lock until cancelled, released or lost; a loss is told to `on_lost`.
+        """Refresh runtime.lock until cancelled, released or lost; report a loss to `on_lost`.
 
-        Looks for a loss at least once a second. Beats in a thread of its own, so that neither a
+        Checks for a loss at least once a second. Runs in its own thread, so that neither a
         blocked event loop nor busy worker threads delay it.
         """
         stopped = threading.Event()
@@ -293,7 +294,7 @@ class HeldLock:
             on_lost(loss)
 
     def release(self) -> None:
-        """Gives the directory up: runtime.lock goes, if it is still ours; the guard stays.
+        """Release the directory: remove runtime.lock, if it is still this server's; keep the guard.
 
         Call it when all writers have ended: the guard is closed last.
         """
@@ -304,8 +305,8 @@ class HeldLock:
             self._is_released = True
             closing.callback(os.close, self._guard)
             closing.callback(os.close, self._folder)
-            # A disk that takes no change any more keeps runtime.lock. The guard is given up all the
-            # same, and the next start finds a dead owner; why this one ends must not be hidden.
+            # A read-only disk keeps runtime.lock. The guard is released all the same, and the next
+            # start finds a dead owner; the reason why this server ends must not be hidden.
             with contextlib.suppress(LockLost, OSError):
                 self._verify()
                 fsutil.remove_durably(self._lock_file)
@@ -313,9 +314,9 @@ class HeldLock:
             self._loss = self._loss or "it was given up"
 
     def abandon(self) -> None:
-        """Takes runtime.lock away and keeps the guard, for a process that ends this very moment.
+        """Remove runtime.lock and keep the guard, for a process that ends at this very moment.
 
-        Waits for nobody for long: who is about to write runtime.lock may hang with the disk.
+        Waits only briefly for the gate: a thread that writes runtime.lock may hang with the disk.
         """
         is_ours = self._gate.acquire(timeout=_ABANDON_PATIENCE)
         try:
@@ -343,7 +344,7 @@ class HeldLock:
         return None
 
     def _look(self, *, beats: bool) -> None:
-        # A full disk is no reason to end the agents: the stamp that stands still shows it.
+        # A full disk is no reason to end the agents: the old timestamp shows it.
         with contextlib.suppress(OSError):
             self._verify()
             if beats:
@@ -358,7 +359,7 @@ class HeldLock:
         if not still_named(self._layout.lock_guard, self._guard):
             return f"{self._layout.lock_guard} is gone, or is another file"
 
-        # A lock that is missing or torn names nobody else; the next beat writes it again.
+        # A missing or torn lock names no other owner; the next beat writes it again.
         found = read_record(self._lock_file)
         if found is None or self._is_ours(found):
             return None
@@ -384,7 +385,7 @@ def _granted(layout: Layout, clock: Clock) -> int:
 
 def _held_by(owner: GuardOwner | None, record: RuntimeLock | None, clock: Clock) -> LockHeld:
     if record is None or (owner is not None and not owner.wrote(record)):
-        # It is just starting or ending; what stands in runtime.lock is about somebody else.
+        # The owner is just starting or ending; runtime.lock describes another process.
         return LockHeld(None, None if owner is None else owner.pid, None)
 
     return LockHeld(record, record.pid, heartbeat_age(record, clock.now()))

@@ -1,8 +1,6 @@
-"""runtime.lock as it is read: whole, torn, or not there.
+"""Reading runtime.lock, identifying processes, and the errors of a refused or lost lock.
 
-Processes as this machine tells them apart: by pid and start time, within one boot.
-
-How a lock is refused, and how it is lost.
+A process is identified by its pid and start time, within one boot.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from hankweave_protocol.records import RuntimeLock
 from hankweave_server.errors import ExitCode, Stop
 
 MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ESTALE})
-"""What the kernel says when a path does not lead to a file of ours."""
+"""Errors by which the kernel reports that a path does not lead to the expected file."""
 
 _LARGEST = 64 * 1024
 
@@ -29,7 +27,7 @@ T = TypeVar("T")
 
 
 def read_record(path: Path) -> RuntimeLock | None:
-    """Reads runtime.lock without following a link; null where there is none or it is no JSON."""
+    """Read runtime.lock without following a link; return None if it is missing or not JSON."""
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         descriptor = os.open(path, flags)
@@ -46,7 +44,7 @@ def read_record(path: Path) -> RuntimeLock | None:
 
 
 def decoded(shape: type[T], data: bytes) -> T | None:
-    """Reads a small file of ours that another writer may have torn; null for anything else."""
+    """Decode a small file that another writer may have torn; return None for anything else."""
     try:
         return codec.decode_value(shape, data)
     except Refused:
@@ -54,19 +52,19 @@ def decoded(shape: type[T], data: bytes) -> T | None:
 
 
 def start_ticks(pid: int) -> int | None:
-    """Field 22 of /proc/PID/stat; null where nothing runs under that pid."""
+    """Return field 22 of /proc/PID/stat; None if no process has that pid."""
     try:
         text = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return None
 
-    # The name stands in parentheses and may hold any byte; all that follows it is plain.
+    # The name is in parentheses and may hold any byte; the fields after it are plain.
     state, *fields = text[text.rindex(b")") + 2 :].split()
     return None if state in (b"Z", b"X") else int(fields[18])
 
 
 def started_at(ticks: int) -> datetime:
-    """Turns ticks since boot into a moment; right to two seconds if nobody moved the clock."""
+    """Convert ticks since boot to a time; right to two seconds unless the clock was set."""
     return datetime.fromtimestamp(psutil.boot_time() + ticks / os.sysconf("SC_CLK_TCK"), UTC)
 
 
@@ -75,7 +73,7 @@ def boot_id() -> str:
 
 
 def pid_namespace() -> int:
-    """Returns the number of the namespace in which our pids mean something."""
+    """Return the number of the namespace in which this process's pids are valid."""
     return os.stat("/proc/self/ns/pid").st_ino
 
 
@@ -96,7 +94,7 @@ class LockHeld(Stop):
 
 
 class LockLost(Stop):
-    """This server owns the execution directory no longer: it must write nothing more (DESIGN 6)."""
+    """This server has lost the execution directory: it must write nothing more."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(
