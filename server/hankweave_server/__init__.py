@@ -1,6 +1,6 @@
 """The daemon: runs a hank in an execution directory and remembers everything.
 
-`server/README.md` has the map: rooms, layers and what each may import.
+See `docs/architecture.md` for the packages, their rows, and what each may import.
 """
 
 from importlib.metadata import PackageNotFoundError, version

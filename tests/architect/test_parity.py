@@ -1,4 +1,4 @@
-"""Claims of server/ARCHITECT.md: nothing is missing in its tables, and each test exists."""
+"""Claims of docs/architect.md: nothing is missing in its tables, and each test exists."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hankweave_server.cli.pipeline import PipelineExit, pipeline
 from hankweave_server.hank.pipelines.steps import KEYS
 from support.named_tests import TOP, faults_of
 
-PAGE = (TOP / "server" / "ARCHITECT.md").read_text()
+PAGE = (TOP / "docs" / "architect.md").read_text()
 DEFECTS = 21
 """How many are known: each has been seen in Architect, by running it or in its source."""
 

@@ -77,8 +77,12 @@ def environment(**extra: str) -> dict[str, str]:
     return kept | ({"PYTHONPATH": _ABSOLUTE} if _PACKAGES else {}) | extra
 
 
-def command(*arguments: str) -> list[str]:
+def command(*arguments: str, trace: Path | None = None) -> list[str]:
     """The console script as it is installed; from a bare checkout, the module behind it."""
+    if trace is not None:
+        traced = Path(__file__).with_name("traced_server.py")
+        return [sys.executable, str(traced), str(trace), *arguments]
+
     if IS_MEASURED:
         return [sys.executable, str(Path(__file__).with_name("measured_server.py")), *arguments]
 
@@ -98,10 +102,12 @@ async def running_server(
     env: dict[str, str] | None = None,
     place: str = "--execution",
     may_end: bool = False,
+    trace: Path | None = None,
 ) -> AsyncIterator[RunningServer]:
     """Starts `hankweave run` and waits until it serves; kills it at the end if it still lives.
 
     Its stdout is a pipe, so that it would end with its plan; it serves on unless it `may_end`.
+    With `trace` it is a `traced_server`, and that is where it writes its trace.
     """
     if not may_end and not {"--headless", "--exit-on-complete", "--no-exit-on-complete"} & set(
         options
@@ -110,7 +116,7 @@ async def running_server(
 
     words = [*(str(path) for path in (hank, data) if path), place, str(execution)]
     async with await anyio.open_process(
-        command("run", *words, "--json", *options),
+        command("run", *words, "--json", *options, trace=trace),
         env=environment(**(env or {})),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
