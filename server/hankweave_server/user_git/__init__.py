@@ -1,8 +1,13 @@
-"""Checkpoints as commits in a person's own repository (seed 003), without the git program.
+"""Checkpoints as commits in the user's own repository, without the git program.
 
-What always holds: no hook runs, nothing is signed, and nothing outside the workspace's folder is
-touched; work that is not committed is in a safety commit before a rollback changes a file; an
-intent is durable before the first change, so that a crash is finished by the next call. `pygit2`
-is used in `repository.py` alone; index, attributes, line ends and configuration are read here,
-because libgit2 knows neither split indexes nor names that are no text.
+Invariants: no hook runs, nothing is signed, and nothing outside the workspace's folder is touched.
+Uncommitted work is in a safety commit before a rollback changes a file. An intent is durable before
+the first change, so that the next call finishes what a crash interrupted. `pygit2` is used in
+`repository` alone; index, attributes, line ends and configuration are read here, because libgit2
+supports neither split indexes nor names that are not text.
+
+Reading order: `store` (the operations), `workspace` (one opened workspace, and the locks),
+`capture` and `observer` (reading the work tree), `safety`, `intents`, `move` and `restore` (a
+rollback), `commits`, `tree_builder`, `repository`, `index_file`, `attributes`, `ignore_rules`,
+`settings`, `errors`.
 """

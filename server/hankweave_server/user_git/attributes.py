@@ -1,11 +1,10 @@
-"""`.gitattributes`: what they say about a path (gitattributes(5)).
+"""`.gitattributes` (gitattributes(5)) and the conversions of content that they control.
 
-libgit2 cannot be asked while the index is split, and takes the person's own file only with the
-person's whole configuration.
+The attributes are parsed here because libgit2 cannot look them up while the index is split, and
+reads the user's own attributes file only together with the user's whole configuration.
 
-What git does to content between work tree and repository: line ends and `$Id$` (its convert.c).
-
-libgit2's own filters cut content at its first NUL when they are asked for bytes.
+The conversions between work tree and repository are line ends and `$Id$`, as in git's convert.c.
+libgit2's own filters cannot be used: they cut content at its first NUL when asked for bytes.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ _ID = re.compile(rb"\$Id(?::[^$\n]*)?\$")
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """How the content of one path is converted."""
+    """The conversion of one path's content."""
 
     is_text: bool = False
     """Line ends in the repository are LF."""
     is_guessed: bool = False
-    """Only where the content looks like text."""
+    """Convert only if the content looks like text."""
     is_crlf_outside: bool = False
     """Line ends in the work tree are CRLF."""
     has_ident: bool = False
@@ -47,7 +46,7 @@ RAW = Conversion()
 
 
 def to_repository(content: bytes, conversion: Conversion, before: bytes | None) -> bytes:
-    """Gives what is stored of a file; `before` is what the index has of it, if anything."""
+    """Return the stored form of a file; `before` is the index's version of it, if any."""
     if conversion.is_text and b"\r\n" in content:
         looks = not conversion.is_guessed or (
             not _is_binary(content) and not _had_crlf(before or b"")
@@ -62,7 +61,7 @@ def to_repository(content: bytes, conversion: Conversion, before: bytes | None) 
 
 
 def to_work_tree(content: bytes, conversion: Conversion, digest: bytes) -> bytes:
-    """Gives what stands in the work tree of a stored blob, whose name is `digest`."""
+    """Return the work tree's form of a stored blob, whose name is `digest`."""
     if conversion.has_ident:
         content = _ID.sub(lambda found: _expanded(found[0], digest), content)
 
@@ -81,7 +80,7 @@ def to_work_tree(content: bytes, conversion: Conversion, digest: bytes) -> bytes
 
 def _expanded(keyword: bytes, digest: bytes) -> bytes:
     if b" " in keyword[5:-2]:
-        return keyword  # Another program's, which git leaves alone.
+        return keyword  # Expanded by another program; git leaves it alone.
 
     return b"$Id: " + digest.hex().encode() + b" $"
 
@@ -91,7 +90,7 @@ def _had_crlf(before: bytes) -> bool:
 
 
 def _is_binary(content: bytes) -> bool:
-    """Guesses as git does: a NUL, a lone CR, or more than one odd byte in 128."""
+    """Classify content as git does: a NUL, a lone CR, or more than one odd byte in 128."""
     if b"\0" in content or content.count(b"\r") != content.count(b"\r\n"):
         return True
 
@@ -103,7 +102,7 @@ def _is_binary(content: bytes) -> bool:
 ATTRIBUTES = b".gitattributes"
 
 Value = bool | str | None
-"""Set, unset, a text, or said to be unspecified."""
+"""Set, unset, a text, or explicitly unspecified."""
 
 _CLASSES = {
     "[:space:]": " \t\r\n\v\f",
@@ -134,12 +133,16 @@ class _Line(NamedTuple):
 
 
 class Attributes:
-    """The attributes of one work tree, as they are now."""
+    """The current attributes of one work tree."""
 
     def __init__(
         self, settings: UserSettings, info: bytes, read: Callable[[bytes], bytes | None]
     ) -> None:
-        """`info` is the repository's own file; `read` gives a file of the work tree or index."""
+        """Load the outermost rules.
+
+        `info` is the content of the repository's own file; `read` returns a file of the work tree
+        or index.
+        """
         self._settings = settings
         self._read = read
         self._macros = {"binary": _BINARY}
@@ -149,7 +152,7 @@ class Attributes:
         self._known: dict[bytes, list[_Line]] = {b"": []}
 
     def of(self, path: bytes) -> dict[str, Value]:
-        """Gives what is said about a path; the last word counts, and is asked for first."""
+        """Return the attributes of a path; the last matching line wins, so it is checked first."""
         found: dict[str, Value] = {}
         folders = [self._in(folder) for folder in parents_of(path)]
         for lines in (self._last, *folders, self._first):
@@ -163,12 +166,12 @@ class Attributes:
         for name, value in reversed(tuple(values)):
             if name not in found:
                 found[name] = value
-                # What a macro stands for counts only where nothing else was said of the macro.
+                # A macro's expansion counts only where the macro itself was not overridden.
                 if value is True and name in self._macros:
                     self._take(found, self._macros[name])
 
     def conversion(self, path: bytes) -> Conversion | None:
-        """Says how a path's content is converted; None where only another program knows."""
+        """Return the conversion of a path; None if only an external program can convert it."""
         said = self.of(path)
         encoding = said.get("working-tree-encoding")
         if isinstance(said.get("filter"), str) or (
@@ -179,7 +182,7 @@ class Attributes:
         return self._line_ends(said)
 
     def _line_ends(self, said: dict[str, Value]) -> Conversion:
-        """Follows git's convert.c (`convert_attrs`, `output_eol`)."""
+        """Follow git's convert.c (`convert_attrs`, `output_eol`)."""
         ident = said.get("ident") is True
         text = said.get("text")
         text = said.get("crlf") if text is None else text
@@ -235,7 +238,7 @@ class Attributes:
 
 
 def _text(raw: bytes) -> str:
-    """Gives a character for each byte: to git `?` is one byte of a name, not one letter."""
+    """Decode one character per byte: in git, `?` matches one byte of a name, not one letter."""
     return raw.decode("latin-1")
 
 
@@ -269,7 +272,7 @@ def _fits(pattern: str, name: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def _expression(pattern: str) -> re.Pattern[str]:
-    """Reads a pattern for one name; the library's form of it is never slow (bpo-40480)."""
+    """Compile a pattern for one name; `fnmatch` never backtracks exponentially (bpo-40480)."""
     pattern = _ESCAPED.sub(lambda found: f"[{found[1]}]", pattern)
     for name, characters in _CLASSES.items():
         pattern = pattern.replace(name, characters)
@@ -281,7 +284,7 @@ def _expression(pattern: str) -> re.Pattern[str]:
 
 
 def _lead(parts: tuple[str, ...], names: list[str]) -> bool:
-    """Matches a pattern with folders, part by part; `**` stands for any number of folders."""
+    """Match a pattern with folders part by part; `**` stands for any number of folders."""
     reached = {0}
     for name in [*names, None]:
         for position in sorted(reached):

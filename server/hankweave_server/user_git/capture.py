@@ -1,10 +1,8 @@
-"""Takes in the work tree below the workspace: what `git add -A` would, and less.
+"""Capture of the work tree below the workspace: what `git add -A` would take, with exceptions.
 
-Left out on purpose, and as HEAD has it: submodules and repositories inside, paths whose content
-another program makes (LFS), what a sparse checkout leaves out. Left out entirely: what is ignored,
-FIFOs and the like, and files nobody tracks whose name says that they hold secrets.
-
-Names of files that hold secrets: one that is not tracked yet is never committed for a person.
+Kept as in HEAD: submodules and inner repositories, paths whose content another program makes (LFS),
+and paths that a sparse checkout leaves out. Left out entirely: ignored files, FIFOs and the like,
+and untracked files whose names suggest secrets, which are never committed on the user's behalf.
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ _HARMLESS = ("*.example", "*.sample", "*.template", "*.dist", "*.pub")
 
 
 def holds_secrets(name: bytes) -> bool:
-    """Tells whether a file of that name is likely to hold a key or a password."""
+    """Return whether a file of that name is likely to hold a key or a password."""
     text = name.decode("utf-8", "replace").lower()
     if any(fnmatchcase(text, pattern) for pattern in _HARMLESS):
         return False
@@ -61,19 +59,19 @@ def holds_secrets(name: bytes) -> bool:
 
 
 OURS = b".hankweave"
-"""What a server of ours keeps in a workspace: never a checkpoint's, whoever tracks it."""
+"""The server's own directory in a workspace: never part of a checkpoint, even if tracked."""
 
 
 @dataclass
 class Captured:
-    """The workspace as it is; paths are those of the repository."""
+    """The captured workspace; paths are relative to the repository."""
 
     files: dict[bytes, Entry] = field(default_factory=dict)
-    """What the new tree has in the workspace's folder."""
+    """The content of the workspace's folder in the new tree."""
     seen: dict[bytes, os.stat_result] = field(default_factory=dict)
-    """The stat data of each file that stands in the work tree."""
+    """The stat data of each file in the work tree."""
     standing: dict[bytes, Entry] = field(default_factory=dict)
-    """What stays as HEAD has it, whatever stands there."""
+    """Entries kept as in HEAD, whatever the work tree has at their paths."""
     left_alone: set[bytes] = field(default_factory=set)
     """Paths that neither a checkpoint nor a rollback touches."""
     secrets: set[bytes] = field(default_factory=set)
@@ -81,11 +79,11 @@ class Captured:
     """Paths of another program that differ from HEAD."""
     unreadable: set[bytes] = field(default_factory=set)
     began_ns: int = field(default_factory=time.time_ns)
-    """A file changed shortly before or since may have changed unseen."""
+    """Changes made shortly before or after this time may have been missed."""
 
 
 class Capture:
-    """One look at the whole workspace."""
+    """One scan of the whole workspace."""
 
     def __init__(
         self,
@@ -100,9 +98,10 @@ class Capture:
         store: bool,
         also: Iterable[bytes] = (),
     ) -> None:
-        """`head` is what HEAD has in `folder`; `also` are paths to take in though ignored.
+        """Prepare a scan.
 
-        In a sparse checkout (`is_sparse`) git looks at what stands there in spite of its mark.
+        `head` is HEAD's content of `folder`; `also` are paths to capture although they are ignored.
+        In a sparse checkout (`is_sparse`) git looks at existing files in spite of their skip mark.
         """
         self._folder = folder
         self._index = index
@@ -158,7 +157,7 @@ class Capture:
                 waiting += self._sorted_out(folder, names)
 
     def _is_repository(self, folder: bytes) -> bool:
-        """Tells a repository from a folder that only has something called `.git`, as git does."""
+        """Return whether a folder is a repository, and does not just have a `.git`, as git does."""
         inner = joined(folder, b".git")
         status = self._descent.status(inner)
         if status is None or not stat.S_ISDIR(status.st_mode):
@@ -167,7 +166,7 @@ class Capture:
         return self._descent.status(joined(inner, b"HEAD")) is not None
 
     def _names_in(self, folder: bytes) -> dict[bytes, os.stat_result]:
-        # All at once: the rules of the folder are read through the same descent.
+        # Listed completely first: the folder's rules are read through the same descent.
         names: dict[bytes, os.stat_result] = {}
         with os.scandir(self._descent.folder(folder)) as entries:
             for each in entries:
@@ -177,7 +176,7 @@ class Capture:
         return names
 
     def _sorted_out(self, folder: bytes, names: dict[bytes, os.stat_result]) -> list[bytes]:
-        """Notes the files of a folder and gives the folders to enter."""
+        """Record the files of a folder and return the subfolders to enter."""
         folders: list[bytes] = []
         for name, status in names.items():
             path = joined(folder, name)
@@ -275,7 +274,7 @@ class Capture:
         self._found.left_alone.add(path)
 
     def _leave_to_head(self) -> None:
-        """Keeps what HEAD has of all that is left alone."""
+        """Keep HEAD's entries for all paths that are left alone."""
         alone = self._found.left_alone
         closed = self._inner | {path.rstrip(b"/") for path in alone if path.endswith(b"/")}
         for path, entry in self._head.items():

@@ -1,6 +1,7 @@
-"""The commits we make, and how they are told from a person's (seed 003, "Concept").
+"""The format of checkpoint commits, and the search for them.
 
-Finds checkpoints: on HEAD's line, and those that a rollback stepped back over.
+Checkpoints are found on HEAD's line and among those that a rollback stepped back over. A commit's
+message distinguishes checkpoints from the user's own commits.
 """
 
 from __future__ import annotations
@@ -31,18 +32,18 @@ _TRAILER = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """What the message of a checkpoint says."""
+    """The parsed message of a checkpoint."""
 
     step: int
     name: str | None
-    """Of a named step; None of a numbered one."""
+    """The name of a named step; None for a numbered one."""
     message: str
 
 
 def message_of(title: str, text: str, folder: bytes, checkpoint: str | None = None) -> bytes:
-    """Write a checkpoint's message.
+    """Return a checkpoint's message.
 
-    A workspace that is not the whole repository is named, and so is the checkpoint of the shadow
+    Trailers name the workspace if it is not the whole repository, and the checkpoint of the shadow
     repository that has the same files.
     """
     content = PREFIX + _encoded(title) + (b" -- " + _encoded(text) if text else b"")
@@ -60,7 +61,7 @@ def message_of(title: str, text: str, folder: bytes, checkpoint: str | None = No
 
 
 def marked(commit: Commit) -> Marked | None:
-    """Reads a checkpoint's message; None for any other commit, whatever it mentions."""
+    """Parse a checkpoint's message; return None for any other commit, whatever it mentions."""
     if not commit.message.startswith(PREFIX):
         return None
 
@@ -74,32 +75,32 @@ def marked(commit: Commit) -> Marked | None:
 
 
 def belongs_to(commit: Commit, folder: bytes) -> bool:
-    """Tells whether a checkpoint is of this workspace, and not of another one beside it."""
+    """Return whether a checkpoint is of this workspace, and not of another one beside it."""
     trailer = _TRAILER.search(commit.message)
     named = None if trailer is None else trailer["folder"]
     return named is None or not folder or named == quote_from_bytes(folder).encode()
 
 
 def shadow_checkpoint(commit: Commit) -> str | None:
-    """Return the checkpoint of the shadow repository that a commit was made of, if any."""
+    """Return the shadow repository's checkpoint that a commit was made from, if any."""
     trailer = _TRAILER.search(commit.message) if marked(commit) is not None else None
     found = None if trailer is None else trailer["checkpoint"]
     return None if found is None else found.decode()
 
 
 def is_ours(commit: Commit) -> bool:
-    """Tells whether no person made the commit, so that a rollback may step back over it."""
+    """Return whether the server made the commit, so that a rollback may step back over it."""
     return commit.message.startswith((PREFIX, ROLLBACK))
 
 
 def what(commit: Commit) -> bytes:
-    """Says in a line which commit is meant."""
+    """Return a one-line description of a commit."""
     subject = commit.subject
     return subject.removeprefix(PREFIX) or commit.sha[:7].encode()
 
 
 def content_of(tree: bytes, parents: list[str], who: tuple[str, str], message: bytes) -> bytes:
-    """Writes a commit object, byte for byte."""
+    """Return the bytes of a commit object."""
     now = int(time.time())
     ahead = time.localtime(now).tm_gmtoff // 60
     zone = f"{'-' if ahead < 0 else '+'}{abs(ahead) // 60:02}{abs(ahead) % 60:02}"
@@ -119,7 +120,7 @@ KEPT = "refs/hankweave/safety/"
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One checkpoint as it is listed."""
+    """One entry of the list of checkpoints."""
 
     sha: str
     mark: Marked
@@ -135,19 +136,19 @@ class Listing:
         self._place = place
 
     def all(self) -> list[Listed]:
-        """Gives every checkpoint, newest first."""
+        """Return every checkpoint, newest first."""
         kept = self._place.repo.references(KEPT).values()
         head = self._place.head.sha
         tips = [*kept, *([head] if head else [])]
         return [self.listed(commit) for commit in self._checkpoints(tips)] if tips else []
 
     def on_the_line(self) -> Iterator[Listed]:
-        """Gives those that lead to HEAD, newest first."""
+        """Yield the checkpoints that are ancestors of HEAD, newest first."""
         head = self._place.head.sha
         return map(self.listed, self._checkpoints([head])) if head else iter(())
 
     def found(self, step: int | str | None) -> str | None:
-        """Finds the newest checkpoint of a step on HEAD's line, or else among the others."""
+        """Return the newest checkpoint of a step on HEAD's line, otherwise among the others."""
         head = self._place.head.sha
         kept = [*self._place.repo.references(KEPT).values()]
         for tips, hidden in ((([head] if head else []), []), (kept, [head] if head else [])):
@@ -179,7 +180,7 @@ class Listing:
 
 
 def _means(step: int | str | None, mark: Marked) -> bool:
-    """A number never means a named step, whose own number is 0 in lists only."""
+    """Return whether a mark matches; a number never matches a named step, whose step is 0."""
     if isinstance(step, str):
         return mark.name == step
 

@@ -1,10 +1,10 @@
-"""What can go wrong with checkpoints in a person's repository: a sentence, and what to do now."""
+"""Errors of checkpoints in the user's repository: a sentence, and a hint on what to do."""
 
 from __future__ import annotations
 
 
 class CheckpointError(Exception):
-    """A checkpoint or rollback could not be done; unless it says otherwise, nothing changed."""
+    """A checkpoint or rollback failed; unless the message says otherwise, nothing changed."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(f"{message} {hint}" if hint else message)
@@ -13,27 +13,27 @@ class CheckpointError(Exception):
 
 
 class WorkspaceMissing(CheckpointError):
-    """The workspace is not there, or is no folder."""
+    """The workspace does not exist, or is not a folder."""
 
 
 class NotARepository(CheckpointError):
-    """The workspace is in no git repository."""
+    """The workspace is not in a git repository."""
 
 
 class UnsupportedRepository(CheckpointError):
-    """The repository is bare, or of a kind that cannot be read here."""
+    """The repository is bare, or of a kind that is not supported."""
 
 
 class RepositoryBusy(CheckpointError):
-    """Another program works on the repository, or a merge or rebase is under way."""
+    """Another program uses the repository, or a merge or rebase is in progress."""
 
 
 class UnknownCheckpoint(CheckpointError, ValueError):
-    """A name that should be a commit of this repository is none."""
+    """A name does not refer to a commit of this repository."""
 
 
 class RollbackIncomplete(CheckpointError):
-    """The rollback was done, but some files changed meanwhile and were left as they are."""
+    """The rollback was done, but files that changed meanwhile were left alone."""
 
     def __init__(self, message: str, hint: str, paths: tuple[str, ...]) -> None:
         super().__init__(message, hint)
@@ -41,8 +41,8 @@ class RollbackIncomplete(CheckpointError):
 
 
 class UndoImpossible(CheckpointError):
-    """The branch has moved on since the rollback."""
+    """The branch has moved since the rollback."""
 
 
 class CheckpointWarning(UserWarning):
-    """Something was left out of a checkpoint or a rollback, on purpose."""
+    """Something was deliberately left out of a checkpoint or a rollback."""

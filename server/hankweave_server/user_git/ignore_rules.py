@@ -1,4 +1,4 @@
-"""Which names of a work tree git ignores: every `.gitignore`, `info/exclude`, the person's own."""
+"""Git's ignore rules: every `.gitignore`, `info/exclude`, and the user's own file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Ignoring:
         self._rules = {b"": self._on_top_of(outermost, b"")}
 
     def hides(self, path: bytes, *, is_folder: bool) -> bool:
-        """Tells whether a name is ignored, given that no folder above it is."""
+        """Return whether a name is ignored, provided that no folder above it is."""
         folder, _, name = path.rpartition(b"/")
         if name in _OURS or name.startswith(_HALF_WRITTEN):
             return True

@@ -1,7 +1,7 @@
-"""Git's index as bytes: read in every version, written back with all that is not ours untouched.
+"""Git's index as bytes: reads every version and preserves unrelated content when writing.
 
-libgit2 reads no split or sparse index and gives names as text. Optional extensions are caches of
-other programs and are left out when written; a sparse index stays one.
+libgit2 reads neither split nor sparse indexes and returns names as text. Optional extensions are
+caches of other programs and are dropped when writing; a sparse index stays sparse.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _INTENT_TO_ADD = 0x2000
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """One path of the index; `stat` is what the file looked like when it was last compared."""
+    """One path of the index; `stat` is the file's stat data when it was last compared."""
 
     path: bytes
     mode: int
@@ -55,12 +55,12 @@ class IndexEntry:
 
     @property
     def is_skipped(self) -> bool:
-        """Sparse checkouts leave such a path out of the work tree."""
+        """True for a path that a sparse checkout leaves out of the work tree."""
         return bool(self.extended & _SKIP_WORKTREE)
 
     @property
     def is_only_intended(self) -> bool:
-        """`git add --intent-to-add`: it has a name and no content yet."""
+        """True after `git add --intent-to-add`: the path has no content yet."""
         return bool(self.extended & _INTENT_TO_ADD)
 
     @property
@@ -68,9 +68,9 @@ class IndexEntry:
         return self.mode == FOLDER
 
     def describes(self, status: os.stat_result, index_written_ns: int) -> bool:
-        """Tells whether a file is the one last compared, so that it need not be read again.
+        """Return whether a file is unchanged since it was last compared, so it need not be read.
 
-        A file changed in the same instant as the index may be another one.
+        A file changed in the same instant as the index may have changed again.
         """
         ctime, ctime_ns, mtime, mtime_ns, _, inode, _, uid, gid, size = _STAT.unpack(self.stat)
         if (mtime, inode, uid, gid, size) != (
@@ -94,7 +94,7 @@ class IndexEntry:
         return self._compared_ns() < index_written_ns
 
     def _compared_ns(self) -> int:
-        """When the file changed last, as coarse as the index has it."""
+        """Return the file's last modification time, with the resolution of the index."""
         _, _, mtime, mtime_ns, *_ = _STAT.unpack(self.stat)
         return int(mtime * 10**9 + (mtime_ns or 10**9 - 1))
 
@@ -103,7 +103,7 @@ class IndexEntry:
         return self if seen == self.stat else replace(self, stat=seen)
 
     def doubted(self, index_written_ns: int) -> IndexEntry:
-        """Makes git compare the content again, where the old index's time made it do so."""
+        """Return the entry, marked for comparison by git if it was racy under the old index."""
         if self.stat == _NO_STAT or self._compared_ns() < index_written_ns:
             return self
 
@@ -130,7 +130,7 @@ def _packed(status: os.stat_result) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class IndexFile:
-    """What the index says; entries in order of path and stage."""
+    """The content of an index; entries are sorted by path and stage."""
 
     entries: tuple[IndexEntry, ...] = ()
     written_ns: int = 0
@@ -138,7 +138,7 @@ class IndexFile:
 
 
 def read_index(git_dir: Path) -> IndexFile:
-    """Reads the index of a work tree; none is an empty one."""
+    """Read the index of a work tree; a missing one is empty."""
     path = git_dir / "index"
     try:
         with path.open("rb") as file:
@@ -155,7 +155,7 @@ def read_index(git_dir: Path) -> IndexFile:
 
 
 def encoded(index: IndexFile) -> bytes:
-    """Writes an index: version 2, or 3 where an entry needs it."""
+    """Encode an index: version 2, or 3 if an entry needs it."""
     version = 3 if any(entry.extended for entry in index.entries) else 2
     pieces = [_HEADER.pack(b"DIRC", version, len(index.entries))]
     for entry in index.entries:
@@ -217,7 +217,7 @@ def _entries(data: bytes, version: int, count: int) -> tuple[list[IndexEntry], i
 
 
 def _number(data: bytes, position: int) -> tuple[int, int]:
-    """Reads a number of variable length, as offsets in packs are written."""
+    """Decode a number of variable length, encoded like the offsets in packs."""
     byte = data[position]
     value = byte & 127
     while byte & 128:
@@ -239,7 +239,7 @@ def _extensions(data: bytes, position: int) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _joined(git_dir: Path, entries: list[IndexEntry], link: bytes) -> list[IndexEntry]:
-    """Puts a split index together: the shared one, less what is deleted, with what is replaced."""
+    """Assemble a split index: the shared one, minus deletions, with replacements."""
     if link[:20] == bytes(20):
         return entries
 
@@ -258,7 +258,7 @@ def _joined(git_dir: Path, entries: list[IndexEntry], link: bytes) -> list[Index
 
 
 def _bitmap(data: bytes, position: int) -> tuple[set[int], int]:
-    """Reads a compressed bitmap (EWAH) and gives the bits that are set."""
+    """Decode a compressed bitmap (EWAH) and return the bits that are set."""
     _, count = struct.unpack_from(">II", data, position)
     words = struct.unpack_from(f">{count}Q", data, position + 8)
     found: set[int] = set()

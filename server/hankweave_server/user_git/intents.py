@@ -1,4 +1,4 @@
-"""What is written into the git directory besides commits: the intent, and what an undo needs."""
+"""Files kept in the git directory besides commits: the intent and the undo record."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _Note = TypeVar("_Note", bound=msgspec.Struct)
 
 
 class UndoRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """How it was before the last rollback; names of paths are hex, for they may be no text."""
+    """The state before the last rollback; paths are in hex, because they may not be text."""
 
     folder: str
     branch: str | None
@@ -28,11 +28,11 @@ class UndoRecord(msgspec.Struct, frozen=True, kw_only=True):
     staged: str | None
     permissions: dict[str, int]
     exact: dict[str, str]
-    """Blobs of the bytes as they stood, where git's line ends make others of them."""
+    """Blobs of a file's exact bytes, where git's line-end conversion would change them."""
 
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True):
-    """A move that has begun: all that is needed to end it, however often."""
+    """A move that has begun, with all that is needed to finish it, any number of times."""
 
     folder: str
     branch: str | None
@@ -40,22 +40,22 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     head_after: str | None
     why: str
     tree_before: str | None
-    """The tree of the work tree before; None where the work tree does not change."""
+    """The tree of the work tree before; None if the work tree does not change."""
     tree_after: str | None
     index_tree: str | None
-    """What the index shall say of the folder; None is nothing."""
+    """The folder's content in the index after the move; None for nothing."""
     permissions: dict[str, int]
     exact_before: dict[str, str]
     exact: dict[str, str]
     safety_ref: str | None = None
-    """Where the work tree as it was is kept; None where it does not change."""
+    """The ref that keeps the former work tree; None if the work tree does not change."""
     undo: UndoRecord | None
-    """What can be undone afterwards."""
+    """The undo record to keep afterwards."""
     replaces_undo: bool
 
 
 class Notes:
-    """The notes in one git directory."""
+    """The intent and the undo record in one git directory."""
 
     def __init__(self, git_dir: Path) -> None:
         self._intent = git_dir / INTENT
@@ -89,7 +89,7 @@ def _read(path: Path, kind: type[_Note]) -> _Note | None:
     except FileNotFoundError:
         return None
     except msgspec.DecodeError as problem:
-        # It is replaced as a whole, so that only another program can have damaged it.
+        # The file is replaced atomically, so only another program can have damaged it.
         raise CheckpointError(
             f"{path} is damaged.", "Look at the refs below refs/hankweave/safety, then remove it."
         ) from problem

@@ -1,6 +1,7 @@
-"""Carries out what an intent says: files, then the branch, then the index; as often as need be.
+"""Execution of an intent: files, then the branch, then the index.
 
-The index after a move: it says of the workspace what it shall, and of all else what it did.
+Each step can be repeated, so that a crash is recovered by executing the intent again. Afterwards
+the index has the intended content for the workspace's folder and its former content elsewhere.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from hankweave_server.worktree.names import is_reserved, joined, parents_of
 def index_after(
     place: Opened, intent: Intent, folder: bytes, captured: Captured | None, restored: Restored
 ) -> IndexFile:
-    """Makes the folder's part of the index say what it shall, and leaves the rest as it is."""
+    """Return the index after a move; only the folder's part of it changes."""
     old = place.index
     tree = bytes.fromhex(intent.index_tree) if intent.index_tree else None
     files = files_in(place.repo, tree, folder)
@@ -66,7 +67,7 @@ def _stays(entry: IndexEntry, captured: Captured | None) -> bool:
 def _seen(
     path: bytes, entry: Entry, captured: Captured | None, restored: Restored
 ) -> os.stat_result | None:
-    """Gives how a file looked when it was known to be that entry."""
+    """Return a file's stat data if it is known to have had this content."""
     if path in restored.seen:
         standing = restored.seen[path]
         return standing.status if standing.entry == entry else None
@@ -111,7 +112,7 @@ def write_index(place: Opened, index: IndexFile) -> None:
 
         temporary.replace(path)
     except OSError:
-        temporary.unlink(missing_ok=True)  # A disk that is full needs what the half of it takes.
+        temporary.unlink(missing_ok=True)  # Frees space, in case the disk is full.
         raise
 
     sync_directory(path.parent)
@@ -121,11 +122,11 @@ _NO_NAMES = frozenset({b"", b".", b".."})
 
 
 def move(place: Opened, intent: Intent, captured: Captured | None) -> list[bytes]:
-    """Does it, durably, and gives the paths that somebody else changed meanwhile.
+    """Execute an intent durably; return the paths that another program changed meanwhile.
 
-    `captured` is the look the intent was made of; without it, after a crash, files are read anew.
-    Raises RepositoryBusy, with nothing changed, or RollbackIncomplete where somebody else has gone
-    on from another commit: their files, branch and index are theirs.
+    `captured` is the scan that the intent is based on; after a crash it is None, and files are read
+    again. Raises RepositoryBusy, with nothing changed, or RollbackIncomplete if another program has
+    moved the branch to a different commit: its files, branch and index are left alone.
     """
     folder = bytes.fromhex(intent.folder)
     before, after = (Head(intent.branch, sha) for sha in (intent.head_before, intent.head_after))
@@ -150,7 +151,7 @@ def move(place: Opened, intent: Intent, captured: Captured | None) -> list[bytes
 
 
 def begin(place: Opened, intent: Intent, *needed: str) -> None:
-    """Makes the intent durable, and keeps the commits it needs from `git gc` until it is done."""
+    """Make the intent durable and protect the commits it needs from `git gc` until it ends."""
     if intent.tree_before is not None and intent.tree_after is not None:
         trees = bytes.fromhex(intent.tree_before), bytes.fromhex(intent.tree_after)
         _refuse_missing(place, changes_between(place, bytes.fromhex(intent.folder), *trees))
@@ -168,7 +169,7 @@ def _end(place: Opened) -> None:
 
 
 def _under_way(place: Opened) -> str:
-    """The refs of a move in this work tree; others of the repository have theirs."""
+    """Return the prefix of this work tree's refs for a move; other work trees have their own."""
     name = quote_from_bytes(os.fsencode(place.repo.git_dir.name), safe="").replace("~", "%7E")
     is_main = place.repo.git_dir == place.repo.common_dir
     return f"refs/hankweave/underway/{'main' if is_main else 'worktree-' + name}/"
@@ -188,7 +189,7 @@ def _overtaken(intent: Intent, *, is_begun: bool) -> CheckpointError:
 def _refuse_missing(
     place: Opened, changes: Mapping[bytes, tuple[Entry | None, Entry | None]]
 ) -> None:
-    """Raises CheckpointError where there is no content for a file: in a partial clone."""
+    """Raise CheckpointError if the content of a file is missing, as in a partial clone."""
     for path, (_, new) in changes.items():
         if new is not None and not place.repo.has(new.digest):
             raise CheckpointError(
@@ -234,7 +235,7 @@ def _blobs(told: Mapping[str, str]) -> dict[bytes, bytes]:
 def changes_between(
     place: Opened, folder: bytes, before: bytes, after: bytes
 ) -> dict[bytes, tuple[Entry | None, Entry | None]]:
-    """Gives the files of the folder that differ; submodules are nobody's business.
+    """Return the files of the folder that differ between two trees, without submodules.
 
     Raises UnsupportedRepository for names that would lead out of the folder or into `.git`.
     """
@@ -261,8 +262,10 @@ def unusual_permissions(
     captured: Captured,
     changes: Mapping[bytes, tuple[Entry | None, Entry | None]],
 ) -> dict[str, int]:
-    """Gives permissions that an undo could not tell: git knows one bit of a file's, none of a
-    folder's. They are of files that go or become another kind, and of folders that may go.
+    """Return permissions that an undo could not restore from git, by path in hex.
+
+    Git records one bit of a file's permissions and none of a folder's. Included are files that are
+    removed or change their kind, and folders that may be removed.
     """
     found: dict[bytes, int] = {}
     for path, (old, new) in changes.items():

@@ -1,4 +1,4 @@
-"""Looks at single files of the work tree as git would store them, never through a link."""
+"""Single files of the work tree as git would store them; links are never followed."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from hankweave_server.worktree.dirfd import FILE_FLAGS, GONE, Descent
 from hankweave_server.worktree.stat_index import signature_of
 
 READINGS = 3
-"""A file that changes while it is read is read again, so often."""
+"""Number of attempts to read a file that changes while it is read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A file or link as it stands, and what it is in a tree."""
+    """A file or link in the work tree, and its tree entry."""
 
     entry: Entry
     status: os.stat_result
 
 
 class Observer:
-    """Reads files of one work tree for one operation."""
+    """A reader of the files of one work tree, for one operation."""
 
     def __init__(
         self, repo: GitRepository, settings: UserSettings, index: IndexFile, descent: Descent
@@ -48,18 +48,18 @@ class Observer:
         return Attributes(self._settings, self._info, self.rules_file)
 
     def reread_attributes(self) -> None:
-        """Takes note that `.gitattributes` files have changed."""
+        """Reload the attributes after `.gitattributes` files have changed."""
         self.attributes = self._attributes()
 
     def is_foreign(self, path: bytes) -> bool:
-        """Tells whether another program (LFS, git-crypt) makes what is stored of a path."""
+        """Return whether another program (LFS, git-crypt) makes the stored content of a path."""
         return self.attributes.conversion(path) is None
 
     def at(self, path: bytes, *, store: bool = False, converts: bool = True) -> Seen | None:
-        """Reads a file or link; None when neither is there.
+        """Read a file or link; return None if the path is neither.
 
-        What it is in a tree is told after git's conversions, or of the bytes as they stand.
-        Raises OSError where it is there and cannot be read.
+        With `converts`, the entry is that of the content after git's conversions, otherwise of the
+        exact bytes. Raises OSError if the file exists and cannot be read.
         """
         for _ in range(READINGS):
             status = self._descent.status(path)
@@ -73,12 +73,12 @@ class Observer:
         raise OSError(errno.EBUSY, "it keeps changing", os.fsdecode(path))
 
     def raw(self, path: bytes, seen: os.stat_result) -> bytes | None:
-        """Gives the content of a file as it stands; None where it is another one by now."""
+        """Return a file's exact content; None if the file has changed since `seen`."""
         content, status = _read_file(path.rpartition(b"/")[2], self._descent.folder_of(path))
         return content if signature_of(status) == signature_of(seen) else None
 
     def mode(self, path: bytes, status: os.stat_result, fallback: Entry | None = None) -> int:
-        """Says which mode a tree has for what stands there (core.fileMode, core.symlinks)."""
+        """Return the tree mode of a file, following core.fileMode and core.symlinks."""
         known = self.indexed.get(path)
         before = known.mode if known is not None else (fallback.mode if fallback else REGULAR)
         if stat.S_ISLNK(status.st_mode) or (before == LINK and not self.keeps_links):
@@ -92,7 +92,7 @@ class Observer:
     def _read(
         self, path: bytes, status: os.stat_result, store: bool, converts: bool
     ) -> Seen | None:
-        """None where it changed while it was read."""
+        """Read a file once; return None if it changed while it was read."""
         name = path.rpartition(b"/")[2]
         mode = self.mode(path, status)
         try:
@@ -138,9 +138,11 @@ class Observer:
         return self._repo.read_blob(known.digest)
 
     def rules_file(self, path: bytes) -> bytes | None:
-        """Reads a `.gitignore` or `.gitattributes`: what a sparse checkout leaves out counts too.
+        """Read a `.gitignore` or `.gitattributes`, including those that a sparse checkout leaves
+        out.
 
-        One that a person removed does not: with it gone from the commit, nobody would know.
+        A file that the user removed does not count, although the index may still have it: once the
+        commit lacks it, its rules could not be known any more.
         """
         content = self.small_file(path)
         known = self.indexed.get(path)
@@ -150,7 +152,7 @@ class Observer:
         return content
 
     def small_file(self, path: bytes) -> bytes | None:
-        """Reads a file that says something about others; a link to one is not followed."""
+        """Read a rules file; return None if it is missing or a link."""
         name = path.rpartition(b"/")[2]
         try:
             content, status = _read_file(name, self._descent.folder_of(path))

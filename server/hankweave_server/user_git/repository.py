@@ -1,7 +1,7 @@
-"""The one place that speaks to pygit2 about a person's repository: objects, refs, configuration.
+"""The only user of pygit2 for the user's repository: objects, refs, configuration.
 
-A repository is opened for each operation, so that nothing is remembered that another program has
-changed since. libgit2 runs no hook and signs nothing; its index, filters and checkout are not used.
+A repository is opened for each operation, so that no state is cached that another program may have
+changed. libgit2 runs no hook and signs nothing; its index, filters and checkout are not used.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from hankweave_server.user_git.errors import (
 )
 
 FEW = 64
-"""Objects that are flushed one by one; beyond that the whole file system is."""
+"""Number of objects up to which each is flushed; above it the whole file system is."""
 
 WRITE_AGAIN = 3
-"""A `git gc` of the person's removes a folder of objects between its making and its use."""
+"""Attempts to write an object: the user's `git gc` may remove its folder in between."""
 
 SYMBOLIC_LINKS = 5
-"""So many names git follows from HEAD to a branch."""
+"""Length of the chain of names that git follows from HEAD to a branch."""
 
 _BLOB, _TREE, _COMMIT = int(ObjectType.BLOB), int(ObjectType.TREE), int(ObjectType.COMMIT)
 
@@ -50,14 +50,14 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Where HEAD leads: a branch, born or not, or straight to a commit."""
+    """The target of HEAD: a branch, possibly without a commit yet, or a commit itself."""
 
     branch: str | None
     sha: str | None
 
 
 def git_folder_of(workspace: Path) -> Path | None:
-    """Finds the git directory of the repository around a folder; None: there is none."""
+    """Return the git directory of the repository around a folder, or None."""
     with _libgit2_errors():
         found = pygit2.discover_repository(str(workspace))
 
@@ -68,7 +68,7 @@ class GitRepository:
     """An open repository with a work tree."""
 
     def __init__(self, workspace: Path) -> None:
-        """Raises NotARepository or UnsupportedRepository where checkpoints cannot be kept."""
+        """Open a repository; raise NotARepository or UnsupportedRepository if it is unusable."""
         found = git_folder_of(workspace)
         if found is None:
             raise NotARepository(
@@ -77,7 +77,8 @@ class GitRepository:
             )
 
         with _libgit2_errors():
-            # By the workspace: a git directory apart (`--separate-git-dir`) knows no work tree.
+            # By workspace: a separate git directory (`--separate-git-dir`) does not know its work
+            # tree.
             self._repo = pygit2.Repository(str(workspace))
 
         if self._repo.workdir is None:
@@ -104,7 +105,7 @@ class GitRepository:
     # Objects
 
     def read(self, digest: bytes, kind: int) -> bytes:
-        """Gives an object's content; raises CheckpointError when it is missing or damaged."""
+        """Return an object's content; raise CheckpointError if it is missing or damaged."""
         try:
             found, data = self._repo.odb.read(pygit2.Oid(raw=digest))
         except (pygit2.GitError, KeyError, ValueError, OSError) as problem:
@@ -125,7 +126,7 @@ class GitRepository:
         return self.read(digest, _BLOB)
 
     def has(self, digest: bytes) -> bool:
-        """Tells whether an object is here; in a partial clone some are elsewhere."""
+        """Return whether an object is present; a partial clone lacks some."""
         with _libgit2_errors():
             return bool(self._repo.odb.exists(pygit2.Oid(raw=digest)))
 
@@ -153,7 +154,7 @@ class GitRepository:
         return put(self._repo, kind, content)
 
     def flush(self) -> None:
-        """Makes what was written survive a power cut: before anything names it."""
+        """Make written objects durable, before anything refers to them."""
         if len(self._written) > FEW:
             sync_filesystem(self.common_dir)
             self._written.clear()
@@ -173,7 +174,7 @@ class GitRepository:
     # History
 
     def commit(self, sha: str) -> Commit:
-        """Gives a commit; raises CheckpointError when there is none of that name."""
+        """Return a commit; raise CheckpointError if there is none of that name."""
         found = self._repo.get(sha)
         if not isinstance(found, pygit2.Commit):
             raise CheckpointError(f"{sha} is no commit of this repository.")
@@ -181,14 +182,17 @@ class GitRepository:
         return _commit(found)
 
     def named(self, text: str) -> str | None:
-        """Finds the commit that a person means: a hash, its beginning, a branch, `HEAD~1`."""
+        """Resolve a user's name for a commit: a hash, its prefix, a branch, `HEAD~1`."""
         try:
             return str(self._repo.revparse_single(text).peel(pygit2.Commit).id)
         except (pygit2.GitError, KeyError, ValueError):
             return None
 
     def history(self, tips: Iterable[str], hidden: Iterable[str] = ()) -> Iterator[Commit]:
-        """Walks what the tips reach and the hidden do not, children first, else newest first."""
+        """Yield commits reachable from `tips` but not from `hidden`, children before parents.
+
+        Commits that are not related come newest first.
+        """
         with _libgit2_errors():
             walker = self._repo.walk(None, SortMode.TOPOLOGICAL | SortMode.TIME)
             for tip in tips:
@@ -206,7 +210,7 @@ class GitRepository:
     # Refs
 
     def head(self) -> Head:
-        """Follows HEAD to the end: a branch may itself be another name of a branch."""
+        """Return the target of HEAD; a branch may itself be a symbolic ref."""
         with _libgit2_errors():
             branch, reference = None, self._repo.references["HEAD"]
             for _ in range(SYMBOLIC_LINKS):
@@ -223,13 +227,13 @@ class GitRepository:
         raise UnsupportedRepository("HEAD leads from one name to the next without an end.")
 
     def move_head(self, head: Head, sha: str | None, why: str, who: tuple[str, str]) -> None:
-        """Moves what HEAD leads to, with a line in the reflog, if it still is where it was.
+        """Move the target of HEAD, with a reflog entry, if it has not changed since `head`.
 
-        Raises RepositoryBusy when another program has moved it meanwhile.
+        Raises RepositoryBusy if another program has moved it meanwhile.
         """
         name = head.branch or "HEAD"
         with _libgit2_errors():
-            # What is read here is compared again when it is written.
+            # libgit2 compares the value read here when it writes.
             reference = self._repo.references.get(name)
 
         standing = None if reference is None else str(reference.target)
@@ -257,7 +261,7 @@ class GitRepository:
             return {name: str(references[name].resolve().target) for name in names}
 
     def point(self, ref: str, sha: str) -> None:
-        """Creates a ref of ours, or makes it name another commit."""
+        """Create or move one of the server's refs, durably."""
         with _libgit2_errors():
             self._repo.references.create(ref, pygit2.Oid(hex=sha), force=True)
 
@@ -266,7 +270,7 @@ class GitRepository:
             sync_directory(place.parent)
 
     def forget(self, ref: str) -> None:
-        """Removes a ref of ours, if it is there."""
+        """Remove one of the server's refs, if it exists."""
         with _libgit2_errors():
             found = self._repo.references.get(ref)
             if found is not None:
@@ -275,7 +279,7 @@ class GitRepository:
     # Configuration
 
     def own_settings(self) -> list[tuple[str, str]]:
-        """Gives what the repository itself is configured to, in the order in which it counts."""
+        """Return the repository's own configuration, in order of increasing precedence."""
         with _libgit2_errors():
             return [
                 (entry.name, entry.value or "")
@@ -285,7 +289,7 @@ class GitRepository:
 
 
 def _synced(path: Path) -> bool:
-    """Flushes a file; False where there is none: an object in a pack, a ref among the packed."""
+    """Flush a file; return False if it does not exist: an object in a pack, a packed ref."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -300,7 +304,7 @@ def _synced(path: Path) -> bool:
 
 
 def settings_in(path: Path) -> list[tuple[str, str]]:
-    """Reads a person's configuration file; one that is missing or malformed says nothing."""
+    """Read a user's configuration file; return nothing if it is missing or malformed."""
     try:
         if path.is_file():
             return [(entry.name, entry.value or "") for entry in pygit2.Config(str(path))]
@@ -321,7 +325,7 @@ def _commit(found: pygit2.Commit) -> Commit:
 
 
 def put(repo: pygit2.Repository, kind: int, content: bytes) -> bytes:
-    """Writes one object; raises what libgit2 does."""
+    """Write one object; raise libgit2's errors."""
     return bytes(repo.write(ObjectType(kind), content).raw)
 
 

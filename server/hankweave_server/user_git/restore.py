@@ -1,8 +1,8 @@
-"""Takes the workspace from what a safety commit holds to what a target holds.
+"""Restore of the workspace from the state of a safety commit to that of a target.
 
-Each path is changed only where the safety commit's content, or already the target's, stands there:
-what nobody captured is never overwritten or removed. Every step can be done twice, so that a crash
-is answered by doing it all again. No folder is entered through a link.
+A path is changed only if it has the safety commit's content or already the target's, so content
+that was not captured is never overwritten or removed. Every step is idempotent: after a crash, all
+of it is done again. No folder is entered through a link.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from hankweave_server.worktree.stat_index import signature_of
 from hankweave_server.worktree.tree_writer import Displaced, NewFile, Obstructed, Placing
 
 INSTANT_NS = 20_000_000
-"""The clock of the disk does not tell changes closer than this from one another."""
+"""Resolution of file timestamps: changes closer than this may have the same time."""
 
 _UMASK = "Umask:"
 
 
 @dataclass
 class Restored:
-    """What a restore did."""
+    """The result of a restore."""
 
     seen: dict[bytes, Seen] = field(default_factory=dict)
-    """What stands now where something was to be written."""
+    """The files now at the paths that were to be written."""
     unfinished: list[bytes] = field(default_factory=list)
-    """Paths that are neither as before nor as they should be: somebody else changed them."""
+    """Paths with neither the old nor the new content: another program changed them."""
 
 
 class Restoring:
@@ -59,11 +59,12 @@ class Restoring:
         exact: Mapping[bytes, bytes],
         converts: bool,
     ) -> None:
-        """`captured` is the look that the safety commit was made of; None after a crash.
+        """Prepare a restore.
 
-        `permissions` are those that a file shall have which is not there now; `exact` are blobs
-        to write instead of what the tree has, `exact_before` those of what stands there. Line ends
-        are not converted (`converts`) by an undo: `.gitattributes` may have been others.
+        `captured` is the scan that the safety commit was made from; None after a crash.
+        `permissions` apply to files that do not exist now. `exact` are blobs to write instead of
+        the tree's, `exact_before` those of the files that exist. An undo does not convert line ends
+        (`converts`), because `.gitattributes` may have been different.
         """
         self._repo = repo
         self._folder = folder
@@ -81,7 +82,7 @@ class Restoring:
         self._done = Restored()
 
     def run(self, changes: Mapping[bytes, tuple[Entry | None, Entry | None]]) -> Restored:
-        """Does it, removals first; nothing is flushed to the disk."""
+        """Restore all changes, removals first; nothing is flushed to the disk."""
         self._placing.sweep()
         try:
             for path, (old, new) in sorted(changes.items(), reverse=True):
@@ -103,7 +104,7 @@ class Restoring:
         try:
             is_done = self._remove(path, old) if new is None else self._bring(path, old, new)
         except (Obstructed, Displaced, CheckpointError):
-            is_done = False  # The last is an object that cannot be read any more.
+            is_done = False  # A CheckpointError is an object that has become unreadable.
         except OSError as problem:
             if is_full(problem) or is_broken(problem):
                 raise
@@ -138,7 +139,7 @@ class Restoring:
 
             status = None
         elif status is not None and not _has_content(status):
-            status = None  # Nothing in a FIFO can be lost.
+            status = None  # A FIFO has no content to lose.
 
         if status is not None and not self._is_old(path, old, status):
             if not self._is_new(path, new):
@@ -176,7 +177,7 @@ class Restoring:
         return self._placing.put_file(path, file, signature)
 
     def _wanted(self, path: bytes, status: os.stat_result | None, new: Entry) -> int:
-        """Git knows one bit of the permissions; the others stay, or are as for any new file."""
+        """Return the permissions to set: git records one bit, the others are kept or default."""
         usual = 0o666 & ~self._umask
         permissions = self._permissions.get(path, usual)
         if path in self._permissions and bool(permissions & stat.S_IXUSR) == (
@@ -196,7 +197,7 @@ class Restoring:
         return permissions & ~0o111
 
     def _is_old(self, path: bytes, old: Entry | None, status: os.stat_result) -> bool:
-        """Tells whether what stands there is what the safety commit was made of."""
+        """Return whether the current file is the one that the safety commit was made from."""
         known = self._before.get(path)
         if (
             known is not None
@@ -208,14 +209,14 @@ class Restoring:
         return old is not None and self._is(path, old, self._exact_before)
 
     def _is_new(self, path: bytes, new: Entry) -> bool:
-        """Tells whether what stands there is as it shall be: a crash may have come after it."""
+        """Return whether the current file is already the target's, as after a crash."""
         if self._is(path, new, self._exact):
             return True
 
         return self._converts and self._has(new, self._observer.at(path), new.digest)
 
     def _is(self, path: bytes, entry: Entry, exact: Mapping[bytes, bytes]) -> bool:
-        """Compares the bytes as they stand: `.gitattributes` may be others by now."""
+        """Compare the exact bytes, because `.gitattributes` may have changed."""
         return self._has(
             entry, self._observer.at(path, converts=False), exact.get(path, entry.digest)
         )
@@ -227,7 +228,7 @@ class Restoring:
         return seen.entry.mode == entry.mode or not self._observer.keeps_modes
 
     def _remove_empty(self, path: bytes) -> bool:
-        """Removes a folder that holds nothing but folders."""
+        """Remove a folder that contains only folders; return whether it is gone."""
         found = [path]
         for folder in found:
             with os.scandir(self._descent.folder(folder)) as entries:
@@ -263,7 +264,7 @@ def _has_content(status: os.stat_result) -> bool:
 
 
 def _umask() -> int:
-    """Reads the umask; to ask the kernel for it would change it for other threads."""
+    """Return the umask; reading it with `os.umask` would change it for other threads."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(_UMASK):
             return int(line.removeprefix(_UMASK), 8)

@@ -1,4 +1,4 @@
-"""What is kept before anything changes: the work tree, what is staged, and bytes as they stand."""
+"""What is saved before a change: the work tree, the staged content, and exact bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STAGED_REFS = "refs/hankweave/staged/"
 
 @dataclass(frozen=True, slots=True)
 class Safety:
-    """What there was before a move."""
+    """The saved state before a move."""
 
     commit: str
     tree: bytes
@@ -29,7 +29,7 @@ class Safety:
 
 
 def save(place: Opened, captured: Captured, why: bytes, exact: dict[bytes, Entry]) -> Safety:
-    """Commits the work tree and what is staged, under a ref that is never moved."""
+    """Commit the work tree and the staged content, under a ref that is never moved."""
     staged, more = None, []
     staged_tree = place.staged_tree()
     if staged_tree is not None:
@@ -57,7 +57,7 @@ def write_commit(place: Opened, tree: bytes, message: bytes, *more: str) -> str:
 
 
 def keep_staged(place: Opened, captured: Captured, sha: str) -> None:
-    """Keeps what was staged where it is neither in HEAD nor in the work tree."""
+    """Keep staged content that is neither in HEAD nor in the work tree."""
     staged = place.index_files()
     in_head = place.files_of(place.head_tree)
     lost = [
@@ -76,7 +76,7 @@ def keep_staged(place: Opened, captured: Captured, sha: str) -> None:
 
 
 def keep_staged_since(place: Opened, intent: Intent) -> None:
-    """Keeps what was staged after a crash: to finish what was begun, the index is written anew."""
+    """Keep content staged after a crash, since finishing the move rewrites the index."""
     tree = place.staged_tree()
     if tree is None:
         return
@@ -91,7 +91,7 @@ def keep_staged_since(place: Opened, intent: Intent) -> None:
 def exact_bytes(
     place: Opened, captured: Captured, changes: Mapping[bytes, tuple[Entry | None, Entry | None]]
 ) -> dict[bytes, Entry]:
-    """Stores files as they stand where git's line ends make others of them."""
+    """Store the exact bytes of files that git's line-end conversion would change."""
     found = {}
     for path, (old, _) in changes.items():
         seen = captured.seen.get(path)
@@ -106,5 +106,5 @@ def exact_bytes(
 
 
 def told(exact: Mapping[bytes, Entry]) -> dict[str, str]:
-    """Writes the blobs of exact bytes as a note has them."""
+    """Encode the blobs of exact bytes for an intent or undo record."""
     return {path.hex(): entry.digest.hex() for path, entry in exact.items()}

@@ -1,7 +1,7 @@
-"""A person's git configuration, read from the files that git reads.
+"""The user's git configuration, read from the files that git reads.
 
-libgit2 may have been told to read none (the shadow repository reads no configuration but its own,
-and that holds for the whole process), so that the files are found and put together here.
+libgit2 may have been configured to read none (the shadow repository reads only its own
+configuration, and that setting is global to the process), so the files are found and merged here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FALSE = frozenset({"false", "no", "off", "0"})
 
 
 class UserSettings:
-    """Every setting that counts for one repository; the last one of a name wins."""
+    """The effective settings of one repository; the last value of a name wins."""
 
     def __init__(self, repo: GitRepository) -> None:
         self._values: dict[str, str] = {}
@@ -49,7 +49,7 @@ class UserSettings:
         return value in _TRUE
 
     def identity(self) -> tuple[str, str]:
-        """Gives name and address for commits: the person's, or ours where none are configured."""
+        """Return the name and address for commits: the user's, or the server's as a fallback."""
         found = []
         for key, variable, fallback in zip(
             ("name", "email"),
@@ -69,10 +69,10 @@ class UserSettings:
         return found[0], found[1]
 
     def file(self, name: str, usual: str) -> bytes:
-        """Gives the content of a file that a setting names, or of the one that git takes else."""
+        """Return the content of the file that a setting names, or of git's default file."""
         named = self.text(name)
         if named == "":
-            return b""  # How a person says: no such file.
+            return b""  # An empty value disables the file.
 
         path = Path(named).expanduser() if named else _xdg() / usual
         try:
@@ -86,7 +86,7 @@ def _xdg() -> Path:
 
 
 def _personal_files() -> Iterator[Path]:
-    """The files of the machine and the person, in the order in which git reads them."""
+    """Yield the system's and the user's files, in the order in which git reads them."""
     if os.environ.get("GIT_CONFIG_NOSYSTEM", "").lower() not in ("1", "true", "yes", "on"):
         yield Path(os.environ.get("GIT_CONFIG_SYSTEM") or "/etc/gitconfig")
 
@@ -100,7 +100,7 @@ def _personal_files() -> Iterator[Path]:
 
 
 def _holds(condition: str, folder: Path, git_dir: Path) -> bool:
-    """Tells whether `gitdir:` or `gitdir/i:` means this repository (git-config, "Includes")."""
+    """Return whether `gitdir:` or `gitdir/i:` matches a repository (git-config, "Includes")."""
     kind, _, pattern = condition.partition(":")
     if kind not in ("gitdir", "gitdir/i"):
         return False

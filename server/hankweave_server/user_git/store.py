@@ -1,10 +1,11 @@
-"""Checkpoints in a person's repository: make, list, go back, undo.
+"""Checkpoints in the user's repository: create, list, roll back, undo.
 
-Order of a rollback: objects and the safety commit are durable, then the intent, then files, branch
-and index change, and last the note of what can be undone; the next call on the repository ends
-what a crash has interrupted.
+A rollback makes objects and the safety commit durable, then the intent. Then files, branch and
+index change, and last the undo record. The next call on the repository finishes what a crash
+interrupted.
 
-What a person is told: of what was left out, what was left unfinished, and faults of the disk.
+Files that were left out cause a CheckpointWarning, unfinished ones a RollbackIncomplete, and disk
+errors a CheckpointError.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ from hankweave_server.user_git.workspace import Opened, alone, gc_held_off, inde
 
 
 def tell_of(captured: Captured) -> None:
-    """Warns of what a checkpoint leaves out, so that nobody counts on it."""
+    """Warn about files that a checkpoint leaves out, so that users do not rely on it."""
     for paths, why in (
         (captured.secrets, "may hold secrets and are not tracked: they are not committed"),
         (captured.foreign, "are kept by another program (LFS, git-crypt): they stay as they are"),
@@ -79,7 +80,7 @@ def _shown(paths: Iterable[bytes]) -> str:
 
 @contextlib.contextmanager
 def faults_told() -> Iterator[None]:
-    """Says a fault of the disk in a sentence."""
+    """Convert an OSError to a CheckpointError."""
     try:
         yield
     except OSError as problem:
@@ -93,18 +94,18 @@ class WorkspaceGit:
     """The checkpoints of one workspace; every call opens the repository anew."""
 
     def __init__(self, root: Path) -> None:
-        """Raises CheckpointError where the repository cannot hold checkpoints."""
+        """Raise CheckpointError if the repository cannot hold checkpoints."""
         self._root = root
         with self._reading():
             pass
 
     def is_ignored(self) -> bool:
-        """Tells whether the repository around the workspace wants nothing of it."""
+        """Return whether the repository around the workspace ignores it."""
         with self._reading() as place:
             return place.is_ignored()
 
     def create(self, title: str, text: str = "", *, checkpoint: str | None = None) -> Listed | None:
-        """Commit the workspace as `architect:checkpoint:<title>`; None when nothing changed.
+        """Commit the workspace as `architect:checkpoint:<title>`; return None if nothing changed.
 
         `checkpoint` is that of the shadow repository that has the same files, if there is one.
         """
@@ -123,19 +124,19 @@ class WorkspaceGit:
             return Listing(place).listed(place.repo.commit(sha))
 
     def listed(self) -> list[Listed]:
-        """Lists all checkpoints, newest first, those that a rollback left behind among them."""
+        """Return all checkpoints, newest first, including those a rollback stepped back over."""
         with self._reading() as place:
             return Listing(place).all()
 
     def newest(self) -> Listed | None:
-        """Gives the newest checkpoint on the line that HEAD is on."""
+        """Return the newest checkpoint that is an ancestor of HEAD."""
         with self._reading() as place:
             return next(Listing(place).on_the_line(), None)
 
     def differs_from(self, name: str) -> bool:
-        """Tells whether a file of the workspace differs from a commit, or is new since.
+        """Return whether the workspace's files differ from a commit; new files count.
 
-        Raises UnknownCheckpoint when the name is not that of a commit.
+        Raises UnknownCheckpoint if the name is not that of a commit.
         """
         with self._reading() as place:
             sha = place.repo.named(name)
@@ -150,7 +151,7 @@ class WorkspaceGit:
             return now != place.files_of(place.repo.commit(sha).tree)
 
     def shadow_checkpoint_of(self, name: str) -> str | None:
-        """Return the shadow checkpoint that a commit was made of; None for no such commit."""
+        """Return the shadow checkpoint that a commit was made from, or None."""
         with self._reading() as place:
             sha = place.repo.named(name)
             return None if sha is None else shadow_checkpoint(place.repo.commit(sha))
@@ -161,9 +162,9 @@ class WorkspaceGit:
             return place.repo.named(name) is not None
 
     def rollback(self, *, step: int | str | None = None, commit: str | None = None) -> bool:
-        """Goes back to a commit or to the newest checkpoint of a step; False when there is none.
+        """Restore a commit or the newest checkpoint of a step; return False if there is none.
 
-        Raises RollbackIncomplete when it was done but for files that somebody changed meanwhile.
+        Raises RollbackIncomplete if it was done except for files that changed meanwhile.
         """
         with self._changing() as place:
             sha = place.repo.named(commit) if commit else Listing(place).found(step)
@@ -174,9 +175,9 @@ class WorkspaceGit:
             return True
 
     def undo(self) -> bool:
-        """Takes the last rollback back: files, what was staged, and the branch.
+        """Undo the last rollback: files, staged content, and the branch.
 
-        False when there is none; raises UndoImpossible when the branch has moved on since.
+        Returns False if there is none; raises UndoImpossible if the branch has moved since.
         """
         with self._changing() as place:
             record = place.notes.undo_record()
@@ -192,7 +193,7 @@ class WorkspaceGit:
             self._come_back(place, record)
             return True
 
-    # How
+    # Implementation
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[Opened]:
@@ -208,12 +209,12 @@ class WorkspaceGit:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[Opened]:
-        """Holds both locks, with nothing half done left over."""
+        """Hold both locks, after finishing an interrupted move."""
         with faults_told(), opened(self._root) as place:
             common_dir, git_dir, notes = place.repo.common_dir, place.repo.git_dir, place.notes
 
         with faults_told(), alone(common_dir), index_held(git_dir), gc_held_off(common_dir):
-            if notes.has_intent():  # Asked only now: whoever was waited for may have died.
+            if notes.has_intent():  # Checked under the lock: its former holder may have died.
                 self._finish_interrupted()
 
             with opened(self._root) as place:
@@ -308,13 +309,17 @@ class WorkspaceGit:
         stays: set[bytes],
         standing: dict[bytes, Entry] | None = None,
     ) -> bytes:
-        """Writes the tree of what may change: the work tree, but for what stays as it is."""
+        """Write the tree of what may change: the work tree, except for the paths that stay."""
         files = {path: entry for path, entry in captured.files.items() if path not in stays}
         alone = captured.standing if standing is None else standing
         return place.tree_with(without_collisions(files, alone))
 
     def _head_after(self, place: Opened, target: Commit, tree: bytes, name: bytes) -> str:
-        """Steps back over commits of ours alone; a person's are kept, and a new one goes on top."""
+        """Return the new HEAD: an earlier commit, the present one, or a new one.
+
+        HEAD steps back only over the server's own commits. The user's commits are kept, and the
+        rollback becomes a new commit on top of them.
+        """
         repo, head = place.repo, place.head.sha
         if head is not None:
             if tree == target.tree and repo.leads_to(target.sha, head):
@@ -359,7 +364,7 @@ class WorkspaceGit:
         )
         needed = [after] if after else []
         if trees is not None:
-            # Its trees may be no commit's: what was ignored and comes back is in them.
+            # The tree may belong to no commit: ignored files that are restored are in it.
             needed.append(write_commit(place, trees[0], SAFETY + b" under way\n"))
 
         place.repo.flush()

@@ -1,4 +1,4 @@
-"""Trees made of paths: the workspace's part is made anew, all around it is the commit's."""
+"""Trees built from paths: the workspace's folder is new, the rest is the commit's."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hankweave_server.worktree.names import parents_of
 
 
 def files_in(repo: GitRepository, tree: bytes | None, folder: bytes) -> dict[bytes, Entry]:
-    """Gives every file, link and submodule that a tree has in a folder, by its whole path."""
+    """Return a folder's files, links and submodules in a tree, by their full paths."""
     below = Lookup(repo.read_tree).folder(tree, folder) if tree else None
     return dict(files_below(repo.read_tree, below, folder)) if below else {}
 
@@ -28,9 +28,9 @@ def files_in(repo: GitRepository, tree: bytes | None, folder: bytes) -> dict[byt
 def with_folder(
     repo: GitRepository, around: bytes | None, folder: bytes, files: Mapping[bytes, Entry]
 ) -> bytes:
-    """Writes the tree that has these files in the folder, and else what `around` has.
+    """Write the tree of `around` with the folder's content replaced by `files`.
 
-    `around` is to stay reachable: what it has is not written again.
+    `around` must stay reachable: objects that it has are not written again.
     """
     lookup = Lookup(repo.read_tree)
     before = lookup.folder(around, folder) if around else None
@@ -55,7 +55,7 @@ def with_folder(
 
 
 def _chain(folder: bytes) -> list[bytes]:
-    """The folders above one, nearest first, down to the top, which is nameless."""
+    """Return the folders above one, nearest first, ending with the nameless top."""
     return [*parents_of(folder), b""] if folder else []
 
 
@@ -69,7 +69,7 @@ def _tree_of(top: bytes, files: Mapping[bytes, Entry], write: Callable[[bytes], 
 
         folders.setdefault(path.rpartition(b"/")[0], {})[name] = entry
 
-    # Deepest first, so that each folder is written before the one that names it.
+    # Deepest first, so that each folder is written before its parent.
     for folder in sorted(folders, key=lambda each: each.count(b"/"), reverse=True):
         if folder == top:
             continue
@@ -83,7 +83,7 @@ def _tree_of(top: bytes, files: Mapping[bytes, Entry], write: Callable[[bytes], 
 def without_collisions(
     files: Mapping[bytes, Entry], standing: Mapping[bytes, Entry]
 ) -> dict[bytes, Entry]:
-    """Joins both; what `standing` has stays, whatever else would be at or around its paths."""
+    """Merge both; `standing` wins over files at, above or below its paths."""
     occupied = {folder for path in standing for folder in parents_of(path)}
     kept = {
         path: entry
@@ -94,7 +94,7 @@ def without_collisions(
 
 
 def is_in(path: bytes, folder: bytes) -> bool:
-    """Tells whether a path lies in a folder; the nameless one holds all."""
+    """Return whether a path lies in a folder; the empty folder contains everything."""
     return not folder or path.startswith(folder + b"/")
 
 
@@ -103,5 +103,5 @@ def is_in_one_of(path: bytes, folders: Container[bytes]) -> bool:
 
 
 def shown_below(path: bytes, folder: bytes) -> bytes:
-    """Gives a path as it is called in a folder."""
+    """Return a path relative to a folder."""
     return path[len(folder) + 1 :] if folder else path

@@ -1,10 +1,8 @@
-"""One workspace, opened for one operation: its repository, settings and open work tree.
+"""One workspace, opened for one operation, and the locks that make operations exclusive.
 
-One at a time: our own lock, and git's lock on the index.
-
-Ours is a `flock` that the kernel frees when a process dies. `index.lock` keeps other git programs
-out; it holds our mark, so that one that a crash left is known for ours and removed. `gc.pid` is how
-one `git gc` keeps another out.
+Managers of one repository exclude each other with a `flock`, which the kernel releases when a
+process dies. `index.lock` keeps other git programs out; it contains a mark, so that a lock left by
+a crash is recognised and removed. `gc.pid` keeps `git gc` out, as between two `git gc`.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ _UNDER_WAY = {
 
 
 class Opened:
-    """What one operation works with."""
+    """The state of one operation: repository, settings, index, HEAD and open work tree."""
 
     def __init__(self, root: Path, repo: GitRepository) -> None:
         self.repo = repo
@@ -60,7 +58,7 @@ class Opened:
         return None if self.head.sha is None else self.repo.commit(self.head.sha).tree
 
     def files_of(self, tree: bytes | None) -> dict[bytes, Entry]:
-        """Gives what a tree has in the workspace's folder."""
+        """Return the content of the workspace's folder in a tree."""
         return files_in(self.repo, tree, self.folder)
 
     def is_ignored(self) -> bool:
@@ -92,9 +90,9 @@ class Opened:
         ).run()
 
     def ignored_there(self, captured: Captured, there: Mapping[bytes, Entry]) -> set[bytes]:
-        """Gives untracked files that the ignore files of another state hide.
+        """Return untracked files that the ignore rules of another state hide.
 
-        They may well have stood beside that state, as what a build makes does: they stay.
+        They may well have existed beside that state, like the output of a build, so they stay.
         """
 
         def read(path: bytes) -> bytes | None:
@@ -108,7 +106,7 @@ class Opened:
         ignoring = self._ignoring(read)
         known = {entry.path for entry in self.index.entries}
         known.update(there, self.files_of(self.head_tree))
-        # What stands in the way of the other state cannot stay.
+        # Files in the way of the other state cannot stay.
         known.update(folder for path in there for folder in parents_of(path))
         return {
             path
@@ -122,14 +120,14 @@ class Opened:
         }
 
     def tree_of(self, captured: Captured) -> bytes:
-        """Writes the tree of the work tree: around the workspace, HEAD's."""
+        """Write the tree of the work tree; outside the workspace it is HEAD's."""
         return self.tree_with(without_collisions(captured.files, captured.standing))
 
     def tree_with(self, files: dict[bytes, Entry]) -> bytes:
         return with_folder(self.repo, self.head_tree, self.folder, files)
 
     def index_files(self) -> dict[bytes, Entry]:
-        """Gives what is staged in the workspace's folder, changed or not."""
+        """Return the index's entries in the workspace's folder, changed or not."""
         return {
             entry.path.rstrip(b"/"): Entry(entry.mode, entry.digest)
             for entry in self.index.entries
@@ -137,7 +135,7 @@ class Opened:
         }
 
     def staged_tree(self) -> bytes | None:
-        """Writes the tree of what is staged; None where that is what HEAD has."""
+        """Write the tree of the staged content; return None if it is the same as HEAD's."""
         staged = self.index_files()
         folders = {path for path, entry in staged.items() if entry.mode == FOLDER}
         in_head = {
@@ -152,7 +150,7 @@ class Opened:
         return not self.folder or path.startswith(self.folder + b"/")
 
     def refuse_in_between(self) -> None:
-        """Raises RepositoryBusy while a merge or the like is half done."""
+        """Raise RepositoryBusy while a merge or similar operation is unfinished."""
         for name, what in _UNDER_WAY.items():
             if (self.repo.git_dir / name).exists():
                 raise RepositoryBusy(
@@ -170,7 +168,7 @@ class Opened:
 
 @contextlib.contextmanager
 def opened(root: Path) -> Iterator[Opened]:
-    """Opens a workspace; raises CheckpointError where that cannot be done."""
+    """Open a workspace; raise CheckpointError if that is not possible."""
     if not root.is_dir():
         raise WorkspaceMissing(f"There is no folder {root}.", "Name the folder to work in.")
 
@@ -186,7 +184,7 @@ def opened(root: Path) -> Iterator[Opened]:
 
 
 def _place_of(root: Path, repo: GitRepository) -> bytes:
-    """Gives the workspace's place in the work tree; empty is the top."""
+    """Return the workspace's path in the work tree; empty for the top."""
     try:
         place = root.resolve().relative_to(repo.work_tree)
     except ValueError as problem:
@@ -202,9 +200,9 @@ def _place_of(root: Path, repo: GitRepository) -> bytes:
 
 
 PATIENCE_S = 30.0
-"""For another checkpoint or rollback of the same repository."""
+"""Time to wait for another checkpoint or rollback of the same repository."""
 PATIENCE_WITH_GIT_S = 1.0
-"""`git status` and editors hold the index for an instant."""
+"""Time to wait for the index, which `git status` and editors lock for an instant."""
 
 _MARK = b"hankweave\n"
 _PAUSE_S = 0.02
@@ -212,7 +210,7 @@ _PAUSE_S = 0.02
 
 @contextlib.contextmanager
 def alone(common_dir: Path) -> Iterator[None]:
-    """Keeps other managers of the repository out; raises RepositoryBusy after half a minute."""
+    """Exclude other managers of the repository; raise RepositoryBusy after 30 seconds."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(common_dir / "hankweave.lock", flags, 0o600)
     try:
@@ -241,10 +239,11 @@ def _wait_for(descriptor: int) -> None:
 
 @contextlib.contextmanager
 def gc_held_off(common_dir: Path) -> Iterator[None]:
-    """Keeps `git gc --prune=now` from what no ref names yet, as one `git gc` does another.
+    """Keep `git gc --prune=now` from removing objects that no ref names yet.
 
-    One that runs already is let be: it may take minutes, and spares what is new unless it is told
-    not to. What a crash leaves names a process that is gone, which git passes over.
+    The mechanism is git's own between two `git gc`. A running `git gc` is not waited for: it may
+    take minutes, and spares new objects unless told otherwise. A file left by a crash names a dead
+    process, which git ignores.
     """
     pid, ours = common_dir / "gc.pid", common_dir / "hankweave-gc.new"
     mark = f"{os.getpid()} {socket.gethostname()}".encode()
@@ -271,11 +270,11 @@ def _runs_elsewhere(pid: Path) -> bool:
 
 @contextlib.contextmanager
 def index_held(git_dir: Path) -> Iterator[None]:
-    """Keeps git out of the index; only for who is `alone`."""
+    """Hold git's lock on the index; call only inside `alone`."""
     lock, ours = git_dir / "index.lock", git_dir / "hankweave-index.lock"
     try:
         ours.write_bytes(_MARK)
-        # A link: at no moment is there a lock without its mark.
+        # Created as a hard link, so that the lock never exists without its mark.
         _link(ours, lock)
     finally:
         ours.unlink(missing_ok=True)
@@ -283,7 +282,7 @@ def index_held(git_dir: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        # Who removed ours by hand may have let another program in.
+        # If the user removed the lock by hand, another program may hold it now.
         if _is_ours(lock):
             lock.unlink(missing_ok=True)
 
