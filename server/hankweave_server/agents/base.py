@@ -1,4 +1,4 @@
-"""The vocabulary of this room: what an agent is asked, what it says, and how it can end."""
+"""Types shared by all agents: their task, their signals, their outcomes and errors."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ GO_ON = (
     "Your working directory and this conversation were taken back to this moment: whatever you did "
     "after it is undone. Go on with your task from here."
 )
-"""What an agent is told whose conversation is taken up in the midst of its work."""
+"""The prompt of an agent whose conversation resumes in the middle of its work."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentLimits:
-    """How long an agent may take and how much it may print; None means without limit.
+    """Limits on an agent's time and output; None means no limit.
 
-    Time in which the agent is paused, or waits because nobody reads its signals, does not count.
+    Time in which the agent is paused, or waits because its signals are not read, does not count.
     """
 
     start: timedelta | None = timedelta(seconds=30)
     """From the start of the process to the beginning of its session."""
 
     idle: timedelta | None = timedelta(minutes=10)
-    """Between two pieces of output, on stdout or stderr."""
+    """Longest time between two pieces of output, on stdout or stderr."""
 
     total: timedelta | None = None
     kill_grace: timedelta = timedelta(seconds=5)
-    """Between SIGINT and SIGTERM, and again between SIGTERM and SIGKILL."""
+    """Time between SIGINT and SIGTERM, and again between SIGTERM and SIGKILL."""
 
     line_bytes: int = 1024 * 1024
-    """What is longer loses its end; a marker tells how much."""
+    """A longer line is truncated; a marker has the number of bytes dropped."""
 
     log_bytes: int = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class McpServer:
-    """A server of tools that an agent is offered, over stdio (Model Context Protocol)."""
+    """An MCP server over stdio that is offered to an agent."""
 
     name: str
     command: tuple[str, ...]
@@ -66,41 +66,41 @@ class AgentTask:
     log_path: Path
     resume_session: str | None
     environment: Mapping[str, str]
-    """The codon's `env`; wins over everything the agent would get otherwise."""
+    """The codon's `env`; overrides every other variable that the agent gets."""
 
     run_id: RunId
     codon_id: CodonId
     processes_dir: Path
-    """Where living agents are recorded for `leftovers.sweep`."""
+    """The folder of records of running agents, for `leftovers.sweep`."""
 
     limits: AgentLimits = field(default_factory=AgentLimits)
     forks: bool = False
-    """`resume_session` stays as it is: what follows is a session of its own that begins as it
-    does. An agent that cannot do so goes on in the same session."""
+    """If true, `resume_session` stays unchanged and the conversation becomes a new session that
+    begins like it. An agent that cannot fork continues in the same session."""
 
     fork_at: str | None = None
-    """The message of `resume_session` after which this conversation leaves it; None: its end."""
+    """The message of `resume_session` after which the conversation forks; None: at its end."""
 
     goes_on: bool = False
-    """The session was left in the midst of this very prompt's work: it is not told again."""
+    """If true, the session was interrupted while it worked on this prompt; it is not sent again."""
 
     budget_usd: float | None = None
-    """What this conversation may cost; for agents that can watch it themselves."""
+    """The most this conversation may cost, in USD; for agents that can enforce it themselves."""
 
     tools: tuple[McpServer, ...] = ()
-    """Offered besides the agent's own."""
+    """MCP servers offered in addition to the agent's own tools."""
 
     asks: bool = False
-    """It is to ask us before every call that changes something: what it may do, we say."""
+    """If true, the agent asks the server for permission before each call that changes something."""
 
     @property
     def message(self) -> str:
-        """What the agent is told now: its prompt, or in the midst of its work to go on."""
+        """The message to send now: the prompt, or `GO_ON` if the work was interrupted."""
         return GO_ON if self.goes_on else self.prompt
 
     @property
     def notices_path(self) -> Path:
-        """Where word is left for the agent: one JSON object a line, absent while there is none."""
+        """The file of messages for the agent: one JSON object per line; absent if there is none."""
         return self.log_path.with_suffix(".notices.jsonl")
 
 
@@ -114,7 +114,7 @@ class TokenCounts:
 
 @dataclass(frozen=True, slots=True)
 class SessionStarted:
-    """The session has a name; if it is said more than once, the last one counts."""
+    """The session has an id; if this is reported more than once, the last report counts."""
 
     session_id: str
     model: str
@@ -122,7 +122,7 @@ class SessionStarted:
 
 @dataclass(frozen=True, slots=True)
 class MessageNamed:
-    """What follows is part of this message; a conversation can be forked after it."""
+    """The following signals belong to this message; a conversation can be forked after it."""
 
     message_id: str
 
@@ -139,7 +139,7 @@ class Thought:
 
 @dataclass(frozen=True, slots=True)
 class ToolAnnounced:
-    """A call is about to be made that its agent describes later; none is told of a call twice."""
+    """The agent is about to make a call that it describes later; reported once for each call."""
 
     tool_use_id: str
     name: str
@@ -154,19 +154,19 @@ class ToolCalled:
 
 @dataclass(frozen=True, slots=True)
 class ToolReturned:
-    """`name` is empty where the call was never seen; such results can be ignored."""
+    """A tool's result; `name` is empty if the call was never seen, and then it can be ignored."""
 
     tool_use_id: str
     name: str
     result: str
     is_error: bool
     is_refused: bool = False
-    """The agent says that the call was not allowed."""
+    """True if the agent reports that the call was not allowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class UsageReported:
-    """What one message has used so far; a later report for the same message replaces this one."""
+    """Tokens of one message so far; a later report for the same message replaces this one."""
 
     message_id: str
     model: str
@@ -175,7 +175,7 @@ class UsageReported:
 
 @dataclass(frozen=True, slots=True)
 class ResultReported:
-    """The agent's own verdict, or for a plain program the one read from its exit code."""
+    """The agent's own result, or for a plain program the one derived from its exit code."""
 
     success: bool
     text: str
@@ -183,16 +183,16 @@ class ResultReported:
     tokens: TokenCounts | None
     session_id: str | None
     model_usage: Mapping[str, object]
-    """Per model, as the program printed it (`modelUsage`); empty if it printed none."""
+    """Usage for each model, as the program printed it (`modelUsage`); empty if it printed none."""
     is_over_budget: bool = False
-    """It stopped because it had used up `AgentTask.budget_usd`."""
+    """True if it stopped because it had used up `AgentTask.budget_usd`."""
     denied_calls: tuple[str, ...] = ()
-    """The ids of the calls of tools that were not allowed."""
+    """The ids of tool calls that were not allowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlainOutput:
-    """A line of stdout that is no message, or one that was too long to be read as one."""
+    """A line of stdout that is not a message, or is too long to be parsed as one."""
 
     line: str
 
@@ -209,32 +209,32 @@ class ContextExceeded:
 
 @dataclass(frozen=True, slots=True)
 class RequestTimedOut:
-    """The model did not answer the agent: stop it and try again (Hankweave, "API Error")."""
+    """The model did not answer the agent; stop the agent and retry, as Hankweave does."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class PermissionAsked:
-    """The agent waits, before it calls a tool, until `answer` lets it."""
+    """The agent asks for permission to call a tool and waits for `answer`."""
 
     request_id: str
     name: str
     input: dict[str, object]
     by_hook: bool = False
-    """It only waits for our word; whether the tool is allowed, its own rules say then."""
+    """True for a hook, which only waits; the agent's own rules then decide about the call."""
 
 
 @dataclass(frozen=True, slots=True)
 class PermissionWithdrawn:
-    """The agent does not wait for an answer any more."""
+    """The agent no longer waits for an answer."""
 
     request_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class WordReceived:
-    """The agent has read what `leave_word` left for it."""
+    """The agent has read a message of `leave_word`."""
 
     operation_id: str
 
@@ -261,17 +261,17 @@ AgentSignal: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """It may be called; of what a hook asks about, the agent's own rules decide then."""
+    """The tool may be called; for a hook, the agent's own rules decide."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToBeAsked:
-    """For a hook: the agent has to ask for leave, whatever its own rules say."""
+    """For a hook: the agent has to ask for permission, whatever its own rules say."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forbidden:
-    """It may not be called; the agent is told why."""
+    """The tool may not be called; `message` tells the agent why."""
 
     message: str
 
@@ -298,7 +298,7 @@ AgentOutcome: TypeAlias = Exited | Killed | TimedOut
 
 
 class AgentError(Exception):
-    """An agent could not be started or ended; carries a sentence and, where it helps, a hint."""
+    """An agent could not be started or ended; carries a message and an optional hint."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -307,15 +307,15 @@ class AgentError(Exception):
 
 
 class AgentNotFound(AgentError):
-    """The agent's program is not on this machine; the hank or the machine must change."""
+    """The agent's program is not installed on this machine."""
 
 
 class AgentStartFailed(AgentError):
-    """The program is there but the kernel refused to run it."""
+    """The program exists, but the kernel refused to run it."""
 
 
 class AgentOutOfControl(AgentError):
-    """The agent disabled what keeps its processes together, and was ended for it."""
+    """The agent was ended because it kept stopping the keeper of its processes."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -325,7 +325,7 @@ class AgentOutOfControl(AgentError):
 
 
 class AgentUnkillable(AgentError):
-    """Processes of the agent outlived SIGKILL; nothing may touch the work tree until they end."""
+    """Processes of the agent survived SIGKILL; nothing may touch the work tree until they end."""
 
     def __init__(self, pids: tuple[int, ...]) -> None:
         listed = ", ".join(str(pid) for pid in pids)
@@ -337,7 +337,7 @@ class AgentUnkillable(AgentError):
 
 
 class AgentSession(Protocol):
-    """One agent at work, between the start and the end of its processes."""
+    """One running agent, from the start to the end of its processes."""
 
     @property
     def pid(self) -> int: ...
@@ -346,55 +346,57 @@ class AgentSession(Protocol):
     def log_path(self) -> Path: ...
 
     def signals(self) -> AsyncIterator[AgentSignal]:
-        """Tells what the agent says, until it has ended and everything was read. For one reader.
+        """Yield the agent's signals until it has ended and all of them were read. For one reader.
 
-        A reader that is slow slows the agent down; one that stops reading stops it at last.
-        Raises OSError at the end if the log could not be written, which also ends the agent, and
-        AgentOutOfControl if it was ended because it kept stopping its keeper.
+        A slow reader slows the agent down; one that stops reading finally blocks it. Raises OSError
+        at the end if the log could not be written, which also ends the agent, and AgentOutOfControl
+        if it was ended because it kept stopping its keeper.
         """
 
     async def stop(self) -> None:
-        """Ends the agent: INT, TERM, KILL of the whole tree; returns when nothing of it lives.
+        """End the agent: SIGINT, SIGTERM, then SIGKILL to the whole tree; return when it is gone.
 
-        May be called more than once and while it ends by itself. Raises AgentUnkillable.
+        Idempotent; may be called while the agent ends by itself. Raises AgentUnkillable.
         """
 
     async def pause(self) -> None:
-        """Stops every process of the tree where it is; time limits stand still."""
+        """Stop every process of the tree (SIGSTOP); the time limits stand still."""
 
     async def resume(self) -> None:
-        """Lets a paused agent go on."""
+        """Continue a paused agent."""
 
     def processes(self) -> frozenset[int]:
-        """Return the pids of its processes that live now. May be called in any thread."""
+        """Return the pids of the agent's current processes. Thread-safe."""
 
     async def leave_word(self, operation_id: str, text: str) -> None:
-        """Leaves a message where the agent finds it at its next step (`HANKWEAVE_NOTICES`).
+        """Append a message to the file that the agent reads at its next step (`HANKWEAVE_NOTICES`).
 
-        One that reads it says so with a `WordReceived`; one that cannot never does.
+        An agent that reads it acknowledges with a `WordReceived`; others never do.
         """
 
     async def answer(self, asked: PermissionAsked, verdict: Verdict) -> None:
-        """Lets the agent go on that asked; one that has ended, or waits no more, needs none."""
+        """Answer a permission request; ignored if the agent has ended or no longer waits."""
 
     async def wait(self) -> AgentOutcome:
-        """Returns how the agent ended, once nothing of its tree lives."""
+        """Wait until the whole tree has ended, and return how the agent ended."""
 
 
 class Agent(Protocol):
+    """One kind of agent, which can be started for a task."""
+
     @property
     def name(self) -> str: ...
 
     @property
     def can_ask(self) -> bool:
-        """Tells whether it waits for leave where `AgentTask.asks` demands that."""
+        """True if it asks for permission when `AgentTask.asks` demands that."""
 
     @property
     def waits_before_tools(self) -> bool:
-        """Tell whether it says before each tool that may change files, and waits for an answer."""
+        """True if it waits for an answer before each tool call that may change files."""
 
     def start(self, task: AgentTask) -> AbstractAsyncContextManager[AgentSession]:
-        """Starts the agent; leaving the context kills whatever of its tree still lives.
+        """Start the agent; leaving the context kills what is left of its process tree.
 
         Raises AgentNotFound or AgentStartFailed on entering, AgentUnkillable on leaving.
         """
@@ -402,9 +404,10 @@ class Agent(Protocol):
     def memory_of(
         self, session_id: str, work_tree: Path, environment: Mapping[str, str]
     ) -> tuple[Path, ...]:
-        """Names the files by which a session is resumed, there or not; no two of one name.
+        """Return the files from which a session is resumed; they may not exist.
 
-        `environment` is the codon's `env`. Nothing for an agent that keeps none.
+        No two have the same name. `environment` is the codon's `env`. Empty for an agent that keeps
+        no such files.
         """
 
 
@@ -412,5 +415,5 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 def is_file_name(session_id: str) -> bool:
-    """Tells whether a session's id, which an agent made up, can safely be part of a path."""
+    """Return whether a session id, which comes from an agent, can safely be part of a path."""
     return _FILE_NAME.fullmatch(session_id) is not None

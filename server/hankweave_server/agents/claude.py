@@ -23,14 +23,14 @@ from hankweave_server.fsutil import make_private_directory
 _OWN_PREFIXES = ("ANTHROPIC_", "CLAUDE_CODE_")
 
 SANDBOX = "IS_SANDBOX"
-"""Tells it that it may bypass permissions as root."""
+"""The variable that allows Claude Code to bypass permissions as root."""
 
 _BEDROCK = "CLAUDE_CODE_USE_BEDROCK"
 _CLOUD_PREFIXES = {
     _BEDROCK: ("AWS_",),
     "CLAUDE_CODE_USE_VERTEX": ("GOOGLE_", "GCLOUD_", "CLOUD_ML_", "VERTEX_REGION_"),
 }
-"""What it needs besides where it asks a cloud, by the variable that tells it to."""
+"""Prefixes of the variables it needs for a cloud, by the variable that selects the cloud."""
 
 # Without these the program talks to more hosts than the model's.
 _QUIET = {
@@ -41,27 +41,26 @@ _QUIET = {
 }
 
 _LONGEST_FOLDER = 200
-"""Characters; of a longer name Claude Code adds a hash to the beginning, by its build another."""
+"""Characters; Claude Code cuts a longer name here and adds a hash, which depends on its build."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaudeAgent:
-    """Runs `claude`, which sees ANTHROPIC_… and CLAUDE_CODE_… of our environment."""
+    """Claude Code; it sees ANTHROPIC_… and CLAUDE_CODE_… of the server's environment."""
 
     permission_mode: Literal["default", "acceptEdits", "bypassPermissions", "plan"] = (
         "bypassPermissions"
     )
-    """What it may do without asking: everything, or only edit files in the work tree."""
+    """Claude Code's permission mode: the actions it may take without asking."""
 
     home: Path | None = None
-    """Where it keeps its conversations; None: where it does for the person. Its login is the
-    person's in any case."""
+    """The folder of its conversations; None: the user's. The login is the user's in any case."""
 
     on_bedrock: bool = False
-    """Asks Amazon Bedrock for its model instead of Anthropic."""
+    """If true, it uses a model on Amazon Bedrock instead of Anthropic."""
 
     asks_first: bool = False
-    """Waits for us before each call of a tool, by a hook; what it may do stays the same."""
+    """If true, a hook waits for the server before each tool call; permissions are unchanged."""
 
     program: str = "claude"
     clock: Clock = field(default_factory=SystemClock)
@@ -104,7 +103,7 @@ class ClaudeAgent:
     def memory_of(
         self, session_id: str, work_tree: Path, environment: Mapping[str, str]
     ) -> tuple[Path, ...]:
-        """Its transcript: `projects/<folder it worked in>/<session>.jsonl` of its configuration."""
+        """Return its transcript, `projects/<work tree>/<session>.jsonl` below CLAUDE_CONFIG_DIR."""
         seen = {**common(os.environ, self._home_of(os.environ)), **environment}
         home = seen.get("CLAUDE_CONFIG_DIR") or os.path.join(seen.get("HOME", "~"), ".claude")
         if not is_file_name(session_id):
@@ -137,7 +136,7 @@ class ClaudeAgent:
         return [*arguments, *_offering(task.tools)]
 
     def _mode(self, task: AgentTask) -> str:
-        """Return the permission mode; a codon with `permissions` is always asked about."""
+        """Return the permission mode; a codon with `permissions` needs the mode that asks."""
         return "default" if task.asks else self.permission_mode
 
     def _session(self, task: AgentTask) -> list[str]:
@@ -154,20 +153,23 @@ class ClaudeAgent:
         return [*resumed, "--fork-session", "--session-id", self.new_session()]
 
     def _knows(self, task: AgentTask, message: str) -> bool:
-        """It refuses to fork at a message that its transcript does not have; then its end is it."""
+        """Return whether the transcript has the message.
+
+        Claude Code refuses to fork at an unknown message; the fork is then at the end.
+        """
         assert task.resume_session is not None
         files = self.memory_of(task.resume_session, task.work_tree, task.environment)
         return any(path.is_file() and message.encode() in path.read_bytes() for path in files)
 
     def _keys(self, host: Mapping[str, str]) -> dict[str, str]:
-        """Return what of the server's environment is for Claude Code, keys of a cloud among it."""
+        """Return the variables of the server that are for Claude Code, including cloud keys."""
         told = {_BEDROCK: "1"} if self.on_bedrock else {}
         clouds = [cloud for cloud in _CLOUD_PREFIXES if cloud in told or host.get(cloud)]
         prefixes = (*_OWN_PREFIXES, *(each for cloud in clouds for each in _CLOUD_PREFIXES[cloud]))
         return {name: value for name, value in host.items() if name.startswith(prefixes)} | told
 
     def _home_of(self, host: Mapping[str, str]) -> dict[str, str]:
-        """The variables that part its conversations from the person's, but not its login."""
+        """Return variables that separate its conversations, but not its login, from the user's."""
         if self.home is None:
             return {}
 
@@ -179,13 +181,13 @@ class ClaudeAgent:
 
 
 def _added_directory(task: AgentTask) -> list[str]:
-    """Let its file tools read the data, which lies outside of its working directory."""
+    """Return the option that lets its file tools read the data, outside of the work tree."""
     data = data_directory(task)
     return [] if data is None else ["--add-dir", data]
 
 
 def _sandbox_marker(mode: str) -> dict[str, str]:
-    """Return what Claude Code needs to accept `bypassPermissions` as root.
+    """Return the variable that Claude Code needs to accept `bypassPermissions` as root.
 
     It exits with "cannot be used with root/sudo privileges" unless IS_SANDBOX is 1 (2.1.329). A
     container usually runs as root, so the variable is set there, and only there.
@@ -195,10 +197,11 @@ def _sandbox_marker(mode: str) -> dict[str, str]:
 
 
 def _offering(tools: Sequence[McpServer]) -> list[str]:
-    """Tells of servers of tools, which may be used unasked; none of a work tree's own is started.
+    """Return the options that offer MCP servers, whose tools may be used without asking.
 
-    They are put before its first turn (`alwaysLoad`): otherwise their tools have to be searched
-    for, and may still be missing from a short conversation.
+    Servers that the work tree configures are not started. The tools are loaded before the first
+    turn (`alwaysLoad`); otherwise the model has to search for them and may miss them in a short
+    conversation.
     """
     if not tools:
         return []

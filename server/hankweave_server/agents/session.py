@@ -1,12 +1,47 @@
-"""One agent at work: its processes, its pipes, its log and its limits, as one `AgentSession`.
+"""Run one agent: its processes, pipes, log and time limits, as one `AgentSession`.
 
-What an agent's lines amount to: whose session it is, and what its silence or exit means.
+The codon runner wants a simple view of an agent: an ordered stream of signals, then one outcome.
+Agents do not make that easy. This module turns what they do into that view, and it has to hold
+four properties:
 
-A *plain* program never names its session. It gets a made-up name, so that the runner meets the same
-order from every agent, and its exit code is its verdict. A program that does speak the protocol and
-ends without a result gets none made up: that is a failure (facts of Hankweave, "Completion").
+1. *Nothing outlives the session.* When `at_work` is left, for whatever reason, every process of the
+   agent has ended, or AgentUnkillable names the survivors. The work is done by the keeper
+   (`process/keeper.py`); `at_work` makes sure that `AgentProcess.end` runs on every path out of it.
+2. *The log comes first.* `_take_in` writes what the agent printed to its log before it delivers any
+   signal. A full disk or the log's size limit leaves a marked gap. Any other write error ends the
+   agent, and `signals` raises it at its end.
+3. *Memory is bounded.* A reader that is slow makes the agent wait: the mailbox holds 16 batches,
+   then the pipes fill up, then the agent blocks. During a stop that would be a deadlock, because
+   the reader may be the task that waits for the stop. `stop` therefore calls `Mailbox.hurry` first,
+   and from then on batches that do not fit are dropped (the log has them).
+4. *Only the agent's own time counts.* The limits for start, idleness and total time run on one
+   clock that can be held (`Patience`). It is held while the agent is paused, while it waits for an
+   answer to a permission request, and while the reader is slow. Time in which this process itself
+   did not run (suspended, frozen, starved of CPU) is excused afterwards: the watching task measures
+   how late it wakes up.
 
-When an agent has taken too long: three limits on one clock that can be held.
+An agent's end is not the end of its pipes. A grandchild may keep stdout open for ever, so `_listen`
+waits for the keeper's report, makes sure that the tree is empty, and only then abandons the pipes:
+the readers finish what is there and stop without an end of file.
+
+Agents differ in what they print. A program that speaks stream-json names its session first and
+reports a result last. A *plain* program does neither. `Conversation` gives it a made-up session
+when its first output arrives, or after `quiet_start` without any, and makes a result of its exit
+code, so the runner sees the same order of signals from every agent. A program that speaks the
+protocol and ends without a result gets none made up: for the runner, that is a failure, as in
+Hankweave.
+
+An agent's stdin carries the prompt. Where the agent can ask for permission (`takes_answers`), it
+stays open for answers and is closed when the agent reports its result, which lets it exit. Writes
+have a deadline of 10 seconds. An agent that does not read its prompt gets no more of it; one that
+does not read an answer is ended by a time limit sooner or later.
+
+Tasks, all children of `at_work`: `follow` (keeper reports), `watch_keeper`, and `_attend` with
+`_give_prompt`, `_watch_the_time`, `_presume_session`, the hook server if there is one, and one
+reader for each of stdout and stderr.
+
+Read `Conversation` and `Patience` first; both are pure. Then `Session.at_work`, `_attend`,
+`_listen`, `_take_in`, and last `_stop`.
 """
 
 from __future__ import annotations
@@ -54,14 +89,14 @@ from hankweave_server.clock import Clock
 from hankweave_server.fsutil import append_private, is_full
 
 CALLS_REMEMBERED = 10_000
-"""Calls whose results are awaited; an agent that never returns any cannot fill our memory."""
+"""Calls whose results are pending; bounds the memory for an agent that never returns any."""
 
 
 class Conversation:
-    """Follows one agent from its first line to its end; pure, it reads no clock and no file."""
+    """The state of one agent's output, from its first line to its end. Pure."""
 
     def __init__(self, *, made_up_session: SessionStarted | None) -> None:
-        """Expects a program that may be plain if it is given a session to presume."""
+        """Start; `made_up_session` is the session of a program that may be plain, else None."""
         self._made_up_session = made_up_session
         self._session: SessionStarted | None = None
         self._tool_names: dict[str, str] = {}
@@ -73,7 +108,7 @@ class Conversation:
         return self._session is not None
 
     def hear(self, signals: Iterable[AgentSignal]) -> Iterator[AgentSignal]:
-        """Adds what the signals lack: the session of a plain program, the names of tools."""
+        """Add what the signals lack: the session of a plain program, the names of tools."""
         for signal in signals:
             match signal:
                 case SessionStarted():
@@ -82,7 +117,8 @@ class Conversation:
 
                     self._session = signal
                 case Stderr():
-                    # Warnings precede the first message of many agents: no sign of a plain one.
+                    # Many agents warn on stderr before their first message, so this does not
+                    # mean that the program is plain.
                     self._last_words = signal.line or self._last_words
                 case _:
                     yield from self.presume_session()
@@ -90,13 +126,13 @@ class Conversation:
             yield self._completed(signal)
 
     def presume_session(self) -> Iterator[SessionStarted]:
-        """Begins the made-up session of a program that has not begun one itself."""
+        """Start the made-up session if the program has not started one itself."""
         if self._session is None and self._made_up_session is not None:
             self._session = self._made_up_session
             yield self._session
 
     def conclude(self, outcome: AgentOutcome) -> Iterator[AgentSignal]:
-        """Ends the conversation; a plain program that reported no result is judged by its end."""
+        """End the conversation; a plain program without a result is judged by its outcome."""
         yield from self.presume_session()
         if self._session is self._made_up_session is not None and not self._has_result:
             yield ResultReported(
@@ -139,11 +175,13 @@ class Conversation:
 
 
 PAUSE_TOLERANCE = 5.0
-"""Seconds that we may come late on a busy machine; more, and it was us who did not listen."""
+"""Seconds of delay that a busy machine may cause; a longer one means that this process paused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remaining:
+    """The limit that is reached next, and the seconds until then."""
+
     which: TimeLimit
     seconds: float
 
@@ -153,7 +191,10 @@ class Remaining:
 
 
 class Patience:
-    """Judges the start, idle and total limits; every moment is the caller's, in seconds."""
+    """The start, idle and total limits on one clock that can be held.
+
+    The caller passes the current time, in seconds of a monotonic clock.
+    """
 
     def __init__(self, limits: AgentLimits, now: float) -> None:
         self._limits = limits
@@ -171,7 +212,7 @@ class Patience:
         self._session_began = True
 
     def hold(self, now: float) -> None:
-        """Stops the clock until as many releases; what is not the agent's fault does not count."""
+        """Stop the clock until `release` has been called as often as `hold`."""
         if self._holds == 0:
             self._held_since = now
 
@@ -183,9 +224,9 @@ class Patience:
             self._held += now - self._held_since
 
     def excuse(self, late: float, now: float) -> None:
-        """Leaves out the seconds up to now for which we did not run: stopped, frozen, or starved.
+        """Exclude the last `late` seconds, in which this process did not run.
 
-        What the agent said meanwhile may still wait to be read.
+        It was stopped, frozen or starved. Output of the agent from that time may still be unread.
         """
         is_held_already = self._holds > 0 and self._held_since <= now - late
         if late > PAUSE_TOLERANCE and not is_held_already:
@@ -193,7 +234,7 @@ class Patience:
             self._last_heard = min(self._last_heard, self._own_time(now))
 
     def remaining(self, now: float) -> Remaining | None:
-        """Returns the limit that will be reached first, or None if there will be none."""
+        """Return the limit that is reached first, or None if there is no limit."""
         own_time = self._own_time(now)
         limits: tuple[tuple[TimeLimit, timedelta | None, float], ...] = (
             ("start", None if self._session_began else self._limits.start, self._born),
@@ -216,23 +257,20 @@ class Patience:
 
 
 PROMPT_DEADLINE = 10.0
-"""Seconds; an agent that has not read its prompt by then does not want the rest of it."""
+"""Seconds; the rest of the prompt is dropped if the agent has not read it by then."""
 
 ANSWER_DEADLINE = 10.0
-"""Seconds; one that does not read its answer waits until a time limit ends it."""
+"""Seconds; an agent that does not read its answer waits until a time limit ends it."""
 
-_SHORTEST_NAP = 0.05  # Seconds; while the clock is held, a limit can stay about to be reached.
-_LONGEST_NAP = 1.0  # Seconds; so that a pause of ours is noticed before a limit that it hides.
+_SHORTEST_NAP = 0.05  # Seconds; avoids a busy loop while the clock is held just before a limit.
+_LONGEST_NAP = 1.0  # Seconds; a pause of this process must be noticed before a limit fires.
 
 _Understood: TypeAlias = tuple[list[AgentSignal], list[bytes]]
-"""What a line says, and the lines of the log that hold it."""
+"""The signals of a line, and its lines in the log."""
 
 
 class Session:
-    """Implements `AgentSession`; `at_work` has to be entered before anything else is asked of it.
-
-    Its tasks: one follows the keeper, one gives the prompt, one watches the clock, two read.
-    """
+    """An `AgentSession`; enter `at_work` before you use anything else."""
 
     def __init__(
         self,
@@ -258,7 +296,7 @@ class Session:
         self._takes_answers = takes_answers
         self._hooks = hooks
         self._stdin = anyio.Lock()
-        """Held by who writes to stdin, or closes it."""
+        """Held while stdin is written to or closed."""
         self._conversation = Conversation(made_up_session=presumed)
         self._patience = Patience(task.limits, anyio.current_time())
         self._mailbox = Mailbox()
@@ -266,7 +304,7 @@ class Session:
         self._stopping_once = anyio.Lock()
         self._is_paused = False
         self._awaited: set[str] = set()
-        """Requests that the agent waits for an answer to; each of them holds the clock."""
+        """Ids of unanswered permission requests; each of them holds the clock."""
         self._timed_out: TimedOut | None = None
         self._log_fault: OSError | None = None
 
@@ -280,7 +318,7 @@ class Session:
 
     async def signals(self) -> AsyncIterator[AgentSignal]:
         while True:
-            while self._unread:  # Also what an earlier reader of the same batch has left.
+            while self._unread:  # A cancelled earlier reader may have left some.
                 yield self._unread.popleft()
 
             batch = await self._mailbox.take()
@@ -320,7 +358,7 @@ class Session:
         try:
             await anyio.to_thread.run_sync(append_private, self._task.notices_path, line)
         except OSError as error:
-            # Until one agent has acknowledged the word, the next one is told as well.
+            # The next agent gets the message too, until one has acknowledged it.
             if not is_full(error):
                 raise
 
@@ -350,7 +388,7 @@ class Session:
 
     @asynccontextmanager
     async def at_work(self) -> AsyncIterator[None]:
-        """Attends to the agent until the context is left, and ends it then. Raises as `start`."""
+        """Run the session; leaving the context ends the agent. Raises like `Agent.start`."""
         failure: Exception | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._process.follow)
@@ -361,7 +399,7 @@ class Session:
                 tasks.start_soon(self._attend)
                 yield
             except Exception as error:
-                failure = error  # Raised below: the group would wrap it for our caller.
+                failure = error  # Raised below, because the task group would wrap it.
             finally:
                 survivors = await self._process.end()
                 tasks.cancel_scope.cancel()
@@ -374,17 +412,20 @@ class Session:
             raise failure
 
     async def _report(self, sentence: str) -> None:
-        """Log a sentence about the agent's processes, and tell it as if the agent had."""
+        """Log a sentence about the agent's processes, and deliver it as a line of its stderr."""
         timestamp = to_text(self._clock.now())
         await self._keep([wrapped("stderr", sentence, timestamp)], timestamp)
         await self._deliver([Stderr(sentence)])
 
     async def _stop(self) -> tuple[int, ...]:
-        """Asks twice, with patience, and then kills; returns the pids of survivors."""
+        """Send SIGINT, then SIGTERM, then kill; return the pids of survivors.
+
+        The agent gets `kill_grace` after each of the first two.
+        """
         self._mailbox.hurry()
         async with self._stopping_once:
             await self._process.interrupt()
-            await self.resume()  # A stopped process would not hear the signal.
+            await self.resume()  # A stopped process does not handle signals.
             await self._grace()
             await self._process.terminate()
             await self._grace()
@@ -420,7 +461,7 @@ class Session:
                     self._process.stdin.close()
 
     async def _mind_stdin(self, heard: Iterable[AgentSignal]) -> None:
-        """Waits with an agent that has asked, and lets one end that has reported its result."""
+        """Hold the clock while a permission request is open; close stdin after the result."""
         for signal in heard:
             match signal:
                 case PermissionAsked(request_id=request_id) if request_id not in self._awaited:
@@ -452,7 +493,7 @@ class Session:
         await self._deliver(list(self._conversation.presume_session()))
 
     async def _listen(self) -> None:
-        """Reads both pipes until they end, or nothing of the agent lives that could write more."""
+        """Read both pipes until they end or no process of the agent is left that could write."""
         async with anyio.create_task_group() as readers:
             readers.start_soon(self._read, self._process.stdout, self._understand_stdout)
             readers.start_soon(self._read, self._process.stderr, _understand_stderr)
@@ -482,7 +523,7 @@ class Session:
         await self._deliver(list(self._conversation.hear(signals)))
 
     async def _keep(self, entries: list[bytes], timestamp: str) -> None:
-        """Logs what was said; if that fails it ends the agent, and `signals` says why."""
+        """Write lines to the log; if that fails, end the agent, and `signals` raises the error."""
         if self._log_fault is None:
             try:
                 self._log.append(entries, timestamp)
