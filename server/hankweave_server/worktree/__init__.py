@@ -1,6 +1,10 @@
-"""What is in the work tree: patterns, scans, rigs.
+"""The work tree: patterns, scans, writing, rigs, archive and data source.
 
-`resolver` says which paths are meant, `scan` finds what changed among them and remembers it in
-the `table`, `descent` reaches files without following a link. Nothing here knows of git; it may
-import only layout, files and the protocol.
+Reading order: `names` and `dirfd` (reach paths without following links), `gitignore`, `patterns`
+and `parent_gitignore` (which paths count), `stat_index`, `lstat_diff`, `file_modes` and `scan`
+(what changed), `open_files`, `tree_writer` and `removal` (change the tree), `rigs`, `archive`,
+`data_source` and `export` (files that come in and go out), `tree_outline` (an overview for
+clients).
+
+Nothing here knows of git. The package may import only layout, files and the protocol.
 """

@@ -1,8 +1,8 @@
-"""Moving files between the work tree and the rig archive, so that none is lost or overwritten.
+"""Move files between the work tree and the rig archive without losing or overwriting any.
 
-Every move is one rename from a folder that is held open to another one: no link is followed, no
-content is read, and a crash leaves each file in exactly one of the two places. A move whose target
-is there already was made before: doing all of them again does only what is missing.
+Every move is one rename from one open folder to another: no link is followed, no content is read,
+and a crash leaves each file in exactly one of the two places. A move whose target exists was made
+before, so repeating all moves completes only the missing ones.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(slots=True)
 class Moved:
-    """How a number of moves went."""
+    """The result of a number of moves."""
 
     done: list[ArchiveMove] = field(default_factory=list)
-    """Those that are made now, by this call or an earlier one."""
+    """Moves that are complete, made by this call or an earlier one."""
     failed: dict[bytes, str] = field(default_factory=dict)
     """Sources that stay where they are, and why."""
     made: list[bytes] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Places:
     archive: Descent
 
     def sync(self) -> None:
-        """Makes all moves durable."""
+        """Make all moves durable."""
         roots = {os.fstat(each.root).st_dev: each.root for each in (self.tree, self.archive)}
         for descriptor in roots.values():
             fsutil.sync_filesystem(Path(f"/proc/self/fd/{descriptor}"))
@@ -57,7 +57,7 @@ class Places:
 
 @contextmanager
 def both(work_tree: Path, archive: Path, at_the_top: frozenset[bytes]) -> Iterator[Places]:
-    """Opens the two places; the archive is made if it is missing."""
+    """Open the two places; create the archive if it is missing."""
     archive.mkdir(exist_ok=True)
     with contextlib.ExitStack() as stack:
         tree = Descent(work_tree, at_the_top=at_the_top)
@@ -70,7 +70,7 @@ def both(work_tree: Path, archive: Path, at_the_top: frozenset[bytes]) -> Iterat
 def arranged(
     archive: Descent, base: bytes, paths: Iterable[bytes]
 ) -> tuple[list[ArchiveMove], list[ArchiveMove]]:
-    """Plans where paths go below a folder of the archive; gives first what must make way there."""
+    """Plan the moves below a folder of the archive; return first those of existing obstacles."""
     displaced: dict[bytes, bytes] = {}
     moves: list[ArchiveMove] = []
     for path in paths:
@@ -106,22 +106,22 @@ def _free_name(archive: Descent, path: bytes, taken: Iterable[bytes]) -> bytes:
 
 
 def displace(archive: Descent, moves: Iterable[ArchiveMove]) -> Moved:
-    """Gives what is in the way in the archive its other name."""
+    """Rename obstacles in the archive."""
     return _carried(archive, archive, moves)
 
 
 def put_away(places: Places, moves: Iterable[ArchiveMove]) -> Moved:
-    """Moves from the work tree to the archive; what has arrived there before counts as done."""
+    """Move files from the work tree to the archive; those already there count as done."""
     return _carried(places.tree, places.archive, moves)
 
 
 def put_away_again(places: Places, moves: Iterable[ArchiveMove]) -> Moved:
-    """Takes `bring_back` back; what stands in the way in the archive stays."""
+    """Undo `bring_back`; files in the way in the archive stay."""
     return _carried(places.tree, places.archive, moves, is_done=_has_left)
 
 
 def bring_back(places: Places, moves: Iterable[ArchiveMove]) -> Moved:
-    """Moves from the archive to the work tree; what stands there stays, and is told as failed."""
+    """Move files from the archive to the work tree; existing ones stay and count as failed."""
     return _carried(places.archive, places.tree, moves, is_done=_has_left)
 
 
@@ -200,9 +200,9 @@ def _rename_to_free_name(old_folder: int, old: bytes, new_folder: int, new: byte
 
 
 def follow(places: Places, folders: Iterable[ArchiveMove]) -> Moved:
-    """Lets emptied folders go after their files, the inner ones first; one that is not empty stays.
+    """Move emptied folders after their files, inner ones first; a folder that is not empty stays.
 
-    In the archive they have the modes that they had.
+    In the archive they keep their modes.
     """
     moved = Moved()
     for move in folders:
@@ -229,7 +229,7 @@ def _let_follow(places: Places, move: ArchiveMove, moved: Moved) -> None:
 
 
 def remove_folder(descent: Descent, path: bytes) -> bool:
-    """Removes a folder if it is empty; tells whether it is gone."""
+    """Remove a folder if it is empty; return whether it is gone."""
     folder = descent.folder_of(path)
     try:
         os.rmdir(_name_of(path), dir_fd=folder)
@@ -244,7 +244,7 @@ def remove_folder(descent: Descent, path: bytes) -> bool:
 
 
 def _make_folders(here: Descent, there: Descent, move: ArchiveMove, made: list[bytes]) -> None:
-    """Makes what is missing above a target, with the modes of the folders above the source."""
+    """Create missing folders above a target, with the modes of the folders above the source."""
     missing: list[tuple[bytes, int]] = []
     source, target, is_alike = move.source, move.target, True
     while target := parent_of(target):
@@ -281,7 +281,7 @@ def _make_folder(there: Descent, path: bytes, mode: int, made: list[bytes]) -> N
 
 
 def tidy(archive: Descent, left: Iterable[bytes], kept: frozenset[bytes]) -> None:
-    """Removes folders that are empty now that these have left, but those that are kept."""
+    """Remove folders that became empty because these paths left, except those in `kept`."""
     for path in left:
         for folder in parents_of(path):
             try:

@@ -1,15 +1,13 @@
-"""The data of an execution: which directory belongs to it, how it is reached, who it was.
+"""The data of an execution: finding the execution of a data set, and making the data reachable.
 
-Seed 001: an execution is found again by the hash of its data, and reaches the data through
-`read_only_data_source`, a symbolic link or a copy.
-
-The link `read_only_data_source` in the work tree, by which hanks reach their data.
+An execution is found again by the hash of its data, and reaches the data through
+`read_only_data_source`, a symbolic link or a copy (seed 001).
 
 Since Hankweave 0.2 the data is reached from inside the agents' working directory, and the prompts,
 rigs and checks of public hanks say `read_only_data_source/...`. The data, or the link to it, lies
-beside the work tree (seed 001), where no agent works; in the work tree there is only a link. No
-checkpoint holds that link and no rollback touches it (`names.AT_THE_TOP`), so it is remade from
-what lies beside: at each start, before and after each agent, after a rollback and in a new branch.
+beside the work tree (seed 001), where no agent works; the work tree contains only a link. No
+checkpoint holds that link and no rollback touches it (`names.AT_THE_TOP`), so it is recreated: at
+each start, before and after each agent, after a rollback and in a new branch.
 
 An agent can put something else in its place. A link holds nothing, so it is replaced; anything
 else is moved out of the work tree and reported, because it may be the agent's work.
@@ -59,11 +57,11 @@ def data_hash(
     *,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> str:
-    """Hashes what the data looks like from outside: 12 hex digits over names, sizes and times.
+    """Hash the outside of the data: 12 hex digits over names, sizes and times.
 
-    Contents are not read, and only three levels of folders are looked at (Hankweave, dataHash).
-    Data that takes longer is known by its place alone: what was seen by then would depend on the
-    speed of the disk. Raises OSError where there is nothing at the path.
+    Contents are not read, and only three levels of folders are visited (Hankweave, dataHash). Data
+    that takes longer than the time limit is identified by its path alone: a partial result would
+    depend on the speed of the disk. Raises OSError if there is nothing at the path.
     """
     resolved = path.resolve(strict=True)
     deadline = monotonic() + time_limit.total_seconds()
@@ -78,15 +76,15 @@ def data_hash(
 
 
 def managed_name(now_ms: int, data_hash: str | None) -> str:
-    """Names a new execution directory: `{ms}-{rand4}-{dataHash6}` (seed 001)."""
+    """Return the name of a new execution directory: `{ms}-{rand4}-{dataHash6}` (seed 001)."""
     random = "".join(secrets.choice(_ALPHABET) for _ in range(4))
     return f"{now_ms}-{random}-{_short(data_hash)}"
 
 
 def find_execution(root: Path, data_hash: str) -> Path | None:
-    """Returns the newest execution directory of that data, by its name; None if there is none.
+    """Return the newest execution directory of that data, by its name; None if there is none.
 
-    Branches are passed over.
+    Branches are skipped.
     """
     if not root.is_dir():
         return None
@@ -104,9 +102,9 @@ def _hash_in(execution: Path) -> str | None:
     try:
         meta = read_meta(Layout.of_execution(execution))
     except (OSError, Stop):
-        return None  # Not one that could be resumed: whoever names it is told why.
+        return None  # It could not be resumed; opening it by name reports the reason.
 
-    # A branch is gone on with by its name: the same data means the execution it was made from.
+    # A branch is resumed by its name: the same data means the execution it was made from.
     return None if meta is None or meta.origin is not None else meta.data_hash
 
 
@@ -150,9 +148,9 @@ def _line(kind: bytes, name: bytes, status: os.stat_result) -> bytes:
 def link_data(layout: Layout, source: Path, *, copy: bool) -> None:
     """Make the data reachable in the execution: a symbolic link, or a read-only copy.
 
-    A single file is reached as `read_only_data_source/NAME`, as in Hankweave. A former link, and
-    what an interrupted copy left, is replaced; the data itself is never touched. Raises Stop where
-    data and execution lie within each other.
+    A single file is reached as `read_only_data_source/NAME`, as in Hankweave. A previous link and
+    the remains of an interrupted copy are replaced; the data itself is never touched. Raises Stop
+    if data and execution lie within each other.
     """
     resolved = source.resolve(strict=True)
     _refuse_entangled(resolved, layout.root.resolve(), copy=copy)
@@ -197,7 +195,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _special_files(folder: str, names: list[str]) -> list[str]:
-    """Names what is neither file, folder nor link: a FIFO would be waited for, for ever."""
+    """Return what is neither file, folder nor link: reading a FIFO would block forever."""
     modes = ((name, os.lstat(os.path.join(folder, name)).st_mode) for name in names)
     return [
         name
@@ -213,7 +211,7 @@ def _set_read_only(path: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Removes a link itself, or a read-only copy with all that is in it."""
+    """Remove a link itself, or a read-only copy with its contents."""
     if path.is_symlink() or path.is_file():
         path.unlink()
     elif path.exists():
@@ -232,7 +230,7 @@ def _inside_out(path: Path) -> Iterator[Path]:
 
 
 def size_of_copy(layout: Layout) -> int:
-    """Gives the bytes of the data where it is a copy, and of the rig archive."""
+    """Return the bytes of the data, if it is a copy, and of the rig archive."""
     found = 0
     for top in (layout.data_source, layout.rig_archive):
         if not top.is_symlink():
@@ -244,7 +242,7 @@ def size_of_copy(layout: Layout) -> int:
 def inherit(original: Layout, layout: Layout) -> None:
     """Give a new execution the data of another, by the same link or a copy of the copy.
 
-    What was archived comes along, with its manifest: it belongs to codons of the past.
+    The archive is copied as well, with its manifest: it belongs to codons of the past.
     """
     if original.data_source.is_symlink():
         layout.data_source.symlink_to(original.data_source.readlink())
@@ -265,16 +263,16 @@ def inherit(original: Layout, layout: Layout) -> None:
 
 
 def read_meta(layout: Layout) -> ExecutionMeta | None:
-    """Reads execution-meta.json (seed 001); None if there is none, Stop if it is damaged."""
+    """Read execution-meta.json (seed 001); return None if there is none. Raise Stop for damage."""
     return read_meta_in(layout.state_directory)
 
 
 def read_meta_in(state_folder: Path) -> ExecutionMeta | None:
-    """Reads it out of a state directory that may have another name."""
+    """Read it from a state directory that may have another name."""
     path = state_folder / Layout.of_execution(state_folder.parent).meta.name
     try:
         raw = codec.decode_value(dict[str, Any], path.read_bytes())
-        # Hankweave leaves out what it does not know: the hash before 1.2.0, the path of no hank.
+        # Hankweave omits what it does not know: the hash before 1.2.0, the path without a hank.
         known = {"hankHash": None, "hankPath": None} | raw
         return codec.decode_value(ExecutionMeta, codec.encode(known))
     except FileNotFoundError:
@@ -300,30 +298,30 @@ def is_foreign(layout: Layout) -> bool:
 
 
 def layout_of(root: Path) -> Layout:
-    """Gives the layout of an execution directory; one in a person's project says so itself."""
+    """Return the layout of an execution directory; its metadata says whether it is in place."""
     meta = read_meta(Layout.of_execution(root))
     in_place = meta is not None and meta.in_place
     return Layout.in_place(root) if in_place else Layout.of_execution(root)
 
 
 def write_meta(layout: Layout, meta: ExecutionMeta) -> None:
-    """Writes execution-meta.json durably, indented for people."""
+    """Write execution-meta.json durably, indented for readability."""
     content = msgspec.json.format(codec.encode(meta), indent=2)
     fsutil.replace_durably(layout.meta, content + b"\n")
 
 
 _REPLACED = ".replaced-"
-"""Between the name and the time, where something else was found under the name."""
+"""Separates name and time in the new name of something found in place of the link."""
 
 
 @dataclass(frozen=True, slots=True)
 class Displaced:
-    """What stood in place of the link."""
+    """What was found in place of the link."""
 
     led_to: str | None = None
-    """Where another link led, which is gone."""
+    """Target of another link, which is gone."""
     moved_to: Path | None = None
-    """Where a file or folder lies now."""
+    """Present location of a file or folder."""
 
     @property
     def sentence(self) -> str:
@@ -337,9 +335,9 @@ class Displaced:
 
 
 def restore_link(layout: Layout, now_ms: int) -> Displaced | None:
-    """Make the link lead to the execution's data; return what stood in its place, if anything.
+    """Make the link lead to the execution's data; return what was in its place, if anything.
 
-    Does nothing in a person's project, and where the execution has no data. Raises OSError.
+    Does nothing in an in-place project, or if the execution has no data. Raises OSError.
     """
     link = layout.data_link
     if link is None or not os.path.lexists(layout.data_source):
@@ -350,7 +348,7 @@ def restore_link(layout: Layout, now_ms: int) -> Displaced | None:
     if found == target:
         return None
 
-    # The new link first: a full disk is met before anything has moved.
+    # Create the new link first: a full disk is noticed before anything has moved.
     new = layout.data_source.with_name(f"{DATA_SOURCE}.partial")
     new.unlink(missing_ok=True)
     new.symlink_to(target)
@@ -367,7 +365,7 @@ def restore_link(layout: Layout, now_ms: int) -> Displaced | None:
 
 
 def _found(link: Path) -> str | int | None:
-    """Return where a link leads, the mode of anything else, or None where there is nothing."""
+    """Return the target of a link, the mode of anything else, or None if nothing is there."""
     try:
         mode = os.lstat(link).st_mode
     except FileNotFoundError:
@@ -383,9 +381,9 @@ def point(link: Path, target: str) -> None:
 
 
 def adopt(layout: Layout) -> None:
-    """Move the data of a TypeScript execution out of its work tree; a link is left in its place.
+    """Move the data of a TypeScript execution out of its work tree; leave a link in its place.
 
-    Hankweave keeps the link, or the copy, in the work tree alone. Does nothing where there is data
+    Hankweave keeps the link, or the copy, in the work tree alone. Does nothing if there is data
     beside the work tree already. Raises OSError.
     """
     link = layout.data_link
@@ -399,7 +397,7 @@ def adopt(layout: Layout) -> None:
 
 
 def _move(path: Path, to: Path, mode: int) -> None:
-    """Rename into another folder, which a folder that its owner may not write would refuse."""
+    """Rename into another folder; a folder that its owner may not write is unlocked for that."""
     is_locked = stat.S_ISDIR(mode) and not mode & stat.S_IWUSR
     if is_locked:
         path.chmod(stat.S_IMODE(mode) | stat.S_IWUSR)
@@ -410,10 +408,11 @@ def _move(path: Path, to: Path, mode: int) -> None:
 
 
 def _target(layout: Layout) -> str:
-    """Return what the link in the work tree says.
+    """Return the target of the link in the work tree.
 
-    For linked data the data's own absolute path, as in Hankweave: an agent may copy the link to
-    any depth. For a copy a relative path, so that an execution can be moved with its data.
+    For linked data it is the data's own absolute path, as in Hankweave: an agent may copy the link
+    to any depth. For a copy it is a relative path, so that an execution can be moved with its
+    data.
     """
     if layout.data_source.is_symlink():
         return os.readlink(layout.data_source)

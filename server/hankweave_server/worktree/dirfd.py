@@ -1,8 +1,9 @@
-"""Reaches things below the work tree without ever following a link.
+"""Reach paths below the work tree without ever following a link.
 
-An agent may replace any folder by a link out of the tree at any moment. So no path of more than
-one component is ever given to the kernel for reading or writing content: each component is opened
-from the descriptor of the one above it, with O_NOFOLLOW, and a link on the way is an error.
+An agent may replace any folder by a link out of the tree at any moment. A path of more than one
+component is therefore never passed to the kernel for reading or writing content: each component is
+opened relative to the descriptor of the one above it, with O_NOFOLLOW, and a link on the way is an
+error.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os
 FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
-"""What the kernel says when a path leads nowhere, or would lead through a link."""
+"""Errors for a path that leads nowhere, or would lead through a link."""
 
 
 class Descent:
-    """Holds the work tree open and the folder last reached, since neighbours come in turn."""
+    """An open work tree and the folder last reached, since neighbouring paths come in turn."""
 
     def __init__(
         self,
@@ -33,12 +34,12 @@ class Descent:
     ) -> None:
         self._work_tree = work_tree
         self.at_the_top = at_the_top
-        """The names at the top of this work tree that are not the agent's or the person's."""
+        """Names at the top of this work tree that belong to Hankweave."""
         self.root = self._open_root() if root is None else root
         self._held: tuple[bytes, int] | None = None
 
     def folder(self, path: bytes) -> int:
-        """Gives the descriptor of a folder; it stays open until the next call or `let_go`."""
+        """Return the descriptor of a folder; it stays open until the next call or `let_go`."""
         if not path:
             return self.root
 
@@ -54,11 +55,11 @@ class Descent:
         return self.folder(parent_of(path))
 
     def status(self, path: bytes) -> os.stat_result | None:
-        """Looks at a path itself; None when it is not there, or only behind a link."""
+        """Return the stat data of a path itself; None if it is missing or behind a link."""
         try:
             return os.lstat(path.rpartition(b"/")[2], dir_fd=self.folder_of(path))
         except ValueError:
-            return None  # No name holds a NUL.
+            return None  # No name contains a NUL.
         except OSError as problem:
             if problem.errno in GONE or problem.errno == errno.ENAMETOOLONG:
                 return None
@@ -66,11 +67,11 @@ class Descent:
             raise
 
     def twin(self) -> Descent:
-        """Gives another way into the same open work tree: each thread needs its own."""
+        """Return an independent instance for the same open work tree: each thread needs its own."""
         return Descent(self._work_tree, os.dup(self.root), self.at_the_top)
 
     def let_go(self) -> None:
-        """Forgets the folder last reached: it may be another one the next time."""
+        """Close the folder last reached: its path may lead to another one the next time."""
         if self._held is not None:
             os.close(self._held[1])
             self._held = None
@@ -95,9 +96,9 @@ class Descent:
 
     @contextlib.contextmanager
     def fresh(self) -> Iterator[Descent]:
-        """Reaches everything anew while the block runs, from the work tree's own path on.
+        """Reopen the work tree from its path, and reach everything through it during the block.
 
-        A work tree that was removed or replaced meanwhile is noticed, not read as an empty one.
+        A work tree that was removed or replaced is noticed instead of being read as an empty one.
         """
         self.let_go()
         root = self._open_root()

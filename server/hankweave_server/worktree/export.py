@@ -1,7 +1,7 @@
-"""Copying files of the work tree to a directory of the person's, each of them whole or not at all.
+"""Copy files of the work tree to a directory of the user, each one completely or not at all.
 
-Regular files only, and no link is followed on either side: what an agent linked to is not what it
-was asked to hand out, and a link in the way would lead the copy somewhere else.
+Only regular files are copied, and no link is followed on either side: the target of an agent's
+link is not part of the export, and a link in the destination would redirect the copy.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from hankweave_server.worktree.names import shown
 from hankweave_server.worktree.patterns import choose, is_regular
 
 MOST_COPIES = 100
-"""Other names that are tried for a file whose own is taken (Hankweave's limit)."""
+"""Number of alternative names tried when a file's own name is taken (Hankweave's limit)."""
 
 
 class HandingOutFailed(Exception):
-    """A file that could not be copied, and why; those before it are there."""
+    """A file could not be copied; those before it were."""
 
 
 def hand_out(
@@ -38,11 +38,11 @@ def hand_out(
     overwrite: bool = True,
     now_ms: int = 0,
 ) -> tuple[bytes, ...]:
-    """Copy what the patterns mean, with the same relative paths; return when it is durable.
+    """Copy the files that the patterns match, with the same relative paths; return when durable.
 
-    A file that is in the way is replaced with `overwrite`. Else the copy becomes
-    `name_<n>_<now_ms>.ext` beside it, as in Hankweave, unless that file has the same content.
-    Raises HandingOutFailed and UnsupportedPattern.
+    With `overwrite`, existing files are replaced. Otherwise the copy becomes
+    `name_<n>_<now_ms>.ext` beside the existing file, as in Hankweave, unless that file has the
+    same content. Raises HandingOutFailed and UnsupportedPattern.
     """
     with closing(Descent(work_tree, at_the_top=at_the_top)) as descent:
         chosen = choose(descent, patterns)
@@ -73,7 +73,7 @@ def _sync(directory: Path, paths: tuple[bytes, ...]) -> None:
 
 
 def _copy(descent: Descent, path: bytes, directory: Path, beside_ms: int | None) -> None:
-    """Copy one file; with `beside_ms` nothing that is there is replaced."""
+    """Copy one file; with `beside_ms`, replace no existing file."""
     *steps, name = path.split(b"/")
     temporary = f".hankweave-{secrets.token_hex(6)}"
     with ExitStack() as opened:
@@ -106,7 +106,7 @@ def _copy(descent: Descent, path: bytes, directory: Path, beside_ms: int | None)
 
 
 def _free_name(folder: int, made: str, name: bytes, now_ms: int) -> bytes | None:
-    """Return the first name that no other file has; None if one has this very content."""
+    """Return the first free name; None if an existing file has the same content."""
     stem, dot, ending = name.rpartition(b".")
     if not stem:
         stem, dot, ending = name, b"", b""
@@ -142,7 +142,7 @@ def _is_same(folder: int, one: str, other: bytes) -> bool:
 
 
 def _folder(directory: Path, steps: list[bytes], opened: ExitStack) -> int:
-    """Opens the folder that will hold a copy, and makes what is missing on the way."""
+    """Open the folder for a copy; create missing folders on the way."""
     directory.mkdir(parents=True, exist_ok=True)
     folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     opened.callback(os.close, folder)

@@ -1,7 +1,7 @@
-"""Counts the permissions of the captured files, and knows by name those that are not usual.
+"""Count the permissions of captured files, and keep the unusual ones by path.
 
-A checkpoint records the usual permissions of a kind once and the others by path. Nearly all files
-have the usual ones, so that both can be kept up to date as files come and go, without a walk.
+A checkpoint records the usual permissions of each kind once, and the others by path. Nearly all
+files have the usual ones, so both can be kept up to date as files come and go, without a walk.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 Kind = tuple[int, int]
-"""Git mode and permissions; git mode 0 stands for nothing captured."""
+"""Git mode and permissions; git mode 0 means that nothing was captured."""
 
 USUAL: Mapping[int, int] = {0o100644: 0o644, 0o100755: 0o755, 0o120000: 0o777}
-"""What git restores a file, a program and a link to."""
+"""The permissions with which git restores a file, an executable and a link."""
 
 
 class Permissions:
-    """The permissions of all captured files of a table."""
+    """The permissions of all captured files of an index."""
 
     def __init__(self) -> None:
         self._usual = dict(USUAL)
@@ -26,11 +26,11 @@ class Permissions:
 
     @property
     def files(self) -> int:
-        """How many files are captured."""
+        """The number of captured files."""
         return self._counts.total()
 
     def change(self, path: Callable[[], bytes], before: Kind, after: Kind) -> None:
-        """Notes that the file of that path was of one kind and is of another now."""
+        """Record that the file at a path changed from one kind to another."""
         if before == after:
             return
 
@@ -47,9 +47,10 @@ class Permissions:
     def settled(
         self, everything: Callable[[], Iterable[tuple[bytes, Kind]]]
     ) -> tuple[Mapping[int, int], Mapping[bytes, int]]:
-        """Gives the commonest permissions of each git mode, and by path all others.
+        """Return the commonest permissions of each git mode, and all others by path.
 
-        `everything` lists the captured files; it is asked only when another one is commonest now.
+        `everything` returns the captured files; it is called only when the commonest permissions
+        changed.
         """
         usual = {git_mode: self._commonest(git_mode) for git_mode in USUAL}
         if usual != self._usual:
@@ -63,7 +64,7 @@ class Permissions:
         return self._usual[git_mode] != permissions
 
     def _commonest(self, git_mode: int) -> int:
-        """Prefers git's own where it is as common as any other."""
+        """Return the commonest permissions; git's own win a tie."""
         best = USUAL[git_mode]
         for (mode, permissions), count in self._counts.items():
             if mode == git_mode and count > self._counts[(git_mode, best)]:

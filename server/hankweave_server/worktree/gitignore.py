@@ -1,15 +1,14 @@
-"""What `.gitignore` files hide, exactly as git reads them (gitignore(5)).
+"""Decide what `.gitignore` files hide, exactly as git does (gitignore(5)).
 
-The patterns of `.gitignore` as regular expressions, byte for byte what git makes of them.
+Patterns are compiled to regular expressions over bytes. git compares bytes and not letters: `?` is
+one of the two bytes of `é`, and `[é]` either of them. Libraries that read such patterns differ
+from git in that, in `**`, in classes, and in what a folder pattern means for the files below it; a
+checkpoint would hold what git ignores, or lack what it does not. Source: git, gitignore(5) and its
+`wildmatch`; the tests compare with the git program.
 
-git compares bytes and not letters: `?` is one of the two bytes of `é`, and `[é]` either of them.
-Libraries that read such patterns differ from git in that, in `**`, in classes and in what a folder
-pattern says of the files below it; a checkpoint would hold what git ignores, or lack what it does
-not. Source: git, gitignore(5) and its `wildmatch`; the tests ask the program itself.
-
-No pattern and name take long together, whoever wrote them. Where a star is followed by another one
-of its kind, the first place at which it fits is as good as any, so that the expression need not
-come back to try the others.
+Matching takes no excessive time, whatever the pattern and the name. If a star is followed by
+another one of its kind, the first place at which the text between them matches is as good as any
+other, so the expression need not backtrack (atomic groups).
 """
 
 from __future__ import annotations
@@ -58,13 +57,13 @@ _CLASSES: Mapping[bytes, Callable[[bytes], bool]] = {
 
 
 class Meaningless(ValueError):
-    """A pattern that fits nothing, such as a class without an end."""
+    """A pattern that matches nothing, such as an unterminated class."""
 
 
 def compiled(pattern: bytes) -> re.Pattern[bytes]:
-    """Reads a pattern, to be asked with `fullmatch` of a path below the folder of its rules.
+    """Compile a pattern, for `fullmatch` with a path below the folder of its rules.
 
-    One without a slash is to be asked of names alone. Raises Meaningless.
+    A pattern without a slash must be matched with names alone. Raises Meaningless.
     """
     tokens = list(_Reader(pattern).tokens())
     return re.compile(b"".join(_expressed(tokens)), re.DOTALL)
@@ -98,7 +97,7 @@ class _Reader:
                     yield re.escape(byte)
 
     def _take(self) -> bytes:
-        """The next byte, whatever it is."""
+        """Consume and return the next byte."""
         if self.at >= len(self.pattern):
             raise Meaningless(self.pattern)
 
@@ -106,7 +105,10 @@ class _Reader:
         return self.pattern[self.at - 1 : self.at]
 
     def _star(self, *, first_wild: bool) -> _Star:
-        """Two or more are deep if they are all of a name; or, as git has it, the first of all."""
+        """Consume stars. Two or more are deep if they are a whole name.
+
+        As in git, stars that are the first wildcard of the pattern count as well.
+        """
         begins = first_wild or self.pattern[self.at - 1 : self.at] == _SLASH
         stars = len(self.pattern) - self.at - len(self.pattern[self.at :].lstrip(b"*"))
         self.at += stars
@@ -132,7 +134,7 @@ class _Reader:
         return b"[" + b"".join(b"\\x%02x" % byte for byte in sorted(chosen)) + b"]"
 
     def _members(self) -> Iterator[int]:
-        """The bytes of a class; a `]` that comes first is one of them."""
+        """Yield the bytes of a class; a `]` that comes first is one of them."""
         before: int | None = None
         is_first = True
         while (byte := self._take()) != b"]" or is_first:
@@ -154,7 +156,7 @@ class _Reader:
         return (self._take() if byte == b"\\" else byte)[0]
 
     def _named(self) -> list[int] | None:
-        """The bytes of `[:name:]`; None where the bracket is one that only looks like it."""
+        """Return the bytes of `[:name:]`; None if the bracket only looks like one."""
         if self.pattern[self.at : self.at + 1] != b":":
             return None
 
@@ -191,7 +193,7 @@ def _expressed(tokens: Sequence[_Token]) -> Iterator[bytes]:
 
 
 def _spans(tokens: Sequence[_Token]) -> Iterator[_Span]:
-    """Parts the tokens before each star that reaches across folders."""
+    """Split the tokens before each star that matches across folders."""
     star: _Star | None = None
     span: list[_Token] = []
     for token in tokens:
@@ -206,7 +208,7 @@ def _spans(tokens: Sequence[_Token]) -> Iterator[_Span]:
 
 
 def _names(span: Sequence[_Token]) -> Iterator[bytes]:
-    """Writes names; what stands between two stars of one name is found where it first is."""
+    """Yield the expressions of names; text between two stars matches where it first occurs."""
     at = 0
     while at < len(span):
         token = span[at]
@@ -233,10 +235,10 @@ class _Rule:
     """One line."""
 
     hides: bool
-    """False: it takes back what an earlier line has hidden."""
+    """False if it re-includes what an earlier line hides."""
     of_folders: bool
     of_names: bool
-    """It is about names in any folder, not about paths."""
+    """True if it matches names in any folder instead of paths."""
     pattern: re.Pattern[bytes]
 
     def speaks_of(self, path: bytes, name: bytes, *, is_folder: bool) -> bool:
@@ -252,17 +254,17 @@ class IgnoreRules:
     def __init__(
         self, outer: IgnoreRules | None, folder: bytes, content: bytes, *, above: bytes = b""
     ) -> None:
-        """`above` is for rules from outside: where the work tree lies below their folder."""
+        """Parse `content`; `above`, for rules from outside, is the work tree's path below them."""
         self._outer = outer
         self._above = above
         self._below = len(folder) + 1 if folder else 0
         self._newest_first = tuple(reversed(tuple(_rules(content))))
 
     def hide(self, path: bytes, *, is_folder: bool) -> bool:
-        """Tells whether the path is ignored; the nearest `.gitignore` with an opinion decides.
+        """Return whether the path is ignored; the nearest matching `.gitignore` decides.
 
-        Only the path itself is asked about: a walk that never enters an ignored folder gives
-        the rule that nothing below it can be taken back.
+        Only the path itself is tested. A walk that never enters an ignored folder implements the
+        rule that nothing below one can be re-included.
         """
         own = path[self._below :]
         verdict = self._verdict(joined(self._above, own) if self._above else own, is_folder)
@@ -272,7 +274,7 @@ class IgnoreRules:
         return self._outer is not None and self._outer.hide(path, is_folder=is_folder)
 
     def hide_the_root(self) -> bool:
-        """Tells whether rules from outside ignore the work tree itself, and so all of it."""
+        """Return whether rules from outside ignore the work tree itself, and so all of it."""
         above = self._above.split(b"/")
         folders = (b"/".join(above[:depth]) for depth in range(1, len(above) + 1))
         if any(self._verdict(folder, is_folder=True) for folder in folders):
@@ -290,7 +292,7 @@ class IgnoreRules:
 
 
 def _rules(content: bytes) -> Iterator[_Rule]:
-    """Reads the lines; what fits nothing is passed over, as git does without a word."""
+    """Parse the lines; skip patterns that match nothing, as git does silently."""
     for line in content.removeprefix(_BYTE_ORDER_MARK).split(b"\n"):
         pattern = _without_trailing_spaces(line.removesuffix(b"\r").partition(b"\0")[0])
         if not pattern or pattern.startswith(b"#"):
@@ -309,7 +311,7 @@ def _rules(content: bytes) -> Iterator[_Rule]:
 
 
 def _without_trailing_spaces(line: bytes) -> bytes:
-    """Spaces at the end are nothing, unless a backslash says that they are meant."""
+    """Strip trailing spaces, except one that a backslash escapes."""
     kept = line.rstrip(b" ")
     backslashes = len(kept) - len(kept.rstrip(b"\\"))
     return line[: len(kept) + 1] if backslashes % 2 and len(kept) < len(line) else kept

@@ -1,8 +1,8 @@
-"""Compares what is known of many paths with the disk: the one loop that runs for every file.
+"""Compare known stat data of many paths with the disk: the one loop that runs for every file.
 
-In Python it takes two to three microseconds a file, and git does it in one and a half on two
-processors; so there is a helper in C, built where a compiler is at hand, that reads the same block
-outside the interpreter. Both give the same answer.
+Python takes two to three microseconds per file, and git one and a half on two processors. A helper
+in C, built where a compiler is available, reads the same block outside the interpreter. Both
+implementations return the same result.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ except ImportError:
     native = None
 
 DIFFERS = 0
-"""Stands for the error number where a path could be looked at, and is not what is known."""
+"""Used instead of an error number if the path exists but its stat data differs."""
 
 Group = tuple[bytes, Mapping[bytes, int]]
 """A folder, and the slots of names in it."""
 
 Difference = tuple[int, bytes, int]
-"""The group's number, the name, and `DIFFERS` or the error that looking at it gave."""
+"""The group's number, the name, and `DIFFERS` or the error number of `lstat`."""
 
 
 def differing(root: int, groups: Sequence[Group], block: bytearray) -> list[Difference]:
-    """Lists the names whose stat data is not the signature in their slot, in their order.
+    """Return, in order, the names whose stat data differs from the signature in their slot.
 
-    `root` is the descriptor that folders are relative to; links are not followed, except that a
-    folder may have become one: only stat data is ever looked at.
+    `root` is the descriptor that folders are relative to. Links are not followed, except where a
+    folder has become one: only stat data is read.
     """
     if native is not None:
         found: list[Difference] = native.differing(root, groups, block, STRIDE)
@@ -54,7 +54,7 @@ def differing_in_python(root: int, groups: Sequence[Group], block: bytearray) ->
                 found.append((number, name, problem.errno or DIFFERS))
                 continue
 
-            # The fields of a Signature, in place: naming them for each file doubles the cost.
+            # The fields of a Signature, in place: a named tuple for each file doubles the cost.
             seen = (
                 status.st_ctime_ns,
                 status.st_mtime_ns,

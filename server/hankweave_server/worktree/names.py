@@ -1,6 +1,6 @@
-"""Names in a work tree: which ones no checkpoint holds, and which ones git cannot hold.
+"""Names in a work tree: which ones checkpoints never hold, and which ones git cannot hold.
 
-Paths are bytes, relative to the work tree, separated by `/`: the only form that loses nothing.
+Paths are bytes, relative to the work tree, separated by `/`: the only lossless form.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ from collections.abc import Iterable
 from hankweave_server.paths import DATA_SOURCE, RIG_ARCHIVE, STATE_DIRECTORY
 
 OUR_PREFIX = os.fsencode(STATE_DIRECTORY)
-"""Begins the name of everything of ours: state, shadow repository, and half-written restores."""
+"""Prefix of all of Hankweave's own names: state, shadow repository, and unfinished restores."""
 
 AT_THE_TOP = frozenset({os.fsencode(DATA_SOURCE), os.fsencode(RIG_ARCHIVE)})
-"""Names that are ours at the top of an execution's work tree; in a person's project none is."""
+"""Names reserved at the top of an execution's work tree; in-place projects have none."""
 
-# The rules of git's own fsck (is_ntfs_dotgit, is_hfs_dotgit): a tree that holds one of these names
-# is refused by other git programs, and would be `.git` on a Windows or macOS disk.
+# The rules of git's own fsck (is_ntfs_dotgit, is_hfs_dotgit): other git programs reject a tree
+# with one of these names, which would be `.git` on a Windows or macOS disk.
 _NTFS_DOT_GIT = re.compile(rb"(?:^|\\)(?:\.git|git~1)[. ]*(?:$|[:\\])", re.IGNORECASE)
 _SHOWN_BYTE = re.compile(rb"\\x([89a-f][0-9a-f])")
 _HFS_IGNORED = re.compile("[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]")
 
 
 def shown(path: bytes) -> str:
-    r"""Gives a name as the wire and the journal have it: a byte that is no UTF-8 as `\xff`."""
+    r"""Return a name as on the wire and in the journal, with a byte that is not UTF-8 as `\xff`."""
     return path.decode("utf-8", "backslashreplace")
 
 
 def meanings(text: str) -> tuple[bytes, ...]:
-    r"""Says what a name from the wire may mean, the likelier first: it may really hold a `\x`."""
+    r"""Return the possible meanings of a wire name, likelier first: a `\x` may be literal."""
     exact = text.encode("utf-8", "surrogateescape")
     return tuple(dict.fromkeys((exact, _SHOWN_BYTE.sub(_byte, exact))))
 
 
 def meant_by(texts: Iterable[str]) -> frozenset[bytes]:
-    """Gives all that names of the journal may mean."""
+    """Return everything that names from the journal may mean."""
     return frozenset(path for text in texts for path in meanings(text))
 
 
@@ -47,10 +47,10 @@ def _byte(shown_byte: re.Match[bytes]) -> bytes:
 def is_never_captured(
     folder: bytes, name: bytes, at_the_top: frozenset[bytes] = AT_THE_TOP
 ) -> bool:
-    """Tells whether a name in that folder is out of bounds for checkpoints and rollbacks.
+    """Return whether checkpoints and rollbacks must not touch a name in that folder.
 
-    `.git` and our own names count at any depth, the data source and the rig archive at the top
-    of the work tree (seed 000, "What Gets Checkpointed"; seed 001, `read_only_data_source`).
+    `.git` and Hankweave's own names count at any depth, the data source and the rig archive at the
+    top of the work tree (seed 000, "What Gets Checkpointed"; seed 001, `read_only_data_source`).
     """
     if name == b".git" or name.startswith(OUR_PREFIX):
         return True
@@ -59,7 +59,7 @@ def is_never_captured(
 
 
 def is_out_of_bounds(path: bytes, at_the_top: frozenset[bytes] = AT_THE_TOP) -> bool:
-    """Tells whether a component of a path is out of bounds or reserved, or no name at all."""
+    """Return whether a component of a path is out of bounds, reserved, or not a name at all."""
     folder = b""
     for name in path.split(b"/"):
         if name in (b"", b".", b"..") or is_reserved(name):
@@ -74,7 +74,7 @@ def is_out_of_bounds(path: bytes, at_the_top: frozenset[bytes] = AT_THE_TOP) -> 
 
 
 def is_reserved(name: bytes) -> bool:
-    """Tells whether git refuses the name because some file system would take it for `.git`."""
+    """Return whether git rejects the name because some file system would take it for `.git`."""
     if _NTFS_DOT_GIT.search(name):
         return True
 
@@ -94,7 +94,7 @@ def parent_of(path: bytes) -> bytes:
 
 
 def parents_of(path: bytes) -> list[bytes]:
-    """Lists the folders above a path, nearest first, without the work tree itself."""
+    """Return the folders above a path, nearest first, without the work tree itself."""
     above: list[bytes] = []
     while path := parent_of(path):
         above.append(path)
@@ -103,7 +103,7 @@ def parents_of(path: bytes) -> list[bytes]:
 
 
 def is_within(path: bytes, selection: frozenset[bytes] | None) -> bool:
-    """Tells whether a path or a folder above it was selected; None selects everything."""
+    """Return whether a path or a folder above it was selected; None selects everything."""
     if selection is None or b"" in selection or path in selection:
         return True
 

@@ -1,9 +1,9 @@
-"""Which files of a work tree some processes have open for writing at this moment.
+"""Find the files of a work tree that some processes have open for writing right now.
 
-Stat data tells that a file has changed, but not that its writer is in the midst of it, and of a
-file that is written through a shared mapping not even the former: the kernel moves the times with
-the first write to a clean page only (Linux 6, ext4; on tmpfs, once for each mapping). /proc tells
-both: an open descriptor that can write, a shared mapping that can.
+Stat data shows that a file has changed, but not that a writer is still at work. For a file written
+through a shared mapping it does not even show the change: the kernel updates the times only with
+the first write to a clean page (Linux 6, ext4; on tmpfs, once per mapping). /proc shows both:
+descriptors open for writing and writable shared mappings.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ _CAN_WRITE = os.O_WRONLY | os.O_RDWR
 
 @dataclass(frozen=True, slots=True)
 class OpenFiles:
-    """Paths relative to the work tree."""
+    """Open files, as paths relative to the work tree."""
 
     open: frozenset[bytes] = frozenset()
     """Open for writing, by a descriptor or by a mapping."""
 
     mapped: frozenset[bytes] = frozenset()
-    """Mapped, shared and writable: their times say nothing of what is written."""
+    """Mapped, shared and writable: their times do not show what was written."""
 
     def __or__(self, other: OpenFiles) -> OpenFiles:
         return OpenFiles(self.open | other.open, self.mapped | other.mapped)
 
 
 def files_open_for_writing(processes: Iterable[int], work_tree: Path) -> OpenFiles:
-    """Look at what these processes have open; one that ends meanwhile, or is not ours, has none."""
+    """Return the files these processes have open; none for one that ended or is another user's."""
     root = os.fsencode(os.path.realpath(work_tree)).rstrip(b"/") + b"/"
     opened, mapped = set[bytes](), set[bytes]()
     for pid in processes:
@@ -68,14 +68,14 @@ def _mappings(pid: int) -> Iterator[bytes]:
         return
 
     for line in lines:
-        # address, permissions, offset, device, inode, path: the last may hold spaces.
+        # Fields: address, permissions, offset, device, inode, path. The path may contain spaces.
         match line.split(None, 5):
             case [_, permissions, _, _, _, path] if permissions[1:4:2] == b"ws":
                 yield _unescaped(path)
 
 
 def _unescaped(path: bytes) -> bytes:
-    """A line end in a path stands as an octal escape in `maps`."""
+    """Decode a newline in a path, which `maps` shows as an octal escape."""
     return path.replace(b"\\012", b"\n")
 
 

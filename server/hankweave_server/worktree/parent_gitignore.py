@@ -1,8 +1,8 @@
-"""The ignore rules that hold in a project before its own begin: those of the repository around it.
+"""Ignore rules that apply to a project from outside: those of the repository that contains it.
 
-A project may be one folder of a larger repository, whose `.gitignore` files hide what nobody would
-want in a checkpoint. They are read once, when the work tree is opened, and nothing else of that
-repository ever is.
+A project may be one folder of a larger repository, whose `.gitignore` files hide what does not
+belong into a checkpoint. They are read once, when the work tree is opened; nothing else of that
+repository is ever read.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from hankweave_server.worktree.scan import IGNORE_FILE, IGNORE_FILE_LIMIT
 
 
 def rules_above(work_tree: Path) -> IgnoreRules | None:
-    """Gives the rules of the folders above, down from the top of their repository; None: none.
+    """Return the rules of the folders above, from the top of their repository; None without any.
 
-    A project with a repository of its own knows no others. One that its surroundings ignore as a
-    whole was named by a person all the same, so that their rules say nothing about it.
+    A project with its own repository inherits no rules. If the rules ignore the project as a
+    whole, they are disregarded, because the user chose that folder explicitly.
     """
     rules: IgnoreRules | None = None
     for folder in reversed(_folders_above(work_tree)):
@@ -35,7 +35,7 @@ def rules_above(work_tree: Path) -> IgnoreRules | None:
 
 
 def _folders_above(work_tree: Path) -> list[Path]:
-    """The folders between a work tree and the top of its repository, nearest first."""
+    """Return the folders between a work tree and the top of its repository, nearest first."""
     if os.path.lexists(work_tree / ".git"):
         return []
 

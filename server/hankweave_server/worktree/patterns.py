@@ -1,14 +1,13 @@
-"""Which paths a set of `trackedFiles` patterns means.
+"""Resolve `trackedFiles` patterns, and lists of paths and globs, to files of the work tree.
 
-Patterns read as lines of a `.gitignore` do, only that they choose instead of hide: `*.ts` at any
-depth, `**`, `!` to take back, a bare folder name for everything below it. Braces are ours:
-`{a,b}` is written out before the library sees it (DESIGN 13).
+Patterns have the syntax of `.gitignore` lines, but select instead of hide: `*.ts` at any depth,
+`**`, `!` to exclude again, a bare folder name for everything below it. Braces are an extension:
+`{a,b}` is expanded before the library sees it.
 
-Which files of the work tree a list of paths and globs means, as they lie there now.
-
-A plain path means exactly that file or folder. A glob reads as in `trackedFiles`: without a slash
-it fits at any depth. What no checkpoint may hold is not found either, but for the `.git` of a
-folder that is chosen itself: it goes where its folder goes.
+`choose` resolves patterns against the work tree as it is now. A plain path means exactly that file
+or folder; a glob works as in `trackedFiles` and, without a slash, matches at any depth. Names that
+checkpoints never hold are not found, with one exception: the `.git` of a folder that is chosen
+itself goes where its folder goes.
 """
 
 from __future__ import annotations
@@ -34,18 +33,18 @@ _STAND_IN_FOR_NEWLINE = "\ue00a"
 
 
 class UnsupportedPattern(ValueError):
-    """A pattern that means nothing, or too much."""
+    """A pattern that is invalid, or stands for too many patterns."""
 
 
 class UnifiedFileResolver:
-    """Says which paths are tracked (seeds 000 and 001, "UnifiedFileResolver")."""
+    """Decide which paths are tracked (seeds 000 and 001, "UnifiedFileResolver")."""
 
     def __init__(self, patterns: Iterable[str]) -> None:
         self.patterns = tuple(patterns)
         lines = [_from_the_top(line) for pattern in self.patterns for line in expanded(pattern)]
         try:
-            # The plain rule, by which the last match decides: `!node_modules/` takes back all that
-            # is below it, where a .gitignore would take back the folder and not its files.
+            # The plain rule, by which the last match decides: `!node_modules/` excludes everything
+            # below it, whereas a .gitignore would re-include the folder and not its files.
             self._spec = PathSpec.from_lines("gitignore", lines)
         except (ValueError, re.error) as problem:
             raise UnsupportedPattern(str(problem)) from problem
@@ -53,21 +52,21 @@ class UnifiedFileResolver:
         self._beginnings = [_beginning(line) for line in lines if not line.startswith("!")]
 
     def wants(self, path: bytes) -> bool:
-        """Tells whether a file of that name would be tracked."""
+        """Return whether a file of that name would be tracked."""
         return bool(self._spec.check_file(_as_text(path)).include)
 
     def wants_folder(self, path: bytes) -> bool:
-        """Tells whether the folder itself is tracked, so that it is kept even when empty."""
+        """Return whether the folder itself is tracked, so that it is kept even when empty."""
         return bool(self._spec.check_file(_as_text(path) + "/").include)
 
     def could_hold(self, folder: bytes) -> bool:
-        """Tells whether anything below the folder might be tracked; False saves the walk."""
+        """Return whether anything below the folder might be tracked; False saves the walk."""
         components = _as_text(folder).split("/")
         return any(_meet(beginning, components) for beginning in self._beginnings)
 
 
 def expanded(pattern: str) -> list[str]:
-    """Writes out `{a,b}`, inner braces first; braces without a comma are plain characters."""
+    """Expand `{a,b}`, inner braces first; braces without a comma are plain characters."""
     finished: list[str] = []
     waiting = [pattern]
     while waiting:
@@ -86,7 +85,7 @@ def expanded(pattern: str) -> list[str]:
 
 
 def _from_the_top(line: str) -> str:
-    """Reads `./x` as `/x`: both mean x in the work tree itself."""
+    """Replace `./x` by `/x`: both mean x in the work tree itself."""
     negation, line = ("!", line[1:]) if line.startswith("!") else ("", line)
     while line.startswith("./"):
         line = "/" + line[2:].lstrip("/")
@@ -95,7 +94,7 @@ def _from_the_top(line: str) -> str:
 
 
 def _beginning(line: str) -> list[str] | None:
-    """Gives the literal folders a pattern starts with, or None when it may match at any depth."""
+    """Return the literal folders a pattern starts with, or None if it may match at any depth."""
     line = line.rstrip()
     if "/" not in line.rstrip("/"):
         return None
@@ -127,25 +126,25 @@ _SPECIAL = re.compile(r"([*?\[\]{}\\! ])")
 
 @dataclass(slots=True)
 class Chosen:
-    """What was found; names are bytes, relative to the work tree."""
+    """The files and folders found; names are bytes, relative to the work tree."""
 
     files: list[bytes] = field(default_factory=list)
-    """All that is no folder: files, links, and special files."""
+    """Everything except folders: files, links, and special files."""
     folders: list[bytes] = field(default_factory=list)
-    """Folders that are chosen themselves, the inner ones first."""
+    """Folders that are chosen themselves, inner ones first."""
     empty: list[bytes] = field(default_factory=list)
-    """Those of them that hold nothing."""
+    """Chosen folders that are empty."""
     failed: dict[bytes, str] = field(default_factory=dict)
-    """What could not be looked at, and why."""
+    """Paths that could not be read, and why."""
 
 
 def literally(path: str) -> str:
-    """Gives the pattern that means one path, whatever characters it has."""
+    """Return a pattern that matches exactly one path, whatever characters it has."""
     return "/" + _SPECIAL.sub(r"\\\1", path.removeprefix("./").strip("/"))
 
 
 def choose(descent: Descent, patterns: Iterable[str]) -> Chosen:
-    """Finds what the patterns mean; no link is followed. Raises UnsupportedPattern."""
+    """Find what the patterns match; no link is followed. Raises UnsupportedPattern."""
     walk = _Walk(descent, UnifiedFileResolver(map(_anchored, patterns)))
     walk.enter(b"", is_chosen=False)
     return walk.found

@@ -1,7 +1,8 @@
-"""Removing trees of other people's making: links, locked folders and all, and nothing beyond.
+"""Remove trees that other programs created: links, locked folders and all, and nothing beyond.
 
-No link is ever followed: every step is taken from an open folder, by name. What an agent locked
-away (mode 000) is opened, and what lies deeper than a stack is moved up before it goes.
+No link is ever followed: every step starts from an open folder, by name. A folder without
+permissions (mode 000) is made accessible first, and folders nested too deeply are moved up before
+they are removed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import stat
 from pathlib import Path
 
 DEEP = ".hankweave.removing-"
-"""How the names begin under which deep folders are moved up: a crash may leave one."""
+"""Prefix of the names under which deep folders are moved up; a crash may leave one."""
 
 _DEEPEST = 100
 """Levels that are held open at a time; far below the limits of descriptors and recursion."""
@@ -23,9 +24,9 @@ _ESCAPED = re.compile(rb"\\([0-7]{3})")
 
 
 def remove(path: Path) -> int:
-    """Removes whatever the path names, if anything; returns the bytes that this frees.
+    """Remove what the path names, if anything; return the number of bytes freed.
 
-    Raises OSError for what cannot be removed; the rest of it may be gone by then.
+    Raises OSError for what cannot be removed; other parts of it may be gone by then.
     """
     parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -61,7 +62,7 @@ class _Removal:
             return freed if status.st_nlink == 1 else 0
 
         if levels == 0:
-            os.close(_opened(folder, name))  # Whoever may not write in it may not move it either.
+            os.close(_opened(folder, name))  # Moving a folder requires write permission in it.
             self._moved.append(f"{DEEP}{secrets.token_hex(8)}")
             os.rename(name, self._moved[-1], src_dir_fd=folder, dst_dir_fd=self._top)
             return 0
@@ -77,7 +78,7 @@ class _Removal:
 
 
 def _opened(folder: int, name: str) -> int:
-    """Opens a folder, after its owner may do everything in it."""
+    """Open a folder, after giving its owner all permissions."""
     flags = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     found = os.open(name, os.O_PATH | flags, dir_fd=folder)
     try:
@@ -91,7 +92,7 @@ def _opened(folder: int, name: str) -> int:
 
 
 def mounted_below(path: Path) -> Path | None:
-    """Names something that is mounted in a folder: it is another file system, or another place."""
+    """Return a mount point below a folder, if any: another file system, or another place."""
     top = os.fsencode(path.resolve()) + b"/"
     for line in Path("/proc/self/mountinfo").read_bytes().splitlines():
         place = _ESCAPED.sub(lambda found: bytes([int(found[1], 8)]), line.split()[4])
@@ -102,7 +103,7 @@ def mounted_below(path: Path) -> Path | None:
 
 
 def size_of(path: Path) -> int:
-    """Gives the bytes that a tree takes on the disk; what cannot be read counts as nothing."""
+    """Return the bytes that a tree takes on disk; unreadable parts count as zero."""
     total = 0
     waiting = [os.fspath(path)]
     while waiting:

@@ -1,6 +1,6 @@
-"""Setting up a codon's rig: copying what the hank brings along, running its commands.
+"""Set up a codon's rig: copy what the hank provides, and run its commands.
 
-Running a rig's shell commands, so that none outlives its step and no output is lost.
+A command runs in `run_rig_command` so that no process outlives the step and no output is lost.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ OnLine = Callable[[Stream, str], Awaitable[None]]
 
 _LONGEST_LINE = 64 * 1024
 _GRACE_SECONDS = 2.0  # Between SIGTERM and SIGKILL.
-_DRAIN_SECONDS = 10.0  # For what the command wrote last, however slowly the lines are taken.
+_DRAIN_SECONDS = 10.0  # For the last output of the command, however slowly the lines are taken.
 
-# A server that was started in a shell set up for the shadow repository (seed 000's stock commands)
-# must not hand that on: a rig's `git commit` would go into the checkpoints.
+# A server started in a shell set up for the shadow repository (seed 000's stock commands) must not
+# pass these on: a rig's `git commit` would go into the checkpoints.
 _GIT_PLACES = frozenset(
     {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR"}
     | {"GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE", "GIT_PREFIX"}
@@ -39,13 +39,13 @@ _GIT_PLACES = frozenset(
 
 
 class RigError(Exception):
-    """A rig operation that failed; whether that matters, the hank says."""
+    """A rig operation failed; the hank decides whether that matters."""
 
     failure_type: FailureType = "other"
 
 
 class CommandFailed(RigError):
-    """A command that ended badly; the code is -1 where a signal ended it."""
+    """A command failed; the code is -1 if a signal ended it."""
 
     failure_type: FailureType = "command_failed"
 
@@ -55,23 +55,23 @@ class CommandFailed(RigError):
 
 
 class CommandTimedOut(RigError):
-    """A command that took longer than its hank allows; all of its processes were ended."""
+    """A command exceeded its time limit; all of its processes were ended."""
 
     failure_type: FailureType = "timeout"
 
 
 class Pipe(Protocol):
-    """What a command says on one of its two pipes."""
+    """The output of a command on one of its two pipes."""
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """Gives what is said, to the pipe's end."""
+        """Return the output, up to the end of the pipe."""
 
     def abandon(self) -> None:
-        """Ends `chunks` as soon as nothing more is in the pipe, whoever still holds it open."""
+        """End `chunks` as soon as the pipe is empty, even if another process holds it open."""
 
 
 class RunningCommand(Protocol):
-    """A command that runs, with all that it has started."""
+    """A running command, with all processes it has started."""
 
     @property
     def stdout(self) -> Pipe: ...
@@ -81,19 +81,19 @@ class RunningCommand(Protocol):
 
     @property
     def exit_code(self) -> int:
-        """Minus the signal, where one ended it."""
+        """The exit code; the negative signal number if a signal ended it."""
 
     async def ended(self) -> None:
-        """Returns when it has ended and nothing of it lives."""
+        """Return when the command and all of its processes have ended."""
 
     async def terminate(self) -> None:
-        """Asks all its processes to end."""
+        """Ask all its processes to end."""
 
 
 Start = Callable[
     [Sequence[str], Path, Mapping[str, str]], AbstractAsyncContextManager[RunningCommand]
 ]
-"""Starts words in a folder, in an environment; leaving the context ends every process of it.
+"""Start a command in a folder and environment; leaving the context ends all its processes.
 
 Raises RigError.
 """
@@ -108,12 +108,12 @@ async def run_rig_command(
     timeout_seconds: float | None,
     on_line: OnLine,
 ) -> None:
-    """Runs a shell command and hands over its output line by line.
+    """Run a shell command and pass its output on line by line.
 
-    `env` comes on top of the server's environment (Hankweave, rigs). When the command ends, fails,
-    takes too long or is cancelled, every process that it started is killed: nothing writes into
-    the work tree behind the checkpoint's back. Raises CommandFailed, CommandTimedOut, or RigError
-    where the command could not be started.
+    `env` is added to the server's environment (Hankweave, rigs). When the command ends, fails,
+    takes too long or is cancelled, every process that it started is killed: nothing may write into
+    the work tree after the checkpoint. Raises CommandFailed, CommandTimedOut, or RigError if the
+    command could not be started.
     """
     inherited = {name: value for name, value in os.environ.items() if name not in _GIT_PLACES}
     async with start(("/bin/sh", "-c", command), cwd, {**inherited, **env}) as running:
@@ -153,7 +153,7 @@ async def _until_ended(running: RunningCommand, on_line: OnLine) -> None:
 async def _read_lines(pipe: Pipe, stream: Stream, on_line: OnLine) -> None:
     held = b""
     async for chunk in pipe.chunks():
-        await anyio.lowlevel.checkpoint()  # Endless output must not keep others from their turn.
+        await anyio.lowlevel.checkpoint()  # Endless output must not starve other tasks.
         *lines, held = (held + chunk).split(b"\n")
         held = held[:_LONGEST_LINE]
         for line in lines:
@@ -193,16 +193,16 @@ __all__ = [
 _CHUNK = 1024 * 1024
 
 Proceed = Callable[[], None]
-"""Called between two steps; raises where the copy is not wanted any more."""
+"""Called between two steps; raises to cancel the copy."""
 
 
 def copy_rig(source: Path, target_root: Path, to: str, proceed: Proceed = lambda: None) -> Path:
-    """Copies a file or tree of the hank into the work tree and returns where it is.
+    """Copy a file or tree of the hank into the work tree and return its path.
 
     An existing target is replaced, and only when the copy is complete. No symbolic link is
     followed on either side; one in the source is refused, as are special files and names like
-    `.git`. Raises RigError: the hank's fault, or the work tree's; and what `proceed` raises, with
-    nothing changed.
+    `.git`. Raises RigError for faults of the hank or the work tree, and passes on exceptions of
+    `proceed`, with nothing changed.
     """
     steps = _steps(to)
     name = os.fsencode(f"{os.fsdecode(OUR_PREFIX)}-rig-{secrets.token_hex(4)}")
@@ -230,7 +230,7 @@ def _steps(to: str) -> list[bytes]:
 
 
 def _parent(root: Path, steps: list[bytes], open_folders: contextlib.ExitStack) -> int:
-    """Opens the folder that will hold the target, and makes what is missing on the way."""
+    """Open the folder for the target; create missing folders on the way."""
     folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     open_folders.callback(os.close, folder)
     for step in steps:
@@ -244,7 +244,7 @@ def _parent(root: Path, steps: list[bytes], open_folders: contextlib.ExitStack) 
 
 
 class _Copying:
-    """One copy, which may be given up at any file and at any megabyte."""
+    """One copy, which can be cancelled at any file and at any megabyte."""
 
     def __init__(self, proceed: Proceed) -> None:
         self._proceed = proceed

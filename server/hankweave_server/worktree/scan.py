@@ -1,12 +1,60 @@
-"""Finds what changed in the work tree since it was last read, by stat data alone.
+"""Find what changed in the work tree since it was last read, from stat data alone.
 
-A folder is listed only if its own stat data, its ignore rules or the patterns changed; a file is
-reported only if its stat data did. So a scan of an unchanged tree is one look at each known name
-(`differing`) and nothing else.
+The problem
+-----------
+A checkpoint must hold every tracked file as it is now. Reading a hundred thousand files each time
+takes seconds; nearly all of them are unchanged. Like git's index, this module remembers the stat
+data of each file from when it was read, and reports only files for which that data differs. Two
+rules must hold:
 
-Racy edits: a file written in the same clock tick as it was read keeps its stat data. Whatever
-changed within `RACY_WINDOW_NS` before a scan began is therefore looked at again by the next.
-Kernels stamp files from a clock that ticks every 1-10 ms, which the window covers twice.
+1. Every tracked file whose content differs from the recorded digest is reported. A missed change
+   makes the checkpoint wrong.
+2. An unchanged tree costs one `lstat` for each known file and folder, and nothing else.
+
+What is compared
+----------------
+A `Signature` holds ctime, mtime, size, inode and mode. Programs can set mtime back, but not ctime:
+every write, `chmod`, rename over the file or `touch` gives a new one. All comparisons run in
+`lstat_diff.differing`, in C where possible, over the block of memory that `stat_index` keeps.
+
+Folders have signatures as well. Adding, removing or renaming a name changes its folder's ctime, so
+a folder is listed only if its signature, its `.gitignore`, the rules it inherits, or the patterns
+changed. `_folders_to_list` returns parents before children, because ignore rules are inherited.
+
+The racy window
+---------------
+Kernels stamp files from a clock that ticks every 1 to 10 ms. A file that is read and then written
+again within the same tick keeps its ctime, and if the size stays the same, its whole signature. A
+signature therefore proves nothing if its ctime is not clearly older than the moment of reading:
+
+    |-- tick 7 ------------------|-- tick 8 --
+      write A   read A   write B               next scan: ctime is still tick 7
+
+`refresh` notes the time at which it starts, minus `RACY_WINDOW_NS`: 20 ms, twice the longest tick.
+When a file has been read, `remember` compares its ctime with that time, and keeps the slots of
+younger files in `_racy`. Such a file is reported by the next scan even if its signature matches
+(`_racy_files`), is not settled for `is_settled`, and is left out of the cache for the next process
+(`settled_files`). If it has not changed by then, it is read once more and leaves the set. Folders
+and `.gitignore` files follow the same rule: within the window their signature is not kept (None
+and `_UNSETTLED`), so the next scan looks again.
+
+What stat data cannot show
+--------------------------
+Writes through a shared mapping update the times only when a clean page is first written. The
+caller finds mapped files through `open_files` and reads them in any case. A file that changes
+while it is being read is the reader's problem: it passes no signature to `remember`, so the file
+stays pending.
+
+Links and a replaced work tree
+------------------------------
+`Descent.fresh` opens the work tree again for each scan, so a tree that was removed or replaced is
+noticed. Folders are opened without following links; a folder that became a link counts as gone,
+with everything below it. A folder that cannot be listed is in `unlistable`: its known files remain
+tracked, and the checkpoint reports it.
+
+Read `refresh` first, then `_visit_folders`, `_list` and `_meet` (new and vanished names), and
+`_changed_files` (known names). `look_again` is the short form for a rollback, which needs to check
+only the paths it will touch.
 """
 
 from __future__ import annotations
@@ -33,11 +81,11 @@ from hankweave_server.worktree.stat_index import (
 RACY_WINDOW_NS = 20_000_000
 IGNORE_FILE = b".gitignore"
 _UNSETTLED = Signature(0, 0, 0, 0, 0)
-IGNORE_FILE_LIMIT = 1 << 20  # A larger one is no list of rules; git reads none above 100 MiB.
+IGNORE_FILE_LIMIT = 1 << 20  # A larger file is no list of rules; git reads none above 100 MiB.
 
 
 class WorkTreeScan:
-    """Keeps a table in step with the disk."""
+    """Keep a stat index in step with the disk."""
 
     def __init__(
         self,
@@ -49,9 +97,9 @@ class WorkTreeScan:
     ) -> None:
         self.table = table
         self._above = above
-        """The rules of the repository that the work tree is a part of."""
+        """Rules of the repository that contains the work tree."""
         self.unlistable: set[bytes] = set()
-        """Folders that could not be read: what lies below them is unknown."""
+        """Folders that could not be read; what lies below them is unknown."""
         self._descent = descent
         self._now_ns = now_ns
         self._resolver = UnifiedFileResolver(())
@@ -62,9 +110,9 @@ class WorkTreeScan:
     def refresh(
         self, resolver: UnifiedFileResolver, also: Iterable[bytes] = ()
     ) -> list[TrackedFile]:
-        """Adopts new names, drops vanished ones, and lists the files that must be read.
+        """Adopt new names, drop vanished ones, and return the files that must be read.
 
-        `also` are paths to track whatever patterns and ignore rules say. Raises OSError when the
+        `also` are paths to track regardless of patterns and ignore rules. Raises OSError when the
         work tree itself cannot be read.
         """
         started = self._now_ns() - RACY_WINDOW_NS
@@ -82,7 +130,7 @@ class WorkTreeScan:
         return pending
 
     def look_again(self, paths: Iterable[bytes]) -> list[TrackedFile]:
-        """Lists those of a few paths that must be read, new ones adopted; looks at no others."""
+        """Return those of a few paths that must be read, and adopt new ones; check no others."""
         started = self._now_ns() - RACY_WINDOW_NS
         with self._descent.fresh():
             self._adopt_all(paths)
@@ -100,7 +148,7 @@ class WorkTreeScan:
         git_mode: int = 0,
         permissions: int = 0,
     ) -> None:
-        """Takes over what was read of a file after the scan that listed it."""
+        """Record the result of reading a file that the last scan reported."""
         if signature is not None and signature.ctime_ns >= self._racy_since:
             self._racy[file.slot] = file.path
         else:
@@ -109,11 +157,11 @@ class WorkTreeScan:
         self.table.hold(file, signature, digest, git_mode, permissions)
 
     def is_settled(self, file: TrackedFile, status: os.stat_result) -> bool:
-        """Tells whether the file still is what was read, as far as stat data can say."""
+        """Return whether the file is still as it was read, as far as stat data can show."""
         return file.slot not in self._racy and file.signature == signature_of(status)
 
     def settled_files(self) -> Iterator[TrackedFile]:
-        """Gives the files whose stat data can be believed by a later process."""
+        """Return files whose stat data a later process can trust."""
         return (file for file in self.table.files.values() if file.slot not in self._racy)
 
     def _adopt_all(self, paths: Iterable[bytes]) -> None:
@@ -137,7 +185,7 @@ class WorkTreeScan:
                 waiting += self._list(folder)
 
     def _folders_to_list(self) -> deque[Folder]:
-        """Finds the folders that changed, or the rules in them; parents before children."""
+        """Find folders that changed, or whose rules did; parents before children."""
         known = {path or b".": folder.slot for path, folder in self.table.folders.items()}
         differences = differing(self._descent.root, [(b"", known)], self.table.slots.block)
         changed = {b"" if path == b"." else path for _, path, _ in differences}
@@ -157,7 +205,7 @@ class WorkTreeScan:
         return status is None or signature_of(status) != folder.ignore_file
 
     def _list(self, folder: Folder) -> list[Folder]:
-        """Compares a folder's names with the known ones; gives the folders to list next."""
+        """Compare a folder's names with the known ones; return the folders to list next."""
         self._descent.let_go()
         try:
             descriptor = self._descent.folder(folder.path)
@@ -217,7 +265,7 @@ class WorkTreeScan:
             self.table.lose_folder(child)
 
     def _meet(self, folder: Folder, name: bytes, is_folder: bool) -> Folder | None:
-        """Looks at one name in a listed folder; gives the folder if it has to be visited."""
+        """Process one name of a listed folder; return the folder if it must be visited."""
         if is_never_captured(folder.path, name, self._descent.at_the_top):
             return None
 
@@ -267,7 +315,7 @@ class WorkTreeScan:
             self.table.track(path)
 
     def _changed_files(self) -> list[TrackedFile]:
-        """Compares every tracked file's stat data, and lists those that changed or may have."""
+        """Compare every tracked file's stat data; return those that changed or may have."""
         table = self.table
         folders = [folder for folder in table.folders.values() if folder.files]
         groups: list[Group] = [(folder.path, folder.files) for folder in folders]
@@ -283,7 +331,7 @@ class WorkTreeScan:
         return pending + self._racy_files(pending) if self._racy else pending
 
     def _racy_files(self, known: Iterable[TrackedFile]) -> list[TrackedFile]:
-        """Lists the files whose stat data proves nothing, but for those known to have changed."""
+        """Return the files with inconclusive stat data, except those known to have changed."""
         but = {file.slot for file in known}
         found: list[TrackedFile] = []
         for slot, path in list(self._racy.items()):
@@ -297,7 +345,7 @@ class WorkTreeScan:
 
 
 def _read_ignore_file(folder: int) -> tuple[Signature | None, bytes]:
-    """Reads the `.gitignore` of an open folder; a link or a pipe of that name holds no rules."""
+    """Read the `.gitignore` of an open folder; a link or pipe of that name has no rules."""
     try:
         descriptor = os.open(IGNORE_FILE, FILE_FLAGS, dir_fd=folder)
     except OSError:

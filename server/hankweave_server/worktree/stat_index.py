@@ -1,15 +1,14 @@
-"""What is known of the work tree: the tracked files, the folders above them, and their stat data.
+"""An index of the work tree: tracked files, the folders above them, and their stat data.
 
-The table is a memory, never a truth: each scan compares it with the disk, and whatever differs
-is read again. It answers two questions without touching content: did this file change since it
-was read, and must this folder's git tree be written anew.
+The index is a cache, never the truth: each scan compares it with the disk, and everything that
+differs is read again. It answers two questions without touching content: did this file change
+since it was read, and must this folder's git tree be written again.
 
-Invariant: where a folder's `tree` is None, so is that of every folder above it.
+Invariant: if the `tree` of a folder is None, so is that of every folder above it.
 
-What is known of each path, in one block of memory.
-
-A work tree has a hundred thousand files, and an object for each would cost two kilobytes. Here a
-path costs sixty bytes, and the block can be compared with the disk outside the interpreter.
+A work tree may have a hundred thousand files, and an object for each would cost two kilobytes. The
+per-path data is kept in one block of memory, sixty bytes per path, which can also be compared with
+the disk outside the interpreter.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from hankweave_server.worktree.names import joined, parent_of
 
 
 class Signature(NamedTuple):
-    """Stat data that cannot all stay the same when content changes; ctime nobody can put back."""
+    """Stat data that cannot all stay the same when content changes; programs cannot set ctime."""
 
     ctime_ns: int
     mtime_ns: int
@@ -49,18 +48,18 @@ _MODE_AT = SIGNATURE.size - _MODE.size
 
 
 class Slots:
-    """Signature, git mode, permissions and digest of many paths, by number.
+    """Signature, git mode, permissions and digest of many paths, addressed by number.
 
-    Without a signature a path must be read again; with git mode 0 nothing of it was captured.
+    A path without a signature must be read again; git mode 0 means that nothing was captured.
     """
 
     def __init__(self) -> None:
         self.block = bytearray()
-        """`STRIDE` bytes a slot; no mode in the signature stands for no signature."""
+        """`STRIDE` bytes per slot; mode 0 in the signature means that there is no signature."""
         self._free: list[int] = []
 
     def take(self) -> int:
-        """Gives an empty slot."""
+        """Return an empty slot."""
         if self._free:
             return self._free.pop()
 
@@ -82,7 +81,7 @@ class Slots:
             SIGNATURE.pack_into(self.block, slot * STRIDE, *signature)
 
     def captured(self, slot: int) -> tuple[int, int, bytes]:
-        """Gives git mode, permissions and digest; the mode is 0 where nothing was captured."""
+        """Return git mode, permissions and digest; the mode is 0 if nothing was captured."""
         found: tuple[int, int, bytes] = _CAPTURED.unpack_from(
             self.block, slot * STRIDE + SIGNATURE.size
         )
@@ -95,7 +94,7 @@ class Slots:
 
 
 class Folder:
-    """One folder on the way to tracked files, or one that must be watched for new ones."""
+    """A folder that leads to tracked files, or that is watched for new ones."""
 
     __slots__ = (
         "_slots",
@@ -122,23 +121,23 @@ class Folder:
         self.name = name
         self.path = path
         self.files: dict[bytes, int] = {}
-        """The slots of the tracked files in it, by name."""
+        """Slots of the tracked files in it, by name."""
         self.folders: dict[bytes, Folder] = {}
         self.mode = 0
         self.is_empty = False
         self.is_wanted = False
-        """Matched by the patterns itself, so that it is recorded even when empty."""
+        """True if the patterns match the folder itself, so that it is recorded even when empty."""
         self.is_watched = parent is None
-        """New names in it are looked at; False below an ignored folder."""
+        """True if new names in it are considered; False below an ignored folder."""
         self.inherited: IgnoreRules | None = None
         self.rules: IgnoreRules | None = None
         self.ignore_file: Signature | None = None
         self.tree: bytes | None = None
-        """The git tree of what is captured below; empty bytes when that is nothing."""
+        """The git tree of what is captured below; empty bytes if nothing is."""
 
     @property
     def signature(self) -> Signature | None:
-        """None when the folder must be listed."""
+        """The stat data when the folder was listed; None if it must be listed again."""
         return self._slots.signature(self.slot)
 
     @signature.setter
@@ -146,7 +145,7 @@ class Folder:
         self._slots.sign(self.slot, signature)
 
     def captured(self) -> Iterator[tuple[bytes, int, int, bytes]]:
-        """Gives name, git mode, permissions and digest of the captured files in it."""
+        """Yield name, git mode, permissions and digest of the captured files in it."""
         for name, slot in self.files.items():
             git_mode, permissions, digest = self._slots.captured(slot)
             if git_mode:
@@ -158,7 +157,7 @@ class Folder:
         return None if signature is None else signature.mtime_ns
 
     def tracked_below(self) -> int:
-        """Counts the tracked files in it and in the folders below."""
+        """Return the number of tracked files in it and in the folders below."""
         count = 0
         waiting = [self]
         while waiting:
@@ -169,7 +168,7 @@ class Folder:
         return count
 
     def touch(self) -> None:
-        """Says that something captured below has changed."""
+        """Mark the trees of this folder and those above as outdated."""
         folder: Folder | None = self
         while folder is not None and folder.tree is not None:
             folder.tree = None
@@ -179,8 +178,8 @@ class Folder:
 class TrackedFile:
     """One tracked path and what was last read there; a view, valid while the path is tracked.
 
-    Without a signature the path must be read again; without a digest nothing of it was captured
-    (a socket, an unreadable file), and no git tree names it.
+    Without a signature the path must be read again. Without a digest nothing was captured (a
+    socket, an unreadable file), and no git tree names it.
     """
 
     __slots__ = ("_slots", "folder", "name", "slot")
@@ -201,12 +200,12 @@ class TrackedFile:
 
     @property
     def captured(self) -> tuple[int, int, bytes]:
-        """Git mode, permissions and digest; the mode is 0 where nothing was captured."""
+        """Git mode, permissions and digest; the mode is 0 if nothing was captured."""
         return self._slots.captured(self.slot)
 
 
 class TrackedFiles(Mapping[bytes, TrackedFile]):
-    """The tracked files of a table by path."""
+    """The tracked files of an index, by path."""
 
     def __init__(self, folders: Mapping[bytes, Folder], slots: Slots) -> None:
         self._folders = folders
@@ -238,14 +237,14 @@ class StatIndex:
         self.files = TrackedFiles(self.folders, self.slots)
         self.permissions = Permissions()
         self.empty_members: set[bytes] = set()
-        """Empty folders of the last checkpoint: tracked until they are gone, as files are."""
+        """Empty folders of the last checkpoint; like files, they stay tracked until gone."""
         self.gone: set[bytes] = set()
         """Tracked files that vanished since the last checkpoint."""
         self.outline = 0
-        """Counts what changes the list of captured names, their kinds or their permissions."""
+        """A counter of changes to the captured names, their kinds or their permissions."""
 
     def add_folder(self, path: bytes) -> Folder:
-        """Gives the folder, creating it and those above it where they are missing."""
+        """Return the folder; create it and missing folders above it."""
         missing: list[bytes] = []
         while path not in self.folders:
             missing.append(path)
@@ -262,12 +261,12 @@ class StatIndex:
         return folder
 
     def track(self, path: bytes) -> TrackedFile:
-        """Gives the tracked file of that path; a new one waits to be read."""
+        """Return the tracked file of that path; a new one has yet to be read."""
         above, _, name = path.rpartition(b"/")
         return self.track_in(self.folders.get(above) or self.add_folder(above), name)
 
     def track_in(self, folder: Folder, name: bytes) -> TrackedFile:
-        """Gives the tracked file of that name in a folder of the table."""
+        """Return the tracked file of that name in a folder of the index."""
         slot = folder.files.get(name)
         if slot is None:
             slot = folder.files[name] = self.slots.take()
@@ -283,7 +282,7 @@ class StatIndex:
         git_mode: int = 0,
         permissions: int = 0,
     ) -> None:
-        """Takes over what was read; the trees above are written anew if git would see a change."""
+        """Record what was read; mark the trees above as outdated if git would see a change."""
         mode_before, permissions_before, digest_before = self.slots.captured(file.slot)
         if digest is None:
             digest, git_mode, permissions = bytes(len(digest_before)), 0, 0
@@ -300,17 +299,17 @@ class StatIndex:
         self.slots.capture(file.slot, git_mode, permissions, digest)
 
     def holds(self, file: TrackedFile) -> bool:
-        """Tells whether the path is tracked still, and by the same entry."""
+        """Return whether the path is still tracked by the same entry."""
         is_there = self.folders.get(file.folder.path) is file.folder
         return is_there and file.folder.files.get(file.name) == file.slot
 
     def drop(self, file: TrackedFile) -> None:
-        """Tracks the path no longer; its folder is listed again, as the patterns may want it."""
+        """Stop tracking the path; its folder is listed again, as the patterns may want the path."""
         file.folder.signature = None
         self._remove(file)
 
     def lose(self, file: TrackedFile) -> None:
-        """Notes that a tracked file is no longer there."""
+        """Record that a tracked file is gone."""
         self.gone.add(file.path)
         self._remove(file)
 
@@ -324,7 +323,7 @@ class StatIndex:
         file.folder.touch()
 
     def lose_folder(self, folder: Folder) -> None:
-        """Notes that a folder is gone, with everything in it."""
+        """Record that a folder is gone, with everything in it."""
         if folder.parent is None:
             raise FileNotFoundError("the work tree itself is gone")
 
@@ -342,7 +341,7 @@ class StatIndex:
         folder.parent.touch()
 
     def permissions_of_files(self) -> tuple[Mapping[int, int], Mapping[bytes, int]]:
-        """Gives the commonest permissions of each git mode, and by path all others."""
+        """Return the commonest permissions of each git mode, and all others by path."""
 
         def everything() -> Iterator[tuple[bytes, Kind]]:
             for folder in self.folders.values():
@@ -359,7 +358,7 @@ class StatIndex:
             folder.signature = None
 
     def empty_folders(self) -> list[Folder]:
-        """Lists the empty folders a checkpoint records."""
+        """Return the empty folders that a checkpoint records."""
         return [
             folder
             for folder in self.folders.values()

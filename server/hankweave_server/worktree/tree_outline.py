@@ -1,6 +1,6 @@
-"""A picture of the tracked files for people to look at: the upper levels first, and not too much.
+"""A size-limited overview of the tracked files, upper levels first.
 
-It is drawn from what the last scan knew; nothing is read for it.
+It is built from the result of the last scan; nothing is read for it.
 """
 
 from __future__ import annotations
@@ -13,25 +13,27 @@ from hankweave_server.worktree.stat_index import Folder
 
 @dataclass(slots=True)
 class Branch:
-    """A folder of the picture, and what of it is shown."""
+    """A folder of the overview, and the part of its contents that is included."""
 
     name: bytes
     path: bytes
     folders: list[Branch] = field(default_factory=list)
     files: dict[bytes, int | None] = field(default_factory=dict)
-    """Names of tracked files, and when each was last written in nanoseconds since 1970. None where
-    the last scan could not tell: the file changed the moment it was looked at."""
+    """Names of tracked files, and when each was last written, in nanoseconds since 1970.
+
+    None if the last scan could not tell: the file changed the moment it was checked.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Outline:
     top: Branch
     omitted: int
-    """Files and folders with tracked files that were one too many."""
+    """Number of files, and folders with tracked files, beyond the limit."""
 
 
 def outline(root: Folder, most: int) -> Outline:
-    """Draws at most so many files and folders, level by level; folders without files are not."""
+    """Return at most `most` files and folders, level by level; skip folders without files."""
     top = Branch(root.name, root.path)
     left, omitted = most, 0
     waiting = deque([(root, top)])

@@ -1,19 +1,19 @@
-"""Puts files, links and folders in their places in the work tree, without following a link.
+"""Put files, links and folders in place in the work tree without following a link.
 
-Content goes into a temporary file (`spare`) and then, all at once, to its place. Where that file
-cannot be lent, because the folder is on another disk or its top is write-protected, it is made in
-the folder itself and renamed. The temporary name is never taken for the agent's by a scan.
+Content is written to a temporary file in a folder of the state directory, which then takes its
+place in one step. If that folder is on another disk or may not be used for this
+(`_SPARES_CANNOT`), the temporary file is created in the target's own folder and renamed. Scans
+never mistake a temporary name for a file of the agent.
 
-The files that a restore writes before they take their place, made of those it replaced before.
+A temporary file trades places with the file it replaces (renameat2, RENAME_EXCHANGE), so readers
+and crashes see either the old or the new file. The displaced file is then a temporary file itself
+and is written next: a restore of thousands of files creates and frees a handful, and on many disks
+that would cost ten times as much as the writing.
 
-Content is written to a temporary file in a folder of ours, which then changes places with what is
-to be replaced (renameat2, RENAME_EXCHANGE): a reader and a crash see the old or the new file. What
-was displaced is a temporary file now and is written next, so that a restore of thousands of files
-creates and frees a handful: on many disks that costs ten times the writing.
-
-A displaced file is used again only if nobody can tell: it is ours, has no other name and no
-attributes, and nobody has it open, which a write lease proves (fcntl(2)). Changing places also
-shows what was replaced; if it is not what was looked at a moment before, it is put back.
+A displaced file is reused only if nothing else can notice: it belongs to this user, has no other
+name and no extended attributes, and no process has it open, which a write lease proves (fcntl(2)).
+The exchange also shows what was replaced; if that is not the file observed a moment before, the
+exchange is undone.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from hankweave_server.worktree.names import OUR_PREFIX, joined, parent_of
 from hankweave_server.worktree.stat_index import Signature
 
 TEMPORARY = OUR_PREFIX + b".restoring"
-"""How the names begin: the redo finds what a crash leaves, and no scan takes it for a file."""
+"""Prefix of temporary names: a repeated restore finds leftovers by it, and scans ignore them."""
 
 BLOCK = 4096
 KEPT = 16
-"""Displaced files kept at once: of several sizes, one is likely to have the size that is wanted."""
+"""Number of displaced files kept; with several sizes, one is likely to fit the next file."""
 
 _NAMES = tuple(TEMPORARY + b"-%d" % number for number in range(KEPT))
 _EXCHANGE = 2  # RENAME_EXCHANGE of renameat2(2).
@@ -52,11 +52,11 @@ _renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
 
 
 class Displaced(Exception):
-    """What stood at the path was not what had been looked at; it stands there still."""
+    """The file at the path was not the one observed; it is still there."""
 
 
 class NewFile(NamedTuple):
-    """What shall stand at a path."""
+    """The content, size and permissions of a file to be written."""
 
     content: Callable[[], Iterable[bytes]]
     size: int
@@ -64,7 +64,7 @@ class NewFile(NamedTuple):
 
 
 class _Idle(NamedTuple):
-    """A displaced file, waiting under one of our names to be written."""
+    """A displaced file under a temporary name, available for writing."""
 
     blocks: int
     name: bytes
@@ -74,32 +74,32 @@ class Spares:
     """The temporary files of one restore."""
 
     def __init__(self, folder: int) -> None:
-        """`folder` is the descriptor of a folder of ours, where nobody else looks."""
+        """Use `folder`, the descriptor of a private folder, for temporary files."""
         self._folder = folder
         self._idle: list[_Idle] = []
         self._unused = list(_NAMES)
 
     def sweep(self) -> None:
-        """Removes the temporary files that a crash has left."""
+        """Remove temporary files left by a crash."""
         for name in _NAMES:
             self._remove(name)
 
         self._unused = list(_NAMES)
 
     def clear(self) -> None:
-        """Removes the temporary files of this restore."""
+        """Remove the temporary files of this restore."""
         while self._idle:
             self._remove(self._idle.pop().name)
 
     def put(self, folder: int, name: bytes, new: NewFile, seen: Signature | None) -> os.stat_result:
-        """Writes a file and brings it to its place.
+        """Write a file and move it into place.
 
-        `seen` is the file that was found there; None replaces whatever is there but a folder.
-        Raises Displaced, with nothing changed, when another file stands there.
+        `seen` is the file that was found there; None replaces anything but a folder. Raises
+        Displaced, with nothing changed, when another file is there.
         """
         temporary, descriptor = self._opened(_blocks(new.size))
         try:
-            # First, so that content is at no moment open to more people than it will be.
+            # First, so that the content is never accessible to more users than it will be.
             if stat.S_IMODE(os.fstat(descriptor).st_mode) != new.permissions:
                 os.fchmod(descriptor, new.permissions)
 
@@ -128,10 +128,10 @@ class Spares:
         self._idle.append(_Idle(_blocks(displaced.st_size), temporary))
 
     def _opened(self, blocks: int) -> tuple[bytes, int]:
-        """Opens a temporary file for writing: a displaced one if one fits, or a new one."""
+        """Open a temporary file for writing: a suitable displaced one, or a new one."""
         fitting = [idle for idle in self._idle if idle.blocks <= blocks]
         if fitting or not self._unused:
-            # To give blocks back is dear on some disks, so a larger one is the last resort.
+            # Freeing blocks is expensive on some disks, so a larger file is the last resort.
             chosen = max(fitting) if fitting else min(self._idle)
             self._idle.remove(chosen)
             descriptor = self._reopened(chosen.name)
@@ -165,7 +165,7 @@ class Spares:
 
 @contextlib.contextmanager
 def folder_for_spares(layout: Layout) -> Iterator[int]:
-    """Opens the folder of ours where new files are written first, for one restore."""
+    """Open the private folder in which new files are written, for one restore."""
     folder = os.open(layout.checkpoints, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield folder
@@ -174,7 +174,7 @@ def folder_for_spares(layout: Layout) -> Iterator[int]:
 
 
 def create_anew(name: bytes, folder: int) -> int:
-    """Creates a temporary file, in place of one that a crash left."""
+    """Create a temporary file, replacing one left by a crash."""
     try:
         return os.open(name, _CREATE, 0o600, dir_fd=folder)
     except FileExistsError:
@@ -188,14 +188,14 @@ def _blocks(size: int) -> int:
 
 
 def _exchanged(spares: int, temporary: bytes, folder: int, name: bytes) -> bool:
-    """Lets a temporary file and another change places; False where that cannot be done."""
+    """Exchange a temporary file and another file; return False if that is not possible."""
     return _renameat2 is not None and _renameat2(spares, temporary, folder, name, _EXCHANGE) == 0
 
 
 def _is_nobody_elses(descriptor: int) -> bool:
-    """Tells whether a file can be written anew unseen; raises OSError when it cannot be told."""
-    # While the lease is held, whoever opens the file has the kernel send this signal to us, and
-    # the one it would send by itself ends the process.
+    """Return whether a file can be reused unnoticed; raise OSError if that cannot be determined."""
+    # While the lease is held, the kernel signals this process when another one opens the file. The
+    # default signal would end this process, so one without effect is chosen.
     fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
     fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
     fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
@@ -210,12 +210,12 @@ def _is_nobody_elses(descriptor: int) -> bool:
 
 
 def write_sparsely(descriptor: int, content: Iterable[bytes]) -> None:
-    """Writes content over what a file holds, leaving holes where whole pieces are zero."""
+    """Overwrite a file with `content`, leaving holes where whole pieces are zero."""
     position = 0
     is_large = False
     for piece in content:
         if len(piece) >= CHUNK and not is_large:
-            # What is there would shine through the holes.
+            # Old content would show through the holes.
             os.ftruncate(descriptor, position)
             is_large = True
 
@@ -234,14 +234,14 @@ def write_sparsely(descriptor: int, content: Iterable[bytes]) -> None:
 
 
 _SPARES_CANNOT = frozenset({errno.EXDEV, errno.EACCES, errno.EPERM, errno.EROFS})
-"""What the kernel says when the top of the work tree cannot lend its temporary file."""
+"""Errors that mean the private folder cannot supply the temporary file."""
 
 
 T = TypeVar("T")
 
 
 class Obstructed(Exception):
-    """A folder cannot be entered or made because something else has its name."""
+    """A folder cannot be entered or created because something else has its name."""
 
     def __init__(self, path: bytes) -> None:
         super().__init__(os.fsdecode(path))
@@ -249,18 +249,18 @@ class Obstructed(Exception):
 
 
 class Placing:
-    """Changes the work tree, one path at a time."""
+    """Change the work tree, one path at a time."""
 
     def __init__(self, descent: Descent, spares: int) -> None:
-        """`spares` is the descriptor of the folder where new files are written first."""
+        """Use `spares`, the descriptor of a private folder, for new files."""
         self._descent = descent
         self._spares = Spares(spares)
         self.opened_up: dict[bytes, int] = {}
-        """Folders that had to be made writable, and their permissions before."""
+        """Folders that had to be made writable, and their previous permissions."""
         self.made: list[bytes] = []
 
     def put_file(self, path: bytes, new: NewFile, seen: Signature | None) -> os.stat_result:
-        """Replaces what is at the path (but no folder) by a file; its parents are made.
+        """Replace what is at the path (except a folder) by a file; create its parents.
 
         `seen` is the file that was found there, if it was one. Raises Displaced, with nothing
         changed, when another file has taken its place since.
@@ -275,7 +275,7 @@ class Placing:
         return self._put_beside(path, new)
 
     def _put_beside(self, path: bytes, new: NewFile) -> os.stat_result:
-        """Writes the temporary file in the folder itself: it may be on another disk."""
+        """Write the temporary file in the folder itself, which may be on another disk."""
 
         def write(folder: int, name: bytes) -> os.stat_result:
             descriptor = create_anew(TEMPORARY, folder)
@@ -294,16 +294,16 @@ class Placing:
         return self._in_folder_of(path, write)
 
     def sweep(self) -> None:
-        """Removes the temporary files of a restore that a crash cut short."""
+        """Remove the temporary files of a restore that a crash interrupted."""
         with contextlib.suppress(PermissionError):
             self._spares.sweep()
 
     def clear(self) -> None:
-        """Removes the temporary files of this restore."""
+        """Remove the temporary files of this restore."""
         self._spares.clear()
 
     def put_link(self, path: bytes, target: bytes) -> os.stat_result:
-        """Replaces what is at the path (but no folder) by a symbolic link."""
+        """Replace what is at the path (except a folder) by a symbolic link."""
 
         def write(folder: int, name: bytes) -> os.stat_result:
             with contextlib.suppress(FileNotFoundError):
@@ -316,7 +316,7 @@ class Placing:
         return self._in_folder_of(path, write)
 
     def remove(self, path: bytes) -> None:
-        """Removes a file or link; nothing there is as good."""
+        """Remove a file or link, if there is one."""
 
         def unlink(folder: int, name: bytes) -> None:
             with contextlib.suppress(FileNotFoundError):
@@ -328,7 +328,7 @@ class Placing:
         self._enter(path)
 
     def remove_empty_folder(self, path: bytes) -> bool:
-        """Removes a folder if it is empty; tells whether nothing is there any more."""
+        """Remove a folder if it is empty; return whether nothing is there any more."""
 
         def rmdir(folder: int, name: bytes) -> bool:
             try:
@@ -357,7 +357,7 @@ class Placing:
         return done
 
     def set_permissions(self, path: bytes, permissions: int) -> os.stat_result:
-        """Changes the permissions of a file or folder, never of what a link points to."""
+        """Change the permissions of a file or folder, never of the target of a link."""
         folder, name = self._descent.folder_of(path), _name_of(path)
         flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(name, flags, dir_fd=folder)
@@ -375,7 +375,7 @@ class Placing:
         return self._changing(parent, folder, lambda: change(folder, _name_of(path)))
 
     def _enter(self, path: bytes) -> int:
-        """Opens a folder, making it and its parents where they are missing."""
+        """Open a folder; create it and its parents if they are missing."""
         try:
             return self._descent.folder(path)
         except OSError as problem:
@@ -402,7 +402,7 @@ class Placing:
                 raise Obstructed(here) from problem
 
     def _changing(self, path: bytes, folder: int, change: Callable[[], T]) -> T:
-        """Runs a change in a folder, lifting the folder's write protection if it must."""
+        """Run a change in a folder, making the folder writable first if necessary."""
         try:
             return change()
         except PermissionError:
