@@ -1,4 +1,4 @@
-"""Asks a server for what a person wished, and tells what it came to."""
+"""Send the requests of `keys` to the server, and return what to show afterwards."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from hankweave_server.cli.output.text import size_text
 from hankweave_server.plain_text import harmless, one_line
 
 CHOICE = 200
-"""Checkpoints to choose from: who wants an older one names it to `hankweave rollback`."""
+"""Maximum checkpoints in the list; `hankweave rollback --to` takes older ones."""
 
 LONGEST_CALL = 8
-"""Lines of a call that have room on any terminal, and letters in one of them."""
+"""Maximum lines of a tool call, to fit on any terminal."""
 
 _LETTERS = 60
 
 _NAMED = 6
-"""Files that are named in the lines under a question."""
+"""Maximum files named under a question."""
 
 
 async def perform(client: Client, wish: Wish) -> Mode:
-    """Does it, and gives what is shown then; a refusal or a lost answer is shown, too."""
+    """Send a request and return what to show; a refusal or a lost connection is shown as well."""
     try:
         return await _done(client, wish)
     except CommandRefused as refused:
@@ -88,7 +88,7 @@ async def _steered(client: Client, wish: Steer) -> Mode:
 
 
 async def _considered(client: Client, request: str) -> Mode:
-    """The whole call, however long: nobody allows what cannot be seen."""
+    """Show the complete call and ask; a call that is too long to show cannot be allowed here."""
     pending = (await client.status()).pending_permissions
     asked = next((each for each in pending if each.request_id == request), None)
     if asked is None:
@@ -114,11 +114,11 @@ def _shown(text: str) -> list[str]:
     return harmless(text).expandtabs(4).split("\n")
 
 
-# --- going back -----------------------------------------------------------------------------------
+# --- rollback -------------------------------------------------------------------------------------
 
 
 async def _foreseen(client: Client, wish: Foresee) -> Mode:
-    """The preview, and the question; it holds for the run that was current before it."""
+    """Show a preview and ask; the answer is valid only for the run that was current before it."""
     status = await client.status()
     report = await client.preview_rollback(checkpoint_sha=wish.sha, direction=wish.direction)
     lines = _lines_of(report)

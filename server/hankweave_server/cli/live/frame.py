@@ -1,4 +1,4 @@
-"""A view drawn for a terminal of so many columns: the table, and the lines below it."""
+"""Format the live view for a terminal width: the table of codons, and the lines below it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _STYLES = {
 class _Column:
     title: str
     from_width: int
-    """Terminals narrower than this do without it."""
+    """Minimum terminal width at which the column is shown."""
     text: Callable[[Row], str]
     right: bool = False
 
@@ -50,7 +50,7 @@ _COLUMNS = (
 
 
 def frame(seen: View, width: int, address: str, foot: tuple[Said, ...] = ()) -> Group:
-    """Draws a view for a terminal of so many columns; no line of it is wider."""
+    """Return a view as renderable lines, none wider than `width` columns."""
     parts: list[Table | Text] = []
     if seen.above:
         parts.append(line(f"  {seen.above} codons before", "dim"))
@@ -102,7 +102,7 @@ def _table(seen: View, width: int) -> Table:
 
 
 def duration(seconds: float) -> str:
-    """Writes a time as people read it: `9.5 s`, `3:07`, `2:00:05`."""
+    """Format a duration: `9.5 s`, `3:07`, `2:00:05`."""
     if seconds < 60:
         return f"{seconds:.1f} s"
 
@@ -112,7 +112,7 @@ def duration(seconds: float) -> str:
 
 
 def amount(count: int) -> str:
-    """Writes a number in four places: `950`, `12.3k`, `4.5M`."""
+    """Format a count in few characters: `950`, `12.3k`, `4.5M`."""
     if count < 1_000:
         return str(count)
 

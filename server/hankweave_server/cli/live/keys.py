@@ -1,11 +1,8 @@
-"""What the keys mean at a moment: one class for each state, and one step from key to key.
+"""Interpret key presses: a pure state machine from keys to requests.
 
-Pure: a step gives the next state, and the wish that the key came to, if any. Whatever destroys
-something, or cannot be taken back, is asked about first; any key but `y` lets it be.
-
-Keys as a terminal sends them, by their names.
-
-What a person at the keys may want of a server, as values; `doing` asks for it.
+`keys_of` turns terminal input into names of keys. `step` takes the current mode and a key, and
+returns the next mode and a request (`Wish`), if any; `actions` sends it to the server. A request
+that destroys something or cannot be undone needs a confirmation; any key but `y` cancels it.
 """
 
 from __future__ import annotations
@@ -30,7 +27,7 @@ _LETTERS = {"\r": "enter", "\n": "enter", "k": "up", "j": "down", "\x04": "q"}
 
 
 def keys_of(text: str) -> Iterator[str]:
-    """Gives the keys in what was read at once; other sequences than ours are no key at all."""
+    """Yield the names of the keys in terminal input; unknown escape sequences are skipped."""
     while text:
         key, text = _first(text)
         if key is not None:
@@ -52,7 +49,7 @@ def _first(text: str) -> tuple[str | None, str]:
 
 
 def _after_sequence(text: str) -> str:
-    """Passes over the rest of a control sequence, which a letter or `~` ends."""
+    """Return the text after a control sequence, which ends with a character from `@` to `~`."""
     for at, letter in enumerate(text):
         if "@" <= letter <= "~":
             return text[at + 1 :]
@@ -65,7 +62,7 @@ Direction = Literal["undo", "redo"]
 
 @dataclass(frozen=True, slots=True)
 class Steer:
-    """Next, skip, stop or redo a codon, of the run that is in sight."""
+    """A request to start, skip, stop or redo a codon of the run that is on the screen."""
 
     what: Literal["next", "skip", "stop", "redo"]
     run_id: RunId | None
@@ -73,14 +70,14 @@ class Steer:
 
 @dataclass(frozen=True, slots=True)
 class Consider:
-    """Shows the whole call that an agent asks leave for, and asks whether it may."""
+    """A request to show the complete tool call of a permission request and ask for an answer."""
 
     request_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """To what an agent asks for."""
+    """An answer to a permission request."""
 
     request_id: str
     decision: Literal["allow", "deny"]
@@ -88,12 +85,12 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class List:
-    """Shows what can be gone back to."""
+    """A request for the list of checkpoints."""
 
 
 @dataclass(frozen=True, slots=True)
 class Foresee:
-    """Shows what going back would do: to a checkpoint, or in a direction."""
+    """A request for the preview of a rollback to a checkpoint, an undo or a redo."""
 
     sha: str | None = None
     direction: Direction | None = None
@@ -101,7 +98,7 @@ class Foresee:
 
 @dataclass(frozen=True, slots=True)
 class Travel:
-    """Goes back, as it was foreseen for this run."""
+    """A request for a rollback, undo or redo that was previewed for this run."""
 
     sha: str | None
     direction: Direction | None
@@ -111,21 +108,21 @@ class Travel:
 
 @dataclass(frozen=True, slots=True)
 class Quit:
-    """Leaves; the server goes on."""
+    """A request to leave; the server keeps running."""
 
 
 Wish: TypeAlias = Steer | Consider | Answer | List | Foresee | Travel | Quit
 
 
 PAGE = 10
-"""Checkpoints that one key passes over."""
+"""Checkpoints by which page-up and page-down move."""
 
 LOOK_ONLY = "You may look and move nothing: this connection is readonly."
 
 
 @dataclass(frozen=True, slots=True)
 class Watching:
-    """Nothing is asked; `note` is what the last wish came to."""
+    """The mode without an open question; `note` is the result of the last request."""
 
     note: str = ""
     is_complaint: bool = False
@@ -134,14 +131,14 @@ class Watching:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A wish is with the server."""
+    """The mode while the server handles a request."""
 
     what: str
 
 
 @dataclass(frozen=True, slots=True)
 class Confirming:
-    """A question; `y` is its only yes."""
+    """A question; only `y` confirms."""
 
     question: str
     wish: Wish
@@ -150,7 +147,7 @@ class Confirming:
 
 @dataclass(frozen=True, slots=True)
 class Choosing:
-    """Checkpoints, newest first, and the one that is chosen."""
+    """A list of checkpoints, newest first, with the selected one."""
 
     records: tuple[CheckpointRecord, ...]
     at: int = 0
@@ -158,7 +155,7 @@ class Choosing:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Lines that any key takes away."""
+    """Lines that any key closes."""
 
     lines: tuple[str, ...]
 
@@ -168,15 +165,15 @@ Mode: TypeAlias = Watching | Waiting | Confirming | Choosing | Reading
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What a key acts upon: what the person sees at the moment of pressing it."""
+    """What a key acts on: the contents of the screen when it is pressed."""
 
     may_change: bool
     run_id: RunId | None = None
     active: str | None = None
-    """The codon that runs."""
+    """The running codon."""
     next: str | None = None
     asking: tuple[str, ...] = ()
-    """The names of requests that wait, the oldest first."""
+    """Ids of the pending permission requests, oldest first."""
 
 
 HELP = (
@@ -192,7 +189,7 @@ _Turn: TypeAlias = tuple[Mode, Wish | None]
 
 
 def step(mode: Mode, key: str, sight: Sight) -> _Turn:
-    """Takes one key."""
+    """Return the next mode and the request, if any, after a key."""
     match mode:
         case Watching():
             return _watch(key, sight)
@@ -258,7 +255,7 @@ def _steer(key: Literal["n", "s", "x", "r"], sight: Sight) -> _Turn:
 
 
 def _answer(decision: Literal["allow", "deny"], sight: Sight) -> _Turn:
-    """Denying can be said at once; allowing is asked about, with the whole call in sight."""
+    """Deny at once, but ask before allowing, with the complete call on the screen."""
     if not sight.asking:
         return Watching("No agent asks for anything."), None
 

@@ -1,8 +1,8 @@
-"""What the live view shows, as values: the state, and what the events say beyond it.
+"""The contents of the live view, computed from the state and from events; pure.
 
-The state is already the fold of the journal; `Heard` is the fold of the rest that a person wants
-to see: the last words, the last files, the next attempt. `view` joins the two into the few rows
-that have room. Nothing here knows a terminal or a clock.
+The state is a fold of the journal. `Heard` is a fold of what the state leaves out and the view
+shows: the last message, the last files, the next attempt, pending permission requests. `view` joins
+the two into the rows that fit. Nothing here depends on a terminal or a clock.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from hankweave_server.plain_text import one_line
 _FILES_REMEMBERED = 200
 _REQUESTS_SHOWN = 3
 _LONGEST = 500
-"""Characters of what somebody said: more than a line of any terminal."""
+"""Maximum characters of a message: more than a line of any terminal."""
 
 AllowanceOf = Callable[[PlanEntry, State], BudgetFigures]
 
@@ -69,21 +69,21 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What events told that the state does not hold; all text is harmless to a terminal."""
+    """Facts from events that the state does not hold; all text is safe for a terminal."""
 
     words: str = ""
     sentinel: str = ""
     files: Mapping[CodonId, str] = field(default_factory=dict)
     retry: Retry | None = None
     asking: Mapping[str, str] = field(default_factory=dict)
-    """By the names of requests that wait: what is asked, and how to answer."""
+    """Pending permission requests by id, each as a line that says how to answer."""
 
 
 NOTHING = Heard()
 
 
 def hear(heard: Heard, event: Event) -> Heard:
-    """Returns what is known after an event."""
+    """Return `heard` updated with an event."""
     match event.data:
         case CodonStartedEvent():
             return replace(heard, words="", retry=None)
@@ -116,7 +116,7 @@ def hear(heard: Heard, event: Event) -> Heard:
 
 
 def asking_line(asked: PermissionRequested | PendingPermission) -> tuple[str, str]:
-    """Gives the name of a request that waits, and what it asks, with how to answer."""
+    """Return the id of a permission request, and a line with the call and how to answer."""
     request = asked.request_id
     what = one_line(call_text(asked.tool_name, asked.tool_input))
     how = f"(hankweave allow {one_line(request)}, or deny)"
@@ -143,18 +143,18 @@ class Row:
     codon_id: str
     state: str
     attempt: int = 0
-    """0 where it has not run."""
+    """0 if it has not run."""
     seconds: float | None = None
     cost: float = 0.0
     tokens: int = 0
     left: str = ""
-    """What is left of its budget."""
+    """The rest of its budget."""
     last_file: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """All that is drawn."""
+    """The complete contents of the live view."""
 
     rows: tuple[Row, ...]
     above: int
@@ -168,7 +168,7 @@ class View:
     words: str
     sentinel: str
     asking: tuple[str, ...] = ()
-    """The requests that wait longest."""
+    """The oldest pending permission requests."""
 
 
 def view(
@@ -178,7 +178,7 @@ def view(
     room: int,
     allowance_of: AllowanceOf = lambda _entry, _state: BudgetFigures(),
 ) -> View:
-    """Gives the rows around the codon that runs or comes next, at most as many as have room."""
+    """Return the view, with at most `room` rows around the codon that runs or comes next."""
     plan = state.execution_plan
     ran = {entry.codon.codon_id: entry.codon for entry in thread(state)}
     start = first_row(len(plan), _place(state), room)
@@ -199,7 +199,7 @@ def view(
 
 
 def first_row(total: int, at: int, room: int) -> int:
-    """Tells which row comes first, so that the one that matters has some before it."""
+    """Return the first of `room` rows, so that about a third of them precede row `at`."""
     return max(0, min(at - room // 3, total - room))
 
 
@@ -250,7 +250,7 @@ def _state_text(codon: CodonExecution, retry: Retry | None, now: datetime) -> st
 
 
 def _left(allowed: BudgetFigures, cost: float, seconds: float) -> str:
-    """Dollars and seconds: the limits that a person can see coming."""
+    """Return what is left of the limits on dollars and seconds."""
     parts = []
     if allowed.max_dollars is not None:
         parts.append(f"${max(0.0, allowed.max_dollars - cost):.2f}")

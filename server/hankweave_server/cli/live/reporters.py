@@ -1,4 +1,4 @@
-"""Who tells what a server does while it runs: in lines, as JSON, or on a living terminal."""
+"""Report the events of `hankweave run` on stdout: as lines, as JSON or in a live view."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
 
 
 class Teller(Protocol):
-    """Tells a person or a program; costs the server next to nothing."""
+    """An output of a running server; its methods return at once."""
 
     def greet(self, layout: Layout, ready: ServerReady, state: Callable[[], State]) -> None:
-        """Begins, with where everything is; what came before is told after it."""
+        """Start the output with the addresses of the server; earlier events follow."""
 
     def tell(self, published: Published) -> None:
-        """Takes an event, in the journal's order."""
+        """Report an event; events come in the journal's order."""
 
     def speaking(self) -> AbstractContextManager[None]:
-        """Holds while somebody listens; leaving it says what is left to say."""
+        """Return a context in which output is written; leaving it writes the rest."""
 
 
 def is_drawn(settings: RunSettings) -> bool:
-    """Say whether a live view is what stdout shows."""
+    """Return whether stdout shows a live view."""
     return not (settings.json_output or settings.plain) and can_be_drawn_on()
 
 
@@ -51,9 +51,9 @@ def teller_for(
     clock: Clock,
     foot: Callable[[], tuple[Said, ...]] = lambda: (),
 ) -> Teller:
-    """Choose who tells on stdout, by what the person asked for and where it goes.
+    """Return the output for stdout, depending on the options and on whether it is a terminal.
 
-    `foot` gives lines to show below a live view.
+    `foot` returns lines to show below a live view.
     """
     if settings.json_output:
         return JsonTeller()
@@ -61,7 +61,8 @@ def teller_for(
     if not is_drawn(settings):
         return LineTeller()
 
-    from hankweave_server.cli.live.view import LiveVoice  # A server in a pipe has no use for it.
+    # Imported here because a server without a terminal does not need rich.
+    from hankweave_server.cli.live.view import LiveVoice
 
     ceilings = Ceilings(settings.max_cost, settings.max_time)
     voice = LiveVoice(
@@ -73,7 +74,7 @@ def teller_for(
 
 
 class LineTeller:
-    """One plain line for each thing that matters."""
+    """Output as plain lines."""
 
     def __init__(self) -> None:
         self._voice = Voice()
@@ -91,7 +92,7 @@ class LineTeller:
 
 
 class JsonTeller:
-    """Every event, one JSON line each; `server.ready` is the first (DESIGN 11)."""
+    """Output of every event as a JSON line; the first line is `server.ready`."""
 
     def __init__(self) -> None:
         self._voice = Voice()
@@ -107,7 +108,7 @@ class JsonTeller:
 
 
 class LiveTeller:
-    """The plan as a table that lives, under the lines of the story."""
+    """Output as a live table of the plan, below the lines of the log."""
 
     def __init__(self, voice: LiveVoice) -> None:
         self._voice = voice
@@ -123,7 +124,7 @@ class LiveTeller:
 
 
 def greeting(layout: Layout, ready: ServerReady) -> str:
-    """The first thing said: where everything is; the last line is the one to keep in sight."""
+    """Return the first lines of output, with the addresses; the last line stays visible."""
     page = f"http://{LOOPBACK}:{ready.port}/"
     others = token_in(layout.viewer_token)
     lines = (

@@ -1,13 +1,10 @@
-"""A session on a terminal, from the first line to the last; and the same story in a pipe.
+"""A session of `hankweave attach`, on a terminal (`watch`) or in a pipe (`tell`).
 
-The lines below the table: what is asked, how the connection is, and which keys there are.
-
-One look at a server that lasts: what it does as it does it, and what the keys ask of it.
-
-Everything comes over the public protocol. The state is asked for once and then follows the
-journal, of which the client misses nothing, however often the connection is lost.
-
-The keyboard: each key at once and unseen, and the terminal afterwards as it was.
+Everything comes over the public protocol. The state is requested once and then updated from the
+events; the client library delivers every event, even if the connection is lost and reopened.
+`Session` holds the state and the mode of the keys, `foot` formats the lines below the table
+(question, connection, keys), and `Keyboard` reads single keys without echo and restores the
+terminal's settings afterwards.
 """
 
 from __future__ import annotations
@@ -73,13 +70,13 @@ from hankweave_server.domain.reducer import apply
 from hankweave_server.plain_text import one_line
 
 _CHOICES = 7
-"""Lines of a list."""
+"""Checkpoints shown at a time."""
 
 _WIDE = 76
 
 
 def foot(mode: Mode, sight: Sight, *, is_connected: bool, width: int) -> tuple[Said, ...]:
-    """Gives the lines; the last one is never missing."""
+    """Return the lines below the table; the last one, the keys, is always present."""
     lines = _of_mode(mode)
     if not isinstance(mode, Choosing):
         lines = _whole(lines, width)
@@ -88,7 +85,7 @@ def foot(mode: Mode, sight: Sight, *, is_connected: bool, width: int) -> tuple[S
 
 
 def _whole(lines: Iterable[Said], width: int) -> Iterator[Said]:
-    """Goes on in the next line where one is too long: half a question is none."""
+    """Wrap long lines instead of truncating them: a question must be readable completely."""
     for line in lines:
         pieces = chop_cells(line.text, max(1, width)) or [""]
         yield from (Said(piece, line.style) for piece in pieces)
@@ -157,36 +154,36 @@ def _keys(mode: Mode, sight: Sight, width: int) -> Said:
 
 
 RECENT = 200
-"""Events before now that the story begins with."""
+"""Maximum number of past events that are shown first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What a look begins with."""
+    """What is known and shown when a session begins."""
 
     heard: Heard
     lines: tuple[str, ...]
-    """Of what happened last."""
+    """The lines of the last events."""
 
 
 class Session:
-    """A connection, the state as it follows from the events, and what the keys mean now."""
+    """A connection, the state that follows from its events, and the mode of the keys."""
 
     def __init__(self, client: Client) -> None:
         self.state = EMPTY_STATE
         self.story = Story()
         self._client = client
         self._known = 0
-        """The seq of the state that was asked for: older events are in it already."""
+        """Sequence number of the requested state, which includes all earlier events."""
         self._heard = NOTHING
         self._mode: Mode = Watching()
         self._allowed: dict[CodonId, BudgetFigures] = {}
-        """What the codon that runs may use; the server alone knows the hank's budget."""
+        """The budget of the running codon; only the server knows the budgets of the hank."""
         self._progress: dict[str, tuple[ServerReady, StoreProgress]] = {}
-        """Long work that goes on, by its id; of a connection that was lost nothing counts."""
+        """Long operations by id, with their connection; those of a lost one are ignored."""
 
     async def begin(self) -> Past:
-        """Learns how things stand, and what happened last."""
+        """Request the state, the last events and the pending permission requests."""
         self.state = await self._client.state()
         self._known = self.state.last_event_seq
         since = max(0, self._known - RECENT)
@@ -200,7 +197,7 @@ class Session:
         return Past(self._heard, tuple(lines))
 
     async def news(self) -> AsyncIterator[Event]:
-        """Yields what happens after `begin`, and keeps the state up to it."""
+        """Yield the events after `begin`, and update the state with each."""
         async for event in self._client.events():
             if 0 < event.seq <= self._known:
                 continue
@@ -215,19 +212,19 @@ class Session:
             yield event
 
     def _note_progress(self, told: StoreProgress) -> None:
-        """Replaces what is known, for the thread that draws may be reading it."""
+        """Replace the dictionary instead of changing it: the drawing thread may be reading it."""
         others = {key: each for key, each in self._progress.items() if key != told.operation_id}
         now = {} if told.ended else {told.operation_id: (self._client.ready, told)}
         self._progress = others | now
 
-    # --- what the codon may use --------------------------------------------------------------
+    # --- budget of the running codon ---------------------------------------------------------
 
     def allowed(self, codon_id: CodonId) -> BudgetFigures:
-        """What a codon that runs may use in all, as far as the server has said."""
+        """Return the total budget of a running codon, as far as the server has reported it."""
         return self._allowed.get(codon_id, BudgetFigures())
 
     async def learn_budget(self) -> None:
-        """Asks for it anew, once a codon has begun; until then its budget is not shown."""
+        """Request the budget of a codon that has just begun; until then, none is shown."""
         with suppress(ConnectionError, CommandRefused):
             self._note_budget(await self._client.status())
 
@@ -235,10 +232,10 @@ class Session:
         codon, allowed = status.active_codon_id, status.active_allowance
         self._allowed = {} if codon is None or allowed is None else {codon: allowed}
 
-    # --- what the keys do --------------------------------------------------------------------
+    # --- keys --------------------------------------------------------------------------------
 
     def sight(self) -> Sight:
-        """What a key pressed now acts upon."""
+        """Return what a key acts on if it is pressed now."""
         active, coming = active_codon(self.state), next_codon(self.state)
         return Sight(
             may_change=self._client.mode == "readandwrite",
@@ -249,7 +246,7 @@ class Session:
         )
 
     def foot(self, width: int) -> tuple[Said, ...]:
-        """The lines below the table; asked by the thread that draws."""
+        """Return the lines below the table; called by the drawing thread."""
         latest = self._client.ready
         going_on = tuple(
             Said(line_of_progress(told), "cyan")
@@ -260,12 +257,12 @@ class Session:
         return going_on + foot(self._mode, self.sight(), is_connected=is_connected, width=width)
 
     def press(self, key: str) -> Wish | None:
-        """Takes a key, and gives the wish it comes to."""
+        """Process a key and return the resulting request, if any."""
         self._mode, wish = step(self._mode, key, self.sight())
         return wish
 
     async def fulfil(self, wish: Wish) -> None:
-        """Does what was wished; what it came to is in the foot then."""
+        """Send a request, and show its result below the table."""
         done = await perform(self._client, wish)
         if isinstance(self._mode, Waiting):
             self._mode = done
@@ -275,14 +272,14 @@ _AT_ONCE = 1024
 
 
 class Keyboard:
-    """Reads a terminal key by key."""
+    """A terminal that is read key by key."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """Takes the terminal's keys while the block runs."""
+        """Read single keys while the block runs; restore the terminal's settings afterwards."""
         before = termios.tcgetattr(self._descriptor)
         try:
             self.take()
@@ -291,11 +288,11 @@ class Keyboard:
             termios.tcsetattr(self._descriptor, termios.TCSADRAIN, before)
 
     def take(self) -> None:
-        """Takes them again: a shell gives a terminal its own settings while we were stopped."""
+        """Switch to single keys, at the start and after SIGCONT: a shell resets the terminal."""
         tty.setcbreak(self._descriptor, termios.TCSADRAIN)
 
     async def keys(self) -> AsyncIterator[str]:
-        """Yields keys until the terminal goes away."""
+        """Yield keys until the terminal is closed."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         while True:
             await anyio.wait_readable(self._descriptor)
@@ -312,24 +309,24 @@ class Keyboard:
 
 
 NAME = "attach"
-"""What the server's logs call us."""
+"""The client name in the server's logs."""
 
 _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _TRIES_IN_A_PIPE = 8
-"""Some five seconds: a program that reads us wants an end where the server has one."""
+"""About five seconds: in a pipe, output should end when the server has ended."""
 
 
 async def watch(root: Path, access: Access) -> int:
-    """Shows a server on the terminal until somebody leaves; gives the exit code.
+    """Show a server on the terminal until the user leaves; return the exit code.
 
-    A lost connection is opened anew for as long as it takes. Raises what a first connection does.
+    A lost connection is reopened, for as long as it takes. Raises the errors of the first one.
     """
     async with connect_to(root, mode=access, name=NAME, progress=True) as client:
         return await _Watch(client, Session(client)).live(root)
 
 
 async def tell(root: Path, say: Callable[[str], None]) -> None:
-    """Says the last lines of the story, then those that follow, until the server ends."""
+    """Print the last lines of the log, then new ones, until the server ends."""
     backoff = Backoff(attempts=_TRIES_IN_A_PIPE)
     async with connect_to(root, mode="readonly", reconnect=backoff, name=NAME) as client:
         session = Session(client)
@@ -341,7 +338,7 @@ async def tell(root: Path, say: Callable[[str], None]) -> None:
                 for line in session.story.lines(event):
                     say(line)
         except (ConnectionError, TimeoutError):
-            return  # The server is gone: there is nothing more to tell.
+            return  # The server has ended.
 
 
 class _Watch:
@@ -375,7 +372,7 @@ class _Watch:
                         if isinstance(event.data, CodonStartedEvent):
                             tasks.start_soon(self._learn_budget)
                 except (ConnectionError, CommandRefused) as lost:
-                    failure = lost  # Raised again outside: a task group would wrap it.
+                    failure = lost  # Raised again outside the task group, which would wrap it.
 
                 tasks.cancel_scope.cancel()
 

@@ -1,9 +1,9 @@
-"""`hankweave run` and `attach` on a terminal: the plan as a table that lives, under the story.
+"""The live view of `hankweave run` and `attach`: a table of the plan below the lines of the log.
 
-A thread of its own draws, at most five times a second, and rests forty times as long as it worked:
-whatever the plan's length, it takes less than three hundredths of a core. The lines stay in the
-scrollback; the table goes, and its last version stays. The cursor is never hidden, so that no end
-of the process, however sudden, leaves a terminal without one.
+A separate thread draws, at most five times a second, and pauses forty times as long as a drawing
+took. Whatever the length of the plan, it therefore needs less than 3 % of a core. Lines stay in the
+scrollback; the table is redrawn in place, and its last version stays at the end. The cursor is
+never hidden, so that even a killed process leaves the terminal with one.
 """
 
 from __future__ import annotations
@@ -31,16 +31,15 @@ from hankweave_server.plain_text import one_line
 
 REDRAW_SECONDS = 0.2
 STILL_SECONDS = 1.0
-"""How long a table may stand in which nothing but the time has changed."""
+"""Seconds between drawings when nothing but the time has changed."""
 
 REST = 40
-"""How many times as long as a drawing took nothing is drawn."""
+"""The pause after a drawing, as a multiple of the time it took."""
 
 LONGEST_REST = 5.0
 
 _AROUND = 11
-"""Lines of the screen that are not rows: title, omissions, totals, address, words, sentinel, and
-what agents ask for."""
+"""Screen lines that are not rows: title, omissions, totals, address, messages, requests."""
 
 _FINAL_ROWS = 40
 
@@ -49,7 +48,7 @@ Foot = Callable[[], tuple[Said, ...]]
 
 
 class LiveVoice:
-    """Says lines in order, as `Voice` does, and shows how things stand below them."""
+    """A writer of lines in order, like `Voice`, that draws the view below them."""
 
     def __init__(
         self,
@@ -58,7 +57,7 @@ class LiveVoice:
         console: Console | None = None,
         foot: Foot = lambda: (),
     ) -> None:
-        """`foot` gives the last lines, below all others; it is called by the thread that draws."""
+        """Draw with `foot` as the last lines; the drawing thread calls it."""
         self._clock = clock
         self._allowance_of = allowance_of
         self._foot = foot
@@ -76,18 +75,18 @@ class LiveVoice:
         self._silent = threading.Event()
 
     def hear(self, event: Event) -> None:
-        """Takes an event; costs its caller next to nothing."""
+        """Queue an event; return at once."""
         if self._silent.is_set() or isinstance(event.data, StateTransition | TokenUsage):
             return
 
         if len(self._waiting) < WAITING:
             self._waiting.append(event)
         else:
-            # The terminal stands still (Ctrl-S): everything is in the journal.
+            # The terminal does not accept output (Ctrl-S). Every event is in the journal.
             self._silent.set()
 
     def open(self, first: str, state: Callable[[], State], heard: Heard = NOTHING) -> None:
-        """Begins, with the greeting; its last line stays in sight. `heard` is known already."""
+        """Start with a greeting, whose last line stays visible, and with what is known already."""
         self._address = first.splitlines()[-1].strip()
         self._state, self._heard = state, heard
         for each in reversed(first.splitlines()):
@@ -96,7 +95,7 @@ class LiveVoice:
         self._is_open.set()
 
     def wake(self) -> None:
-        """Has the view drawn at once: somebody pressed a key, and waits."""
+        """Draw the view at once, in response to a key."""
         self._woken.set()
 
     @contextmanager
@@ -125,7 +124,7 @@ class LiveVoice:
             if self._address:
                 self._console.print(frame(self._view(_FINAL_ROWS), self._console.width, ""))
         except (OSError, ValueError):
-            self._silent.set()  # The terminal went away.
+            self._silent.set()  # The terminal has been closed.
 
     def _live(self) -> None:
         with Live(
@@ -154,14 +153,14 @@ class LiveVoice:
 
         live.update(self._framed(foot))
         if lines:
-            self._say(lines)  # Which draws what is below them, too.
+            self._say(lines)  # This also redraws the view below them.
         else:
             live.refresh()
 
         self._drawn, self._drawn_at = known, time.monotonic()
 
     def _framed(self, foot: tuple[Said, ...]) -> Group:
-        """The view with its last lines; those alone where there is no room for more."""
+        """Return the view with the lines of `foot`; only those if the screen is too small."""
         room = self._console.height - _AROUND - len(foot)
         if foot and room < 0:
             return Group(*(line(each.text, each.style) for each in foot[-self._console.height :]))
@@ -169,7 +168,7 @@ class LiveVoice:
         return frame(self._view(max(1, room)), self._console.width, self._address, foot)
 
     def _news(self) -> list[str]:
-        """Takes what was said since, and gives the lines of it."""
+        """Process the queue and return its lines."""
         lines: list[str] = []
         for _ in range(len(self._waiting)):
             each = self._waiting.popleft()

@@ -1,1 +1,6 @@
-"""What agents can ask for through `hankweave mcp`; only this package imports the SDK of MCP."""
+"""`hankweave mcp`: checkpoint tools for agents; only this package imports the MCP SDK.
+
+- `command`: the command
+- `server`: the tools and their answers
+- `daemon`: the connection to the server of the execution
+"""

@@ -1,4 +1,4 @@
-"""`hankweave mcp`: the agents' own door, a server of tools on stdin and stdout."""
+"""`hankweave mcp`: serve tools for agents on stdin and stdout."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def mcp(execution: Path | None) -> None:
             hint="pip install 'hankweave[mcp]'",
         )
 
-    # The SDK takes most of a second to load: nobody else should wait for it.
+    # Imported here because the SDK takes most of a second to load.
     from hankweave_server.cli.mcp.daemon import Daemon
     from hankweave_server.cli.mcp.server import serve
 

@@ -1,8 +1,8 @@
-"""The server of an execution, as the tools of agents see it.
+"""Connect the tools of agents to the server of an execution.
 
-Each call has a session of its own: so a server that was started again since is found by itself,
-and between calls nobody is sent events that nobody reads. A session outlives its connection: an
-agent that was frozen while its call was done may have been cut off, and still gets the answer.
+Each call opens its own session. A restarted server is thus found without further effort, and no
+events are sent between calls. A session outlives its connection: an agent that is paused during its
+own call may lose the connection, and still gets the answer.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from hankweave_protocol.replies import AgentToolsGranted
 
 NAME = "hankweave-mcp"
 LONGEST_CODON = 100
-"""Characters of a codon's name that are repeated in logs and labels."""
+"""Maximum characters of a codon's name in logs and labels."""
 
 _BACKOFF = Backoff(longest=1.0, attempts=10)
 
 
 class Daemon:
-    """Connects to the server, call by call; whatever goes wrong is a ToolError with a code."""
+    """Connections to the server, one per call; every failure is a ToolError with a code."""
 
     def __init__(self, execution: Path, *, codon: str | None) -> None:
-        """`codon` is the one whose agent asks, None where the agent is not of a hank."""
+        """Connect on behalf of the agent of `codon`; None for an agent outside of a hank."""
         self._execution = execution
         self._codon = None if codon is None else one_line(codon, LONGEST_CODON)
         self._name = f"{NAME}:{self._codon}" if self._codon else NAME
 
     @property
     def caller(self) -> str:
-        """Who asks, in labels and reasons."""
+        """The caller, as named in labels and reasons."""
         return f"agent of {self._codon}" if self._codon else "agent"
 
     async def granted(self) -> AgentToolsGranted:
-        """What the server's hank lets agents have; raises ToolError."""
+        """Return which tools the server's hank allows; raise ToolError."""
         async with self._session() as client:
             return (await client.status()).agent_tools
 
     @asynccontextmanager
     async def asked(self, *, rollback: bool = False) -> AsyncIterator[Client]:
-        """Opens a session for one call; raises ToolError where the hank does not allow it."""
+        """Open a session for one call; raise ToolError if the hank does not allow it."""
         async with self._session() as client:
             allowed = (await client.status()).agent_tools
             if not allowed.enabled:
@@ -88,7 +88,7 @@ class Daemon:
 
 
 def one_line(text: str, longest: int) -> str:
-    """Gives a text without line breaks and control characters, and not longer than that."""
+    """Return text without line breaks and control characters, truncated to `longest`."""
     words = " ".join(text.split())
     shown = "".join(character for character in words if character.isprintable())
     return shown if len(shown) <= longest else shown[: longest - 1] + "…"

@@ -1,8 +1,7 @@
-"""The server of tools: what it offers, and its life on stdin and stdout.
+"""The MCP server: its tools, and their answers.
 
-What the tools answer: small, typed, and not longer than an agent wants to read.
-
-The tools themselves; their docstrings, names and fields are what agents are told of them.
+Agents read the names, docstrings and field descriptions of the tools and of the answer types, which
+are therefore part of the interface. Answers are typed and limited in length.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ from hankweave_server.domain.history import thread
 from hankweave_server.domain.lifecycle import status_of
 
 PAGE_CHARACTERS = 24_000
-"""What the entries of one answer may come to: an agent reads each of them."""
+"""Maximum characters of all entries in one answer: an agent reads all of them."""
 
 PATCH_CHARACTERS = 8_000
-"""Of one file's patch, where there are others; one that is asked for alone may fill the answer."""
+"""Maximum characters of a patch among several; the patch of a single file may fill the answer."""
 
 NAMED = 50
-"""Files that the report of a rollback names of each kind."""
+"""Maximum files of each kind that the report of a rollback names."""
 
 
 class Checkpoint(BaseModel):
@@ -139,7 +138,7 @@ class Content(BaseModel):
         return content if found.encoding == "utf-8" else content._up_to_a_whole_character()
 
     def _up_to_a_whole_character(self) -> Content:
-        """A range may end within a character: then all of it came in base64, though it is text."""
+        """Return the range as text, if it is base64 only because it ends within a character."""
         data = base64.b64decode(self.text)
         if self.next_offset is None or b"\0" in data:
             return self
@@ -227,7 +226,7 @@ class RolledBack(BaseModel):
 
 
 def fitting(weights: Iterable[int], most: int) -> int:
-    """How many of these, from the first on, come to no more than that."""
+    """Return how many of the first weights have a sum of at most `most`."""
     total = count = 0
     for weight in weights:
         total += weight
@@ -247,7 +246,7 @@ def _codons(state: State) -> list[CodonAtThatTime]:
 
 
 def _changes(files: tuple[FileDifference, ...], *, patch: bool) -> Iterable[FileChange]:
-    """Shares the room for patches: the first come first, and none takes it all from the rest."""
+    """Distribute the space for patches in order; with several files, each patch is limited."""
     room = PAGE_CHARACTERS
     most = PAGE_CHARACTERS if len(files) == 1 else PATCH_CHARACTERS
     for file in files:
@@ -264,7 +263,7 @@ def _changes(files: tuple[FileDifference, ...], *, patch: bool) -> Iterable[File
 
 
 def _cut(patch: str | None, most: int) -> tuple[str | None, str | None]:
-    """A patch and, where it is not whole, a note that says so."""
+    """Return a patch and, if it is incomplete, a note that says so."""
     if patch is None:
         return None, "The patch is too large to be shown."
 
@@ -302,7 +301,7 @@ Cursor = Annotated[str | None, Field(description="The cursor of the page before.
 
 
 class Tools:
-    """What an agent may call; each raises ToolError."""
+    """The tools that an agent can call; each raises ToolError."""
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
@@ -486,7 +485,7 @@ _OVERWRITES = ToolAnnotations(
 
 
 class Door(MCPServer[None]):
-    """Lists what the hank allows at this moment; the tools themselves ask again at each call."""
+    """An MCP server that lists the tools the hank allows now; each call checks again."""
 
     def __init__(self, daemon: Daemon) -> None:
         super().__init__(
@@ -505,7 +504,7 @@ class Door(MCPServer[None]):
         self.add_tool(tool, title=title, description=inspect.getdoc(tool), annotations=hints)
 
     async def list_tools(self) -> list[Tool]:
-        """Without a server of the execution: what only looks and saves; each call says it."""
+        """List the allowed tools; if no server runs, all but the rollback, and calls will fail."""
         tools = await super().list_tools()
         try:
             granted = await self._daemon.granted()
@@ -519,7 +518,7 @@ class Door(MCPServer[None]):
 
 
 def serve(daemon: Daemon) -> None:
-    """Serves until stdin ends, or nobody reads stdout any more."""
+    """Serve until stdin ends or the reader closes stdout."""
     try:
         Door(daemon).run("stdio")
     except* BrokenPipeError:

@@ -1,4 +1,4 @@
-"""How a person is told what is wrong: a sentence on stderr, and a hint below it."""
+"""Print errors to stderr: a message, and a hint below it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ def complain(message: str, hint: str | None = None) -> None:
 
 
 def complain_of(invalid: HankInvalid) -> None:
-    """Tells all that is wrong with a hank or a pipeline, each with its place."""
+    """Print all problems of a hank or a pipeline, each with its location."""
     for problem in invalid.problems:
         complain(problem.located(invalid.file), problem.suggestion)

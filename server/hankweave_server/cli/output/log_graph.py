@@ -1,10 +1,11 @@
-"""`hankweave log --graph`: the tree of runs, drawn for the terminal or pipe that there is.
+"""`hankweave log --graph`: draw the tree of checkpoints, newest first, as `git log --graph` does.
 
-The tree of runs as rows of a graph, newest first, as git draws its own: values, no terminal.
+The parent of a checkpoint is the one before it in its run. The parent of the first checkpoint of a
+run is the one that the run continued from. After a rollback, the abandoned and the new run are
+therefore two lines that meet in the target, and no checkpoint is missing.
 
-Every checkpoint stands on the one before it in its run, and the first of a run on the one that the
-run went on from. So two futures of one moment are two lines that meet in it, and nothing that a
-rollback left behind is missing.
+`nodes_of` builds the tree and `rows_of` assigns columns, both as plain values; `picture` formats
+the rows for a width; `draw` prints them to a terminal or a pipe.
 """
 
 from __future__ import annotations
@@ -32,33 +33,33 @@ class Node:
     record: CheckpointRecord
     parent: Sha | None
     on_thread: bool
-    """On the line that leads to now."""
+    """Whether it is an ancestor of the current work tree."""
     is_now: bool = False
     newest_of: RunLine | None = None
-    """The run whose line ends here."""
+    """The run whose last checkpoint this is."""
     begins: RunLine | None = None
-    """The run that begins with it."""
+    """The run whose first checkpoint this is."""
 
 
 Lane = bool | None
-"""A line in a column: True if it leads to now, False if not; None where there is none."""
+"""The line in a column: True if it leads to the current work tree; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the picture."""
+    """One line of the graph."""
 
     lanes: tuple[Lane, ...]
-    """What comes into each column from above."""
+    """The line that enters each column from above."""
     at: int
-    """The column of the checkpoint, or the one that others bend into."""
+    """The column of the checkpoint, or the one that others join."""
     node: Node | None = None
     joining: tuple[int, ...] = ()
-    """The columns that end here, as they stand on the same checkpoint; there is no node then."""
+    """Columns that end here because they have the same parent; such a row has no node."""
 
 
 def nodes_of(runs: Sequence[RunLine]) -> tuple[Node, ...]:
-    """Gives all checkpoints, newest first, each with what it stands on."""
+    """Return all checkpoints, newest first, each with its parent."""
     known = {record.sha for run in runs for record in run.checkpoints}
     parents = _parents(runs, known)
     now = _now(runs, known)
@@ -93,7 +94,7 @@ def _parents(runs: Iterable[RunLine], known: set[Sha]) -> dict[Sha, Sha | None]:
 
 
 def _now(runs: Sequence[RunLine], known: set[Sha]) -> Sha | None:
-    """The checkpoint that the work tree stands on: the newest run's last, or what it began at."""
+    """Return the checkpoint of the current work tree: the newest run's last, or its origin."""
     if not runs:
         return None
 
@@ -101,7 +102,7 @@ def _now(runs: Sequence[RunLine], known: set[Sha]) -> Sha | None:
     if newest.checkpoints and newest.checkpoints[-1].codon_name != BEFORE_ROLLBACK:
         return newest.checkpoints[-1].sha
 
-    # A run that waits and is rolled back once more begins at the new target.
+    # If a run that has not begun yet is rolled back again, its origin is the new target.
     source = None if newest.source is None else newest.source.checkpoint_sha
     return source if source in known else None
 
@@ -115,11 +116,11 @@ def _thread(parents: Mapping[Sha, Sha | None], now: Sha | None) -> set[Sha]:
     return line
 
 
-# --- the picture ----------------------------------------------------------------------------------
+# --- layout and drawing ---------------------------------------------------------------------------
 
 
 def rows_of(nodes: Sequence[Node]) -> Iterator[Row]:
-    """Lays the nodes out, the line that leads to now in the first column."""
+    """Assign columns to the nodes; the line to the current work tree has the first column."""
     now = next((node.record.sha for node in nodes if node.is_now), None)
     lanes = _Lanes(now)
     for node in nodes:
@@ -133,7 +134,7 @@ def rows_of(nodes: Sequence[Node]) -> Iterator[Row]:
 
 
 class _Lanes:
-    """Each column waits for the checkpoint that its last one stands on."""
+    """The columns of the graph, each waiting for the parent of its last checkpoint."""
 
     def __init__(self, now: Sha | None) -> None:
         self._wanted: list[Sha | None] = [now]
@@ -143,7 +144,7 @@ class _Lanes:
         return tuple(self._lines)
 
     def waiting_for(self, sha: Sha) -> list[int]:
-        """The columns, at least one: a checkpoint that none waits for takes a free one."""
+        """Return the columns that wait for a checkpoint; a free one if there are none."""
         found = [column for column, wanted in enumerate(self._wanted) if wanted == sha]
         if found:
             return found
@@ -186,7 +187,7 @@ MARKS: Mapping[CheckpointKind, tuple[str, str, str]] = {
     "manual": ("◆", "@", "magenta"),
     "safety": ("◇", "%", "magenta"),
 }
-"""Of each kind: its mark, the same in ASCII, and its colour."""
+"""The mark, the ASCII mark and the colour of each kind."""
 
 _FANCY = {"line": "│", "into": "├", "from": "╭", "over": "─", "cross": "┼", "end": "╯", "bend": "┴"}
 _ASCII = {"line": "|", "into": "|", "from": ".", "over": "-", "cross": "|", "end": "'", "bend": "'"}
@@ -197,7 +198,7 @@ _KIND_FROM = 50
 
 
 def draw(root: Path) -> None:
-    """Draws an execution's past on stdout."""
+    """Print the graph of an execution on stdout."""
     is_terminal = sys.stdout.isatty()
     console = Console(
         width=None if is_terminal else PIPE_WIDTH, highlight=False, soft_wrap=not is_terminal
@@ -217,7 +218,7 @@ def _can_say(encoding: str, letters: str) -> bool:
 
 
 def picture(lines: Lines, width: int, *, fancy: bool) -> Iterator[Text]:
-    """Gives the lines of the picture for so many columns, then what its marks mean."""
+    """Yield the lines of the graph for a width in columns, then a legend of the marks."""
     nodes = nodes_of(lines.runs)
     branches: dict[Sha, list[str]] = {}
     for branch in lines.branches:
@@ -244,7 +245,7 @@ def picture(lines: Lines, width: int, *, fancy: bool) -> Iterator[Text]:
         yield Text("There is no checkpoint yet.")
 
 
-# --- the lines at the left ------------------------------------------------------------------------
+# --- graph column ---------------------------------------------------------------------------------
 
 
 def _graph(row: Row, columns: int, *, fancy: bool) -> Text:
@@ -280,7 +281,7 @@ def _sign(
     return signs["over" if lane is None else "cross"], style
 
 
-# --- the words at the right -----------------------------------------------------------------------
+# --- text column ----------------------------------------------------------------------------------
 
 
 def _told(node: Node, branches: Mapping[Sha, list[str]], width: int, *, fancy: bool) -> Text:

@@ -1,6 +1,7 @@
-"""How the past looks on a terminal: trees and tables in colour there, plain lines in a pipe.
+"""Print diffs, checkpoints, past moments and runs.
 
-Unified diffs: in colour on a terminal, in a pipe as they are for a pager or `patch`.
+On a terminal, output is coloured and arranged in trees and tables. In a pipe, it is plain lines,
+and unified diffs are unchanged, for a pager or `patch`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _STYLES = (
 
 
 def print_patch(patch: str) -> None:
-    """Prints one file's patch; control characters in it are shown on a terminal, not obeyed."""
+    """Print the patch of one file; on a terminal, with its control characters escaped."""
     if not sys.stdout.isatty():
         click.echo(patch, nl=not patch.endswith("\n"))
         return
@@ -49,7 +50,7 @@ def print_patch(patch: str) -> None:
 
 
 def _style_of(line: str, in_hunk: bool) -> str:
-    """In a hunk a line that begins with `---` is one that went, and no file's name."""
+    """Return the style of a line; inside a hunk, `---` begins a removed line, not a file name."""
     if in_hunk and line[:1] in ("+", "-"):
         return "green" if line[0] == "+" else "red"
 
@@ -80,7 +81,7 @@ def draw_stat(page: DiffPage) -> None:
 
 
 def print_patches(page: DiffPage) -> None:
-    """Prints patches, one after the other; a file without lines is named."""
+    """Print the patches of a page; for a file without a patch, print its name."""
     for file in page.files:
         if file.patch:
             print_patch(file.patch)

@@ -1,8 +1,8 @@
-"""What a person sees while something takes long: how far it is, as far as anybody tells.
+"""The progress bar of long operations.
 
-A bar fills only where work is counted, here or by the server, and nobody fills it by guessing.
-Elsewhere it moves without a measure, with the time and the last thing that was heard. It is drawn
-on stderr, on a terminal alone, after half a second, and leaves nothing behind.
+The bar shows a fraction only if this process or the server counts the work; it never estimates.
+Otherwise it pulses, with the elapsed time and the last message. It is drawn on stderr, only on a
+terminal and only after half a second, and it is erased at the end.
 """
 
 from __future__ import annotations
@@ -27,12 +27,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PATIENCE = 0.5
-"""Seconds in which nothing is drawn: most is done by then."""
+"""Seconds before the bar appears: most operations are done by then."""
 
 
 @contextmanager
 def waiting(what: str | None) -> Iterator[Tell]:
-    """Shows that something goes on while the block runs; nothing is shown if it has no name."""
+    """Show a progress bar titled `what` while the block runs; none if `what` is None.
+
+    Yields the function that reports progress to it.
+    """
     if what is None or not can_be_drawn_on(sys.stderr):
         yield tell_nobody
         return
@@ -68,7 +71,7 @@ class _Bar:
         self._has_ended = False
 
     def begin(self) -> None:
-        """Draws for the first time; rich is for those who have to wait."""
+        """Draw the bar for the first time; rich is imported only if this is reached."""
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
         from hankweave_server.cli.live.frame import Terminal
@@ -132,7 +135,7 @@ class _Bar:
 
 
 def _counted(done: int, total: int | None, unit: str) -> str:
-    """Writes it as a person reads it; nothing where nothing is counted."""
+    """Format the amount of work done; an empty string if nothing is counted."""
     amount = size_text if unit == "bytes" else "{:,}".format
     name = f" {unit}" if unit and unit != "bytes" else ""
     if total is None:
@@ -142,15 +145,15 @@ def _counted(done: int, total: int | None, unit: str) -> str:
 
 
 def _begin_anew(progress: Progress) -> None:
-    """Forgets total and end, not the time: `update` cannot say that a total is not known."""
+    """Reset total and end, but not the elapsed time: `update` cannot set a total to None."""
     for task in progress.tasks:
         task.total = task.finished_time = None
 
 
-# --- what a server tells meanwhile ----------------------------------------------------------------
+# --- progress events of a server ------------------------------------------------------------------
 
 
 def line_of_progress(progress: StoreProgress) -> str:
-    """The same as a line, where no bar is drawn."""
+    """Return a progress event as a line, for places without a bar."""
     counted = _counted(progress.done, progress.total, progress.unit)
     return ": ".join(filter(None, (_doing(progress), counted)))

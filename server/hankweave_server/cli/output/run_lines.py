@@ -1,4 +1,4 @@
-"""What `hankweave run` prints while the plan runs: one plain line for each thing that matters."""
+"""Format events as the plain lines that `hankweave run` and `log` print."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ from hankweave_server.domain.permission_patterns import arguments_of
 from hankweave_server.plain_text import one_line
 
 LONGEST = 100
-"""Characters of what a sentinel says that go into a line."""
+"""Maximum characters of a sentinel's output in a line."""
 
 
 class Story:
-    """The lines of an execution's story, with a heading wherever another day begins.
+    """A formatter of an execution's events as lines, with a heading for each day.
 
-    A line has the time of day alone; the heading names the day and the time zone.
+    Lines begin with the time of day; the heading names the date and the time zone.
     """
 
     def __init__(self) -> None:
         self._day = ""
         self._warned: dict[str, None] = {}
-        """The codons that were completed with a warning, in their order."""
+        """The codons that completed with a warning, in order."""
 
     def lines(self, event: Event) -> list[str]:
-        """Return the lines that an event is worth: none for most."""
+        """Return the lines of an event; most events have none."""
         found = [line for line in (line_of(event), self._summary_at(event)) if line is not None]
         day = date(event.timestamp)
         if not found or day == self._day:
@@ -62,7 +62,7 @@ class Story:
         return [f"{day} ({zone(event.timestamp)})", *found]
 
     def _summary_at(self, event: Event) -> str | None:
-        """Return, at the end of a plan, which of its codons should be looked at."""
+        """Return, at the end of a plan, a list of the codons with warnings."""
         match event.data:
             case CodonStartedEvent(codon_id=codon):
                 self._warned.pop(codon, None)
@@ -78,7 +78,7 @@ class Story:
 
 
 def line_of(event: Event) -> str | None:
-    """Return the line an event is worth, or None for the many that are not worth one."""
+    """Return the line of an event, or None; most events have none."""
     text = _text_of(event)
     return None if text is None else f"{clock(event.timestamp)}  {one_line(text)}"
 
@@ -99,7 +99,7 @@ def _text_of(event: Event) -> str | None:
             what = call_text(asked.tool_name, asked.tool_input)
             return f"{codon:<14} asks       {what}  (hankweave allow {request}, or deny)"
         case PermissionResolved(codon_id=codon, by="policy", decision="allow"):
-            return None  # The many that are as the hank says.
+            return None  # The hank's own rules allow most calls.
         case PermissionResolved(codon_id=codon) as done:
             verb = "allowed" if done.decision == "allow" else "denied"
             why = f"by {done.by}" if done.rule is None else f"by {done.by}: {done.rule}"
@@ -178,7 +178,7 @@ def _first_line(content: str | dict[str, object] | list[object]) -> str:
 
 
 def call_text(tool: str, given: dict[str, object]) -> str:
-    """Writes a call as a pattern of permissions would: `Bash(git push)`."""
+    """Format a tool call in the notation of permission patterns: `Bash(git push)`."""
     found = arguments_of(tool, given)
     if found is None:
         return tool if not given else f"{tool}({_first_line(given)})"

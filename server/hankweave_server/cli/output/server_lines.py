@@ -1,9 +1,8 @@
-"""What the server says on stdout or stderr, said by a thread of its own.
+"""Write the server's lines to stdout or stderr from a separate thread.
 
-Whoever reads that may be slow, or gone: neither may hold the server up. Lines wait in a
-bounded queue; what finds no room there is passed over, and a reader that catches up is told how
-much that was. Who closes the pipe is told no more. Nothing is lost by it: every event is in the
-journal.
+The reader may be slow or gone, and neither may block the server. Lines wait in a bounded queue.
+Lines that do not fit are dropped, and the next line that fits says how many. When the reader closes
+the pipe, output ends. No information is lost: every event is in the journal.
 """
 
 from __future__ import annotations
@@ -16,25 +15,25 @@ from contextlib import contextmanager
 from typing import TextIO
 
 WAITING = 100_000
-"""Lines that may wait for a slow reader, if they are short."""
+"""Maximum lines in the queue."""
 
 WAITING_CHARACTERS = 4 * 1024 * 1024
-"""What all of them may hold."""
+"""Maximum characters of all lines in the queue."""
 
 LAST_WORDS_SECONDS = 2.0
-"""How long the end of the program waits for the reader to take what is left."""
+"""How long the program waits at its end for the reader to take the rest."""
 
 
 class Voice:
-    """Says lines in order. Until `open` is called they are kept back."""
+    """A writer of lines in order; lines said before `open` wait for it."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
-        """`stream` is stdout if it is none else."""
+        """Write to `stream`, by default stdout."""
         self._stream = stream
         self._lines: queue.Queue[str | None] = queue.Queue(WAITING)
         self._held: list[str] | None = []
         self._put = self._taken = 0
-        """Characters that were put into the queue, and taken from it; each has one writer."""
+        """Characters put into the queue and taken from it; each counter has a single writer."""
         self._passed_over = 0
         self._silent = threading.Event()
 
@@ -59,7 +58,7 @@ class Voice:
             self._passed_over = 0
 
     def open(self, first: str) -> None:
-        """Says this line before all that were kept back (DESIGN 11: `server.ready` is first)."""
+        """Write this line, then those that waited: `server.ready` must be the first line."""
         held, self._held = self._held or [], None
         for line in (first, *held):
             self.say(line)

@@ -1,10 +1,8 @@
-"""What the program's streams are: terminals that can be drawn on, or files and pipes.
+"""Terminal detection, and human-readable ages, sizes and times.
 
-Ages and sizes as people write them: `30d`, `500MB`; and sizes as people read them.
-
-Times as a person reads them: in the zone of this machine, with the zone's name.
-
-Only text for people goes through here. `--json` keeps the protocol's UTC timestamps.
+Ages and sizes are parsed from forms such as `30d` and `500MB`. Times are shown in the local time
+zone, with its name. `--json` output does not use this module: it keeps the protocol's UTC
+timestamps.
 """
 
 from __future__ import annotations
@@ -23,17 +21,17 @@ from datetime import datetime
 from hankweave_protocol import instants
 
 PIPE_WIDTH = 10_000
-"""Nobody's screen: in a pipe no line is folded and no name cut."""
+"""Wider than any screen: in a pipe, no line is wrapped and no name truncated."""
 
 
 def can_be_drawn_on(stream: TextIO | None = None) -> bool:
-    """Tells whether a stream (stdout if it is none else) is a terminal that can be drawn on."""
+    """Return whether a stream (default: stdout) is a terminal with cursor control."""
     is_terminal = (stream or sys.stdout).isatty()
     return is_terminal and os.environ.get("TERM", "dumb") not in ("", "dumb", "unknown")
 
 
 def console() -> Console:
-    """Makes what draws on stdout: in colour on a terminal, if NO_COLOR does not say otherwise."""
+    """Return a console for stdout: coloured on a terminal unless NO_COLOR is set."""
     from rich.console import Console
 
     width = None if sys.stdout.isatty() else PIPE_WIDTH
@@ -41,7 +39,7 @@ def console() -> Console:
 
 
 def say(text: str, style: str = "") -> None:
-    """Prints a line; its style is for a terminal alone."""
+    """Print a line; the style applies only on a terminal."""
     if style and sys.stdout.isatty():
         from rich.text import Text
 
@@ -67,7 +65,7 @@ _AMOUNT = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) ?([a-z]*)", re.ASCII | re.
 
 
 class _Amount(click.ParamType[int]):
-    """A number with a unit, as a whole number of the smallest."""
+    """A number with a unit, converted to an integer of the smallest unit."""
 
     def __init__(self, name: str, units: dict[str, int], example: str) -> None:
         self.name = name
@@ -91,7 +89,7 @@ SIZE = _Amount("size", _BYTES, "500MB, 2GiB or 1000000")
 
 
 def size_text(count: int) -> str:
-    """Writes a number of bytes in the unit that suits it: `1.5 MiB`."""
+    """Format a number of bytes with a suitable unit: `1.5 MiB`."""
     if count < 1024:
         return f"{count} bytes"
 
@@ -105,13 +103,13 @@ def size_text(count: int) -> str:
 
 
 def moment(timestamp: str) -> str:
-    """Return `2026-11-21 15:44:34 CET`; a text that is no timestamp is returned as it is."""
+    """Return `2026-11-21 15:44:34 CET`; return a text that is not a timestamp unchanged."""
     at = _local(timestamp)
     return timestamp if at is None else f"{at:%Y-%m-%d %H:%M:%S %Z}"
 
 
 def precise_moment(timestamp: str) -> str:
-    """Return the same with milliseconds."""
+    """Return `2026-11-21 15:44:34.123 CET`; return a text that is not a timestamp unchanged."""
     at = _local(timestamp)
     if at is None:
         return timestamp
@@ -126,7 +124,7 @@ def date(timestamp: str) -> str:
 
 
 def clock(timestamp: str) -> str:
-    """Return `15:44:34`, for lines whose heading names the zone."""
+    """Return `15:44:34`, for lines under a heading that names the zone."""
     at = _local(timestamp)
     return timestamp[11:19] if at is None else f"{at:%H:%M:%S}"
 
@@ -138,7 +136,7 @@ def clock_with_zone(timestamp: str) -> str:
 
 
 def zone(timestamp: str) -> str:
-    """Return the zone that an instant has here: `CET, UTC+01:00`, or `UTC`."""
+    """Return the local time zone at an instant: `CET, UTC+01:00`, or `UTC`."""
     at = _local(timestamp)
     if at is None:
         return "UTC"

@@ -1,1 +1,6 @@
-"""Pipelines on the command line: their steps, their run and their report."""
+"""`hankweave pipeline` and `history`: the run of a pipeline, its report, and its steps.
+
+- `run`: runs a pipeline and prints banners, the report, the summary and the exit code
+- `report`: formats the report as JSON, Markdown or a GitHub comment
+- `steps`: lists the checkpoints of steps
+"""

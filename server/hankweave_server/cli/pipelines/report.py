@@ -1,4 +1,4 @@
-"""The report of a pipeline: as JSON, as Markdown, and as a comment for a pull request."""
+"""The report of a pipeline, as JSON, as Markdown or as a comment for a pull request."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from hankweave_server.plain_text import one_line
 Format: TypeAlias = Literal["json", "markdown", "github"]
 
 DIFF_LIMIT = 50_000
-"""Characters of the diff that a report holds (Architect: 50 KB)."""
+"""Maximum characters of the diff in a report (Architect: 50 KB)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What is told when a pipeline has ended, however it has ended."""
+    """The report of a pipeline that has ended, with or without success."""
 
     task: str
     result: PipelineResult
     duration_ms: int
-    """Of this call."""
+    """Duration of this command, not of earlier ones that it continued."""
     files: tuple[tuple[str, str], ...]
-    """Path and `created`, `modified` or `deleted`, by path."""
+    """Pairs of a path and `created`, `modified` or `deleted`, sorted by path."""
     checks: dict[CodonId, list[CheckCompleted]]
     warnings: tuple[str, ...]
-    """What went wrong besides, and has failed no step."""
+    """Problems that did not fail a step."""
     diff: str
-    """A unified diff of what the steps of this call changed."""
+    """A unified diff of the changes that the steps of this command made."""
 
     @property
     def errors(self) -> list[str]:
@@ -146,16 +146,16 @@ class Report:
 
 
 def _plain(text: str) -> str:
-    """Text of other people's making, as one line in which Markdown and HTML see nothing."""
+    """Return untrusted text as one line, with Markdown and HTML characters escaped."""
     line = one_line(" ".join(text.split()))
     return re.sub(r"([\\`*_{}\[\]<>|#~@!])", r"\\\1", line)
 
 
 def _fenced(text: str) -> list[str]:
-    """A code block that no line of the text can end."""
+    """Return a code block with a fence longer than any run of backticks in the text."""
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
-    # A terminal takes no orders from a file's content; its own line ends and tabs stay.
+    # Control characters are escaped, since a report may be printed on a terminal; tabs stay.
     lines = ["\t".join(map(one_line, line.split("\t"))) for line in text.rstrip("\n").split("\n")]
     return [f"{fence}diff", *lines, fence]
 

@@ -1,8 +1,7 @@
-"""A pipeline while it runs, and what is told of it at its end: report, summary, exit code.
+"""Run a pipeline: banners on stderr while steps run; report, summary and exit code at the end.
 
-What the steps of a pipeline have changed: the difference that is left of all that they did.
-
-What `hankweave pipeline` tells on stderr while steps run, and what it keeps for the report.
+`Banners` prints the events and collects what the report needs. The report lists the changes between
+the first and the last checkpoint of this command, limited to files that a step touched.
 """
 
 from __future__ import annotations
@@ -68,22 +67,22 @@ from hankweave_server.settings import RunSettings
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The files that differ, by path, and how."""
+    """The differences between two checkpoints."""
 
     files: tuple[tuple[str, str], ...]
-    """Path and `created`, `modified` or `deleted`."""
+    """Pairs of a path and `created`, `modified` or `deleted`."""
     diff: str
-    """A unified diff, to the end of the file at which it is longer than a report wants it."""
+    """A unified diff; it ends with the page in which it exceeds `DIFF_LIMIT`."""
 
 
 NOTHING = Changes((), "")
 
 
 def changes_between(layout: Layout, before: Sha, after: Sha, touched: Collection[str]) -> Changes:
-    """Compares two checkpoints, but for what nobody of the pipeline has touched.
+    """Compare two checkpoints, limited to the files that a step touched.
 
-    That a step touched a file is not enough: a later one, or the way back to another attempt, may
-    have undone it.
+    The list of touched files alone would not do: a later step, or the restore before another
+    attempt, may have undone a change.
     """
 
     async def compare(calls: Calls) -> Changes:
@@ -103,17 +102,17 @@ def changes_between(layout: Layout, before: Sha, after: Sha, touched: Collection
 
 
 LONGEST = 100
-"""Characters of what an agent says that go into a line."""
+"""Maximum characters of an agent's message in a line."""
 
 SHOWN_OF_A_CHECK = 5
-"""Lines of a failed check's output."""
+"""Lines shown of a failed check's output."""
 
 
 class Banners:
-    """Tells of each step as it begins and ends, unless it is to be quiet."""
+    """The output on stderr while steps run, unless `quiet`, and the data for the report."""
 
     def __init__(self, agents: Mapping[CodonId, str], *, quiet: bool) -> None:
-        """`agents` names each step's agent, in the order of the plan."""
+        """Take the agent of each step, in the order of the plan."""
         self._agents = agents
         self._quiet = quiet
         self._voice = Voice(sys.stderr)
@@ -121,18 +120,18 @@ class Banners:
         self._announced: CodonId | None = None
         self._has_begun = False
         self.touched: set[str] = set()
-        """The files that a step has changed, be it for a while."""
+        """The files that a step has changed, even if only temporarily."""
         self.checks: dict[CodonId, list[CheckCompleted]] = {}
-        """Of the last attempt of each step."""
+        """The checks of the last attempt of each step."""
         self.before: Sha | None = None
-        """The checkpoint that the files lay as when the first step of this call began."""
+        """The checkpoint of the files at the beginning of this command's first step."""
         self.warnings: list[str] = []
-        """What went wrong besides, and has failed no step."""
+        """Problems that did not fail a step."""
         self.stopped_by: str | None = None
 
     @property
     def state(self) -> State:
-        """How things stand, or stood at the end."""
+        """The current state; after the run, the last one."""
         return self._state()
 
     def greet(self, layout: Layout, ready: ServerReady, state: Callable[[], State]) -> None:
@@ -152,7 +151,7 @@ class Banners:
         return self._voice.speaking()
 
     def _headline(self, event: Event) -> Iterator[str]:
-        """Announces a step with the first that is heard of its agent."""
+        """Announce a step with the first event of its agent."""
         match event.data:
             case CodonStartedEvent(codon_id=codon) | AgentOutput(codon_id=codon):
                 if codon != self._announced:
@@ -164,7 +163,7 @@ class Banners:
             case _:
                 pass
 
-    # --- what the report wants --------------------------------------------------------------------
+    # --- data for the report ----------------------------------------------------------------------
 
     def _keep(self, event: Event) -> None:
         match event.data:
@@ -178,7 +177,7 @@ class Banners:
                     case _:
                         pass
             case RollbackCompleted(checkpoint=sha) if not self._has_begun:
-                self.before = sha  # The way back from what a crash has left.
+                self.before = sha  # The restore after a crash.
             case FileUpdated(path=path, source=source):
                 if source.kind in ("tool_use", "codon-end"):
                     self.touched.add(path)
@@ -195,7 +194,7 @@ class Banners:
 
 
 def _where_it_stands(state: State) -> Sha | None:
-    """The newest checkpoint of the execution thread: of a failure, too, whose files lie there."""
+    """Return the checkpoint of the files on disk, which may be that of a failed codon."""
     ends = (end_checkpoint(entry.codon) for entry in reversed(thread(state)))
     newest = next((sha for sha in ends if sha is not None), state.initial_checkpoint)
     return restored_checkpoint(state) or newest
@@ -205,7 +204,7 @@ def _where_it_stands(state: State) -> Sha | None:
 
 
 def _lines_of(event: Event) -> Iterator[str]:
-    """The lines that an event is worth."""
+    """Yield the lines of an event."""
     match event.data:
         case AssistantAction(action="message", content=text) | AgentOutput(line=text):
             yield f"   {_short(text)}"
@@ -217,7 +216,7 @@ def _lines_of(event: Event) -> Iterator[str]:
             _, line = asking_line(asked)
             yield f"   {line}"
         case PermissionResolved(by="policy", decision="allow"):
-            return  # The many that are as the pipeline says.
+            return  # The pipeline's own rules allow most calls.
         case PermissionResolved(tool_name=tool, decision=decision, by=by):
             verb = "allowed" if decision == "allow" else "denied"
             yield f"   {_short(tool)} is {verb} by {by}"
@@ -255,7 +254,7 @@ def _ended(done: CodonCompletedEvent) -> str:
 
 
 def _object_of(given: Mapping[str, object] | None) -> str:
-    """What a tool is used on: the one thing that people want to see of its input."""
+    """Return the most informative part of a tool's input, such as a path or a command."""
     for key in ("file_path", "path", "command", "pattern", "url"):
         if given and isinstance(value := given.get(key), str):
             return value
@@ -269,7 +268,7 @@ def _short(text: str) -> str:
 
 
 class PipelineExit(IntEnum):
-    """Architect's exit codes, which scripts that call it rely on; others are sysexits as always."""
+    """Architect's exit codes, on which scripts rely; other errors have the usual `ExitCode`."""
 
     DONE = 0
     FAILED = 1
@@ -283,16 +282,16 @@ class PipelineExit(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Telling:
-    """What a person wants to be told, and where."""
+    """The output options: report format, report file, and whether to print banners."""
 
     form: Format | None
-    """Of the report; None: there is none."""
+    """Format of the report; None: no report."""
     file: Path | None
-    """Where the report goes, if not to stdout."""
+    """File for the report; None: stdout."""
     quiet: bool
 
     def refuse_where_it_cannot(self) -> None:
-        """Raises Stop where the report's file cannot be written, before anything runs."""
+        """Raise Stop if the report file cannot be written; called before anything runs."""
         if self.file is None:
             return
 
@@ -304,7 +303,7 @@ class Telling:
             raise _unwritten(self.file, os.strerror(errno.EACCES), "Nothing was run.")
 
     def hand_over(self, report: str) -> None:
-        """Writes the report to where it is wanted; raises Stop where that fails."""
+        """Write the report to the file or stdout; raise Stop if the file cannot be written."""
         if self.file is None:
             click.echo(report, nl=False)
             return
@@ -322,13 +321,13 @@ def _unwritten(file: Path, why: str | None, hint: str) -> Stop:
 
 
 def _agent_of(meant: Pipeline, step: PipelineStep) -> str:
-    """Who does a step, and by which model if that is theirs to choose."""
+    """Return the agent of a step, and the model if the agent takes one."""
     takes_a_model = not isinstance(step.agent, CommandAgentSpec | ScriptedAgent)
     return f"{step.agent_name}, {meant.model_of(step)}" if takes_a_model else step.agent_name
 
 
 def run_pipeline(meant: Pipeline, layout: Layout, settings: RunSettings, telling: Telling) -> int:
-    """Runs a pipeline to its end, tells how it went, and gives the exit code."""
+    """Run a pipeline to its end, print the report and summary, and return the exit code."""
     agents = {CodonId(step.name): _agent_of(meant, step) for step in meant.steps}
     banners = Banners(agents, quiet=telling.quiet)
     begun = monotonic()
@@ -360,7 +359,7 @@ def _report(
 
 
 def _changes(layout: Layout, banners: Banners, result: PipelineResult) -> Changes:
-    """What the steps of this call have changed, between its first and the last that has run."""
+    """Return the changes of this command, between its first and its last checkpoint."""
     after = [step.checkpoint for step in result.steps if step.checkpoint is not None]
     if banners.before is None or not after or not banners.touched:
         return NOTHING

@@ -1,4 +1,4 @@
-"""Architect's steps as commands list them, from a shadow repository or a workspace's own git."""
+"""List the checkpoints of steps, from the shadow repository or the workspace's own git."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ Repository = Literal["auto", "workspace", "shadow"]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The directory whose checkpoints are meant, and what keeps them."""
+    """A workspace and the repository that holds its checkpoints."""
 
     root: Path
     repository: Literal["workspace", "shadow"]
 
 
 def place_of(execution: Path | None, repository: Repository = "auto") -> Place:
-    """Finds the workspace one is in, or the one that is named.
+    """Return the workspace that is named, or the one of the current directory.
 
-    `auto` takes the shadow repository of what Hankweave serves, and the git repository of what it
-    does not; outside of both the execution is meant that was used last.
+    `auto` means the shadow repository for a directory that Hankweave has served, and the git
+    repository for any other; outside of both, the execution used last.
     """
     if execution is not None:
         root = execution.expanduser().absolute()
@@ -61,7 +61,7 @@ def place_of(execution: Path | None, repository: Repository = "auto") -> Place:
 
 
 def listed_in(place: Place, repository: Repository) -> Place:
-    """Take git where `auto` is meant and the last pipeline committed its steps there."""
+    """Resolve `auto` to git if the last pipeline committed its steps there."""
     if repository == "auto" and place.repository == "shadow" and is_published(place.root):
         return Place(place.root, "workspace")
 
@@ -69,7 +69,7 @@ def listed_in(place: Place, repository: Repository) -> Place:
 
 
 def is_published(root: Path) -> bool:
-    """Return whether what runs in a project keeps its labelled checkpoints in git, too."""
+    """Return whether a project keeps its labelled checkpoints in git as well."""
     layout = layout_of(root)
     meta = read_meta(layout)
     if meta is None or meta.hank_path is None or not is_git_project(root):
@@ -84,7 +84,7 @@ def is_published(root: Path) -> bool:
 
 
 def is_git_project(root: Path) -> bool:
-    """Return whether a folder is a project in a git repository that Hankweave works in, too."""
+    """Return whether Hankweave serves a directory in place, inside a git repository."""
     meta = read_meta(layout_of(root))
     return meta is not None and meta.in_place and is_in_git(root)
 
@@ -99,7 +99,7 @@ class _Hank(Value):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One checkpoint as it is listed."""
+    """One checkpoint in the list."""
 
     name: str | None
     text: str
@@ -111,7 +111,7 @@ class Step:
 
 
 def steps_in(place: Place) -> list[Step]:
-    """Lists the checkpoints of a place, newest first; raises Stop where they cannot be read."""
+    """Return the checkpoints of a place, newest first; raise Stop if they cannot be read."""
     if place.repository == "workspace":
         with git_manager(place.root) as manager, sentences():
             return [step_of(each) for each in manager.list_checkpoints()]
@@ -124,7 +124,7 @@ def steps_in(place: Place) -> list[Step]:
 
 
 def step_of(checkpoint: Checkpoint) -> Step:
-    """A named step has the number 0, and its name for a message."""
+    """Return the step of a checkpoint; the message of a named step begins with its name."""
     if checkpoint.step or not checkpoint.message:
         return Step(None, checkpoint.message, checkpoint)
 
@@ -139,7 +139,7 @@ def git_manager(root: Path) -> CheckpointManager:
 
 @contextmanager
 def sentences() -> Iterator[None]:
-    """Turns what Architect's door raises into the end of a command, and warnings into lines."""
+    """Turn errors of CheckpointManager into Stop, and its warnings into lines on stderr."""
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", CheckpointWarning)

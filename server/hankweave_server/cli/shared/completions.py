@@ -1,6 +1,7 @@
-"""What a shell may complete: codons, checkpoints and runs, as cheaply as the files tell.
+"""Shell completion of codons, checkpoints and runs, read from the files of an execution.
 
-Nothing here raises or asks a server: who presses the tab key wants names, or none.
+It must be fast and quiet: it asks no server, imports little and decodes only the fields it needs.
+Nothing here raises; on any error there are no suggestions.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 TAIL = 4 * 1024 * 1024
-"""Bytes at the journal's end that are looked through for checkpoints."""
+"""Bytes at the end of the journal that are searched for checkpoints."""
 
 MOST = 200
 SHOWN = 12
-"""Letters of a checkpoint's name."""
+"""Characters of a checkpoint's hash."""
 
 
 class _Entry(msgspec.Struct, rename="camel"):
@@ -72,20 +73,20 @@ class _Line(msgspec.Struct):
 
 
 def codons(context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem]:
-    """Names the codons of the plan."""
+    """Complete the codons of the plan."""
     plan = _state(context).execution_plan
     return _items(((entry.codon_id, "") for entry in plan), typed)
 
 
 def runs(context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem]:
-    """Names the runs, newest first, with their status."""
+    """Complete the runs, newest first, with their status."""
     return _items(((run.run_id, run.status) for run in _state(context).runs), typed)
 
 
 def checkpoints(
     context: click.Context, _parameter: click.Parameter, typed: str
 ) -> list[CompletionItem]:
-    """Names the newest checkpoints, with kind, codon and time; older ones have to be typed."""
+    """Complete the newest checkpoints, with kind, codon and time; older ones are not offered."""
     return _items(_newest(_tail_of(context)), typed)
 
 
@@ -144,7 +145,7 @@ def _newest(lines: list[bytes]) -> Iterator[tuple[str, str]]:
         try:
             made = _created(line)
         except msgspec.MsgspecError:
-            continue  # The first line may be half a line.
+            continue  # The first line of the tail may be incomplete.
 
         if made is not None:
             codon = made.coordinate.codon_id or "-"

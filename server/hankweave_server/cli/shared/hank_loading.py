@@ -1,6 +1,6 @@
-"""The hank that a command line names: found, loaded and checked against this machine.
+"""Find and load the hank that a command line names, and check it against this machine.
 
-Refuse to start a hank whose agents cannot do their work here; show them in `validate`.
+`run` refuses to start a hank if one of its agents cannot run here; `validate` reports it.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from hankweave_server.worktree.patterns import UnifiedFileResolver, UnsupportedP
 HANK_FILE = "hank.json"
 
 _ORDINARY_PATTERN = re.compile(r"!?[\w.*/@+ -]*[\w*/]")
-"""What every resolver can read: most patterns, and so they need not be tried."""
+"""Patterns that are always valid, as most are; only others need a trial run of the resolver."""
 
 
 def file_of(path: Path) -> Path:
-    """Finds the hank.json; raises Stop where there is none."""
+    """Return the path of the hank.json; raise Stop if there is none."""
     file = path / HANK_FILE if path.is_dir() else path
     if not file.exists():
         raise Stop(
@@ -45,18 +45,18 @@ def file_of(path: Path) -> Path:
 
 
 def in_folder(folder: Path) -> Path | None:
-    """Return the hank.json of a folder, if it has one."""
+    """Return the hank.json of a directory, or None."""
     file = folder / HANK_FILE
     return file if file.is_file() else None
 
 
 def read(path: Path, model_override: str | None = None) -> LoadedHank:
-    """Load a hank; raise Stop where there is none, HankInvalid with all that is wrong in it."""
+    """Load a hank; raise Stop if there is none, and HankInvalid with all of its problems."""
     return load(file_of(path), fault_of_pattern, model_override=model_override)
 
 
 def require(hank: LoadedHank) -> None:
-    """Raises Stop with everything that the hank requires and this machine has not."""
+    """Raise Stop with all requirements of the hank that this machine does not meet."""
     wanted = requirements_of(hank.hank, os.environ)
     missing = [each.sentence for each in wanted if not each.is_met]
     if missing:
@@ -68,7 +68,7 @@ def require(hank: LoadedHank) -> None:
 
 
 def fault_of_pattern(pattern: str) -> str | None:
-    """Says why the resolver of the work tree cannot use a pattern."""
+    """Return why the resolver of the work tree cannot use a pattern, or None."""
     if _ORDINARY_PATTERN.fullmatch(pattern):
         return None
 
@@ -87,7 +87,7 @@ HINT = (
 
 
 def roster_of(hank: LoadedHank, agent: str | None, model: str | None) -> Roster:
-    """Return the agents of a hank for looking at them; none can be started with it."""
+    """Return the agents of a hank for inspection; the roster cannot start them."""
     nowhere = Path("/nonexistent")
     return Roster(
         chosen=agent,
@@ -108,7 +108,7 @@ def agents_of(hank: LoadedHank, agent: str | None, model: str | None) -> tuple[A
 def require_agents(hank: LoadedHank, layout: Layout, settings: RunSettings) -> None:
     """Check the agents of the codons that are still to run; raise Stop if one is not ready.
 
-    Nothing has been made yet: a new execution leaves no directory behind.
+    This runs before a new execution creates its directory, so a refusal leaves none behind.
     """
     if not settings.agent_check:
         return
@@ -120,7 +120,7 @@ def require_agents(hank: LoadedHank, layout: Layout, settings: RunSettings) -> N
 
 
 def refuse(checks: Sequence[AgentCheck]) -> None:
-    """Raise Stop with everything that keeps agents from their work."""
+    """Raise Stop with everything that keeps agents from running."""
     lines = list(complaints(checks))
     if lines:
         message = "\n  ".join(("Not every agent of this hank can do its work here:", *lines))
@@ -128,7 +128,7 @@ def refuse(checks: Sequence[AgentCheck]) -> None:
 
 
 def complaints(checks: Sequence[AgentCheck]) -> Iterator[str]:
-    """Say for each fault which codons it concerns, what it is, and what helps."""
+    """Yield a line for each fault: its codons, the message and the hint."""
     codons: dict[AgentFault, list[str]] = {}
     for check in checks:
         for fault in check.faults:
@@ -139,9 +139,9 @@ def complaints(checks: Sequence[AgentCheck]) -> Iterator[str]:
 
 
 def codons_to_run(hank: Hank, state: State | None) -> tuple[Codon, ...]:
-    """Return the codons that a start has before it: all that no run has done.
+    """Return the codons that are still to run.
 
-    A loop with a codon still to run comes as a whole, for it may begin another iteration.
+    A loop with a codon still to run is included as a whole: it may begin another iteration.
     """
     if state is None or not state.execution_plan:
         return tuple(_codons(hank))
@@ -165,7 +165,7 @@ def _codons(hank: Hank) -> Iterator[Codon]:
 
 
 def _state_of(layout: Layout) -> State | None:
-    """Return the state as it was saved; without one, every codon counts as still to run."""
+    """Return the saved state, or None; without it, every codon counts as still to run."""
     with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return msgspec.json.decode(layout.state.read_bytes(), type=State)
 

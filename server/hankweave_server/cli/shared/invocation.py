@@ -1,11 +1,11 @@
-"""Hankweave's own command line, which has options and no commands, as ours.
+"""Translate the command line of the original Hankweave, which has options but no commands.
 
 `hankweave my-project` and `hankweave hank.json data/ --headless` mean `run`; `--validate`,
-`--init`, `--cleanup` and `--attach` are commands here. One argument alone is a hank if it ends in
-`.json` or is a directory with a `hank.json`; else it is the data, and the hank lies in the current
-directory.
+`--init`, `--cleanup` and `--attach` are commands here. A single argument is the hank if it ends in
+`.json` or is a directory with a `hank.json`. Otherwise it is the data, and the hank is in the
+current directory.
 
-Pure but for a look at which paths exist.
+The functions here are pure, except that they check which paths exist.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hankweave_server.errors import ExitCode, Stop
 
 RUN: Final = "run"
 AS_HANKWEAVE: Final = "--as-hankweave"
-"""Tells `run` to understand its arguments as Hankweave does."""
+"""Makes `run` interpret its arguments as the original Hankweave does."""
 
 _WITH_VALUE: Final = frozenset(
     {
@@ -32,7 +32,7 @@ _WITH_VALUE: Final = frozenset(
 )
 _HANK_ENDINGS: Final = (".json", ".hank", ".tar.zst")
 _REMOTE: Final = re.compile(r"(?:https?|ssh):/|git@")
-"""How a hank begins that is elsewhere; one slash may have been lost on the way."""
+"""The beginning of a remote hank; `Path` may have reduced `//` to a single slash."""
 _REFUSED: Final = {
     "--replay": (
         "Recorded logs are not played again here.",
@@ -52,7 +52,7 @@ _REFUSED: Final = {
 
 @dataclass(slots=True)
 class _Words:
-    """A command line of Hankweave's, sorted."""
+    """A command line of the original Hankweave, split into arguments, options and flags."""
 
     positional: list[str] = field(default_factory=list)
     options: dict[str, str] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class _Words:
 
 
 def translated(arguments: list[str], commands: Container[str]) -> list[str]:
-    """Return the arguments as our commands have them; raise Stop for what does not exist here."""
+    """Return the arguments in the form of our commands; raise Stop for unsupported features."""
     if not arguments or not _is_of_hankweave(arguments[0], commands):
         return arguments
 
@@ -88,13 +88,13 @@ def translated(arguments: list[str], commands: Container[str]) -> list[str]:
 
 
 def is_hank(word: str) -> bool:
-    """Say whether an argument that stands alone is a hank, not data."""
+    """Return whether a single argument is a hank rather than data."""
     is_directory_of_one = os.path.isfile(os.path.join(word, "hank.json"))
     return word.endswith(_HANK_ENDINGS) or bool(_REMOTE.match(word)) or is_directory_of_one
 
 
 def refuse_what_is_elsewhere(hank: str) -> None:
-    """Raise Stop for a hank that would have to be fetched or unpacked first."""
+    """Raise Stop for a remote or packed hank: it must be fetched or unpacked first."""
     if _REMOTE.match(hank):
         raise Stop(
             f"{hank} is elsewhere, and nothing is fetched from there.",

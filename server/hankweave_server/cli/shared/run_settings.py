@@ -1,15 +1,15 @@
-"""From options, variables and files to the settings of one run.
+"""Resolve the settings of a run from options, environment variables and files.
 
-Data that is given as text: `--input TEXT`, or `-` for what comes on stdin (Hankweave's `-i`).
+This module also holds two features of `hankweave run`:
 
-The text becomes a file whose name is a hash of it, so that the same text is the same data and the
-execution is found again.
-
-`--new --force`: an execution makes room for a new one in its directory, and nothing is lost.
-
-State, work tree, archive and data get names that end in `.backup-<time>` (Hankweave's
-`.hankweave.backup-<timestamp>`; its work tree was wiped). The intent is durable before the first
-rename and leaves with the state directory, which goes last: a start that finds it goes on.
+- Data as text: `--input TEXT`, or `-` for stdin (`-i` of the original Hankweave). The text is
+  written to a file whose name is a hash of the text. The same text is thus the same data, and its
+  execution is found again.
+- `--new --force`: set an execution aside to make its directory available for a new one. Nothing is
+  lost: state, work tree, archive and data are renamed to names that end in `.backup-<time>` (as
+  `.hankweave.backup-<timestamp>` of the original Hankweave, which deletes the work tree). An intent
+  file in the state directory is durable before the first rename, and the state directory is renamed
+  last. A start that finds the intent finishes the renames.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ STDIN = Path("-")
 
 
 def of_text(text: str) -> Path:
-    """Return the file that holds a text from the command line."""
+    """Return the file that holds a text of the command line; write it if it does not exist."""
     return _stored(text.encode("utf-8", "surrogateescape"), "input")
 
 
 def of_stdin() -> Path:
-    """Return the file that holds what came on stdin; raise Stop if nobody writes there."""
+    """Return a file with the content of stdin; raise Stop if stdin is a terminal."""
     if sys.stdin.isatty():
         raise Stop(
             "There is nothing on stdin.",
@@ -64,7 +64,7 @@ def _stored(content: bytes, kind: str) -> Path:
     digest = hashlib.sha256(content).hexdigest()[:16]
     path = CACHE.expanduser() / f"{kind}-{digest}.txt"
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Written once: its time is part of what the execution is found by.
+    # Written only once: the modification time of data is part of what identifies its execution.
     if not path.exists():
         fsutil.replace_durably(path, content)
 
@@ -95,20 +95,20 @@ KEYS = {
     "log_level": "logLevel",
     "log_format": "logFormat",
 }
-"""Options of `run` with a value, by what they set."""
+"""Options of `run` with a value, and the settings they set."""
 _ABOVE_HANK = (config.COMMAND_LINE, config.ENVIRONMENT)
 FLAGS = {
     "no_autostart": ("autostart", False),
     "ignore_rig_failures": ("ignoreRigFailures", True),
     "no_agent_check": ("noAgentCheck", True),
 }
-"""Options of `run` without one."""
+"""Options of `run` without a value, and the settings and values they set."""
 
 
 def resolved(given: Mapping[str, Any], hank: Path | None, others: frozenset[str]) -> Config:
-    """Resolve all settings, and say what is wrong or without effect; raise Stop where it is fatal.
+    """Resolve all settings; warn about unknown or ineffective ones; raise Stop for fatal errors.
 
-    `others` are variables that options read by themselves.
+    `others` are environment variables that click options read themselves.
     """
     values = {key: given.get(name) for name, key in KEYS.items()}
     values |= {key: value for name, (key, value) in FLAGS.items() if given.get(name)}
@@ -134,7 +134,7 @@ def from_layers(command_line: Layer, hank: Path | None, others: frozenset[str]) 
 
 
 def _overrides_in(hank: Path) -> object:
-    """Return what the hank's overrides say; its loader complains of what is wrong."""
+    """Return the overrides of a hank; the loader reports errors in the file."""
     try:
         content = json.loads(hank.read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -144,7 +144,7 @@ def _overrides_in(hank: Path) -> object:
 
 
 def variables_of(command: click.Command) -> frozenset[str]:
-    """Return the variables that options of a command read by themselves."""
+    """Return the environment variables that the options of a command read themselves."""
     names = (parameter.envvar for parameter in command.params)
     return frozenset(name for name in names if isinstance(name, str))
 
@@ -153,7 +153,7 @@ def variables_of(command: click.Command) -> frozenset[str]:
 
 
 def place(given: Mapping[str, Any]) -> tuple[Path | None, Path | None, bool]:
-    """Return hank, data, and whether the data is only implied; raise UsageError and Stop."""
+    """Return the hank, the data, and whether the data is implied; raise UsageError and Stop."""
     hank, data, is_implied = _named(given)
     if hank is not None:
         invocation.refuse_what_is_elsewhere(str(hank))
@@ -200,7 +200,7 @@ def _named(given: Mapping[str, Any]) -> tuple[Path | None, Path | None, bool]:
         data = given["data_option"]
 
     if data is None and given["as_hankweave"] and given["workspace"] is None:
-        # Hankweave's data is the folder of the hank, unless something else is named.
+        # The original Hankweave's data is the hank's directory, unless the command line names it.
         folder = hank if hank is not None else Path.cwd()
         return hank, folder if folder.is_dir() else folder.parent, True
 
@@ -208,7 +208,7 @@ def _named(given: Mapping[str, Any]) -> tuple[Path | None, Path | None, bool]:
 
 
 def _wants_hank(given: Mapping[str, Any]) -> bool:
-    """Whether a hank.json in the current directory is meant, for want of another."""
+    """Return whether to use the hank.json of the current directory when none is named."""
     if given["workspace"] is not None:
         return False
 
@@ -220,11 +220,11 @@ def _has_hank(given: Mapping[str, Any]) -> bool:
     return execution is not None and executions.former_hank(execution) is not None
 
 
-# --- all together ---------------------------------------------------------------------------------
+# --- settings -------------------------------------------------------------------------------------
 
 
 def settings_of(given: Mapping[str, Any], others: frozenset[str]) -> RunSettings:
-    """Return the settings of a run; raise UsageError and Stop for what cannot be."""
+    """Return the settings of a run; raise UsageError or Stop for invalid ones."""
     _refuse_contradictions(given)
     hank, data, is_implied = place(given)
     hank = None if hank is None else hank_loading.file_of(hank)
@@ -261,9 +261,9 @@ def settings_of(given: Mapping[str, Any], others: frozenset[str]) -> RunSettings
 
 
 def configured(settings: RunSettings, found: Config) -> RunSettings:
-    """Return settings of a run with all that can come from several places."""
+    """Return `settings` with the values that options, variables and files can set."""
     if (url := found["anthropicBaseUrl"].value) is not None:
-        # Agents, their checks and sentinels look for it there.
+        # Agents, their checks and sentinels read it from the environment.
         os.environ["ANTHROPIC_BASE_URL"] = str(url)
 
     idle = _optional(found, "shimIdleTimeout", int)
@@ -306,7 +306,10 @@ def _refuse_contradictions(given: Mapping[str, Any]) -> None:
 
 
 def _model(found: Config) -> str | None:
-    """Return the model that every codon has; the one of the hank's overrides is in the hank."""
+    """Return the model for every codon.
+
+    None if it comes from the hank's overrides: loading the hank applies those.
+    """
     model = found["model"]
     return None if (model.name or "").startswith("overrides.") else _optional(found, "model", str)
 
@@ -325,9 +328,9 @@ _KEEP = "keep-work-tree"
 
 
 def set_aside(layout: Layout, clock: Clock, *, keep_work_tree: bool = False) -> tuple[str, ...]:
-    """Rename all of an execution, but for the work tree if that is kept; return the new names.
+    """Rename all parts of an execution, except for a work tree to keep; return the new names.
 
-    Raises LockHeld while a server lives.
+    Raises LockHeld while a server runs.
     """
     held = acquire(layout, clock)
     try:
@@ -337,7 +340,8 @@ def set_aside(layout: Layout, clock: Clock, *, keep_work_tree: bool = False) -> 
             fsutil.replace_durably(layout.set_aside_intent, " ".join(words).encode())
 
         suffix, *kept = layout.set_aside_intent.read_text().split()
-        # It will inform about nobody; and a release finds it no more, once it is elsewhere.
+        # Removed now because `release` cannot find it after the rename, and because in the renamed
+        # directory it would describe no process.
         fsutil.remove_durably(layout.runtime_lock)
         return _renamed(layout, suffix, keep_work_tree=_KEEP in kept)
     finally:
@@ -353,7 +357,7 @@ def _renamed(layout: Layout, suffix: str, *, keep_work_tree: bool) -> tuple[str,
     parts = ours if keep_work_tree else (layout.work_tree, *ours)
     for part in parts:
         if os.path.lexists(part):
-            # Each is durable before the next: the state directory with the intent goes last.
+            # Each rename is durable before the next; the state directory with the intent is last.
             part.rename(part.with_name(part.name + suffix))
             fsutil.sync_directory(layout.root)
             if part == layout.data_source:
@@ -364,7 +368,7 @@ def _renamed(layout: Layout, suffix: str, *, keep_work_tree: bool) -> tuple[str,
 
 
 def _point_at_renamed_data(layout: Layout, suffix: str) -> None:
-    """Let the renamed work tree's link lead to its own copy of the data, not to the next one."""
+    """Point the link in the renamed work tree to the renamed data, not to that of its successor."""
     work_tree = layout.work_tree.with_name(layout.work_tree.name + suffix)
     link = work_tree / layout.data_source.name
     if link.is_symlink() and os.readlink(link) == os.path.join("..", layout.data_source.name):

@@ -1,4 +1,4 @@
-"""`hankweave rollback --to-step` and `--to-commit`: what is meant, and going there in git."""
+"""Resolve `hankweave rollback --to-step` and `--to-commit`, and roll back in a git workspace."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ from hankweave_server.local.reader import look
 from hankweave_server.user_git.store import WorkspaceGit
 from hankweave_server.worktree.data_source import layout_of
 
-# --- one step of an execution ---------------------------------------------------------------------
+# --- steps of an execution ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is meant in an execution: a checkpoint, or the end of a codon."""
+    """The target of a rollback in an execution: a checkpoint, or the end of a codon."""
 
     sha: str | None
     codon: CodonId | None = None
     said: str | None = None
-    """What a person has to know about how it was understood."""
+    """A message that says how the options were interpreted."""
 
 
 def target_in(root: Path, step: str | None, commit: str | None) -> Target:
-    """Finds what the options mean; a commit wins over a step, as documented.
+    """Return the target that the options name; a commit takes precedence over a step.
 
-    A step is the newest one on the execution thread. Raises Stop for a step that is not there, and
-    for a number that several on the thread have: codons count their steps each for itself, and the
-    newest need not be the one that is meant.
+    A step name refers to its newest checkpoint on the execution thread. Raises Stop for an unknown
+    step, and for a number that several checkpoints on the thread have: each codon numbers its own
+    steps, so the newest one need not be the one that is meant.
     """
     if commit is not None:
         return _committed(root, step, commit)
@@ -68,7 +68,7 @@ def target_in(root: Path, step: str | None, commit: str | None) -> Target:
 
 
 def _committed(root: Path, step: str | None, commit: str) -> Target:
-    """Find the checkpoint that a hash means: its own, or that of a commit which was made of it."""
+    """Return the checkpoint with a hash, or the one that a commit with this hash was made of."""
     said = None if step is None else f"--to-commit {commit} was taken."
     with sentences(), reading(layout_of(root)) as history:
         is_known = bool(history.beginning_with(commit))
@@ -85,7 +85,7 @@ def _committed(root: Path, step: str | None, commit: str) -> Target:
 
 
 def _is_only_in_git(root: Path, step: str | None, commit: str | None) -> bool:
-    """Return whether git alone has what is meant, such as a checkpoint of CheckpointManager."""
+    """Return whether only git has the target, such as a checkpoint of CheckpointManager."""
     with sentences(), reading(layout_of(root)) as history:
         if commit is not None:
             git = WorkspaceGit(root)
@@ -120,7 +120,7 @@ def _codons_of(root: Path) -> list[str]:
 
 
 def _unknown_step(wanted: str, marks: list[Mark], codons: list[str]) -> Stop:
-    """Says that there is no such step, and which there are."""
+    """Return the error for an unknown step, with a list of those that exist."""
     names = [str(mark.step) if mark.name is None else mark.name for mark in marks]
     known = list(dict.fromkeys([*names, *codons]))
     listed = f"There are: {', '.join(known)}." if known else "No checkpoints are recorded yet."
@@ -131,7 +131,7 @@ def _unknown_step(wanted: str, marks: list[Mark], codons: list[str]) -> Stop:
     )
 
 
-# --- a step of a person's repository --------------------------------------------------------------
+# --- steps in the user's git repository -----------------------------------------------------------
 
 
 def git_workspace(
@@ -141,11 +141,11 @@ def git_workspace(
     *,
     in_git: bool = False,
 ) -> Path | None:
-    """Return the workspace whose own git has the checkpoint that is meant, and nothing else has.
+    """Return the workspace if only its own git repository has the target; None otherwise.
 
-    Without a step or commit: the workspace that keeps all its checkpoints there, or, with `in_git`,
-    the one that is meant. Raises Stop where a server runs in it: files must not move behind its
-    back.
+    Without a step or commit: the workspace if it keeps all its checkpoints in git, or, with
+    `in_git`, if it is in a git repository at all. Raises Stop if a server runs in it: files must
+    not change without the server's knowledge.
     """
     place = place_of(execution)
     if not is_in_git(place.root):
@@ -172,7 +172,7 @@ def git_workspace(
 def go_in_git(
     root: Path, step: str | None, commit: str | None, *, asks: bool, as_json: bool
 ) -> None:
-    """Asks where somebody sees it, goes back, and tells what was really gone back to."""
+    """Roll back in git, after a confirmation on a terminal, and print the actual target."""
     if asks and sys.stdout.isatty():
         target = f"commit {commit}" if commit is not None else f"step {step}"
         if not click.confirm(f"Roll {root} back to {target}?"):
@@ -187,7 +187,7 @@ def go_in_git(
 
 
 def undo_in_git(root: Path, *, as_json: bool) -> bool:
-    """Takes back the last rollback of a workspace, and says so; False where there was none."""
+    """Undo the last rollback of a workspace and print that; return False if there was none."""
     with git_manager(root) as manager, sentences():
         is_undone = manager.undo()
 
@@ -200,7 +200,7 @@ def undo_in_git(root: Path, *, as_json: bool) -> bool:
 
 
 def _rolled_back(root: Path, step: str | None, commit: str | None) -> Step | None:
-    """Gives the step that it went to, if it is one; raises Stop for what is not there."""
+    """Roll back; return the step that was restored, if it is one; raise Stop if it is unknown."""
     with git_manager(root) as manager, sentences():
         listed = [step_of(each) for each in manager.list_checkpoints()]
         if commit is None:
@@ -221,7 +221,7 @@ def _rolled_back(root: Path, step: str | None, commit: str | None) -> Step | Non
 
 
 def _say_where(root: Path, target: Step | None, commit: str | None) -> None:
-    """Tells what was really gone back to."""
+    """Print the actual target of a rollback."""
     if target is None:
         click.echo(f"Rolled back to commit {commit}; `{_undo_of(root)}` takes it back.")
         return
