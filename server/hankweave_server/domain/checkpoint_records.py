@@ -1,15 +1,16 @@
-"""Which checkpoints the journal speaks of: those that were made, and those that were pruned.
+"""Checkpoints in the journal and the state: on record, abbreviated, or all that is left.
 
-Read from the journal's raw lines, so that a long journal is quick: only lines in which one of two
-words stands are decoded. A word proves nothing, for agents may print it; the event's type does.
+`on_record` reads from raw journal lines which checkpoints were made and which were pruned. A long
+journal is quick to read, because only lines that contain one of two words are decoded. The word
+alone proves nothing, because agents may print it; the event's type does.
 
-Checkpoint ids in full, where Hankweave recorded what `git commit` prints: seven digits.
+`with_full_shas` completes abbreviated IDs: Hankweave recorded what `git commit` prints, which is
+seven digits.
 
-The state that the shadow repository alone can still tell.
-
-Last resort (DESIGN 5): journal and state files are gone, the commits are there. Each names its run,
-codon, kind and time, so the runs, their codons' ends and all checkpoints come back; costs, tokens,
-sessions and the plan do not, and are zero, unknown and laid out anew from the hank.
+`salvage` rebuilds a state from the shadow repository alone. It is the last resort, when journal and
+state files are gone. Each commit names its run, codon, kind and time, so the runs, the ends of
+their codons and all checkpoints come back; costs, tokens and sessions do not, and are zero or
+unknown, and the plan is built again from the hank.
 """
 
 from __future__ import annotations
@@ -49,13 +50,13 @@ _PRUNED = CheckpointPruned.TYPE.encode()
 
 @dataclass(frozen=True, slots=True)
 class OnRecord:
-    """What the journal says of checkpoints; the last word on each of them counts."""
+    """The checkpoints in the journal; the last event about each of them counts."""
 
     standing: frozenset[Sha]
     """Made, and not pruned since: all of these must be in the shadow repository."""
     pruned: frozenset[Sha]
     lost: frozenset[Sha] = frozenset()
-    """Given up by a repair; the state may still name them."""
+    """Abandoned by a repair; the state may still name them."""
 
 
 class _Line(msgspec.Struct):
@@ -86,7 +87,10 @@ class _Pruned(msgspec.Struct):
 
 
 def on_record(lines: Iterable[bytes]) -> OnRecord:
-    """Reads whole journal lines, oldest first; raises msgspec's error for one that is no event."""
+    """Read whole journal lines, oldest first.
+
+    Raises msgspec's error for a line that is not an event.
+    """
     standing: set[Sha] = set()
     pruned: set[Sha] = set()
     lost: set[Sha] = set()
@@ -104,7 +108,7 @@ def on_record(lines: Iterable[bytes]) -> OnRecord:
 
 
 def _told_by(line: _Line) -> tuple[frozenset[Sha], frozenset[Sha], frozenset[Sha]]:
-    """Return the checkpoints that an event says were made, were pruned, and were given up."""
+    """Return the checkpoints that an event reports as made, as pruned, and as lost."""
     nothing: frozenset[Sha] = frozenset()
     if line.type == CheckpointPruned.TYPE:
         told = msgspec.json.decode(line.data, type=_Pruned)
@@ -128,9 +132,9 @@ replace = msgspec.structs.replace
 
 
 def with_full_shas(state: State, known: Iterable[Sha]) -> State:
-    """Return the state with each unique beginning of a known checkpoint's id made whole.
+    """Return the state with each unique prefix of a known checkpoint's ID completed.
 
-    What is ambiguous, or no beginning of any, stays as it is: it is a missing checkpoint.
+    An ambiguous or unknown prefix stays unchanged: it is a missing checkpoint.
     """
     ids = sorted(known)
     return replace(
@@ -176,7 +180,7 @@ _NOTHING = ExecutedSentinels(executed=(), total_cost=0.0)
 
 
 def salvage(records: Iterable[CheckpointRecord], *, runs_folder: str, server_pid: int) -> State:
-    """Rebuilds what can be known from checkpoints, oldest first; all runs have ended."""
+    """Rebuild a state from checkpoints, oldest first; all runs have ended."""
     by_run: dict[RunId, list[CheckpointRecord]] = {}
     initial = None
     for record in records:
@@ -241,7 +245,7 @@ def _salvaged_run(
 
 
 def _codon(record: CheckpointRecord) -> TerminalCodon | None:
-    """The end of a codon that a checkpoint tells of; None for checkpoints in between."""
+    """Return the end of a codon that a checkpoint records; None for checkpoints in between."""
     codon_id = record.coordinate.codon_id
     if codon_id is None:
         return None

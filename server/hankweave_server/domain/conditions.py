@@ -1,28 +1,26 @@
-"""Conditions: small expressions over a pipeline's variables that say whether a step is done.
+r"""Conditions: small expressions over a pipeline's variables that decide whether a step is done.
 
     review == 'ok' and not skip_tests          tries < 3 or {{forced}}
     'error' in log                             defined(plan) and plan != ''
 
-| what | means |
+| syntax | meaning |
 |---|---|
-| `name`, `{{name}}` | a variable; `{{name}}` inside quotes is put into the text |
-| `3`, `-1.5`, `'text'`, `"text"` | numbers and texts; `\\` takes the next character as it is |
+| `name`, `{{name}}` | a variable; `{{name}}` inside quotes is inserted into the text |
+| `3`, `-1.5`, `'text'`, `"text"` | numbers and texts; `\` escapes the next character |
 | `true`, `false`, `yes`, `no` | these words, in any case |
-| `==` `!=` `<` `<=` `>` `>=` | two that look like numbers compare as numbers, others as texts |
+| `==` `!=` `<` `<=` `>` `>=` | if both look like numbers they compare as numbers, else as texts |
 | `in`, `not in` | the first text is a part of the second |
-| `defined(name)` | somebody has said what the variable is |
+| `defined(name)` | the variable has a value |
 | `not`, `and`, `or`, `( )` | bind in this order, `not` the tightest |
 
-A value by itself holds unless it is empty or, in any case, one of `false no 0 off none`. A variable
-that nobody has defined does not hold, equals nothing, orders before and after nothing and is in
-nothing; a text with such a variable in it is like it. White space around what is compared does not
-count, because an agent's answer often ends with a line end.
+A value alone holds unless it is empty or, in any case, one of `false no 0 off none`. An undefined
+variable does not hold, equals nothing, orders before and after nothing and is in nothing; a text
+that contains one behaves like it. White space around compared values does not count, because an
+agent's answer often ends with a newline.
 
-Nothing here is Python and nothing is a shell: an expression reads variables, and that is all.
+Nothing is evaluated as Python or by a shell: an expression reads variables and nothing else.
 
-How the values of a condition compare: as numbers where both look like some, else as texts.
-
-The words and signs that a condition is made of.
+`tokens` splits a text, `parse` compiles it, and `Condition.holds` evaluates it.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,300}(?:\.[0-9]{1,300})?")
 
 
 def _compared(one: str, other: str) -> int:
-    """Gives -1, 0 or 1 as the first is less, the same or more."""
+    """Return -1, 0 or 1 as the first is less than, equal to or greater than the second."""
     one, other = one.strip(), other.strip()
     if _NUMBER.fullmatch(one) and _NUMBER.fullmatch(other):
         return int(Decimal(one).compare(Decimal(other)))
@@ -57,10 +55,10 @@ RELATIONS: Final[Mapping[str, Callable[[str, str], bool]]] = {
     "in": lambda one, other: one in other,
     "not in": lambda one, other: one not in other,
 }
-"""What is asked of two values that are both there."""
+"""Comparisons of two values that are both defined."""
 
 OF_NOTHING: Final = frozenset({"!=", "not in"})
-"""What holds where one of the two is not there."""
+"""Comparisons that hold if one of the two values is undefined."""
 
 
 _TOKEN = re.compile(
@@ -85,19 +83,19 @@ _OTHER_SIGNS = {
 
 
 class ConditionError(Exception):
-    """A text that is no condition: its author's fault."""
+    """An invalid condition: an error of its author."""
 
     def __init__(self, message: str, offset: int, suggestion: str | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.offset = offset
-        """Where in the text, in characters from 0."""
+        """The position in the text, in characters from 0."""
         self.suggestion = suggestion
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One word or sign, and where it stands."""
+    """One word or sign, and its position."""
 
     kind: str
     """`braced`, `text`, `number`, `word`, `sign`, or `end`."""
@@ -109,7 +107,7 @@ class Token:
 
 
 def tokens(text: str) -> Iterator[Token]:
-    """Takes a text apart, with two ends behind it; raises ConditionError where that stops."""
+    """Split a text into tokens, with two `end` tokens at the end; raise ConditionError."""
     at, end = 0, len(text.rstrip())
     while at < end:
         found = _TOKEN.match(text, at)
@@ -136,17 +134,17 @@ def _refuse_character(text: str, at: int) -> NoReturn:
 __all__ = ["RESERVED", "Condition", "ConditionError", "is_true", "parse"]
 
 LONGEST: Final = 1_000
-"""Characters of one condition."""
+"""The most characters of a condition."""
 
 DEEPEST: Final = 32
-"""Parentheses inside of each other."""
+"""The deepest nesting of parentheses."""
 
 FALSE_TEXTS: Final = frozenset({"", "false", "no", "0", "off", "none"})
-"""What does not hold by itself, in lower case."""
+"""Values that do not hold by themselves, in lower case."""
 
 LITERAL_WORDS: Final = frozenset({"true", "false", "yes", "no"})
 RESERVED: Final = LITERAL_WORDS | {"and", "or", "not", "in", "defined"}
-"""No variable has such a name, in whatever case."""
+"""Words that are not allowed as variable names, in any case."""
 
 Variables: TypeAlias = Mapping[str, str]
 
@@ -157,7 +155,7 @@ _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _COMMAND = re.compile(
     r"\s*(?:[\[./~$]|(?!(?:not|defined)\b)[A-Za-z_][\w.-]*\s+(?!(?:and|or|not|in)\b)[-\w./~\"'$*])"
 )
-"""How lines of a shell begin: `[ -f x`, `./check`, `test -f x`, `exit 0`."""
+"""Beginnings of shell commands: `[ -f x`, `./check`, `test -f x`, `exit 0`."""
 
 _NO_SHELL = (
     "A condition is an expression over variables, such as review == 'ok', and no shell command;"
@@ -167,22 +165,22 @@ _NO_SHELL = (
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """An expression that is known to be sound: asking it never raises."""
+    """A valid expression: evaluating it never raises."""
 
     text: str
     names: frozenset[str]
     """All variables that it reads."""
     asked: frozenset[str]
-    """Those of them that it asks about with `defined`."""
+    """The variables that it checks with `defined`."""
     _test: _Test
 
     def holds(self, variables: Variables) -> bool:
-        """Tells whether it holds with these variables."""
+        """Return whether it holds with these variables."""
         return self._test(variables)
 
 
 def parse(text: str) -> Condition:
-    """Reads a condition; raises ConditionError for a text that is none."""
+    """Parse a condition; raise ConditionError if it is invalid."""
     if len(text) > LONGEST:
         raise ConditionError(f"A condition has at most {LONGEST:,} characters.", LONGEST)
 
@@ -196,21 +194,21 @@ def parse(text: str) -> Condition:
 
 
 def is_true(value: str) -> bool:
-    """Tells whether a value by itself holds."""
+    """Return whether a value holds by itself."""
     return value.strip().lower() not in FALSE_TEXTS
 
 
-# --- reading ------------------------------------------------------------------------------------
+# --- parsing ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What was read so far: a value, which can be compared, or else a test."""
+    """A parsed part: a value, which can be compared, or else a test."""
 
     test: _Test
     value: _Value | None = None
     is_word: bool = False
-    """True for `true` and its like, which compare in any case."""
+    """True for `true`, `false`, `yes` and `no`, which compare in any case."""
 
 
 class _Parser:
@@ -377,7 +375,7 @@ class _Parser:
         raise ConditionError(message, self._next.offset, suggestion)
 
 
-# --- asking -------------------------------------------------------------------------------------
+# --- evaluating ---------------------------------------------------------------------------------
 
 
 def _part(value: _Value, *, is_word: bool = False) -> _Part:

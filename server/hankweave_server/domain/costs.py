@@ -1,14 +1,11 @@
-"""What an execution has cost: per codon, per sentinel, per run, and in all.
+"""Costs and prices: what an execution has cost, and what a model's tokens cost.
 
-A codon's own cost and that of its sentinels are two numbers everywhere in the state (seed 002), so
-they are two here; a run's cost and the total hold both. Nothing is left out of the total: work
-that a rollback took back was paid for, too. (What budgets count is for `spending` to say.)
+A codon's own cost and that of its sentinels are two numbers everywhere in the state, so they are
+two here; a run's cost and the total include both. The total leaves nothing out: work that a
+rollback discarded was paid for as well. (`budget.spending` defines what budgets count.)
 
-What models cost: a list of prices, a user's own list laid over it, and the cost of one message.
-
-Prices are data and never code: the packaged list says of which day it is, and whoever has other
-prices lays a file of the same shape over it. A model that no list knows has no price, which is
-something else than costing nothing.
+Prices are data, never code: the packaged list has a date, and a user can lay a file of the same
+shape over it. A model that no list contains has no price, which is different from a price of 0.
 """
 
 from __future__ import annotations
@@ -41,9 +38,9 @@ _Item = TypeVar("_Item")
 
 
 class _Sum(Generic[_Item]):
-    """Adds up a tuple whose beginning mostly stays: what was added up last is remembered.
+    """The sum of a tuple whose beginning rarely changes; the last sum is cached.
 
-    Every event that counts a cost asks for the total, and all codons but one are as they were.
+    Every event that counts a cost needs the total, and all codons but one are unchanged.
     """
 
     def __init__(self, cost: Callable[[_Item], float]) -> None:
@@ -51,7 +48,7 @@ class _Sum(Generic[_Item]):
         self._known: tuple[tuple[_Item, ...], float] = ((), 0.0)
 
     def of(self, items: tuple[_Item, ...]) -> float:
-        known, total = self._known  # Taken and replaced as one: worker threads ask as well.
+        known, total = self._known  # Read and replaced as one value: worker threads call this too.
         if items[: len(known)] != known:
             known, total = (), 0.0
 
@@ -76,10 +73,10 @@ class CodonCost:
     codon_id: CodonId
     attempt: int
     dollars: float
-    """Of its agent alone."""
+    """The cost of its agent alone."""
     sentinels: tuple[SentinelCost, ...]
     sentinel_dollars: float
-    """Of all its sentinels, as the state has it."""
+    """The cost of all its sentinels, as recorded in the state."""
 
     @property
     def total(self) -> float:
@@ -107,7 +104,7 @@ class Costs:
 
     @property
     def by_sentinel(self) -> dict[str, float]:
-        """All that a sentinel did, under whichever codon."""
+        """The cost of each sentinel over all codons."""
         return _summed(
             (sentinel.sentinel_id, sentinel.dollars)
             for each in self.codons
@@ -122,7 +119,7 @@ def costs(state: State) -> Costs:
 
 
 def sentinels_of(codon: CodonExecution) -> tuple[SentinelState, ...]:
-    """The sentinels of a codon in any state."""
+    """Return the sentinels of a codon in any state."""
     match codon:
         case PreparingCodon():
             return ()
@@ -133,12 +130,12 @@ def sentinels_of(codon: CodonExecution) -> tuple[SentinelState, ...]:
 
 
 def run_cost(run: Run) -> float:
-    """What a run has cost in USD: its codons and their sentinels."""
+    """Return the cost of a run in USD: its codons and their sentinels."""
     return _earlier_codons.of(run.codons[:-1]) + sum(map(_dollars, run.codons[-1:]))
 
 
 def total_cost(state: State) -> float:
-    """What the execution has cost in USD: every codon of every run, sentinels included."""
+    """Return the cost of the execution in USD: every codon of every run, sentinels included."""
     return _earlier_runs.of(state.runs[:0:-1]) + sum(map(run_cost, state.runs[:1]))
 
 
@@ -179,7 +176,7 @@ PER = 1_000_000
 _WRAPPING = re.compile(
     r"^(?:(?:[a-z]+\.)?(?:anthropic|amazon|meta|openai)\.)|(?:-v\d+)?:\d+$|\[\w+\]$|@\w+$"
 )
-"""What clouds and programs write around a name: `us.anthropic.`, `-v1:0`, `[1m]`, `@20250929`."""
+"""Additions by clouds and programs to a name: `us.anthropic.`, `-v1:0`, `[1m]`, `@20250929`."""
 
 _DATE = re.compile(r"-(?:20\d{6}|20\d\d-\d\d-\d\d|latest)$")
 
@@ -187,7 +184,7 @@ Dollars = Annotated[float, Meta(ge=0)]
 
 
 class Rates(Value, forbid_unknown_fields=True, kw_only=True):
-    """USD for a million tokens of each kind; a kind without a price of its own costs as input."""
+    """USD per million tokens of each kind; a cache kind without a price costs as input."""
 
     input: Dollars
     output: Dollars
@@ -207,13 +204,13 @@ class Rates(Value, forbid_unknown_fields=True, kw_only=True):
 
 
 class LongPrompt(Rates, forbid_unknown_fields=True, kw_only=True):
-    """The rates of a whole message whose prompt is longer than so many tokens."""
+    """The rates of a whole message whose prompt is longer than `above_tokens`."""
 
     above_tokens: Annotated[int, Meta(ge=1)]
 
 
 class ModelPrice(Rates, forbid_unknown_fields=True, kw_only=True):
-    """One model's rates, and under which other names it is asked for."""
+    """One model's rates and its other names."""
 
     long_prompt: LongPrompt | None = None
     aliases: tuple[str, ...] = ()
@@ -237,18 +234,18 @@ class PriceFile(Value, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """A price list that is ready to be asked."""
+    """A price list, indexed by name."""
 
     by_name: Mapping[str, ModelPrice]
 
     def model(self, name: str) -> ModelPrice | None:
-        """Finds a model by its full name, its bare name, an alias, or one with a date behind it."""
+        """Return a model by its full name, bare name, alias, or a name with a date suffix."""
         return next((self.by_name[key] for key in _keys(name) if key in self.by_name), None)
 
     def price_of(self, model: str, tokens: Tokens) -> float | None:
-        """Prices one message in USD; None for a model that no list knows.
+        """Return the price of one message in USD; None for a model that no list contains.
 
-        A long prompt may have rates of its own, so ask for each message, not for their sum.
+        A long prompt may have rates of its own, so price each message, not their sum.
         """
         found = self.model(model)
         return None if found is None else found.price_of(tokens)
@@ -258,10 +255,10 @@ NO_PRICES = Prices({})
 
 
 def price_list(files: Iterable[PriceFile]) -> Prices:
-    """Lays price files over each other: what a later one says counts.
+    """Merge price files: a later one overrides an earlier one.
 
-    A name that a file gives, as a key or an alias, goes before one that only follows from
-    leaving the provider out; of two providers' models with one bare name the first is meant.
+    A name that a file gives, as a key or an alias, takes precedence over one that results from
+    leaving out the provider; if two providers have a model of the same bare name, the first wins.
     """
     given: dict[str, ModelPrice] = {}
     bare: dict[str, ModelPrice] = {}
@@ -277,12 +274,12 @@ def price_list(files: Iterable[PriceFile]) -> Prices:
 
 
 def parse(content: bytes) -> PriceFile:
-    """Reads a price file; raises msgspec.ValidationError with the JSON path, or DecodeError."""
+    """Parse a price file; raise msgspec.ValidationError with the JSON path, or DecodeError."""
     return msgspec.json.decode(content, type=PriceFile)
 
 
 def _keys(name: str) -> Iterable[str]:
-    """The names under which a model may be listed, the nearest first."""
+    """Yield the names under which a model may be listed, the closest first."""
     full = name.strip().lower()
     yield full
     bare = full.rpartition("/")[2]

@@ -1,19 +1,16 @@
-"""What kind of failure a text tells of, and whether trying again can help.
+"""Failures of codons: classify the text, read the delay a provider asks for, decide what follows.
 
-The texts are whatever agents, SDKs and providers print, so this is a list of words in an order, and
-the order decides (Hankweave, classification): words of a rate limit go first, because they come
-with status codes and quotas that mean something else alone; a status code alone comes late, because
-any number may be one. Each rule has its real messages in the tests.
+The texts are whatever agents, SDKs and providers print, so `RULES` is an ordered list of words
+(Hankweave, classification). Words of a rate limit come first, because they appear together with
+status codes and quotas that mean something else on their own; a bare status code comes late,
+because any number may look like one. The tests have real messages for each rule.
 
-When a provider says to come back: its header, or its words.
+`retry_after_ms` reads how long a provider asks to wait, from its header or its words. The text
+comes from an agent and is not trusted: what cannot be parsed is ignored.
 
-Read from whatever text an agent leaves behind, so nothing here trusts it: what cannot be read is
-as if it had not been said.
-
-What follows from a codon's failure: another try, going on without it, or the end.
-
-One decision from facts alone. How often the codon was tried is counted from the state, so that a
-restart neither forgets attempts nor grants new ones (Hankweave keeps the counters in memory).
+`decide` chooses between another attempt, continuing without the codon, and the end of the run. The
+number of attempts is counted from the state, so that a restart neither forgets attempts nor grants
+new ones (Hankweave keeps the counters in memory).
 """
 
 from __future__ import annotations
@@ -48,10 +45,10 @@ _UNIT_MS = {"ms": 1.0, "s": 1000.0, "m": 60_000.0, "h": 3_600_000.0}
 
 
 def retry_after_ms(text: str, now: datetime) -> int | None:
-    """Finds how long to wait, in milliseconds; None where nothing is said that can be read.
+    """Return the delay in milliseconds that a text asks for; None if it has none that can be read.
 
-    A date is held against `now`; one that is past means at once. More than `LONGEST_MS` is given
-    as it was said: whether to wait for it is for `retrying` to decide.
+    A date is compared with `now`; one in the past means no delay. More than `LONGEST_MS` is
+    returned unchanged: `delay_ms` decides whether to wait for it.
     """
     if found := _MILLISECONDS.search(text):
         return round(float(found[1]))
@@ -66,7 +63,7 @@ def retry_after_ms(text: str, now: datetime) -> int | None:
 
 
 def _of_header(value: str, now: datetime) -> int | None:
-    """RFC 9110, "Retry-After": seconds, or an HTTP date."""
+    """Parse RFC 9110, "Retry-After": seconds, or an HTTP date."""
     if number := _SECONDS.match(value):
         return round(float(number[1]) * 1000)
 
@@ -96,7 +93,7 @@ Kind = Literal["timeout", "rate-limit", "api-error", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Words that tell of one kind of failure; the advice is added to what was said."""
+    """Words that identify one kind of failure; the advice is appended to the message."""
 
     kind: Kind
     retriable: bool
@@ -116,7 +113,7 @@ CONTEXT_FULL = _words(
     | input\ is\ too\ long\ for\ requested\ model | input\ token\ count\ .{0,40}exceeds
     | ^api\ error:\ terminated$"""
 )
-"""A model that takes no more (Hankweave, agent log)."""
+"""A model that accepts no more input (Hankweave, agent log)."""
 
 _BEDROCK: tuple[tuple[str, str], ...] = (
     (
@@ -204,16 +201,16 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
 )
-"""In the order in which they are asked; the first whose words are there decides."""
+"""In the order in which they are tried; the first that matches decides."""
 
 
 def classify(
     text: str, exit_code: int, *, had_session: bool, now: datetime | None = None
 ) -> FailureReason:
-    """Reads the kind of a failure from what was said.
+    """Classify a failure by its text.
 
-    Text that nobody knows is retriable only where the agent had got as far as a session. With
-    `now`, what the provider asked to wait is part of the reason.
+    Unknown text is retriable only if the agent had started a session. With `now`, the delay that
+    the provider asked for is part of the reason.
     """
     said = text.strip()
     message = said or f"The agent exited with code {exit_code}."
@@ -230,7 +227,7 @@ def classify(
 
 
 def is_context_full(text: str) -> bool:
-    """Tells whether an agent's words mean that its model takes no more."""
+    """Return whether an agent's text means that its model accepts no more input."""
     return CONTEXT_FULL.search(text.strip()) is not None
 
 
@@ -250,14 +247,14 @@ class Retry:
     """The codon is tried again in the same run, from the files of the attempt's start."""
 
     attempt: int
-    """The number of the attempt that comes next: 2 after the first failure."""
+    """The number of the next attempt: 2 after the first failure."""
     max_attempts: int
     after_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class Ignore:
-    """The failure stays on record and the plan goes on."""
+    """The failure stays on record and the plan continues."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +262,7 @@ class GiveUp:
     """The run has failed."""
 
     ends_server: bool
-    """True: nobody is there who could decide otherwise. False: the server waits for a command."""
+    """True: no client could decide otherwise. False: the server waits for a command."""
     sentence: str
 
 
@@ -281,11 +278,11 @@ def decide(
     headless: bool,
     halted: bool = False,
 ) -> Decision:
-    """Applies a codon's failure policy (Hankweave, failure policy and retries).
+    """Apply a codon's failure policy (Hankweave, failure policy and retries).
 
-    `attempts` counts the one that has just failed. `halted` says that a person, or the server's
-    own end, stopped the codon: then no policy applies, for it was meant. Without clients a server
-    that has given up ends in every case; with them it stays, so that somebody can roll back.
+    `attempts` counts the one that has just failed. `halted`: a person, or the end of the server,
+    stopped the codon; then no policy applies, because the end was intended. A headless server ends
+    whenever it gives up; with clients it stays up, so that one of them can roll back.
     """
     if halted:
         return GiveUp(headless, "It was stopped.")
@@ -302,13 +299,13 @@ def decide(
 
 
 def delay_ms(config: RetryConfig, attempts: int, retry_after_ms: int | None = None) -> int:
-    """How long to wait after so many failed attempts: 1, 2, 4 ... times `delayMs`.
+    """Return the delay after this many failed attempts: 1, 2, 4 ... times `delayMs`.
 
-    What the provider asks for goes before that, up to an hour; `maxDelayMs` caps both.
+    The provider's request takes precedence, up to an hour; `maxDelayMs` caps both.
     """
     asked = retry_after_ms
     if asked is None or asked > LONGEST_MS:
-        # An exponent that grows for ever would make numbers that do.
+        # Without a bound on the exponent the numbers would grow without limit.
         asked = config.delay_ms * 2 ** min(max(attempts - 1, 0), 32)
 
     return min(max(asked, 0), config.max_delay_ms)

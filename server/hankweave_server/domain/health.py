@@ -1,14 +1,14 @@
-"""How well the server is: what is wrong at the moment, each with a code, a sentence and since when.
+"""Server health: the current problems, and clock jumps and pauses.
 
-A server with a problem is *degraded*: it stays up, answers who asks, and refuses what it could not
-keep. What it cannot live with it does not report here: it ends, with a sentence and an exit code.
+Each problem has a code, a sentence and a start time. A server with a problem is *degraded*: it
+stays up, answers queries, and refuses commands whose results it could not keep. A fatal problem is
+not reported here: the server ends with a sentence and an exit code.
 
-What three clocks say together: that somebody set one of them, or that nothing ran for a while.
-
-The wall clock may be set, the monotonic one stands while the machine is suspended, and the boot
-clock does neither. So a wall clock that moved otherwise than the boot clock was set; a boot clock
-that ran ahead of the monotonic one slept; and where all three ran on and we come too late all the
-same, it was us who stood still: stopped, frozen with a container, or starved.
+Jumps and pauses are found by comparing three clocks. The wall clock may be set, the monotonic one
+stops while the machine is suspended, and the boot clock does neither. So a wall clock that moved
+differently from the boot clock was set; a boot clock that ran ahead of the monotonic one means a
+suspend; and if all three ran on and the process is late all the same, the process itself was
+stopped, frozen with a container, or starved.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["Health", "Problem", "ProblemCode"]
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """All problems there are, the oldest first; at most one of each code."""
+    """All current problems, the oldest first; at most one of each code."""
 
     problems: tuple[Problem, ...] = ()
 
@@ -34,29 +34,29 @@ class Health:
 
     @property
     def sentence(self) -> str:
-        """All that is wrong, for people; empty where nothing is."""
+        """All problems as text; empty if there are none."""
         return " ".join(problem.message for problem in self.problems)
 
     def problem(self, code: ProblemCode) -> Problem | None:
         return next((problem for problem in self.problems if problem.code == code), None)
 
     def with_problem(self, problem: Problem) -> Health:
-        """Adds a problem; one that is known already stays as it was first told."""
+        """Add a problem; a known one keeps its first message and time."""
         if self.problem(problem.code) is not None:
             return self
 
         return replace(self, problems=(*self.problems, problem))
 
     def without(self, code: ProblemCode) -> Health:
-        """Takes a problem away, if it is there."""
+        """Remove a problem, if it is there."""
         return replace(self, problems=tuple(each for each in self.problems if each.code != code))
 
 
 JUMP_TOLERANCE = 2.0
-"""Seconds: a clock that is only being slewed moves by some milliseconds between two looks."""
+"""Seconds: a clock that is only slewed moves by some milliseconds between two readings."""
 
 PAUSE_TOLERANCE = 5.0
-"""Seconds: a busy machine may let us wait for that long, and nobody need hear of it."""
+"""Seconds: a busy machine may delay the process this long without a report."""
 
 Direction = Literal["forward", "back"]
 PauseCause = Literal["suspended", "stopped"]
@@ -81,14 +81,14 @@ class Jump:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Nothing of us ran: the machine was suspended, or we were stopped."""
+    """This process did not run: the machine was suspended, or the process was stopped."""
 
     seconds: float
     cause: PauseCause
 
 
 def jump_between(before: Reading, after: Reading) -> Jump | None:
-    """Tells whether the wall clock was set between two looks; a suspended machine's moves on."""
+    """Return the jump of the wall clock between two readings; a suspend is not a jump."""
     passed = after.boottime - before.boottime
     ahead = (after.wall - before.wall).total_seconds() - passed
     if abs(ahead) <= JUMP_TOLERANCE:
@@ -98,7 +98,7 @@ def jump_between(before: Reading, after: Reading) -> Jump | None:
 
 
 def pause_between(before: Reading, after: Reading, nap: float) -> Pause | None:
-    """Tells whether more than a nap of so many seconds lay between two looks, and why."""
+    """Return the pause if more than `nap` seconds passed between two readings, with its cause."""
     passed = after.boottime - before.boottime
     asleep = passed - (after.monotonic - before.monotonic)
     late = passed - nap

@@ -1,12 +1,13 @@
-"""The execution thread: the one line of codons that leads to now, across runs.
+"""The execution thread: the single line of codons that leads to the present, across runs.
 
-A continuation run goes on from a checkpoint of an earlier run, so the thread is found by walking
+A continuation run continues from a checkpoint of an earlier run, so the thread is found by walking
 back from the newest run: all its codons, then those of its source up to the point it continued
-from. The point is the codon whose checkpoint was restored; a checkpoint taken *before or during*
+from. That point is the codon whose checkpoint was restored; a checkpoint taken *before or during*
 a codon's work (its rig, a tool call, an error) leaves that codon out, because it runs again
 (Hankweave's own thread loses everything before it there, and starts from the first codon).
 
-Where an execution stands: the moment that a rollback leads from, and an undo back to.
+The same walk answers where an execution stands: the next codon, the conversation to continue, the
+starting conditions of a new run, and the coordinate that a rollback leaves and an undo returns to.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from hankweave_protocol.state import (
 
 @dataclass(frozen=True, slots=True)
 class ThreadEntry:
-    """One execution of a codon on the way to now."""
+    """One execution of a codon on the thread."""
 
     run_id: RunId
     codon: CodonExecution
@@ -47,7 +48,7 @@ def run_named(state: State, run_id: RunId | None) -> Run | None:
 
 
 def open_run(state: State) -> Run | None:
-    """Return the current run while work may be added to it: not once it has ended."""
+    """Return the current run while work may be added to it: not after it has ended."""
     run = run_named(state, state.current_run_id)
     return run if run is not None and run.status == "running" else None
 
@@ -57,7 +58,7 @@ def newest_run(state: State) -> Run | None:
 
 
 def waiting_run(state: State) -> Run | None:
-    """Return the run that a rollback has opened and no codon has begun in, if it is the newest."""
+    """Return the run that a rollback opened and no codon has begun in, if it is the newest."""
     run = newest_run(state)
     if run is None or run.codons or not isinstance(run.starting_conditions, Continuation):
         return None
@@ -66,8 +67,8 @@ def waiting_run(state: State) -> Run | None:
 
 
 def thread(state: State) -> tuple[ThreadEntry, ...]:
-    """Returns the thread that ends with the newest run, oldest first."""
-    runs, entries = _last_thread[0]  # Asked for many times between two changes of the runs.
+    """Return the thread that ends with the newest run, oldest first."""
+    runs, entries = _last_thread[0]  # Called many times between two changes of the runs.
     if runs is not state.runs:
         entries = _thread(state)
         _last_thread[0] = (state.runs, entries)
@@ -92,9 +93,10 @@ def _thread(state: State) -> tuple[ThreadEntry, ...]:
 
 
 def beginnings(state: State) -> dict[int, Sha]:
-    """Where on the thread the plan began again on files as they lay, and the checkpoint of these.
+    """Return the checkpoints at which the plan began again on the files as they were.
 
-    By the position of the first codon of it; what the thread holds before that left other files.
+    The key is the position on the thread of the first codon after it; what the thread holds before
+    that position left other files.
     """
     entries: tuple[ThreadEntry, ...] = ()
     found: dict[int, Sha] = {}
@@ -117,12 +119,12 @@ def beginnings(state: State) -> dict[int, Sha]:
 
 
 def _left_by(entries: tuple[ThreadEntry, ...], state: State) -> Sha | None:
-    """The checkpoint of what a thread's codons have left."""
+    """Return the checkpoint of the files that a thread's codons left."""
     return end_checkpoint(entries[-1].codon) if entries else state.initial_checkpoint
 
 
 def line_of(state: State) -> list[Run]:
-    """The runs from the newest back to the fresh one, each the one that the former went on from."""
+    """Return the runs from the newest back to the fresh one, each the source of the one before."""
     by_id = {run.run_id: run for run in state.runs}
     line: list[Run] = []
     run = newest_run(state)
@@ -136,7 +138,7 @@ def line_of(state: State) -> list[Run]:
 
 
 def _up_to(entries: tuple[ThreadEntry, ...], source: ContinuationSource) -> tuple[ThreadEntry, ...]:
-    """Cuts a thread at the point a continuation went on from."""
+    """Cut a thread at the point that a continuation started from."""
     for index in reversed(range(len(entries))):
         codon = entries[index].codon
         if source.checkpoint_sha is not None and source.checkpoint_sha == end_checkpoint(codon):
@@ -153,7 +155,7 @@ def _up_to(entries: tuple[ThreadEntry, ...], source: ContinuationSource) -> tupl
 
 
 def end_checkpoint(codon: CodonExecution) -> Sha | None:
-    """The checkpoint of a codon's end, whatever the end was; None while it is active."""
+    """Return the checkpoint of a codon's end, whatever the end was; None while it is active."""
     match codon:
         case CompletedCodon(completion_checkpoint=sha):
             return sha
@@ -170,7 +172,7 @@ def rig_checkpoint(codon: CodonExecution) -> Sha | None:
 
 
 def is_done(codon: CodonExecution, plan: tuple[PlanEntry, ...]) -> bool:
-    """Tells whether the plan goes on after this execution: success, skip, or an ignored failure."""
+    """Return whether the plan continues after this execution: success, skip, or ignored failure."""
     match codon:
         case CompletedCodon() | SkippedCodon():
             return True
@@ -186,9 +188,9 @@ def plan_entry(plan: tuple[PlanEntry, ...], codon_id: CodonId) -> PlanEntry | No
 
 
 def next_codon(state: State) -> CodonId | None:
-    """The codon that comes next: after what is done, or again what failed; None at the end.
+    """Return the next codon: after the last one done, or a failed one again; None at the end.
 
-    Looks at the thread and the plan alone; whether a codon is active now is for the caller.
+    Uses the thread and the plan alone; the caller knows whether a codon is active now.
     """
     entries = thread(state)
     plan = state.execution_plan
@@ -209,7 +211,7 @@ def next_codon(state: State) -> CodonId | None:
 
 
 def active_codon(state: State) -> CodonExecution | None:
-    """The codon that is not terminal in the current run, if there is one."""
+    """Return the codon that is not terminal in the current run, if there is one."""
     run = run_named(state, state.current_run_id)
     if run is None or not run.codons:
         return None
@@ -223,15 +225,15 @@ def end_state(codon: CodonExecution) -> bool:
 
 
 def attempts_made(state: State, codon_id: CodonId) -> int:
-    """How often the thread's newest codon was tried without success, if it is the one named."""
+    """Count the failed attempts of the thread's newest codon, if it is the named one."""
     return sum(1 for _ in failed_attempts(state, codon_id))
 
 
 def failed_attempts(state: State, codon_id: CodonId) -> Iterator[CodonExecution]:
-    """Yield the tries of the thread's newest codon, newest first, if it is the one named.
+    """Yield the attempts of the thread's newest codon, newest first, if it is the named one.
 
-    They end where one of them was a success, and may begin with one that still runs. Runs that
-    went on from each other for a retry count as one, so that no restart forgets a try.
+    They end at a success, and may begin with one that still runs. Runs that continue each other for
+    a retry count as one, so that a restart forgets no attempt.
     """
     for run in line_of(state):
         for codon in reversed(run.codons):
@@ -246,14 +248,14 @@ def failed_attempts(state: State, codon_id: CodonId) -> Iterator[CodonExecution]
 
 
 def session_of(codon: CodonExecution) -> str | None:
-    """The agent's own name for the conversation; None where it had not begun to speak."""
+    """Return the agent's own ID of the conversation; None if it had not begun."""
     return getattr(codon, "claude_session_id", None) or None
 
 
 def previous_session(state: State, codon_id: CodonId) -> str | None:
-    """The agent session that `continue-previous` resumes: the newest one before this codon.
+    """Return the agent session that `continue-previous` resumes: the newest one before this codon.
 
-    A skipped codon counts if its agent had said something (Hankweave, codon start).
+    A skipped codon counts if its agent had written a message (Hankweave, codon start).
     """
     for entry in reversed(thread(state)):
         if entry.codon.codon_id == codon_id:
@@ -261,7 +263,7 @@ def previous_session(state: State, codon_id: CodonId) -> str | None:
 
         match entry.codon:
             case CompletedCodon(claude_session_id="") as unstarted:
-                # Its budget was spent: the conversation stands where the codon before it left it.
+                # Its budget was spent: the conversation is where the codon before it left it.
                 planned = plan_entry(state.execution_plan, unstarted.codon_id)
                 if planned is None or planned.codon.continuation_mode == "fresh":
                     return None
@@ -276,7 +278,7 @@ def previous_session(state: State, codon_id: CodonId) -> str | None:
 
 
 def conversation_of(state: State, codon_id: CodonId) -> Conversation | None:
-    """Where in a codon's own work the current run goes on with it, also when it tries again."""
+    """Return where in a codon's own work the current run continues it, also in a retry."""
     run = newest_run(state)
     if run is None or not isinstance(run.starting_conditions, Continuation):
         return None
@@ -298,13 +300,13 @@ def conversation_of(state: State, codon_id: CodonId) -> Conversation | None:
 def thread_before(
     state: State, plan: tuple[PlanEntry, ...], codon_id: CodonId
 ) -> tuple[ThreadEntry, ...]:
-    """The thread up to the first codon that a plan does not have before the one named."""
+    """Return the thread up to the first codon that the plan does not have before the named one."""
     earlier = {entry.codon_id for entry in takewhile(lambda e: e.codon_id != codon_id, plan)}
     return tuple(takewhile(lambda entry: entry.codon.codon_id in earlier, thread(state)))
 
 
 def answers_of(entries: Iterable[ThreadEntry]) -> dict[str, str]:
-    """What codons have answered for others to refer to, by the variable's name; the last counts."""
+    """Return the captured answers of codons by variable name; the last one counts."""
     return {
         answer.name: answer.value
         for entry in entries
@@ -315,9 +317,9 @@ def answers_of(entries: Iterable[ThreadEntry]) -> dict[str, str]:
 def starting_at(
     state: State, plan: tuple[PlanEntry, ...], codon_id: CodonId, files: Sha
 ) -> StartingConditions:
-    """How a new run begins with any codon of a plan, on the files of a checkpoint.
+    """Return how a new run begins with any codon of a plan, on the files of a checkpoint.
 
-    What the thread holds from that codon on is left out of it; what comes before stays.
+    The thread from that codon on is left out; what comes before stays.
     """
     run = newest_run(state)
     if run is None:
@@ -332,10 +334,10 @@ def starting_at(
 def starting_conditions(
     state: State, codon_id: CodonId | None, reason: Literal["rollback", "retry", "continue"]
 ) -> StartingConditions:
-    """How a new run begins that goes on with this codon: after the thread, or instead of its end.
+    """Return how a run begins with this codon: after the thread, or in place of its end.
 
-    A run that does its codon again continues from before the codon's newest execution, so that
-    the thread never holds two executions of one step.
+    A run that repeats its codon continues from before the codon's newest execution, so that the
+    thread never holds two executions of one step.
     """
     entries = thread(state)
     source_run: RunId | None
@@ -364,7 +366,7 @@ def starting_conditions(
 
 
 def restored_checkpoint(state: State) -> Sha | None:
-    """Where a rollback has led to, while no codon has gone on from there: maybe to a rig."""
+    """Return the target of a rollback that no codon has continued from yet; it may be a rig's."""
     run = newest_run(state)
     if run is None or run.codons or not isinstance(run.starting_conditions, Continuation):
         return None
@@ -374,7 +376,7 @@ def restored_checkpoint(state: State) -> Sha | None:
 
 
 def now_coordinate(state: State, last_seq: int) -> Coordinate | None:
-    """Where the execution stands: the newest checkpoint of the thread, if there is one."""
+    """Return where the execution stands: the newest checkpoint of the thread, if there is one."""
     run = newest_run(state)
     for entry in reversed(thread(state)):
         sha = end_checkpoint(entry.codon) or rig_checkpoint(entry.codon)

@@ -1,11 +1,11 @@
-"""Whether the server that a runtime.lock names still lives.
+"""Decide whether the server that a runtime.lock names is still alive.
 
-The question is asked by a starter that already holds the guard (DESIGN 6). So a lock that one of
-ours wrote is stale by construction: the kernel gave us the guard because its holder is gone. Only
-a lock without a guard, written by another program or on another host, needs a judgement: it holds
-while its process lives here, and is stale when its process is gone and its heartbeat is two minutes
-old, as in Hankweave. With a younger heartbeat it may be of a host or container whose processes are
-not ours to see, and is watched.
+The question comes from a starter that already holds the guard. So a lock that another server of
+this program wrote is stale by construction: the kernel granted the guard because its holder is
+gone. Only a lock without a guard, written by another program or on another host, needs a judgement:
+it holds while its process lives here, and is stale when its process is gone and its heartbeat is
+two minutes old, as in Hankweave. With a younger heartbeat it may belong to a host or container
+whose processes are not visible here, and is watched.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from hankweave_protocol.records import RuntimeLock
 from hankweave_protocol.shapes import Value
 
 STALE_AFTER = timedelta(seconds=120)
-"""Hankweave's: four heartbeats. Its own servers take a lock over after that."""
+"""Four heartbeats, as in Hankweave: its own servers take a lock over after that."""
 
 
 class GuardOwner(Value):
-    """What stands in runtime.lock.guard: who was granted it last."""
+    """The content of runtime.lock.guard: the process that was granted it last."""
 
     pid: int
     start_ticks: int
@@ -40,25 +40,25 @@ class GuardOwner(Value):
 
 @dataclass(frozen=True, slots=True)
 class PreviousOwner:
-    """The server that held the execution before and did not say goodbye."""
+    """The server that held the execution before and did not release it."""
 
     pid: int
     run_id: RunId | None
     heartbeat_age: timedelta | None
-    """By the wall clock, for people; null where the lock's own stamp cannot be read."""
+    """By the wall clock, for display; None if the lock's timestamp cannot be read."""
     pid_alive: bool
     pid_reused: bool
-    """True where the pid now belongs to another process."""
+    """True if the pid now belongs to another process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Free:
-    """Nobody left a lock."""
+    """There is no lock."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Another program serves here."""
+    """Another program serves this directory."""
 
     record: RuntimeLock
     heartbeat_age: timedelta | None
@@ -66,14 +66,14 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """The lock's owner is gone: what it left running has crashed."""
+    """The lock's owner is gone: the run it left has crashed."""
 
     previous: PreviousOwner
 
 
 @dataclass(frozen=True, slots=True)
 class Unclear:
-    """Nobody can tell yet: watch whether the heartbeat moves, then judge again."""
+    """Not decidable yet: watch whether the heartbeat moves, then judge again."""
 
 
 Judgement = Free | Held | Stale | Unclear
@@ -89,12 +89,12 @@ def judge(
     heartbeat_moved: bool | None,
     now: datetime,
 ) -> Judgement:
-    """Judges the lock that the holder of the guard found.
+    """Judge the lock that the holder of the guard found.
 
-    `start_matches` says whether the process that now has the pid began when the lock's owner did,
-    `boot_matches` whether the lock is of this boot (true where the lock does not tell), and
-    `heartbeat_moved` what a watch has shown, null before there was one. No age of a heartbeat makes
-    a lock stale whose process lives here: clocks jump.
+    `start_matches`: the process that has the pid now began when the lock's owner did.
+    `boot_matches`: the lock is of this boot (true if the lock does not say). `heartbeat_moved`: the
+    result of a watch, None before one. A lock whose process lives here is never stale, however old
+    its heartbeat is: clocks jump.
     """
     if record is None:
         return Free()
@@ -119,7 +119,7 @@ def judge(
 
 
 def heartbeat_age(record: RuntimeLock, now: datetime) -> timedelta | None:
-    """Tells how old the heartbeat looks by the wall clock; null where its stamp cannot be read."""
+    """Return the age of the heartbeat by the wall clock; None if its timestamp cannot be read."""
     try:
         return max(timedelta(0), now - from_text(record.last_heartbeat))
     except ValueError:

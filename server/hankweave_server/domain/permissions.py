@@ -1,4 +1,4 @@
-"""What an agent may do: the lists of a hank, and what they say of one call. Deny wins."""
+"""Permissions of agents: a hank's lists, and their verdict on a tool call. Deny wins."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from hankweave_server.domain.model_routes import is_known_to_ask
 from hankweave_server.domain.permission_patterns import Call, Pattern, parse
 
 RISKY_TOOLS = frozenset({"Bash", "Edit", "MultiEdit", "NotebookEdit", "Write"})
-"""An agent's own settings may not let these pass, nor tools of MCP servers: we are asked."""
+"""Tools that an agent's own settings may not allow, like tools of MCP servers: we are asked."""
 
 OUR_TOOLS = "mcp__hankweave__"
-"""What the tools begin with that we offer; which there are, `agentTools` says: nobody is asked."""
+"""The prefix of this server's own tools: `agentTools` lists them, and they are allowed."""
 
 NEVER_ASK = (CommandAgentSpec, CodexAgentSpec)
-"""Agents that call their tools without our word."""
+"""Agents that call their tools without asking this server."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
     rule: str
-    """The pattern that fits, or `otherwise`."""
+    """The pattern that matches, or `otherwise`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Denied:
 
 @dataclass(frozen=True, slots=True)
 class Unsettled:
-    """Somebody has to say; `reason` is why the lists do not."""
+    """A client has to decide; `reason` says why the lists do not."""
 
     reason: str
 
@@ -52,7 +52,7 @@ Judgement: TypeAlias = Allowed | Denied | Unsettled
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The permissions of a codon, with their patterns read."""
+    """The permissions of a codon, with parsed patterns."""
 
     allow: tuple[Pattern, ...]
     deny: tuple[Pattern, ...]
@@ -61,7 +61,7 @@ class Policy:
     on_timeout: Literal["deny", "allow"]
 
     def judge(self, call: Call) -> Judgement:
-        """Says what becomes of a call that the agent asks leave for."""
+        """Return the verdict on a call that the agent asks permission for."""
         if (denied := self.denied(call)) is not None:
             return denied
 
@@ -81,7 +81,7 @@ class Policy:
                 return Unsettled(self._why(call))
 
     def denied(self, call: Call) -> Denied | None:
-        """Says by which pattern of `deny` a call is denied, if by any."""
+        """Return the pattern of `deny` that denies a call, if there is one."""
         found = next((pattern for pattern in self.deny if pattern.denies(call)), None)
         return None if found is None else Denied(found.text)
 
@@ -94,7 +94,7 @@ class Policy:
 
 
 def policy_of(permissions: Permissions) -> Policy:
-    """Reads the patterns; raises MalformedPattern, which no loaded hank leads to."""
+    """Parse the patterns; raise MalformedPattern, which cannot happen for a loaded hank."""
     return Policy(
         allow=tuple(map(parse, permissions.allow)),
         deny=tuple(map(parse, permissions.deny)),
@@ -105,7 +105,7 @@ def policy_of(permissions: Permissions) -> Policy:
 
 
 def permissions_of(codon: Codon, overrides: Overrides | None) -> Permissions | None:
-    """Gives what holds for a codon: its own permissions, as a whole, or else the hank's."""
+    """Return the permissions of a codon: its own, as a whole, or else the hank's."""
     if codon.permissions is not None or overrides is None:
         return codon.permissions
 
@@ -113,18 +113,18 @@ def permissions_of(codon: Codon, overrides: Overrides | None) -> Permissions | N
 
 
 def is_asked_for(tool: str) -> bool:
-    """Tells whether no settings of an agent may let a tool pass without our word."""
+    """Return whether an agent's settings may not allow a tool without asking this server."""
     is_of_others = tool.startswith("mcp__") and not tool.startswith(OUR_TOOLS)
     return tool in RISKY_TOOLS or is_of_others
 
 
 def can_refuse(permissions: Permissions) -> bool:
-    """Tells whether there is anything that permissions could say no to."""
+    """Return whether these permissions can deny any call."""
     return permissions.otherwise != "allow" or bool(permissions.deny)
 
 
 def can_ask(agent: AgentSpec) -> bool:
-    """Tells whether an agent is known to wait for our word before it calls a tool."""
+    """Return whether an agent is known to ask this server before it calls a tool."""
     if isinstance(agent, AcpAgentSpec):
         return is_known_to_ask(agent.command, agent.mode)
 
@@ -133,7 +133,7 @@ def can_ask(agent: AgentSpec) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """How a request was settled, and by whom."""
+    """The answer to a permission request, and its source."""
 
     decision: Literal["allow", "deny"]
     by: Literal["policy", "client", "timeout", "ended"]
@@ -141,7 +141,7 @@ class Answer:
     client_id: ClientId | None = None
     message: str | None = None
     causes: tuple[int | str, ...] = ()
-    """Of the event that tells it."""
+    """Causes of the event that reports it."""
 
 
 def by_policy(judged: Allowed | Denied) -> Answer:
@@ -155,7 +155,7 @@ def for_want_of_an_answer(policy: Policy) -> Answer:
 
 
 def refusal(tool: str, answer: Answer) -> str:
-    """Tells an agent that is refused who did it, and why."""
+    """Return the text that tells an agent who denied its call, and why."""
     match answer.by:
         case "policy" if answer.rule == "otherwise":
             why = "the permissions of this codon allow no such call"

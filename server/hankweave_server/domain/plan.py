@@ -1,8 +1,8 @@
-"""The execution plan: the line of codons that will run, loops unrolled one iteration at a time.
+"""The execution plan: the codons that will run, with loops unrolled one iteration at a time.
 
-Two rules keep it right (seed 002, "Execution Plan"). An id stands in it once, so growing it twice
-by the same iteration grows it once. And it never knows more of a loop than the iteration that runs
-or comes next, so a rollback takes away the iterations that lie after its target.
+Two rules keep it consistent. An ID appears in it once, so adding the same iteration twice adds it
+once. And it never contains more of a loop than the iteration that runs or comes next, so a rollback
+removes the iterations after its target.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Plan = tuple[PlanEntry, ...]
 
 
 def initial_plan(hank: Hank) -> Plan:
-    """Lays out the hank with the first iteration of each loop."""
+    """Return the plan of a hank with the first iteration of each loop."""
     entries: list[PlanEntry] = []
     for step in hank.hank:
         match step:
@@ -45,10 +45,10 @@ def initial_plan(hank: Hank) -> Plan:
 
 
 def next_iteration(plan: Plan, loop: Loop, entry: PlanEntry) -> Plan:
-    """Inserts the iteration that follows an entry's own; the plan stays if it has that already.
+    """Insert the iteration after an entry's own; return the plan unchanged if it has that already.
 
-    Whether the loop goes on is for the caller to know. Raises ValueError for an entry of another
-    loop or plan: a caller's mistake.
+    The caller decides whether the loop continues. Raises ValueError for an entry of another loop or
+    plan, which is a bug of the caller.
     """
     context = entry.loop_context
     if context is None or context.loop_id != loop.id:
@@ -59,13 +59,13 @@ def next_iteration(plan: Plan, loop: Loop, entry: PlanEntry) -> Plan:
     if (loop.id, number) in iterations:
         return plan
 
-    # After the whole iteration: what stands behind it there is the rest of the hank.
+    # After the whole iteration; the rest of the hank follows it.
     end = max(i for i, key in enumerate(iterations) if key == (loop.id, number - 1)) + 1
     return (*plan[:end], *_iteration(loop, number), *plan[end:])
 
 
 def without_rest(plan: Plan, entry: PlanEntry) -> Plan:
-    """Takes out what would still come of an entry's loop, because the loop has ended early."""
+    """Remove the rest of an entry's loop, because the loop has ended early."""
     context = entry.loop_context
     if context is None:
         return plan
@@ -76,9 +76,9 @@ def without_rest(plan: Plan, entry: PlanEntry) -> Plan:
 
 
 def prune_after(plan: Plan, codon_id: CodonId) -> Plan:
-    """Takes out the iterations that were added after a codon, as a rollback to it needs.
+    """Remove the iterations that were added after a codon, as a rollback to it requires.
 
-    What comes next after the codon stays in, so that work can go on; of later loops the first
+    The next entry after the codon stays, so that work can continue; of later loops the first
     iteration stays. Raises ValueError for a codon that is not in the plan.
     """
     position = [entry.codon_id for entry in plan].index(codon_id)
@@ -91,9 +91,9 @@ def prune_after(plan: Plan, codon_id: CodonId) -> Plan:
 
 
 def reentered(plan: Plan, hank: Hank, after_codon: CodonId | None) -> Plan:
-    """Gives the plan with which work goes on after a codon; null: from the beginning.
+    """Return the plan with which work continues after a codon; None means from the beginning.
 
-    A codon that the plan does not have any more, because the hank was changed, leaves it whole.
+    A codon that is no longer in the plan, because the hank was changed, leaves it whole.
     """
     if after_codon is None:
         return initial_plan(hank)
@@ -106,14 +106,14 @@ def entry(plan: Plan, codon_id: CodonId) -> PlanEntry | None:
 
 
 def after(plan: Plan, codon_id: CodonId) -> PlanEntry | None:
-    """Returns what follows a codon; None if it is the last one or not in the plan."""
+    """Return the entry after a codon; None if it is the last one or not in the plan."""
     following = iter(plan)
     found = any(entry.codon_id == codon_id for entry in following)
     return next(following, None) if found else None
 
 
 def tracked_patterns(plan: Plan, upto: CodonId) -> tuple[str, ...]:
-    """Accumulates what the codons up to and including one track (seed 000, "trackedFiles").
+    """Return the patterns (`trackedFiles`) of the codons up to and including one, each once.
 
     The last of equal patterns counts, because in a list with negations the last match decides.
     """
@@ -127,7 +127,7 @@ def tracked_patterns(plan: Plan, upto: CodonId) -> tuple[str, ...]:
 
 
 def loop_of(hank: Hank, entry: PlanEntry) -> Loop | None:
-    """Returns the loop an entry belongs to; None for a codon of its own."""
+    """Return the loop an entry belongs to; None for a codon outside a loop."""
     if entry.loop_context is None:
         return None
 
@@ -136,16 +136,16 @@ def loop_of(hank: Hank, entry: PlanEntry) -> Loop | None:
 
 
 def ends_iteration(loop: Loop, entry: PlanEntry) -> bool:
-    """Tells whether an entry is the last codon of the loop's body."""
+    """Return whether an entry is the last codon of the loop's body."""
     context = entry.loop_context
     return context is not None and context.codon_index_in_loop == len(loop.codons) - 1
 
 
 def is_loop_finished(loop: Loop, entry: PlanEntry, ended: CodonExecution) -> bool:
-    """Tells whether the loop ends with an execution that has ended.
+    """Return whether the loop ends with an execution that has ended.
 
-    By its limit once the last codon of the last iteration is done; at once by a spent budget, and
-    by a full context where the loop waits for that.
+    A loop ends at its limit once the last codon of the last iteration is done, at once if a budget
+    is spent, and on a full context if that is its condition.
     """
     if ends_loop_early(loop, ended):
         return True
@@ -159,14 +159,14 @@ def is_loop_finished(loop: Loop, entry: PlanEntry, ended: CodonExecution) -> boo
 
 
 def awaits_full_context(hank: Hank, entry: PlanEntry) -> bool:
-    """Tells whether a full context is a good end: of an exhausted codon, or one of such a loop."""
+    """Return whether a full context is a normal end: the codon or its loop waits for it."""
     loop = loop_of(hank, entry)
     exhausts = entry.codon.exhaust_with_prompt is not None
     return exhausts or (loop is not None and isinstance(loop.terminate_on, ContextExceededEnd))
 
 
 def ends_loop_early(loop: Loop, ended: CodonExecution) -> bool:
-    """Tells whether an execution ends its loop in mid-iteration."""
+    """Return whether an execution ends its loop in mid-iteration."""
     if _is_over_budget(ended):
         return True
 
@@ -177,7 +177,7 @@ def ends_loop_early(loop: Loop, ended: CodonExecution) -> bool:
 def why_loop_ends(
     loop: Loop, ended: CodonExecution
 ) -> Literal["iteration_limit", "context_exceeded", "budget_exceeded"]:
-    """Names what ended a loop that has ended with an execution."""
+    """Return why a loop ended with an execution."""
     if _is_over_budget(ended):
         return "budget_exceeded"
 
@@ -185,7 +185,7 @@ def why_loop_ends(
 
 
 def iteration_cost(state: State, entry: PlanEntry) -> float:
-    """Adds up in USD what an iteration's codons cost, failed attempts included."""
+    """Return the cost of an iteration's codons in USD, failed attempts included."""
     return sum(cost_of(codon) for codon in _iteration_codons(state, entry))
 
 
@@ -194,7 +194,7 @@ def iteration_tokens(state: State, entry: PlanEntry) -> Tokens:
 
 
 def iteration_duration_ms(state: State, entry: PlanEntry) -> int:
-    """Measures an iteration from its first codon's newest start to the end of the given one."""
+    """Return the milliseconds from the start of an iteration's first codon to the entry's end."""
     own = _iteration_codons(state, entry)
     ended = [codon for codon in own if codon.codon_id == entry.codon_id]
     if not ended:

@@ -1,12 +1,12 @@
-"""The state as the fold of what happened (DESIGN 5).
+"""The state as the fold of its transitions.
 
-`apply` is the one place that knows what a transition does to the state. The ledger calls it when
-something happens, recovery when it rebuilds, and replay when it looks at a past moment; that all
-three get the same state is why `state.json` can be thrown away. It is pure and strict: a transition
-that contradicts the state raises `Impossible` and changes nothing.
+`apply` is the only place that knows the effect of a transition on the state. The ledger calls it
+when something happens, recovery when it rebuilds, and replay when it looks at a past moment. All
+three get the same state, which is why `state.json` can be thrown away. It is pure and strict: a
+transition that contradicts the state raises `Impossible` and changes nothing.
 
-A transition that names a codon means the newest execution of that codon in the named run which is
-not terminal: after a retry the older records of the same codon are history, and stay as they are.
+A transition that names a codon means the newest execution of that codon in the named run that is
+not terminal: after a retry the older records of the same codon are history and do not change.
 """
 
 from __future__ import annotations
@@ -84,13 +84,13 @@ class NoActiveCodon(Impossible):
 
 
 def apply(state: State, transition: Transition, seq: int) -> State:
-    """Returns the state after a transition that the event `seq` carries; raises Impossible."""
+    """Return the state after the transition of the event `seq`; raise Impossible."""
     changed = _changed(state, as_known(transition))
     return replace(changed, last_event_seq=seq)
 
 
 def fold(events: Iterable[Event], start: State = EMPTY_STATE) -> State:
-    """Folds events into a state, in journal order; those that change nothing only move the seq.
+    """Fold events into a state, in journal order; other events than transitions only move the seq.
 
     Raises Impossible for a history that contradicts itself, and Refused for a transition that a
     newer version wrote.
@@ -106,10 +106,10 @@ def fold(events: Iterable[Event], start: State = EMPTY_STATE) -> State:
 
 
 def founding(state: State) -> tuple[Transition, ...]:
-    """Returns the transitions that make this state out of nothing: the past of a lost journal.
+    """Return the transitions that create this state from an empty one: the past of a lost journal.
 
-    Their fold is the state itself but for two things it does not keep: the seq, and a current run
-    that is not the newest run still marked `running`.
+    Their fold is the state itself except for two things: the seq, and a current run that is not the
+    newest run with status `running`.
     """
     transitions: list[Transition] = [RunStarted(run=run) for run in reversed(state.runs)]
     if state.execution_plan:
@@ -122,7 +122,7 @@ def founding(state: State) -> tuple[Transition, ...]:
 
 
 def resulting_state(state: State) -> ResultingState:
-    """Returns the summary that every `state.transition` event carries."""
+    """Return the summary that every `state.transition` event carries."""
     current = next((run for run in state.runs if run.run_id == state.current_run_id), None)
     return ResultingState(
         current_run_id=state.current_run_id,
@@ -133,7 +133,7 @@ def resulting_state(state: State) -> ResultingState:
 
 
 def as_known(transition: Transition) -> AnyTransition:
-    """Narrows a transition to the closed union that `match` can exhaust."""
+    """Narrow a transition to the closed union that `match` can exhaust."""
     assert isinstance(transition, AnyTransition), f"{transition.TYPE} is not in AnyTransition"
     return transition
 
@@ -189,7 +189,7 @@ def _changed(state: State, transition: AnyTransition) -> State:
 
 
 def _with_new_run(state: State, run: Run) -> State:
-    """Add a run; one that waits since a rollback may begin anew, from elsewhere."""
+    """Add a run; a run that waits since a rollback may be replaced and begin elsewhere."""
     waiting = waiting_run(state)
     if waiting is not None and waiting.run_id == run.run_id:
         state = replace(state, runs=state.runs[1:])
@@ -204,12 +204,12 @@ def _with_new_run(state: State, run: Run) -> State:
 
 
 def _with_run_ended(state: State, run_id: RunId, status: RunStatus, end_time: str) -> State:
-    """End a run, which stays current: why it failed and what it cost is asked after its end."""
+    """End a run, which stays current: clients still ask why it failed and what it cost."""
     return _with_run(state, run_id, lambda run: replace(run, status=status, end_time=end_time))
 
 
 def _without_current_run(state: State, run_id: RunId) -> State:
-    """Leave no run current, unless it is another one that works by now."""
+    """Clear the current run, unless another run is current by now."""
     return replace(state, current_run_id=None) if state.current_run_id == run_id else state
 
 
@@ -275,14 +275,14 @@ def _with_codon(run: Run, index: int, codon: CodonExecution) -> Run:
 
 
 def _require_faultless(who: str, faults: Iterable[str]) -> None:
-    """Keeps out what validation would refuse to load: every folded state can be read back."""
+    """Reject anything that validation would refuse to load: every folded state can be read back."""
     found = list(faults)
     if found:
         raise Impossible(f"{who}: {'; '.join(found)}.")
 
 
 def _with_sentinels(state: State, told: SentinelStatesUpdated) -> State:
-    """Notes what sentinels did, also where the codon has ended: they hear of its end last."""
+    """Update the sentinels, even if the codon has ended: they see its end last."""
 
     def in_run(run: Run) -> Run:
         index = _newest(run, told.codon_id, lambda codon: True)
@@ -304,7 +304,7 @@ def _counted(
     codon: CodonExecution,
     transition: CostsIncremented | CostsUpdated | ExtensionCountUpdated,
 ) -> CodonExecution:
-    """Counts what has no state of its own: costs, tokens, messages, extensions."""
+    """Update what has no state of its own: costs, tokens, messages, extensions."""
     if not isinstance(codon, WorkingCodon):
         raise Impossible(
             f"Codon {codon.codon_id} is {status_of(codon)}: it has no costs or extensions yet."
@@ -331,10 +331,10 @@ def _counted(
 
 
 def _with_checkpoint(state: State, checkpoint: CheckpointRecord) -> State:
-    """Notes a checkpoint in the record it belongs to, where that has a place for it.
+    """Set a checkpoint in the record it belongs to, if that record has a field for it.
 
-    Most kinds have none: they stand in the journal and the repository alone. Nor is it a
-    contradiction if the record is gone: commits found at a start may be older than the state.
+    Most kinds have none and are kept in the journal and the repository alone. A missing record is
+    no contradiction either: commits found at a start may be older than the state.
     """
     at = checkpoint.coordinate
     codon_id = at.codon_id
@@ -354,7 +354,7 @@ def _with_checkpoint(state: State, checkpoint: CheckpointRecord) -> State:
 
 
 def _noted(codon: CodonExecution, checkpoint: CheckpointRecord) -> CodonExecution | None:
-    """Returns the record with the checkpoint in it; None where it has no place for this one."""
+    """Return the record with the checkpoint in it; None if it has no field for this one."""
     if checkpoint.kind == "rig-setup":
         if isinstance(codon, PreparingCodon):
             return None

@@ -1,13 +1,12 @@
-"""Decides which checkpoints may go; pure, so that a dry run and the act cannot differ.
+"""Retention: decide which checkpoints may be removed, and why each of the others stays.
 
-Commits are parents of one another and no sha may ever change. So a checkpoint goes only when
-nothing that stays descends from it: history is pruned from the tips of abandoned branches
-inwards, and each branch moves back to its newest checkpoint that stays.
+Commits are parents of one another, and no SHA may ever change. So a checkpoint is removed only if
+nothing that stays descends from it: history is pruned from the tips of abandoned branches inwards,
+and each branch moves back to its newest checkpoint that stays.
 
-Which checkpoints no limit lets go of, and why each of the others stays (DESIGN 7, "Retention").
-
-Pure: the state and the known checkpoints come in. `completed` and pinned ones are kept by what
-they are; the ones here by where the execution stands.
+The decision is pure, so that a dry run and the real run cannot differ: the state and the known
+checkpoints come in. `completed` and pinned checkpoints stay because of their kind; `thread_needs`
+and `journeys_need` name the ones that stay because of where the execution stands.
 """
 
 from __future__ import annotations
@@ -25,22 +24,22 @@ from hankweave_server.domain.history import beginnings, end_checkpoint, rig_chec
 from hankweave_server.domain.targets import Checkpoints
 
 _KEPT = "refs/hankweave/kept/"
-"""Refs that alone lead to their checkpoints, of whatever run these are."""
+"""Refs that alone lead to their checkpoints, of any run."""
 
 ALWAYS_KEPT = frozenset({"completed"})
-"""Kinds that no policy prunes (DESIGN 7, "Retention")."""
+"""Kinds that no policy prunes."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
-    """What may be given up, and when; without a limit nothing ever goes."""
+    """The limits on checkpoints; without a limit nothing is removed."""
 
     max_age: timedelta | None = None
     max_count: int | None = None
     max_bytes: int | None = None
-    """Of the whole shadow repository on the disk."""
+    """The size of the whole shadow repository on the disk."""
     kinds: frozenset[str] | None = None
-    """The kinds that may go; None is all but those that are always kept."""
+    """The kinds that may be removed; None means all except the ones that are always kept."""
 
     def allows(self, kind: str) -> bool:
         return kind not in ALWAYS_KEPT and (self.kinds is None or kind in self.kinds)
@@ -48,7 +47,7 @@ class RetentionPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """A commit on our refs; without facts it is somebody else's, and stays."""
+    """A commit on the shadow repository's refs; a commit without facts is foreign, and stays."""
 
     sha: Sha
     parents: tuple[Sha, ...]
@@ -57,7 +56,7 @@ class Lineage:
 
 @dataclass(frozen=True, slots=True)
 class BranchMove:
-    """Where a branch goes when its tip does; to None means that it is deleted."""
+    """The new tip of a branch whose tip is removed; None deletes the branch."""
 
     ref: str
     old: Sha
@@ -66,16 +65,16 @@ class BranchMove:
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """What a policy comes to for the history as it is now."""
+    """The result of a policy for the current history."""
 
     checkpoints: tuple[CommitFacts, ...]
-    """Those to go, in the order in which they were chosen: every child before its parent."""
+    """The checkpoints to remove, in the order they were chosen: every child before its parent."""
     kept: int
     bytes_freed: int
-    """An estimate: what other checkpoints share was not counted, but may have been twice."""
+    """An estimate: content shared with other checkpoints is left out, but may be counted twice."""
     moves: tuple[BranchMove, ...]
     keep: frozenset[Sha]
-    """Commits the caller needs, on a ref or not."""
+    """Commits the caller needs, whether or not they are on a ref."""
 
 
 def decide(
@@ -87,10 +86,10 @@ def decide(
     bytes_now: int,
     cost: Callable[[CommitFacts], int],
 ) -> Pruning:
-    """Chooses what goes: the oldest tip first, for as long as the policy asks for more.
+    """Choose the checkpoints to remove: the oldest tip first, as long as the policy is exceeded.
 
-    `held` are commits that stay with all their ancestors: HEAD, the pinned, the targets of refs
-    that are no run's branch, and what the caller needs. `cost` tells the bytes one frees.
+    `held` are commits that stay with all their ancestors: HEAD, pinned ones, the targets of refs
+    other than a run's branch, and what the caller needs. `cost` returns the bytes that one frees.
     """
     commits = {commit.sha: commit for commit in history}
     staying = with_ancestors(_not_to_go(commits.values(), policy) | held, commits)
@@ -125,7 +124,7 @@ def decide(
 
 
 def with_ancestors(shas: Iterable[Sha], commits: Mapping[Sha, Lineage]) -> set[Sha]:
-    """Gives those commits and everything they descend from."""
+    """Return these commits and all their ancestors."""
     found: set[Sha] = set()
     waiting = list(shas)
     while waiting:
@@ -164,7 +163,7 @@ def _moves(
 def _new_tip(
     ref: str, tip: Sha, commits: Mapping[Sha, Lineage], going: Mapping[Sha, CommitFacts]
 ) -> Sha | None:
-    """Finds the branch's newest commit that stays; a commit of another run is not the branch's."""
+    """Return the branch's newest commit that stays; a commit of another run is not the branch's."""
     sha = tip
     while sha in going:
         if not commits[sha].parents:
@@ -180,7 +179,7 @@ def _new_tip(
 
 
 def thread_needs(state: State, known: Checkpoints) -> frozenset[Sha]:
-    """Gives the thread's checkpoints: what it began from, names, and took while it ran."""
+    """Return the thread's checkpoints: its origins, the ones it names, and the ones it took."""
     entries = thread(state)
     executions = {(entry.run_id, entry.codon.codon_id) for entry in entries}
     named = {
@@ -204,8 +203,8 @@ def thread_needs(state: State, known: Checkpoints) -> frozenset[Sha]:
 
 
 def journeys_need(state: State, known: Checkpoints) -> frozenset[Sha]:
-    """Gives what the next undo and the next redo go to, and the newest safety in any case."""
-    # Not by order: commits of one second come out of git in any. Nor by time first: clocks are set.
+    """Return the targets of the next undo and redo, and always the newest safety checkpoint."""
+    # Not in list order: git returns commits of one second in any. Not by time: clocks are set.
     safeties = [record for record in reversed(list(known.values())) if record.kind == "safety"]
     newest = max(safeties, key=_age, default=None)
     travels = (*state.undo[-1:], *state.redo[-1:])
@@ -222,7 +221,7 @@ def _age(record: CheckpointRecord) -> tuple[int, str]:
 def reasons(
     *, needed: frozenset[Sha], journeys: frozenset[Sha], kinds: frozenset[str] | None
 ) -> Callable[[CheckpointRecord], KeepReason | None]:
-    """Makes the judge of what stays by what it is; None is for those that only limits keep."""
+    """Return a function that tells why a checkpoint stays; None if only the limits keep it."""
 
     def reason(record: CheckpointRecord) -> KeepReason | None:
         if record.pinned:
@@ -247,9 +246,9 @@ def kept_because(
     reason: Callable[[CheckpointRecord], KeepReason | None],
     parents: Mapping[Sha, tuple[Sha, ...]],
 ) -> tuple[KeptCheckpoint, ...]:
-    """Gives each checkpoint that stays the first reason that holds, in the order they came.
+    """Return each remaining checkpoint with its first valid reason, in the given order.
 
-    A commit cannot go before those that descend from it; that is a reason too.
+    A commit cannot be removed before its descendants; that is a reason too.
     """
     records = tuple(kept)
     own = {record.sha: reason(record) for record in records}
@@ -278,7 +277,7 @@ def _ancestors(shas: Iterable[Sha], parents: Mapping[Sha, tuple[Sha, ...]]) -> s
 
 @dataclass(frozen=True, slots=True)
 class CommitFacts:
-    """A checkpoint as its commit tells it: enough to rebuild the journal's view of it."""
+    """The facts in a checkpoint's commit: enough to rebuild the journal's record of it."""
 
     sha: Sha
     tree: Sha

@@ -1,4 +1,4 @@
-"""What became of a pipeline's steps, read from the state (seed 003; Architect, step results)."""
+"""The results of a pipeline's steps, read from the state (Architect, step results)."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from hankweave_server.domain.history import end_checkpoint, is_done, plan_entry,
 from hankweave_server.domain.lifecycle import cost_of
 
 StepStatus: TypeAlias = Literal["success", "partial", "failed", "skipped", "interrupted", "not run"]
-"""`partial`: its budget ended it. `interrupted`: nobody saw its end."""
+"""`partial`: its budget ended it. `interrupted`: its end was not recorded."""
 
 Status: TypeAlias = Literal["success", "partial", "failed"]
-"""`partial`: all steps had their turn, and a failed one was passed over."""
+"""`partial`: all steps have run, and a failed or partial one was passed over."""
 
 _AUTHENTICATION = re.compile(
     r"unauthori[sz]ed|authenticat|api[\s_]key|not logged in|run /login|oauth token|\b401\b",
@@ -34,18 +34,18 @@ _AUTHENTICATION = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """One step of the plan, as it stands now."""
+    """One step of the plan in its current state."""
 
     name: CodonId
     status: StepStatus
     cost: float = 0.0
-    """USD, of all its attempts."""
+    """USD, over all its attempts."""
     duration_ms: int = 0
     """Milliseconds of the attempt that counts."""
     attempts: int = 0
     error: str | None = None
     condition: str | None = None
-    """The one that did not hold, of a step that was skipped for it."""
+    """The condition that did not hold, for a step that was skipped because of it."""
     checkpoint: Sha | None = None
     reason: FailureReason | None = None
 
@@ -59,17 +59,17 @@ class PipelineResult:
 
     @property
     def cost(self) -> float:
-        """USD."""
+        """The cost of all steps in USD."""
         return sum(step.cost for step in self.steps)
 
     @property
     def failure(self) -> StepResult | None:
-        """The step that ended it."""
+        """The step that ended the pipeline."""
         return next((step for step in reversed(self.steps) if step.status == "failed"), None)
 
 
 def result_of(state: State) -> PipelineResult:
-    """Reads the steps of the execution thread; what lies off it does not count."""
+    """Return the steps of the execution thread; codons outside it do not count."""
     executions: dict[CodonId, list[CodonExecution]] = {}
     for entry in thread(state):
         executions.setdefault(entry.codon.codon_id, []).append(entry.codon)
@@ -83,12 +83,12 @@ def result_of(state: State) -> PipelineResult:
 
 
 def is_of_authentication(reason: FailureReason) -> bool:
-    """Tells whether a provider did not let the agent in."""
+    """Return whether a provider rejected the agent's credentials."""
     return reason.type == "api-error" and bool(_AUTHENTICATION.search(reason.message or ""))
 
 
 def resumes_at(state: State, next_codon: CodonId | None) -> bool:
-    """Tells whether an execution stands where its plan can go on: begun, fitting, and not ended."""
+    """Return whether the plan of an execution can be resumed: begun, matching, and not ended."""
     entries = thread(state)
     return (
         next_codon is not None

@@ -1,8 +1,8 @@
-"""Which checkpoint a rollback means, and where in the plan work goes on from there.
+"""Find the checkpoint that a rollback means, and where in the plan work continues from it.
 
-Pure: known checkpoints and the state come in, a `RollbackTarget` or a refusal goes out. Prefixes
-are looked up among the thread's checkpoints first and among all timelines only if none matches
-there (seed 000, "Using Checkpoints"); more than one match is refused and all are listed.
+Known checkpoints and the state come in; a `RollbackTarget` or a refusal goes out. A prefix is
+looked up among the thread's checkpoints first, and among all timelines only if none matches there;
+more than one match is refused, and all matches are listed.
 """
 
 from __future__ import annotations
@@ -38,31 +38,31 @@ from hankweave_server.domain.history import (
 )
 
 Checkpoints = Mapping[Sha, CheckpointRecord]
-"""Every checkpoint on our refs, oldest first."""
+"""Every checkpoint on the shadow repository's refs, oldest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class RollbackTarget:
-    """Where a rollback goes."""
+    """The target of a rollback."""
 
     checkpoint: CheckpointRecord
     after_codon: CodonId | None
-    """The codon after which work goes on; None: from the beginning of the plan."""
+    """The codon after which work continues; None means from the beginning of the plan."""
     passed: tuple[ThreadEntry, ...]
-    """Executions of the thread that lie after the target, newest first."""
+    """Executions of the thread after the target, newest first."""
     undone: Travel | None = None
-    """The journey that this one takes back: then the checkpoint is that one's safety checkpoint."""
+    """The journey that an undo takes back; its safety checkpoint is the target then."""
     note: str | None = None
-    """What the caller should know about the choice, such as the run it was found in."""
+    """Information about the choice for the caller, such as the run it was found in."""
 
     @property
     def is_in_place(self) -> bool:
-        """Only files move: it takes back a journey that moved nothing else."""
+        """Whether only files move: it takes back a journey that moved nothing else."""
         return self.undone is not None and self.undone.in_place
 
     @property
     def place(self) -> Coordinate:
-        """The moment of the execution that work goes on from."""
+        """The moment of the execution that work continues from."""
         if self.undone is not None and self.undone.source is not None:
             return self.undone.source
 
@@ -70,9 +70,9 @@ class RollbackTarget:
 
 
 def last_success(state: State, known: Checkpoints) -> RollbackTarget:
-    """The newest completed codon; else the newest rig; else the state before any codon.
+    """Return the newest completed codon, else the newest rig, else the state before any codon.
 
-    Where the plan began again on files as they lay, nothing from before that counts: then those.
+    If the plan began again on the files as they were, nothing before that counts: then those files.
     """
     begun = {place: sha for place, sha in beginnings(state).items() if sha in known}
     first = max(begun, default=None)
@@ -104,7 +104,7 @@ def of_codon(
 ) -> RollbackTarget:
     """Return the newest checkpoint of a codon: on the current thread, else on any other run.
 
-    The target's note says which run it was found in, where that is not the current thread.
+    The target's note names the run if that is not on the current thread.
     """
     entries = thread(state)
     sha = _newest_on(state, entries, codon_id, kind, known)
@@ -174,9 +174,9 @@ def _no_codon_checkpoint(
 def of_prefix(
     state: State, known: Checkpoints, prefix: str, missing: Collection[Sha] = ()
 ) -> RollbackTarget:
-    """Return the one checkpoint whose sha begins so.
+    """Return the only checkpoint whose SHA has this prefix.
 
-    `missing` are those that the journal names and the repository does not have: Refused says so.
+    `missing` are the ones that the journal names and the repository lacks, for a precise refusal.
     """
     prefix, given = prefix.lower(), prefix
     if not is_sha_prefix(prefix):
@@ -217,7 +217,7 @@ def of_prefix(
 
 
 def target_of(state: State, known: Checkpoints, sha: Sha) -> RollbackTarget:
-    """The target that a known checkpoint is, wherever it lies."""
+    """Return the target for a known checkpoint, on any timeline."""
     record = known[sha]
     entries = thread(state)
     if record.kind == "initial":
@@ -234,28 +234,28 @@ def target_of(state: State, known: Checkpoints, sha: Sha) -> RollbackTarget:
     keeps = _keeps(state, known, entries, record)
     passed = entries[keeps:]
     if passed and passed[0].codon.codon_id == record.coordinate.codon_id:
-        passed = passed[1:]  # Its own codon is gone back into, not through.
+        passed = passed[1:]  # The rollback goes back into its own codon, not past it.
 
     return RollbackTarget(record, _newest_of(entries[:keeps]), tuple(reversed(passed)))
 
 
 ATTEMPT_START = "before attempt"
-"""What the label of a checkpoint begins with that the next attempt of its codon goes back to."""
+"""The label prefix of a checkpoint that the next attempt of its codon starts from."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptStart:
-    """Where a failed attempt of a codon began."""
+    """The start of a failed attempt of a codon."""
 
     checkpoint: CheckpointRecord
     rig: Sha | None
-    """The same, where the attempt's rig had been set up by then."""
+    """The SHA of the checkpoint if it is the rig's."""
 
 
 def attempt_start(state: State, known: Checkpoints, codon_id: CodonId) -> AttemptStart | None:
-    """Finds what the next attempt of the thread's newest codon begins with.
+    """Return the checkpoint that the next attempt of the thread's newest codon starts from.
 
-    None where it has not failed, or nothing of it was kept.
+    None if the codon is not the newest, or no such checkpoint was kept.
     """
     entries = thread(state)
     if not entries or entries[-1].codon.codon_id != codon_id:
@@ -276,7 +276,7 @@ def _begins_attempt(record: CheckpointRecord, codon_id: CodonId) -> bool:
 
 
 def of_travel(state: State, known: Checkpoints, travel: Travel) -> RollbackTarget:
-    """Where the undo of a journey goes: its safety checkpoint, and the place it left."""
+    """Return the target for the undo of a journey: its safety checkpoint, and the place it left."""
     safety = known.get(travel.safety)
     if safety is None:
         raise Refused(
@@ -316,9 +316,9 @@ def _codon_checkpoint(
 
 
 def _before(state: State, entries: tuple[ThreadEntry, ...], position: int) -> Sha | None:
-    """The state a codon without a rig began from: where the codon before it ended.
+    """Return the start of a codon without a rig: the end of the codon before it.
 
-    Or the files as they lay, where the plan began again with it.
+    If the plan began again with it, the start is the files as they were then.
     """
     if (begun := beginnings(state).get(position)) is not None:
         return begun
@@ -332,7 +332,7 @@ def _before(state: State, entries: tuple[ThreadEntry, ...], position: int) -> Sh
 
 
 def _is_on(entries: tuple[ThreadEntry, ...], record: CheckpointRecord) -> bool:
-    """Tells whether a checkpoint was taken by, or during, an execution of the thread."""
+    """Return whether an execution of the thread took a checkpoint, during its work or after."""
     return _owner(entries, record.sha) is not None or any(
         entry.run_id == record.coordinate.run_id
         and entry.codon.codon_id == record.coordinate.codon_id
@@ -341,7 +341,7 @@ def _is_on(entries: tuple[ThreadEntry, ...], record: CheckpointRecord) -> bool:
 
 
 def _owner(entries: tuple[ThreadEntry, ...], sha: Sha) -> int | None:
-    """Finds the newest execution whose rig or end a checkpoint is."""
+    """Return the newest execution that has this checkpoint as its rig or end."""
     for index in reversed(range(len(entries))):
         codon = entries[index].codon
         if sha in (end_checkpoint(codon), rig_checkpoint(codon)):
@@ -353,9 +353,9 @@ def _owner(entries: tuple[ThreadEntry, ...], sha: Sha) -> int | None:
 def _keeps(
     state: State, known: Checkpoints, entries: tuple[ThreadEntry, ...], record: CheckpointRecord
 ) -> int:
-    """Counts the executions whose finished work the files of a checkpoint hold.
+    """Count the executions whose finished work is in the files of a checkpoint.
 
-    A checkpoint that is no codon's own (manual, tool, safety) holds all that ended before it.
+    A checkpoint outside a codon (manual, tool, safety) contains everything that ended before it.
     """
     owner = _owner(entries, record.sha)
     if owner is not None:
@@ -373,14 +373,14 @@ def _keeps(
 
 
 def _holds_end(entry: ThreadEntry, sha: Sha) -> bool:
-    """Tells whether the files of this checkpoint hold the codon's finished work."""
+    """Return whether the files of this checkpoint contain the codon's finished work."""
     match entry.codon:
         case CompletedCodon(completion_checkpoint=end):
             return end == sha
         case SkippedCodon(skip_checkpoint=end):
             return end == sha
         case _:
-            # An error checkpoint holds broken work: the codon runs again, not the one after it.
+            # An error checkpoint has broken work: the codon runs again, not the one after it.
             return False
 
 
@@ -391,7 +391,7 @@ def _newest_of(entries: tuple[ThreadEntry, ...]) -> CodonId | None:
 def _after_in_old_timeline(
     state: State, known: Checkpoints, record: CheckpointRecord
 ) -> CodonId | None:
-    """The re-entry point of a checkpoint whose run is not on the thread any more."""
+    """Return the codon to continue after for a checkpoint whose run left the thread."""
     run = run_named(state, record.coordinate.run_id)
     if run is None:
         return record.coordinate.codon_id if record.kind in ("completed", "skipped") else None
@@ -401,7 +401,7 @@ def _after_in_old_timeline(
 
 
 def _as_seen_by(state: State, run: Run) -> State:
-    """The state as the given run saw it: that run is the newest."""
+    """Return the state as the given run saw it: with that run as the newest."""
     runs = state.runs
     at = next(index for index, other in enumerate(runs) if other is run)
     return State(

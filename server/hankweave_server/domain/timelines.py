@@ -1,7 +1,7 @@
-"""Which run went on from which: all lines of work of an execution, the abandoned ones too.
+"""Timelines: all lines of work of an execution, including the abandoned ones, as a list and a tree.
 
-Every rollback leaves a line behind and begins another. The newest run's line is the execution
-thread; what lies on none of it is abandoned, but listed like the rest: it can be gone back to.
+Every rollback leaves a line and begins another. The newest run's line is the execution thread; all
+other work is abandoned, but listed all the same: a rollback can return to it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from hankweave_server.domain.lifecycle import status_of
 Reason = Literal["rollback", "retry", "continue"]
 
 BEFORE_ROLLBACK = "Before a rollback"
-"""The name of safety checkpoints: the work tree is at the rollback's target once they exist."""
+"""The name of safety checkpoints: the work tree is at the rollback's target after them."""
 
 
 class CodonLine(Value):
@@ -38,15 +38,15 @@ class CodonLine(Value):
     codon_id: CodonId
     status: CodonStatus
     on_thread: bool
-    """False where a rollback went back behind it."""
+    """False if a rollback went back past it."""
     checkpoint: Sha | None = None
-    """Of its end."""
+    """The checkpoint of its end."""
     warnings: tuple[str, ...] = ()
-    """Why its work should be looked at, although it was completed."""
+    """Reasons to check its work, although it was completed."""
 
 
 class RunLine(Value, kw_only=True):
-    """One run, where it came from, and what it left."""
+    """One run, its origin, and its results."""
 
     run_id: RunId
     status: RunStatus
@@ -54,9 +54,9 @@ class RunLine(Value, kw_only=True):
     end_time: str | None = None
     is_current: bool = False
     on_thread: bool
-    """Part of the line that leads to now, be it in part."""
+    """Whether the run is on the execution thread, at least in part."""
     reason: Reason | None = None
-    """Why it went on from another; null for a fresh start."""
+    """Why it continued another run; None for a fresh start."""
     source: ContinuationSource | None = None
     codons: tuple[CodonLine, ...]
     checkpoints: tuple[CheckpointRecord, ...]
@@ -64,12 +64,12 @@ class RunLine(Value, kw_only=True):
 
 
 def timelines(state: State, checkpoints: Iterable[CheckpointRecord]) -> tuple[RunLine, ...]:
-    """Lists every run with its checkpoints, which come oldest first; so do the runs."""
+    """List every run with its checkpoints, oldest first; the checkpoints come oldest first too."""
     of_run: dict[RunId, list[CheckpointRecord]] = {}
     for record in checkpoints:
         of_run.setdefault(record.coordinate.run_id, []).append(record)
 
-    # A codon's record is one value, wherever it is named: the thread holds the very same.
+    # A codon's record is one object: the thread contains the very same.
     on_thread = frozenset(id(entry.codon) for entry in thread(state))
     line = frozenset(_line_to_now(state))
     return tuple(
@@ -90,7 +90,7 @@ def timelines(state: State, checkpoints: Iterable[CheckpointRecord]) -> tuple[Ru
 
 
 def _line_to_now(state: State) -> Iterator[RunId]:
-    """Walks back from the newest run; every run went on from an older one."""
+    """Walk back from the newest run; every run continues an older one."""
     wanted = state.runs[0].run_id if state.runs else None
     for run in state.runs:
         if run.run_id == wanted:
@@ -124,21 +124,21 @@ def _source_of(run: Run) -> ContinuationSource | None:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One run in a line, and the lines that left it for another future."""
+    """One run in a line, and the lines that branched off from it."""
 
     run: RunLine
     aside: tuple[Line, ...]
 
 
 Line: TypeAlias = tuple[Step, ...]
-"""Runs that went on from one another, oldest first."""
+"""Runs that continue one another, oldest first."""
 
 
 def tree_of(runs: tuple[RunLine, ...]) -> tuple[Line, ...]:
-    """Arranges runs as lines: of several continuations of a run, one stays in its line.
+    """Arrange runs as lines: of several continuations of a run, one stays in its line.
 
-    It is the one on the thread, else the newest. So a line is as long as the work was, and the
-    tree only as deep as people went astray from where they had gone astray.
+    It is the one on the thread, else the newest. So a line is as long as the work was, and the tree
+    is only as deep as rollbacks from already abandoned lines make it.
     """
     after: dict[RunId | None, list[RunLine]] = {}
     older: set[RunId] = set()
@@ -147,7 +147,7 @@ def tree_of(runs: tuple[RunLine, ...]) -> tuple[Line, ...]:
         after.setdefault(source if source in older else None, []).append(run)
         older.add(run.run_id)
 
-    # From the end: whatever went on from a run is younger, and arranged before it is asked for.
+    # Backwards: the continuations of a run are younger, so they are arranged before it.
     lines: dict[RunId, Line] = {}
     for run in reversed(runs):
         following = after.get(run.run_id, [])

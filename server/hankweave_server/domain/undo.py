@@ -1,15 +1,13 @@
-"""Where undo and redo lead, and whose edits a rollback meets: what the state remembers of journeys.
+"""Undo and redo of rollbacks, the user's edits that a rollback meets, and leftovers of rigs.
 
-Every rollback pushes what its undo needs; an undo moves the newest of these to the redo side, a
-redo moves it back. A new rollback forgets what could be redone, as editors do: the checkpoints
-stay, and can be gone to by their sha.
+Every rollback pushes what its undo needs; an undo moves the newest entry to the redo side, a redo
+moves it back. A new rollback clears the redo side, as editors do: the checkpoints stay, and can be
+restored by their SHA. In this module such a move is called a journey.
 
-What the rigs of codons leave in the work tree, for a rollback that goes back through them.
-
-A rig replaces what lies at its target, so all that is there afterwards is the rig's, or was put
-there later. Hankweave removes the targets of the codons that a rollback passes, whatever tracks
-them. A target that a codon which stays has filled as well, or that lies inside such a one or around
-it, is left alone: what is in it may be that codon's.
+A rig replaces the content of its target, so everything that is there afterwards was put there by
+the rig or later. Like Hankweave, a rollback removes the targets of the codons that it passes,
+whether or not they are tracked. A target stays if a codon that is not passed filled it as well, or
+filled a folder inside or around it: the content may be that codon's.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ KEPT = 100
 
 
 def after(state: State, made: TimeTravelled) -> State:
-    """Gives the state after a journey; raises Impossible for an undo of nothing."""
+    """Return the state after a journey; raise Impossible for an undo of nothing."""
     undo, redo = state.undo, state.redo
     match made.direction:
         case "back":
@@ -65,7 +63,7 @@ def after(state: State, made: TimeTravelled) -> State:
 
 
 def forgotten(state: State, gone: TravelsForgotten) -> State:
-    """Return the state without the journeys that nothing can take back any more."""
+    """Return the state without the journeys that can no longer be undone."""
     names = frozenset(gone.operation_ids)
     return msgspec.structs.replace(
         state,
@@ -75,7 +73,7 @@ def forgotten(state: State, gone: TravelsForgotten) -> State:
 
 
 def without_safety(state: State, known: Container[Sha]) -> TravelsForgotten | None:
-    """Return the journeys whose safety checkpoints are gone; None where there are none."""
+    """Return the journeys whose safety checkpoints are gone; None if there are none."""
     lost = [travel for travel in (*state.undo, *state.redo) if travel.safety not in known]
     if not lost:
         return None
@@ -94,7 +92,7 @@ def without_edits(state: State, overtaken: EditsOvertaken) -> State:
 
 
 def founding(state: State) -> tuple[Transition, ...]:
-    """Gives the transitions that make undo, redo, edits and notice of this state out of none."""
+    """Return the transitions that create the undo, redo, edits and notice of this state."""
     journeys = [
         *(TimeTravelled(direction="back", travel=travel) for travel in (*state.undo, *state.redo)),
         *(TimeTravelled(direction="undo", travel=travel) for travel in state.redo),
@@ -106,7 +104,7 @@ def founding(state: State) -> tuple[Transition, ...]:
 
 
 def to_undo(state: State) -> Travel:
-    """The rollback an undo takes back; raises Refused where there is none."""
+    """Return the rollback that an undo would take back; raise Refused if there is none."""
     if not state.undo:
         raise Refused(
             ErrorCode.NOTHING_TO_UNDO,
@@ -118,7 +116,7 @@ def to_undo(state: State) -> Travel:
 
 
 def to_redo(state: State) -> Travel:
-    """The undo a redo takes back; raises Refused where there is none."""
+    """Return the undo that a redo would take back; raise Refused if there is none."""
     if not state.redo:
         raise Refused(
             ErrorCode.NOTHING_TO_UNDO,
@@ -130,7 +128,7 @@ def to_redo(state: State) -> Travel:
 
 
 def is_told(state: State, operation_id: str) -> bool:
-    """Tells whether a journey is in the state already."""
+    """Return whether the state already contains a journey."""
     return any(travel.operation_id == operation_id for travel in (*state.undo, *state.redo))
 
 
@@ -140,7 +138,7 @@ def _require(journeys: tuple[Travel, ...], what: Direction) -> None:
 
 
 def leftovers(state: State, passed: Collection[CodonId]) -> tuple[str, ...]:
-    """Return the rig targets that go when a rollback passes these codons, as plain paths."""
+    """Return the rig targets that a rollback past these codons removes, as plain paths."""
     plan = state.execution_plan
     stays = [e.codon.codon_id for e in thread(state) if e.codon.codon_id not in passed]
     kept = set(_targets(plan, stays))

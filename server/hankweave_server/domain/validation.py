@@ -1,15 +1,13 @@
-"""Whether a state can be gone on from: seed 002's three errors and three warnings.
+"""Validate a state: three errors and three warnings, as Hankweave defines them.
 
 An error means that the state contradicts itself; it is never the base of further work, and the
-backup or the journal takes its place. A warning means that the state and something outside of it
-disagree: a run folder, the shadow repository, the journal. `corrupted_data` comes from the store,
-which reads the bytes; all else is judged here, from facts that the caller brings.
+backup or the journal replaces it. A warning means that the state disagrees with something outside
+of it: a run folder, the shadow repository, the journal. `corrupted_data` comes from the store,
+which reads the bytes; everything else is judged here, from facts that the caller collects.
 
-What each codon cost, counted again from the journal (seed 002, cost_mismatch).
-
-The state's costs are sums that were carried along; here they are added up from what was reported,
-without the state, so that the two can be held against each other. Only lines in which the name of
-a transition stands are decoded, as in `on_record`.
+For `cost_mismatch`, `recounted_costs` adds up the cost of each codon again. The costs in the state
+are running sums; here they are added up from the journal alone, so that the two can be compared.
+Only lines that contain the name of a transition are decoded, as in `checkpoint_records.on_record`.
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ from hankweave_server.domain.costs import sentinels_of
 from hankweave_server.domain.lifecycle import cost_of, is_terminal, sentinel_cost_of, tokens_of
 
 COST_TOLERANCE = 1e-6
-"""Dollars: sums of floats differ in the last places; a cost that is wrong differs by more."""
+"""Dollars: sums of floats differ in the last digits; a wrong cost differs by more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +57,7 @@ class CodonKey:
     run_id: RunId
     codon_id: CodonId
     position: int
-    """Where in its run's list it stands."""
+    """Its index in the run's list."""
 
 
 def validate(
@@ -70,10 +68,10 @@ def validate(
     recomputed_costs: Mapping[CodonKey, float] | None = None,
     recorded_missing: Collection[Sha] = (),
 ) -> StateValidation:
-    """Judges a state against itself and against what lies around it.
+    """Check a state against itself and its surroundings.
 
-    `run_folders` are the names in `runs/`. `recomputed_costs` is `costs_of` the state that the
-    whole journal folds to; without it each cost is held only against the sums inside the state.
+    `run_folders` are the names in `runs/`. `recomputed_costs` is the result of `recounted_costs`
+    over the whole journal; without it each cost is only compared with the sums inside the state.
     """
     errors = errors_in(state)
     warnings = (
@@ -86,7 +84,7 @@ def validate(
 
 
 def costs_of(state: State) -> dict[CodonKey, float]:
-    """What each codon cost, its sentinels included, in USD."""
+    """Return the cost of each codon, its sentinels included, in USD."""
     return {
         CodonKey(run.run_id, codon.codon_id, position): cost_of(codon) + sentinel_cost_of(codon)
         for run in state.runs
@@ -98,7 +96,7 @@ def costs_of(state: State) -> dict[CodonKey, float]:
 
 
 def errors_in(state: State) -> tuple[ValidationError, ...]:
-    """Finds what no legal history can have led to."""
+    """Return everything in a state that no legal history can have led to."""
     runs = (f"Run {run.run_id}, {fault}." for run in state.runs for fault in run_faults(run))
     plan = (f"The plan, {fault}." for fault in plan_faults(state.execution_plan))
     return (
@@ -113,7 +111,7 @@ def run_faults(run: Run) -> Iterator[str]:
 
 
 def codon_faults(codon: CodonExecution) -> Iterator[str]:
-    """What no execution of a codon can be, whatever happened to it."""
+    """Yield the faults of an execution that no history can explain."""
     for name, cost in (("cost", cost_of(codon)), ("sentinel cost", sentinel_cost_of(codon))):
         if not math.isfinite(cost) or cost < 0:
             yield f"the {name} is {cost}"
@@ -151,7 +149,7 @@ def _missing_runs(state: State) -> Iterator[str]:
 
 
 def _loop_faults(codon_id: CodonId, context: LoopContext | None) -> Iterator[str]:
-    """`review#1` is iteration 1 of a loop's body, and nothing else is (seed 002)."""
+    """Check that `review#1`, and only that form, is iteration 1 of a loop's body."""
     iteration = codon_id.partition("#")[2]
     if context is None:
         if iteration:
@@ -192,7 +190,7 @@ def _missing_checkpoints(
 
 
 def checkpoints_in(state: State) -> Iterator[tuple[Sha, str]]:
-    """Every checkpoint that a state names, and where it names it."""
+    """Yield every checkpoint that a state names, and where it names it."""
     if state.initial_checkpoint is not None:
         yield state.initial_checkpoint, "initialCheckpoint"
 
@@ -230,7 +228,7 @@ def _checkpoints_of(codon: CodonExecution) -> Iterable[tuple[Sha, str]]:
 
 
 def _sentinel_mismatches(state: State) -> Iterator[ValidationWarning]:
-    """The sentinels' cached total against the sum of theirs."""
+    """Compare the recorded total of the sentinels with their sum."""
     for run in state.runs:
         for codon in run.codons:
             each = sentinels_of(codon)
@@ -245,7 +243,7 @@ def _sentinel_mismatches(state: State) -> Iterator[ValidationWarning]:
 
 
 def with_summed_sentinels(state: State) -> tuple[State, tuple[ValidationWarning, ...]]:
-    """Correct each total of sentinels that is not their sum; say which ones."""
+    """Correct each sentinel total that is not the sum, with a warning for each."""
     warnings = tuple(_sentinel_mismatches(state))
     if not warnings:
         return state, ()
@@ -277,7 +275,7 @@ def _cost_mismatches(
 
 
 def corrected(warning: ValidationWarning) -> ValidationWarning:
-    """Return the warning of what was wrong and is put right."""
+    """Return the warning for a value that was wrong and has been corrected."""
     message = f"{warning.message} The recomputed value counts from now on."
     return msgspec.structs.replace(warning, message=message)
 
@@ -321,7 +319,7 @@ class _Transition(msgspec.Struct):
 
 @dataclass(slots=True)
 class _Tally:
-    """One execution, while it is being added up."""
+    """One execution while its cost is added up."""
 
     codon_id: CodonId
     dollars: float = 0.0
@@ -330,7 +328,7 @@ class _Tally:
 
     @classmethod
     def of(cls, codon: CodonExecution) -> _Tally:
-        """What a record says that the journal begins with: there is nothing else to count."""
+        """Start from the record that the journal begins with: there is nothing else to count."""
         sentinels = sum(each.total_cost for each in sentinels_of(codon))
         return cls(codon.codon_id, cost_of(codon), sentinels, is_terminal(codon))
 
@@ -356,21 +354,21 @@ class _Tallies:
                 self._newest(run_id, codon_id).sentinel_dollars = cost
 
     def _newest(self, run_id: RunId, codon_id: CodonId) -> _Tally:
-        """The newest execution, ended or not: sentinels hear of a codon's end last."""
+        """Return the newest execution, ended or not: sentinels see a codon's end last."""
         own = (each for each in reversed(self.by_run.get(run_id, [])) if each.codon_id == codon_id)
         return next(own, _Tally(codon_id))
 
     def _active(self, run_id: RunId, codon_id: CodonId) -> _Tally:
-        """The newest execution that has not ended; one of its own where the journal has none."""
+        """Return the newest execution that has not ended; a new tally if there is none."""
         tallies = self.by_run.get(run_id, [])
         own = (each for each in reversed(tallies) if each.codon_id == codon_id)
         return next((each for each in own if not each.has_ended), _Tally(codon_id))
 
 
 def recounted_costs(lines: Iterable[bytes]) -> dict[CodonKey, float]:
-    """Adds up what whole journal lines report, oldest first, sentinels included, in USD.
+    """Add up the costs in whole journal lines, oldest first, sentinels included, in USD.
 
-    Raises msgspec's error for a line that is no event.
+    Raises msgspec's error for a line that is not an event.
     """
     tallies = _Tallies()
     for line in lines:
@@ -385,7 +383,7 @@ def recounted_costs(lines: Iterable[bytes]) -> dict[CodonKey, float]:
 
 
 def _change_in(line: bytes) -> object:
-    """The transition that an event carries, if it is one that counts."""
+    """Return the transition in an event, if it is one that affects costs."""
     event = msgspec.json.decode(line, type=_Line)
     if event.type != StateTransition.TYPE:
         return None

@@ -1,7 +1,7 @@
-"""Variables in texts: `{{name}}` stands for a value (Architect, pipelines).
+"""Variables in texts: `{{name}}` is replaced by a value (Architect, pipelines).
 
-One pass and no more: what was put in is not looked through again, so that an agent's answer cannot
-name a variable. A name that nobody knows stays as it stands.
+There is only one pass: inserted values are not searched again, so that an agent's answer cannot
+name a variable. An unknown name stays unchanged.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import re
 from collections.abc import Mapping
 
 NAME = r"[A-Za-z_][A-Za-z0-9_.-]*"
-"""What may stand between the braces; white space around it does not count."""
+"""The pattern of a name between the braces; white space around it does not count."""
 
 _PLACEHOLDER = re.compile(rf"\{{\{{\s*({NAME})\s*\}}\}}")
 
 
 def render(text: str, variables: Mapping[str, str]) -> str:
-    """Puts the values of the known variables in."""
+    """Insert the values of the known variables."""
 
     def value(match: re.Match[str]) -> str:
         return variables.get(match[1], match[0])
@@ -25,12 +25,12 @@ def render(text: str, variables: Mapping[str, str]) -> str:
 
 
 def names_in(text: str) -> frozenset[str]:
-    """Lists the names that `render` would look up."""
+    """Return the names that `render` would look up."""
     return frozenset(_PLACEHOLDER.findall(text))
 
 
 def text_of(value: object) -> str:
-    """Gives a YAML scalar as the text a variable holds; raises TypeError for a list or map."""
+    """Return a YAML scalar as the text of a variable; raise TypeError for a list or map."""
     match value:
         case str():
             return value
