@@ -1,24 +1,25 @@
-"""Archiving what a codon or loop leaves behind.
+"""Archive what a codon or loop leaves behind, and bring it back when time goes back.
 
-    choose     which files the hank means, as they lie there now
-    intent     `archive.intent` durable: every single move
-    move       one rename each; what is in the way in the archive gets another name
-    manifest   durable: what lies in the archive, and where it came from
-    tell       `file.updated`, a checkpoint if tracked files left, `archive.completed`
-    forget     the intent is removed
+A hank can name files that are moved out of the work tree when a codon or loop ends (rigArchive). A
+crash at any point must leave each file in exactly one of two places, so archiving uses an intent:
 
-A start that finds an intent does all of it again: moves that are made already stay made (seed 001,
-rigArchive; Hankweave, archives).
+    choose     find the files the hank names, as they are now
+    intent     write `archive.intent` durably: every single move
+    move       one rename each; a file in the way in the archive gets another name
+    manifest   write durably what the archive contains and where it came from
+    record     `file.updated`, a checkpoint if tracked files left, `archive.completed`
+    forget     remove the intent
 
-The checkpoint is a `safety` one: it saves no new work, but what stands there now, so that HEAD has
-no file that the archive took, and nobody takes that for a person's deletion.
+A start that finds an intent does all of it again: moves that are already made stay made.
 
-archive-manifest.json: what lies in the rig archive, and where it came from (Hankweave, 7.7).
+The checkpoint is a `safety` one. It saves no new work, but it removes the archived files from HEAD;
+otherwise their absence would count as a deletion by a person.
 
-Bringing back what was archived when time goes back, and putting it away again with an undo.
+archive-manifest.json lists what is in the rig archive and where it came from, as in Hankweave.
 
-All of it happens under the rollback's own intent: a move that is made stays made, and what one
-rollback has moved stands in the manifest under its name, so that doing it again tells the same.
+A rollback brings back what was archived after its target; an undo of it archives the files again.
+This happens under the rollback's own intent. A move that is made stays made, and the manifest keeps
+what each rollback has moved under that rollback's id, so that a repetition reports the same.
 """
 
 from __future__ import annotations
@@ -61,13 +62,13 @@ from hankweave_server.worktree.patterns import Chosen, choose
 
 VERSION = "1.0.0"
 TRAVELS_KEPT = 100
-"""Rollbacks whose undo puts files away again: as many as can be undone."""
+"""Rollbacks whose undo archives files again: as many as can be undone."""
 
 
 def read(layout: Layout) -> ArchiveManifest:
-    """Reads the manifest; an execution that never archived has an empty one.
+    """Read the manifest; an execution that never archived has an empty one.
 
-    Raises Refused where it is damaged.
+    Raises Refused if it is damaged.
     """
     try:
         data = layout.archive_manifest.read_bytes()
@@ -78,7 +79,7 @@ def read(layout: Layout) -> ArchiveManifest:
 
 
 def write(layout: Layout, manifest: ArchiveManifest) -> None:
-    """Writes it durably, indented for people."""
+    """Write the manifest durably, indented for people."""
     content = msgspec.json.format(codec.encode(manifest), indent=2)
     fsutil.replace_durably(layout.archive_manifest, content + b"\n")
 
@@ -86,7 +87,10 @@ def write(layout: Layout, manifest: ArchiveManifest) -> None:
 def with_archived(
     manifest: ArchiveManifest, intent: ArchiveIntent, done: Iterable[ArchiveMove], layout: Layout
 ) -> ArchiveManifest:
-    """Adds what was archived; what stood in its way has another name now. Twice is as once."""
+    """Return the manifest with what was archived; what was in its way has another name now.
+
+    Idempotent.
+    """
     prefix = _prefix(layout)
     names = {prefix + shown(m.source): prefix + shown(m.target) for m in intent.displaced}
     entries = [
@@ -102,7 +106,7 @@ def with_archived(
 def with_travel(
     manifest: ArchiveManifest, operation_id: str, travel: ArchiveTravel
 ) -> ArchiveManifest:
-    """Takes out what came back, adds what was put away again, and keeps both for an undo."""
+    """Return the manifest after a rollback's moves, and with them, for an undo."""
     gone = {entry.archive_path for entry in travel.restored}
     stays = tuple(entry for entry in manifest.entries if entry.archive_path not in gone)
     travels = {**manifest.travels, operation_id: travel}
@@ -115,16 +119,16 @@ def with_travel(
 
 
 def way_back(entry: ArchiveEntry, layout: Layout, exists: Callable[[bytes], bool]) -> ArchiveMove:
-    """The move that brings an entry back; `exists` says which names the archive has."""
+    """Return the move that brings an entry back; `exists` tells which names the archive has."""
     places, homes = places_of(entry, layout), meanings(entry.source_path)
     place = next((name for name in places if exists(name)), places[0])
-    # A name that is no text was meant in both or in neither.
+    # `\xff` stands for a raw byte in both paths or in neither.
     home = next((name for name in homes if place.endswith(b"/" + name)), homes[0])
     return ArchiveMove(source=place, target=home)
 
 
 def places_of(entry: ArchiveEntry, layout: Layout) -> tuple[bytes, ...]:
-    """The names below the rig archive that an entry may mean."""
+    """Return the names below the rig archive that an entry may mean."""
     return meanings(entry.archive_path.removeprefix(_prefix(layout)))
 
 
@@ -140,7 +144,7 @@ def _entry(intent: ArchiveIntent, move: ArchiveMove, layout: Layout) -> ArchiveE
 
 
 def _renamed(entry: ArchiveEntry, names: Mapping[str, str]) -> ArchiveEntry:
-    """Follows an entry, or a folder above it, to its other name."""
+    """Return an entry under its new name, if it or a folder above it was renamed."""
     old, rest = entry.archive_path, ""
     while old:
         if old in names:
@@ -157,18 +161,18 @@ def _prefix(layout: Layout) -> str:
 
 
 TOLD_WITHIN = 200
-"""How far back in the journal the end of an archiving is looked for."""
+"""Journal lines searched from the end for the last event of an archiving."""
 
 
 @dataclass(frozen=True, slots=True)
 class Archiving:
-    """What is to be archived, after what, and to where."""
+    """A request to archive: which files, after which codon, into which folder."""
 
     run_id: RunId
     codon_id: CodonId
     """The codon that has ended."""
     archived_for: str
-    """It, or the loop that ended with it."""
+    """That codon, or the loop that ended with it."""
     checkpoint: Sha | None
     folder: str
     """Below the rig archive."""
@@ -177,15 +181,16 @@ class Archiving:
 
 
 class Archives:
-    """The rig archive of one execution; used by one task at a time."""
+    """Archives files of one execution; used by one task at a time."""
 
     def __init__(self, around: Surroundings) -> None:
         self._around = around
 
     async def archive(self, wanted: Archiving) -> None:
-        """Moves what is meant; returns when it is durable and told. Nothing found, nothing told.
+        """Move the requested files; return when the move is durable and recorded.
 
-        Raises Refused where the manifest is damaged, with nothing moved; OSError for a broken disk.
+        If no file matches, nothing is recorded. Raises Refused if the manifest is damaged, with
+        nothing moved; OSError for a broken disk.
         """
         await self.finish_interrupted()
         intent = await self._around.ledger.space.insist(
@@ -195,7 +200,7 @@ class Archives:
             await self._carry_out(intent)
 
     async def finish_interrupted(self) -> bool:
-        """Finishes the archiving that was cut short; tells whether there was one."""
+        """Finish the archiving that was cut short; return whether there was one."""
         intent = await anyio.to_thread.run_sync(intended, self._around.layout)
         if intent is None:
             return False
@@ -254,7 +259,7 @@ class Archives:
         await self._forget()
 
     def _move(self, intent: ArchiveIntent) -> tuple[list[ArchiveMove], dict[str, str]]:
-        """Makes the moves that are missing, then the manifest; gives what lies in the archive."""
+        """Make the missing moves, then the manifest; return what was archived and what failed."""
         with both_places(self._around.layout) as places:
             blocked = archive.displace(places.archive, intent.displaced).failed
             free = [move for move in intent.moves if not _is_blocked(move, blocked)]
@@ -321,7 +326,7 @@ class Archives:
 
 
 def intended(layout: Layout) -> ArchiveIntent | None:
-    """What an archiving has begun and not ended; raises Refused where that is damaged."""
+    """Return the intent of an unfinished archiving; raise Refused if it is damaged."""
     try:
         data = layout.archive_intent.read_bytes()
     except FileNotFoundError:
@@ -331,7 +336,7 @@ def intended(layout: Layout) -> ArchiveIntent | None:
 
 
 def both_places(layout: Layout) -> AbstractContextManager[Places]:
-    """Opens work tree and rig archive."""
+    """Open the work tree and the rig archive."""
     at_the_top = frozenset[bytes]() if layout.is_in_place else AT_THE_TOP
     return archive.both(layout.work_tree, layout.rig_archive, at_the_top)
 
@@ -345,16 +350,17 @@ def _is_blocked(move: ArchiveMove, blocked: Iterable[bytes]) -> bool:
 
 
 class ArchiveReturn:
-    """The rig archive of one execution, as a rollback takes files from it."""
+    """Moves files out of the rig archive, and back into it, for a rollback."""
 
     def __init__(self, around: Surroundings) -> None:
         self._around = around
 
     async def go_along(self, rollback: RollbackIntent) -> ArchiveTravel | None:
-        """Brings back what was archived after the target's moment; the undo puts it away again.
+        """Bring back what was archived after the target's moment; an undo archives it again.
 
-        Asked when the target's files are restored. What stands there then stays, and what the
-        checkpoints hold is theirs to bring back. Twice is as once. None where nothing is to move.
+        Called after the target's files are restored. Files that are there then stay, and files that
+        the checkpoints hold are restored from them. Idempotent. Returns None if nothing is to be
+        moved.
         """
         if rollback.to_run is None:
             return None
@@ -380,7 +386,7 @@ class ArchiveReturn:
         )
 
     def _settled_manifest(self) -> ArchiveManifest:
-        """The manifest, with what an archiving has moved that could not end."""
+        """Return the manifest, including the moves of an archiving that was cut short."""
         layout = self._around.layout
         intent = intended(layout)
         if intent is None:
@@ -397,10 +403,10 @@ class ArchiveReturn:
     async def _archived_after(
         self, rollback: RollbackIntent, manifest: ArchiveManifest
     ) -> tuple[ArchiveEntry, ...]:
-        """What lay in the work tree at the target's moment, or came there later, in no checkpoint.
+        """Return archived files that lay in the work tree at the target's moment, or came later.
 
-        Entries of checkpoints that nobody knows stay where they are; so does what a rig copied that
-        will be set up anew.
+        Only files that are in no checkpoint. Entries of unknown checkpoints stay in the archive; so
+        does what a rig copied that will be set up again.
         """
         known = self._around.checkpointer.known
         moment = (rollback.place or rollback.target.coordinate).event_seq
@@ -423,7 +429,7 @@ class ArchiveReturn:
     def _comes_with_its_rig(
         self, entry: ArchiveEntry, archived_at: CheckpointRecord, moment: int
     ) -> bool:
-        """Tells of a file that the codon's own rig had copied, after the target's moment."""
+        """Return whether the codon's own rig copied the file, after the target's moment."""
         of_codon = archived_at.coordinate
         if of_codon.codon_id is None or not _is_copied(
             entry, plan_entry(self._around.state.execution_plan, of_codon.codon_id)
@@ -439,7 +445,7 @@ class ArchiveReturn:
         return moment < min(own)
 
     async def _saved(self, sha: Sha) -> frozenset[str] | None:
-        """The files of a checkpoint; None where they cannot be read, so that nobody knows."""
+        """Return the files of a checkpoint; None if they cannot be read."""
         checkpointer = self._around.checkpointer
         try:
             tree = await checkpointer.run(checkpointer.engine.tree, sha)
@@ -457,7 +463,7 @@ class ArchiveReturn:
     ) -> ArchiveTravel:
         layout = self._around.layout
         with both_places(self._around.layout) as places:
-            # Asked of either place: a crash may have been after the move.
+            # Look in both places: a crash may have come after the move.
             back = {self._way(places, entry): entry for entry in wanted}
             again = {_reversed(self._way(places, entry)): entry for entry in undone.restored}
             came = archive.bring_back(places, back)
@@ -495,7 +501,7 @@ class ArchiveReturn:
 
 
 def _is_copied(entry: ArchiveEntry, planned: PlanEntry | None) -> bool:
-    """Tells whether a codon's rig has copied a file; one that is not planned copies nothing."""
+    """Return whether a codon's rig copies a file; a codon that is not planned copies nothing."""
     items = () if planned is None else planned.codon.rig_setup
     targets = (item.copy.to.strip("/") for item in items if isinstance(item, RigCopy))
     path = entry.source_path

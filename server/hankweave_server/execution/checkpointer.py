@@ -1,8 +1,8 @@
-"""Taking checkpoints and putting them on record.
+"""Take checkpoints and record them in the journal.
 
-The engine makes the commit durable first; the journal names it second (DESIGN 5). A crash between
-the two leaves a commit nobody recorded: `adopt` finds it at the next start, exactly once.
-The engine blocks, so it works in a worker thread, one call at a time under one gate.
+The engine makes the commit durable first; the journal names it second. A crash between the two
+leaves a commit without a record: `adopt` finds it at the next start, exactly once. The engine
+blocks, so it runs in a worker thread, one call at a time under one lock.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ T = TypeVar("T")
 
 
 class Checkpointer:
-    """Every checkpoint of this execution: those that exist, and the making of new ones."""
+    """The checkpoints of one execution: those that exist, and the making of new ones."""
 
     def __init__(
         self,
@@ -73,17 +73,17 @@ class Checkpointer:
         clean: Callable[[str], str] = str,
         require_lock: Callable[[], None] = lambda: None,
     ) -> None:
-        """`require_lock` ends the process where the execution's lock is lost.
+        """`require_lock` ends the process if the execution's lock is lost.
 
-        It is called in a worker thread when the store turns out to have moved: whoever put another
-        directory in its place may own that one, and no clean-up of ours may touch it.
+        It is called in a worker thread when the store turns out to have moved: another process that
+        put a different directory in its place may own that one, and our cleanup must not touch it.
         """
         self.engine = engine
         self._require_lock = require_lock
         self.clean = clean
         """Removes secrets from a text that goes into a commit, a tag or the journal."""
         self.progress = ProgressWatch()
-        """Looks how far what takes long is; tells nobody until it is run and given somebody."""
+        """Tracks long operations; reports nothing until it runs and has a receiver."""
         self._ledger = ledger
         self._clock = clock
         self._gate = anyio.Lock()
@@ -91,20 +91,22 @@ class Checkpointer:
         self.known: dict[Sha, CheckpointRecord] = {}
         """All checkpoints on our refs, oldest first."""
         self.missing: frozenset[Sha] = frozenset()
-        """Checkpoints that the journal names, and the repository does not have."""
+        """Checkpoints that the journal names and the repository does not have."""
         self.on_head_moved: Callable[[], None] = lambda: None
-        """Called when HEAD leads to another commit."""
+        """Called when HEAD points to another commit."""
         self.on_taken: Callable[[], None] = lambda: None
         """Called when a checkpoint is on record."""
         self.memory: Callable[[frozenset[str]], Mapping[str, Path]] = lambda _also: {}
-        """Finds the files that agents and sentinels remember by, and those `also` named; called in
-        the worker thread."""
+        """Find the session files of agents and sentinels, and those in `also`.
+
+        Called in the worker thread.
+        """
         self._highest_epoch = 0
         self._writers: list[Callable[[], Iterable[int]]] = []
 
     @contextmanager
     def watching(self, processes: Callable[[], Iterable[int]]) -> Iterator[None]:
-        """Mark what these processes have open for writing as unstable, while the block runs.
+        """Mark what these processes have open for writing as unstable while the block runs.
 
         `processes` returns pids; it is called in a worker thread.
         """
@@ -119,10 +121,10 @@ class Checkpointer:
         return files_open_for_writing(pids, self.engine.work_tree)
 
     async def load(self, recorded: frozenset[Sha] = frozenset()) -> None:
-        """Read what the shadow repository holds: commits and pins tell all that is listed.
+        """Read from the shadow repository what its commits and pins list.
 
-        `recorded` are the checkpoints that the journal says are there; those that cannot be found
-        are `missing` afterwards.
+        `recorded` are the checkpoints that should exist by the journal; those that cannot be found
+        are in `missing` afterwards.
         """
         commits = await self._blocking(lambda: list(self.engine.commits(recorded)))
         pins = await self._blocking(self.engine.housekeeping.pins)
@@ -134,12 +136,12 @@ class Checkpointer:
         self.note_recorded(recorded)
 
     def note_recorded(self, recorded: frozenset[Sha]) -> None:
-        """Take what the journal says is there by now; it is a way into a history with gaps."""
+        """Note which checkpoints the journal names: entry points into a history with gaps."""
         self.engine.recorded = recorded
         self.missing = recorded - self.known.keys()
 
     async def repair(self, work: Callable[[], Repaired], recorded: frozenset[Sha]) -> Repaired:
-        """Repair the store with everybody else waiting, and read anew what it holds."""
+        """Repair the store while all other callers wait, and reload what it holds."""
         async with self._gate:
             given_up: frozenset[Sha] = frozenset()
             try:
@@ -153,7 +155,7 @@ class Checkpointer:
             return repaired
 
     async def prune(self, work: Callable[[], Pruned]) -> Pruned:
-        """Lets checkpoints go; whoever has the engine next finds them forgotten as well."""
+        """Prune checkpoints; the next caller of the engine finds them forgotten as well."""
         async with self._gate:
             try:
                 pruned = await self._blocking(work)
@@ -170,7 +172,7 @@ class Checkpointer:
             return pruned
 
     async def adopt(self, recorded: frozenset[Sha]) -> tuple[CheckpointRecord, ...]:
-        """Records the commits that a server made and could not tell of before it died."""
+        """Record the commits that a server made but did not journal before it died."""
         orphans = tuple(record for sha, record in self.known.items() if sha not in recorded)
         for record in orphans:
             await self._ledger.record(
@@ -196,10 +198,10 @@ class Checkpointer:
         causes: tuple[int | str, ...] = (),
         waits_for_room: bool = True,
     ) -> CheckpointRecord:
-        """Captures the work tree, and returns when commit and journal line are durable.
+        """Capture the work tree; return when commit and journal line are durable.
 
-        What was decided before it is durable before it. Where the disk is full it is made when
-        there is room, or raises InsufficientSpace.
+        All earlier decisions are durable before it. If the disk is full, it waits for space, or
+        raises InsufficientSpace.
         """
         request = CheckpointRequest(
             kind=kind,
@@ -249,7 +251,7 @@ class Checkpointer:
     def _commit(
         self, request: CheckpointRequest, meter: Meter
     ) -> tuple[CheckpointRequest, CheckpointMade]:
-        """Commits on the run's branch, which appears with its first checkpoint (seed 000)."""
+        """Commit on the run's branch, which is created with its first checkpoint."""
         places = self.memory(self._overwritten(request.before))
         epoch = self.engine.remember(places, beyond=self._highest_epoch)
         request = replace(request, memory_epoch=epoch)
@@ -261,14 +263,14 @@ class Checkpointer:
         return request, made
 
     def _overwritten(self, plan: RestorePlan | None) -> frozenset[str]:
-        """Names what a rewind that may come with a restore would overwrite."""
+        """Return the session files that a rewind along with the restore would overwrite."""
         if plan is None or plan.target not in self.known:
             return frozenset()
 
         return self.engine.names_in_epoch(self.known[plan.target].coordinate.memory_epoch)
 
     async def detach(self, at: Sha) -> None:
-        """Leaves HEAD at a commit: the branch it was on keeps all it had (seed 000)."""
+        """Detach HEAD at a commit: the branch it was on keeps all its commits."""
         await self.run(self.engine.detach, at)
         self._branch = None
         self.on_head_moved()
@@ -279,17 +281,17 @@ class Checkpointer:
         return None if self._branch is None else branch_of(self._branch)
 
     def reattached(self, sha: Sha, run_id: RunId, codon_id: CodonId) -> CheckpointCreated:
-        """Says that a codon starts from a rig that an earlier run had set up."""
+        """Return the event for a codon that starts from a rig set up by an earlier run."""
         record = self.known[sha]
         coordinate = msgspec.structs.replace(record.coordinate, run_id=run_id, codon_id=codon_id)
         return CheckpointCreated(checkpoint=msgspec.structs.replace(record, coordinate=coordinate))
 
     async def changes(self, patterns: Iterable[str]) -> tuple[FileChange, ...]:
-        """What changed in the tracked files since the last look."""
+        """Return what changed in the tracked files since the last scan."""
         return await self.run(self.engine.scan_changes, tuple(patterns))
 
     async def run(self, work: Callable[..., T], *arguments: object) -> T:
-        """Runs one call of the engine in a worker thread, alone."""
+        """Run one call of the engine in a worker thread, alone."""
         async with self._gate:
             result = await self._blocking(functools.partial(work, *arguments))
 
@@ -297,11 +299,11 @@ class Checkpointer:
 
     @property
     def is_waited_for(self) -> bool:
-        """Tells whether somebody waits until the call that is going on has ended."""
+        """Return whether another caller waits for the engine."""
         return self._gate.statistics().tasks_waiting > 0
 
     async def _blocking(self, work: Callable[[], T]) -> T:
-        # A cancelled caller must not leave the engine half way: the call is awaited to its end.
+        # A cancelled caller must not leave the engine halfway: the call is awaited to its end.
         try:
             with anyio.CancelScope(shield=True):
                 result = await anyio.to_thread.run_sync(self._in_place, work)
@@ -315,7 +317,7 @@ class Checkpointer:
         return result
 
     def _in_place(self, work: Callable[[], T]) -> T:
-        """Call the engine; raise StoreMoved where its store was taken away before or meanwhile."""
+        """Call the engine; raise StoreMoved if its store was taken away before or meanwhile."""
         try:
             self.engine.require_unmoved()
             try:
@@ -333,7 +335,7 @@ def moved_refs(detached: Iterable[DetachedRef]) -> tuple[MovedRef, ...]:
 
 
 def record_of(facts: CommitFacts, skipped: Iterable[Skipped] = ()) -> CheckpointRecord:
-    """Reads a checkpoint's record back from its commit, and from what its note says it lacks."""
+    """Read a checkpoint's record back from its commit, and from its note about missing content."""
     left_out = tuple(skipped)
     return CheckpointRecord(
         sha=facts.sha,

@@ -1,8 +1,8 @@
-"""What driving an execution needs from around it, handed over once by the composition root.
+"""The context of one execution: the collaborators and settings that its drivers need.
 
-Where requests of agents lie until a client answers them.
-
-What the hank's variables stand for now: what it says, and what its codons have answered.
+The composition root builds it once. Also here: the permission requests of agents that wait for a
+client's answer, and the present values of the hank's variables (its own, and answers its codons
+have captured).
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from hankweave_server.sentinels.providers.registry import Models
 from hankweave_server.settings import ALL_SAFE_POINTS, SafePoint
 
 REMEMBERED = 1000
-"""Answered requests of which a second answer is told that it comes too late."""
+"""Answered requests for which a second answer is refused as too late."""
 
 
 @dataclass(slots=True, eq=False)
 class Waiting:
-    """A request that nobody has answered yet. The first answer counts."""
+    """A pending permission request. The first answer counts."""
 
     told: PendingPermission
     answer: Answer | None = None
     answered: anyio.Event = field(default_factory=anyio.Event)
     settled: anyio.Event = field(default_factory=anyio.Event)
-    """Set when the answer is on record, and the agent was told; or when there is none any more."""
+    """Set when the answer is on record and was sent to the agent, or no answer will follow."""
 
     def settle_by(self, answer: Answer) -> None:
         if self.answer is None:
@@ -58,7 +58,7 @@ class Waiting:
 
 
 class Desk:
-    """The requests of one execution that wait; whoever lays one here takes it away again."""
+    """The pending permission requests of one execution; the task that adds one also removes it."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, Waiting] = {}
@@ -66,11 +66,11 @@ class Desk:
 
     @property
     def pending(self) -> tuple[PendingPermission, ...]:
-        """What waits for an answer, the oldest first."""
+        """The requests without an answer, the oldest first."""
         return tuple(each.told for each in self._waiting.values() if each.answer is None)
 
     def new_id(self) -> str:
-        """Makes a name that is short enough to be typed."""
+        """Return a new id that is short enough to be typed."""
         while (name := secrets.token_hex(4)) in self._waiting:
             pass
 
@@ -85,7 +85,7 @@ class Desk:
         self._answered.append(waiting.told.request_id)
 
     async def answer(self, request_id: str, answer: Answer) -> None:
-        """Gives a client's answer; returns when it is on record. Raises Refused."""
+        """Give a client's answer; return when it is on record. Raises Refused."""
         waiting = self._waiting.get(request_id)
         if request_id in self._answered or (waiting is not None and waiting.answer is not None):
             raise Refused(
@@ -117,7 +117,7 @@ EVERYTHING = ("**",)
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """One execution's rooms, as its drivers see them."""
+    """The collaborators and settings of one execution."""
 
     layout: Layout
     clock: Clock
@@ -127,28 +127,28 @@ class Surroundings:
     agent_for: Callable[[Codon], Agent]
     started_monotonic: float
     models: OpensModels = NO_MODELS
-    """Whom sentinels ask."""
+    """Opens the models that sentinels call."""
     price: Callable[[str, Tokens], float | None] = lambda _model, _tokens: None
-    """USD for tokens of a model; None where its price is not known."""
+    """USD for tokens of a model; None if its price is unknown."""
     ceilings: Ceilings = NO_CEILINGS
     model_for: Callable[[Codon], str] = lambda codon: codon.model
-    """The model of a codon as its agent calls it."""
+    """The model of a codon under the name its agent uses."""
     tool_result_limit: int = 2500
     """Characters of a tool's result that an event carries (Hankweave's default)."""
     idle_timeout: timedelta | None = timedelta(minutes=10)
     safe_points: frozenset[SafePoint] = ALL_SAFE_POINTS
-    """When checkpoints are taken unasked, besides at a codon's end."""
+    """When automatic checkpoints are taken, besides at a codon's end."""
     desk: Desk = field(default_factory=Desk)
     """Where requests of agents wait for an answer."""
     output_directory: Path | None = None
     """Where output files are copied; None: nowhere."""
     overwrite_output: bool = False
-    """Replaces files that lie in the way there; else a copy gets another name."""
+    """Replace existing files there; otherwise a copy gets another name."""
     idle_override: timedelta | None = None
-    """How long an agent may be silent in codons that do not say so, whatever the hank says."""
+    """How long an agent may be silent in codons without their own limit; overrides the hank."""
     ignore_rig_failures: bool = False
     sentinel_persistence: bool | None = None
-    """Whether sentinels keep what they remember; None: as the hank says."""
+    """Whether sentinels keep their memory; None: as the hank says."""
 
     @property
     def state(self) -> State:
@@ -158,7 +158,7 @@ class Surroundings:
         return instants.to_text(self.clock.now())
 
     def new_run_id(self) -> RunId:
-        """Seed 002's three parts: epoch milliseconds and two random ones."""
+        """Return a new run id of three parts: epoch milliseconds and two random ones."""
         milliseconds = instants.epoch_ms(self.clock.now())
         return RunId(f"{milliseconds}-{secrets.token_hex(3)}-{secrets.token_hex(3)}")
 
@@ -169,11 +169,11 @@ class Surroundings:
 
     @property
     def default_patterns(self) -> tuple[str, ...]:
-        """What is tracked where the plan tracks nothing: a person's own project, all of it."""
+        """What is tracked if the plan tracks nothing: all of a person's own project."""
         return () if self.has_hank and not self.layout.is_in_place else EVERYTHING
 
     def patterns(self) -> tuple[str, ...]:
-        """What is tracked now: the patterns of the plan up to the thread's newest codon."""
+        """Return what is tracked now: the patterns of the plan up to the thread's newest codon."""
         entries = thread(self.state)
         if not entries:
             return self.default_patterns
@@ -183,10 +183,10 @@ class Surroundings:
 
 
 def known(around: Surroundings) -> Mapping[str, str]:
-    """Gives the variables of the execution thread: a rollback takes its answers back, too."""
+    """Return the variables of the execution thread: a rollback takes back its answers too."""
     return {**around.hank.hank.variables, **answers_of(thread(around.state))}
 
 
 def holds(condition: str, around: Surroundings) -> bool:
-    """Tells whether a codon's condition lets it run; the hank's loader has seen to its grammar."""
+    """Return whether a codon's condition lets it run; the hank's loader has checked its grammar."""
     return parse(condition).holds(known(around))

@@ -1,14 +1,12 @@
-"""server.log written from the journal's events, in one place.
+"""Write server.log from the journal's events.
 
-The ledger calls `heed` with each event, in its writer's stretch. A burst of changed files, such as
-an agent that unpacks an archive, is counted after the first hundred of a second: at debug each of
-them has its line.
+The ledger calls `heed` with each event, in its writer. In a burst of changed files, such as an
+agent unpacking an archive, only the first hundred of a second get a line and the rest are counted;
+at debug level each has its line.
 
-What server.log says of an event: a sentence and its level (seed 001, logs/).
-
-At info stands what a person wants to know the day after: runs, codons, changed files, checkpoints
-at the ends of codons, rollbacks, warnings. At debug stands the rest, without the contents of
-messages, tools and files: the journal and the agents' logs have them.
+Level info has what a person wants to know the day after: runs, codons, changed files, checkpoints
+at the ends of codons, rollbacks, warnings. Level debug has the rest, without the contents of
+messages, tools and files: these are in the journal and in the agents' logs.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ _STEPS = frozenset({"tool", "turn"})
 """Kinds of checkpoints that a codon makes by the hundred."""
 
 _TOLD = frozenset({"RunStarted", "RunCompleted", "RunFailed", "CodonStarted", "CheckpointCreated"})
-"""Transitions that have a line of their own; the others, which may be large, are not decoded."""
+"""Transitions with a line of their own; the others, which may be large, are not decoded."""
 
 
 class LogLine(NamedTuple):
@@ -37,7 +35,7 @@ class LogLine(NamedTuple):
 
 
 def log_line(event: Event, work_tree: str) -> LogLine:
-    """Return what the log says of an event; `work_tree` is put before the paths of files."""
+    """Return the log line of an event; `work_tree` is prepended to the paths of files."""
     data = event.data
     if isinstance(data, events.StateTransition):
         return _of_transition(data.transition)
@@ -210,7 +208,7 @@ _log = logging.getLogger("hankweave.events")
 
 
 class EventLog:
-    """Writes what the log says of each event."""
+    """Writes the log lines of events."""
 
     def __init__(self, layout: Layout, clock: Clock) -> None:
         beside = layout.work_tree != layout.root
@@ -218,10 +216,10 @@ class EventLog:
         self._clock = clock
         self._began = 0.0
         self._files = 0
-        """How many files changed since then."""
+        """Files changed since `_began`."""
 
     def heed(self, published: Published) -> None:
-        """Write the line of an event, if the level lets it through."""
+        """Write the line of an event, if the level includes it."""
         event = published.event
         if isinstance(event.data, FileUpdated) and not _log.isEnabledFor(logging.DEBUG):
             if not self._is_within_burst():

@@ -1,9 +1,9 @@
-"""Whether the server ends when its plan has ended.
+"""Decide whether the server ends when its plan has ended.
 
 Hankweave ends two seconds after its last codon. A person at a terminal, or one with the page open,
-wants to look at what came out, and to go back; a script that waits for the end of `hankweave run`
-waits for ever if the server stays. So the server goes where nobody is left: stdout is no terminal
-and no client is connected. `exitOnComplete` decides otherwise, either way.
+wants to look at the results and perhaps go back; a script that waits for `hankweave run` to end
+would wait for ever if the server stayed. So the server ends if there is no user: stdout is not a
+terminal and no client is connected. `exitOnComplete` overrides this either way.
 """
 
 from __future__ import annotations
@@ -18,27 +18,29 @@ from hankweave_server.execution.runner import Outcome, Runner
 from hankweave_server.settings import RunSettings
 
 LINGER = 2.0
-"""Seconds between the plan's end and the server's, as in Hankweave: clients hear the last events,
-and one that connects meanwhile keeps the server."""
+"""Seconds between the plan's end and the server's, as in Hankweave.
+
+Clients get the last events in that time, and one that connects keeps the server running.
+"""
 
 _BETWEEN_LOOKS = 0.2
 
 
 class ExitPolicy:
-    """Says whether the server ends with its plan, and when the time has come."""
+    """Decides whether the server ends with its plan, and waits until it should."""
 
     def __init__(self, settings: RunSettings, clients: Callable[[], int]) -> None:
-        """`clients` counts those that are connected and have shaken hands."""
+        """`clients` counts the clients that are connected and have completed the handshake."""
         self._settings = settings
         self._clients = clients
 
     @property
     def is_immediate(self) -> bool:
-        """Tell whether the server ends the moment its plan does."""
+        """Return whether the server ends the moment its plan does."""
         return self._settings.headless and self._settings.exit_on_complete is not False
 
     def applies(self) -> bool:
-        """Tell whether the server would end with its plan, as things stand now."""
+        """Return whether the server would end with its plan, as things stand now."""
         settings = self._settings
         if settings.exit_on_complete is not None:
             return settings.exit_on_complete
@@ -47,7 +49,7 @@ class ExitPolicy:
         return settings.headless or unattended
 
     async def wait(self, around: Surroundings, runner: Runner) -> Outcome:
-        """Wait until the plan has ended and nobody has needed the server for a while."""
+        """Wait until the plan has ended and no client has needed the server for a while."""
         since: float | None = None
         while True:
             now = around.clock.monotonic()

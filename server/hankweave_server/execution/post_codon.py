@@ -1,15 +1,15 @@
-"""What follows a codon's success: its output files are handed out, then files are archived.
+"""Do what follows a codon's success: export its output files, then archive files.
 
-Before such a codon begins, `aftermath.intent` names it; it goes when all is done. So a crash at any
-moment after the success is made good before the next codon begins, and so is what failed. After a
-rollback to a codon's end its files are archived anew: the next codon finds what it found before.
+Before such a codon begins, `aftermath.intent` names it; it is removed when everything is done. So
+after a crash at any moment following the success, and after a failure, the missing work is done
+before the next codon begins. After a rollback to a codon's end its files are archived again: the
+next codon finds the work tree it found before.
 
-Handing out what a codon made: its `beforeCopy` commands, then its files (Hankweave, 5.3).
+Exporting runs the codon's `beforeCopy` commands, then copies its files, as in Hankweave.
 
-Labelled checkpoints as commits of the project's own branch, where the hank asks for that.
-
-They come on top of those of the shadow repository, and after them: what is on record is what can
-be gone back to, whatever a person's repository has against the commit.
+If the hank asks for it, labelled checkpoints also become commits on the project's own branch. They
+are made in addition to the checkpoints in the shadow repository, and after them: whatever the
+user's repository refuses, the recorded checkpoint is there to go back to.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ from hankweave_server.worktree.rigs import RigError, run_rig_command
 
 
 class OutputFailed(Exception):
-    """Files that could not be handed out, and why: a sentence for people."""
+    """Files that could not be exported, and why: a sentence for people."""
 
 
 class Outputs:
-    """Hands out the files of codons that have completed."""
+    """Exports the files of codons that have completed."""
 
     def __init__(self, around: Surroundings) -> None:
         self._around = around
@@ -75,12 +75,12 @@ class Outputs:
         return bool(entry.codon.output_files) and self._around.output_directory is not None
 
     def interrupt(self) -> None:
-        """Ends the command that runs, if one does; its files are not handed out then."""
+        """End the command that runs, if one does; its files are not exported then."""
         if self._scope is not None:
             self._scope.cancel()
 
     async def hand_out(self, run_id: RunId, entry: PlanEntry, completed: CompletedCodon) -> None:
-        """Runs the commands and copies the files; raises OutputFailed at the first that fails."""
+        """Run the commands and copy the files; raise OutputFailed at the first that fails."""
         with anyio.CancelScope() as scope:
             self._scope = scope
             try:
@@ -132,7 +132,7 @@ class Outputs:
             await self._warn(run_id, entry, sentence)
 
     async def _save(self, run_id: RunId, entry: PlanEntry, completed: CompletedCodon) -> None:
-        """Checkpoints what the commands changed: else it would pass for people's edits."""
+        """Checkpoint what the commands changed: otherwise it would count as user edits."""
         around = self._around
         news = FileNews(around)
         if await news.tell(FileSource(kind="codon-end"), run_id, entry.codon_id):
@@ -183,21 +183,21 @@ class Outputs:
 
 
 class AftermathFailed(Exception):
-    """What follows a success could not be done; the codon stays completed, the run fails."""
+    """The work after a success could not be done; the codon stays completed, the run fails."""
 
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What is left to do for the newest codon of the thread."""
+    """The work still due for the newest codon of the thread."""
 
     entry: PlanEntry
     terminal: TerminalCodon
     with_outputs: bool
-    """False: they were handed out, and a rollback has only brought back what was archived."""
+    """False if the files were exported and only archived files were brought back by a rollback."""
 
 
 class Aftermath:
-    """Does what follows a codon's success, exactly as far as it is not done."""
+    """Does the work that follows a codon's success, as far as it is not done yet."""
 
     def __init__(self, around: Surroundings) -> None:
         self._around = around
@@ -205,11 +205,11 @@ class Aftermath:
         self._outputs = Outputs(around)
 
     def interrupt(self) -> None:
-        """Ends a command that prepares output files; the next start runs it again."""
+        """End a command that prepares output files; the next start runs it again."""
         self._outputs.interrupt()
 
     async def expect(self, run_id: RunId, entry: PlanEntry) -> None:
-        """Makes durable, before a codon begins, that its success will have consequences."""
+        """Record durably, before a codon begins, that work will follow its success."""
         loop = self._loop_of(entry)
         leaves = bool(_patterns(entry)) or (loop is not None and bool(loop.archive_on_success))
         if not leaves and not self._outputs.are_wanted(entry):
@@ -224,7 +224,7 @@ class Aftermath:
     async def after_codon(
         self, run_id: RunId, entry: PlanEntry, completed: CompletedCodon, *, outputs: bool = True
     ) -> None:
-        """Hands out a codon's files, then archives; raises AftermathFailed."""
+        """Export a codon's files, then archive; raise AftermathFailed."""
         if outputs and self._outputs.are_wanted(entry):
             try:
                 await self._outputs.hand_out(run_id, entry, completed)
@@ -250,7 +250,7 @@ class Aftermath:
     async def after_loop(
         self, run_id: RunId, loop: Loop, entry: PlanEntry, terminal: TerminalCodon
     ) -> None:
-        """Archives, once, what a loop that has ended leaves; raises AftermathFailed."""
+        """Archive, once, what an ended loop leaves; raise AftermathFailed."""
         if loop.archive_on_success:
             await self._archive(
                 Archiving(
@@ -265,13 +265,13 @@ class Aftermath:
             )
 
     async def done(self) -> None:
-        """Forgets what was expected: it is done, or its codon did not succeed."""
+        """Remove the intent: the work is done, or its codon did not succeed."""
         path = self._around.layout.aftermath_intent
         if await anyio.to_thread.run_sync(path.exists):
             await anyio.to_thread.run_sync(fsutil.remove_durably, path)
 
     async def due(self, upcoming: CodonId | None) -> Due | None:
-        """What is left to do before a codon may begin; nothing before that very codon again."""
+        """Return the work due before a codon may begin; None before that very codon again."""
         state = self._around.state
         plan, entries = state.execution_plan, thread(state)
         if not entries:
@@ -292,7 +292,7 @@ class Aftermath:
         return Due(entry, codon, with_outputs=is_expected)
 
     async def catch_up(self, run_id: RunId, due: Due) -> None:
-        """Does what is left; raises AftermathFailed."""
+        """Do the work that is due; raise AftermathFailed."""
         if isinstance(due.terminal, CompletedCodon):
             await self.after_codon(run_id, due.entry, due.terminal, outputs=due.with_outputs)
 
@@ -323,7 +323,7 @@ class Aftermath:
 
 
 def _patterns(entry: PlanEntry) -> tuple[str, ...]:
-    """What a codon archives: what its rig copied, where that says so, and what it lists itself."""
+    """Return what a codon archives: what its rig copied, if marked so, and what it lists itself."""
     copies = (item for item in entry.codon.rig_setup if isinstance(item, RigCopy))
     rigs = (literally(item.copy.to) for item in copies if item.archive_on_success)
     return (*rigs, *entry.codon.archive_on_success)
@@ -338,11 +338,11 @@ def _place_of(entry: PlanEntry) -> ArchivePlace | None:
 
 
 PREFIX = "architect:checkpoint:"
-"""What the labels begin with that a person's repository gets to see (seed 003, "Concept")."""
+"""Prefix of the labels that become commits in the user's repository."""
 
 
 async def publish(around: Surroundings, record: CodonRecord, label: str | None) -> None:
-    """Commits the work tree on the branch that it is on; a refusal is told, and fails nothing."""
+    """Commit the work tree on its current branch; a refusal is reported and fails nothing."""
     overrides = around.hank.hank.overrides
     if overrides is None or overrides.checkpoint_repository != "workspace":
         return
@@ -371,8 +371,8 @@ async def publish(around: Surroundings, record: CodonRecord, label: str | None) 
 
 
 def _commit(root: Path, title: str, checkpoint: str | None) -> list[str]:
-    """Makes the commit, if anything changed; gives what was left out of it."""
-    from hankweave_server.user_git.store import WorkspaceGit  # For the few.
+    """Make the commit, if anything changed; return what was left out of it."""
+    from hankweave_server.user_git.store import WorkspaceGit  # Rarely needed.
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", CheckpointWarning)

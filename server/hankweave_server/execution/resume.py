@@ -1,15 +1,15 @@
-"""The plan with which work goes on: as the codons that led here would have made it.
+"""Compute the plan and the session with which work continues.
 
-A loop's iterations enter the plan as the ones before them end. What was pruned by a rollback, or
-never written because of a crash, follows again from the thread alone.
+The plan grows as it runs: a loop's next iteration enters it when the one before ends. Iterations
+that a rollback pruned, or that a crash kept from being written, are computed again from the thread
+alone.
 
-Going on in the midst of a codon's work: a rollback took files and conversation back to there.
+A codon may continue inside its work: after a rollback that took files and conversation back to
+there, its agent resumes that conversation.
 
-The plan of an execution whose hank.json is another one now (seed 001, hankHash).
-
-What has run stays as it ran; what comes after is the new hank's: codons that were added at the end
-enter the plan, those that were taken out leave it, prompts and budgets are the new ones. That is
-possible only where the new hank would have led through the same codons to here.
+hank.json may have changed (hankHash). What has run stays as it ran, and the rest comes from the new
+hank: codons added at the end enter the plan, removed ones leave it, prompts and budgets are the new
+ones. That is possible only if the new hank would have led through the same codons to this point.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Plan = tuple[PlanEntry, ...]
 
 
 def grown(plan: Plan, hank: Hank, entries: Iterable[ThreadEntry]) -> Plan:
-    """Returns the plan with every iteration that the thread's codons lead to."""
+    """Return the plan with every iteration that the thread's codons lead to."""
     for entry in entries:
         planned = plan_entry(plan, entry.codon.codon_id)
         loop = None if planned is None else plans.loop_of(hank, planned)
@@ -55,9 +55,9 @@ def grown(plan: Plan, hank: Hank, entries: Iterable[ThreadEntry]) -> Plan:
 
 
 def reentered_by(run: Run, state: State, hank: Hank) -> Plan:
-    """Returns the plan for a run that goes on from an earlier point, maybe of an old timeline.
+    """Return the plan for a run that continues from an earlier point, maybe of an old timeline.
 
-    Iterations that lie after that point leave the plan; those before it are in it.
+    Iterations after that point leave the plan; those before it are in it.
     """
     seen = msgspec.structs.replace(state, runs=(run, *state.runs))
     entries = thread(seen)
@@ -66,9 +66,9 @@ def reentered_by(run: Run, state: State, hank: Hank) -> Plan:
 
 
 def taken_up(around: Surroundings, entry: PlanEntry) -> Conversation | None:
-    """Where the codon's agent goes on in its own conversation; None where it begins anew.
+    """Return the conversation in which the codon's agent continues; None if it begins anew.
 
-    An agent that remembers nothing, or whose session is gone, begins anew on the files as they are.
+    An agent that keeps no sessions, or whose session is gone, begins anew on the present files.
     """
     conversation = conversation_of(around.state, entry.codon_id)
     if conversation is None:
@@ -90,13 +90,13 @@ class PlanConflict(Exception):
 
 
 def begun_again(state: State, hank: Hank, codon_id: CodonId) -> Plan:
-    """Returns another hank's plan for an execution that begins it again at one of its codons."""
+    """Return another hank's plan for an execution that begins again at one of its codons."""
     whole = plans.initial_plan(hank)
     return grown(whole, hank, thread_before(state, whole, codon_id))
 
 
 def replanned(state: State, hank: Hank) -> Plan:
-    """Returns the plan with which an execution goes on by another hank; raises PlanConflict.
+    """Return the plan with which an execution continues under another hank; raise PlanConflict.
 
     A codon that has yet to succeed runs as the new hank says.
     """

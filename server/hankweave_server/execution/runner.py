@@ -1,10 +1,11 @@
-"""Drives the plan: one codon at a time, and what follows from how each one ended.
+"""Drive the plan: run one codon at a time and decide what follows from how it ended.
 
-The runner is one task. Commands leave it a wish and wake it; what is running now is always either
-nothing or one `CodonRun`. A run is opened when the first codon of it is about to start and closed
-when the plan or the patience ends.
+The runner is one task. Commands store a request and wake the task, so at any time either nothing
+runs or one `CodonRun`. A run is opened when its first codon is about to start, and closed when the
+plan ends or no retry is left.
 
-Loops as they run: their next iteration enters the plan, and the rest leaves when they end.
+`Loops` adds a loop's next iteration to the plan when one ends, and removes the rest when the loop
+ends.
 """
 
 from __future__ import annotations
@@ -67,9 +68,9 @@ class Loops:
         """The iteration that began last, and when by the monotonic clock."""
 
     async def advance(self, entry: PlanEntry, terminal: TerminalCodon) -> Loop | None:
-        """Adds a loop's next iteration when one ends and the loop does not (seed 002).
+        """Add a loop's next iteration if one ends and the loop does not.
 
-        Gives the loop if it has ended.
+        Returns the loop if it has ended.
         """
         loop = plans.loop_of(self._around.hank.hank, entry)
         if loop is None or entry.loop_context is None:
@@ -100,13 +101,16 @@ class Loops:
         return loop if final else None
 
     def begin(self, entry: PlanEntry) -> None:
-        """Notes when an iteration begins."""
+        """Note when an iteration begins."""
         context = entry.loop_context
         if context is not None and context.codon_index_in_loop == 0:
             self._newest = context, self._around.clock.monotonic()
 
     def _milliseconds(self, entry: PlanEntry) -> int:
-        """By the monotonic clock; by the record where it began in an earlier server."""
+        """Return an iteration's duration.
+
+        By the monotonic clock; by the record if the iteration began under an earlier server.
+        """
         context, noted = entry.loop_context, self._newest
         if context is None or noted is None:
             return plans.iteration_duration_ms(self._around.state, entry)
@@ -146,7 +150,7 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """The time that is let pass before a failed codon is tried again."""
+    """The delay before a failed codon is tried again."""
 
     codon_id: CodonId
     seconds: float
@@ -162,11 +166,11 @@ class Runner:
         autostart: bool,
         ends_server: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`ends_server` tells whether the server ends with its plan, for what clients are told."""
+        """`ends_server` tells whether the server ends with its plan; it is reported to clients."""
         self._around = around
         self._autostart = autostart
         self._goes_on = autostart
-        """Whether the plan goes on after the codon that was wished for last."""
+        """Whether the plan continues after the codon that was requested last."""
         self._ends_server = ends_server
         self._wish: Wish | None = None
         self._pause: Pause | None = None
@@ -185,9 +189,9 @@ class Runner:
         self.active: CodonRun | None = None
         self.outcome = Outcome.WAITING
         self.on_rest: Callable[[Outcome], None] = lambda outcome: None
-        """Called when the plan has ended or failed and nothing is wished for."""
+        """Called when the plan has ended or failed and no codon is requested."""
         self.take_back: Callable[[CodonId], Awaitable[Sha | None]] = _nothing_to_take_back
-        """Takes the files back to where a failed attempt began; gives the rig that stands then."""
+        """Restores the files to where a failed attempt began; returns the rig in place then."""
 
     @property
     def is_busy(self) -> bool:
@@ -199,7 +203,7 @@ class Runner:
 
     @contextlib.contextmanager
     def rolling_back(self) -> Iterator[None]:
-        """Marks a rollback in progress; a second one is refused (Hankweave, 3.3)."""
+        """Mark a rollback in progress; refuse a second one, as in Hankweave."""
         if self._closing:
             raise Refused(ErrorCode.SHUTTING_DOWN, "The server is stopping.")
 
@@ -224,7 +228,7 @@ class Runner:
     def start(self, codon_id: CodonId, *, skip_rig: bool = False) -> None:
         """Request one entry of the plan; refused while a codon is running.
 
-        The plan goes on after it only with `autostart`.
+        The plan continues after it only with `autostart`.
         """
         self.refuse_while_running()
         if self._closing:
@@ -235,7 +239,7 @@ class Runner:
         self._want(Wish(codon_id, skip_rig))
 
     def refuse_where_nothing_may_run(self, codon_id: CodonId, plan: tuple[PlanEntry, ...]) -> None:
-        """Refuses a codon that a plan does not have, and any while the files are half restored."""
+        """Refuse a codon that is not in the plan, and any codon while files are half restored."""
         if self.blocked:
             raise Refused(
                 ErrorCode.ROLLBACK_IN_PROGRESS,
@@ -258,7 +262,7 @@ class Runner:
         self._wake.set()
 
     def start_next(self) -> CodonId:
-        """Wishes for the thread's next codon."""
+        """Request the thread's next codon."""
         self.refuse_while_running()
         codon_id = next_codon(self._around.state)
         if codon_id is None:
@@ -286,7 +290,7 @@ class Runner:
             await self.idle("all-codons-completed", "All codons completed.")
 
     def redo(self) -> CodonId:
-        """Wishes for the thread's newest codon once more."""
+        """Request the thread's newest codon once more."""
         self.refuse_while_running()
         entries = thread(self._around.state)
         if not entries:
@@ -297,7 +301,7 @@ class Runner:
         return codon_id
 
     def hold(self) -> None:
-        """Let the codon that runs be the last: none follows it, and it is not tried again."""
+        """Let the running codon be the last: none follows it, and it is not tried again."""
         self._is_held = True
         self._goes_on = False
 
@@ -305,7 +309,7 @@ class Runner:
         await self._running().interrupt(Skip())
 
     async def force_stop(self, reason: str | None) -> None:
-        """Ends the running codon, or the wait for its next attempt."""
+        """End the running codon, or the wait for its next attempt."""
         if self.active is None and self._pause is not None:
             codon_id, self._pause = self._pause.codon_id, None
             await self.close_run()
@@ -315,7 +319,7 @@ class Runner:
         await self._running().interrupt(Halt(reason or "Stopped by a client."))
 
     async def quiesce(self, halt: Halt) -> None:
-        """Ends what is running and returns when its record is terminal and nothing moves."""
+        """End what is running; return when its record is terminal and nothing moves."""
         self._wish = self._pause = None
         if self.active is not None:
             await self.active.interrupt(halt)
@@ -324,10 +328,10 @@ class Runner:
         await self._at_rest.wait()
 
     async def close(self, halt: Halt) -> None:
-        """Lets a rollback end, quiesces for good, and closes the run.
+        """Wait for a rollback to end, quiesce for good, and close the run.
 
         The rollback comes first: an agent that it holds frozen would be woken to be stopped, and
-        write into what is being restored.
+        would write into what is being restored.
         """
         self._closing = True
         if self._rolling_back:
@@ -355,7 +359,7 @@ class Runner:
     # --- the task ------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Serves wishes until cancelled."""
+        """Serve requests until cancelled."""
         while True:
             await self._next_wish()
             while (wish := self._wish) is not None:
@@ -367,7 +371,10 @@ class Runner:
                 self.on_rest(self.outcome)
 
     async def _has_room(self) -> bool:
-        """Lets no codon start on a full disk; waits a moment, for the wish may be taken back."""
+        """Keep codons from starting on a full disk.
+
+        Wait only briefly, as the request may be cancelled.
+        """
         space = self._around.ledger.space
         if space.is_short:
             with anyio.move_on_after(RETRY_SECONDS):
@@ -376,7 +383,7 @@ class Runner:
         return not space.is_short
 
     async def _next_wish(self) -> None:
-        """Waits until somebody wishes for a codon, or the time for another attempt has come."""
+        """Wait until a codon is requested or the time for another attempt has come."""
         pause = self._pause
         with anyio.move_on_after(math.inf if pause is None else pause.seconds):
             await self._wake.wait()
@@ -411,7 +418,7 @@ class Runner:
             return
 
         if self._wish is not wish:
-            return  # Taken back by a rollback or the server's end while the run was opened.
+            return  # Cancelled by a rollback or the server's end while the run was opened.
 
         self.active = CodonRun(
             self._around,
@@ -439,9 +446,9 @@ class Runner:
     async def _settle(
         self, run_id: RunId, entry: PlanEntry, terminal: TerminalCodon
     ) -> AftermathFailed | None:
-        """Tells of a codon's end, and grows the plan before anybody may ask what comes next.
+        """Report a codon's end, and grow the plan before a client can ask what comes next.
 
-        Gives what kept its files from being handed out or archived.
+        Returns the error that kept its files from being exported or archived.
         """
         fault, aftermath = None, self._aftermath
         await self._around.ledger.post(self.snapshot())
@@ -467,7 +474,7 @@ class Runner:
         return fault
 
     async def settle_past(self, upcoming: CodonId | None = None) -> None:
-        """Does what the last codon's success still asks for, where none goes on from there."""
+        """Do the work that the last codon's success still requires, if no codon follows it."""
         due = await self._aftermath.due(upcoming)
         run = newest_run(self._around.state)
         if due is None or run is None:
@@ -479,7 +486,7 @@ class Runner:
             await self._break_off(fault)
 
     async def _break_off(self, fault: AftermathFailed) -> None:
-        """Fails the run although its codon has succeeded; the next start tries once more."""
+        """Fail the run although its codon has succeeded; the next start tries again."""
         error = ErrorEvent(message=str(fault), fatal=True, severity="fatal")
         await self._around.ledger.record(error)
         await self.close_run(failed=True)
@@ -487,9 +494,9 @@ class Runner:
         await self.idle("codon-failed", str(fault))
 
     async def _after(self, entry: PlanEntry, terminal: TerminalCodon, *, halted: bool) -> None:
-        """Decides what follows a codon's end."""
+        """Decide what follows a codon's end."""
         if halted:
-            # Without clients nobody is left who could start it again.
+            # Without clients, nothing could start the codon again.
             self.outcome = Outcome.WAITING if self._rolling_back else Outcome.FAILED
             if not self._rolling_back and not self._closing:
                 await self._inform(f"Codon {entry.codon_id} force stopped")
@@ -504,7 +511,7 @@ class Runner:
             await self._fail_or_retry(entry, terminal)
 
     async def _fail_or_retry(self, entry: PlanEntry, failed: FailedCodon) -> None:
-        """Applies the failure policy; what comes next is already known to whoever asks."""
+        """Apply the failure policy; clients can already see what comes next."""
         codon, reason = entry.codon, failed.failure_reason
         made = attempts_made(self._around.state, entry.codon_id)
         match decide(codon.on_failure, codon.retry_config, reason, attempts=made, headless=False):
@@ -517,7 +524,7 @@ class Runner:
 
     async def _pause_before(self, retry: Retry, entry: PlanEntry, failed: FailedCodon) -> None:
         if self._wish is not None:
-            return  # A client was quicker.
+            return  # A client was faster.
 
         self._pause = Pause(entry.codon_id, retry.after_ms / 1000)
         await self._around.ledger.record(
@@ -542,13 +549,13 @@ class Runner:
 
     async def _cannot_be_retried(self, wish: Wish, fault: Exception) -> None:
         if self._wish is not wish:
-            return  # A rollback was quicker: it is what the fault says.
+            return  # A rollback was faster: the error comes from it.
 
         self._wish = None
         await self._give_up(f"Codon {wish.codon_id} cannot be tried again: {fault}")
 
     def _is_to_be_retried(self, codon_id: CodonId) -> bool:
-        """Tells of a codon that failed, and whose policy says that files go back first."""
+        """Return whether a codon failed and its policy restores the files before a retry."""
         entries = thread(self._around.state)
         entry = plan_entry(self._around.state.execution_plan, codon_id)
         return (
@@ -566,14 +573,14 @@ class Runner:
             self.outcome = Outcome.COMPLETED
             await self._tell_the_end(terminal)
         elif self._wish is not None:
-            return  # A client was quicker than the plan.
+            return  # A client was faster than the plan.
         elif self._goes_on and not self._closing and not self._rolling_back:
             self._wish = Wish(following)
         else:
             await self.idle("codon-completed", f"Codon {entry.codon_id} completed.")
 
     async def _tell_the_end(self, terminal: TerminalCodon) -> None:
-        """Tell that the plan is at its end, in words that Hankweave's clients look for."""
+        """Report the end of the plan in the words that Hankweave's clients look for."""
         if isinstance(terminal, FailedCodon):
             message = f"Run completed. Last codon {terminal.codon_id} failed (ignored)."
             await self.idle("all-codons-completed", message)
@@ -611,7 +618,7 @@ async def _nothing_to_take_back(codon_id: CodonId) -> Sha | None:
 
 
 def _is_by_a_person(skipped: SkippedCodon) -> bool:
-    """Tell whether a codon was skipped by a command, and not by the plan itself."""
+    """Return whether a codon was skipped by a command, and not by the plan itself."""
     return skipped.condition is None and skipped.budget_exceeded is None
 
 

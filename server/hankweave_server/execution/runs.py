@@ -1,6 +1,6 @@
-"""Runs: which one a codon belongs to, and what is told when one ends.
+"""Open and close runs, and build the `state.snapshot` event.
 
-What a client is shown of the whole: the `state.snapshot` (Hankweave's payload, and ours).
+The snapshot has Hankweave's payload and our additions.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Runs:
         self._around = around
 
     async def open_for(self, codon_id: CodonId, *, is_retry: bool) -> RunId:
-        """The current run, or a new one; a codon that a person has done again gets its own."""
+        """Return the current run, or open one; a codon that a person has run again gets its own."""
         state = self._around.state
         current = open_run(state)
         entries = thread(state)
@@ -83,11 +83,11 @@ class Runs:
         return run.run_id
 
     async def open_at(self, codon_id: CodonId, plan: tuple[PlanEntry, ...]) -> RunId:
-        """A new run that begins with any codon of a plan, on the files as they are.
+        """Open a run that begins with any codon of a plan, on the present files.
 
-        Run and plan are one batch of the journal: a plan that another hank has laid out, under
-        codons that ran by the former one, would go on wherever a name of these stands in it. The
-        files are in a checkpoint before: a crash takes them back to there, and no further.
+        Run and plan are one batch of the journal: a plan laid out by another hank, over codons that
+        ran under the former one, would continue wherever it contains one of their names. A
+        checkpoint of the files is taken before: a crash takes them back to that and no further.
         """
         around = self._around
         tracked = (*around.patterns(), *tracked_patterns(plan, plan[-1].codon_id))
@@ -111,7 +111,7 @@ class Runs:
         return run.run_id
 
     async def close(self, *, failed: bool = False) -> None:
-        """Closes the current run: failed if its newest codon failed for good, else completed."""
+        """Close the current run: failed if its newest codon failed for good, else completed."""
         state = self._around.state
         run = open_run(state)
         if run is None:
@@ -129,13 +129,13 @@ class Runs:
         await around.ledger.record(*entries, run_id=run.run_id)
 
     async def clear_current(self) -> None:
-        """Leave no ended run current: its server stops, or has not come to do this itself."""
+        """Leave no ended run current: its server stops, or died before doing this itself."""
         current = self._around.state.current_run_id
         if current is not None and open_run(self._around.state) is None:
             await self._around.ledger.record(CurrentRunCleared(run_id=current), run_id=current)
 
     def restored_rig(self, run_id: RunId, codon_id: CodonId) -> Sha | None:
-        """The rig checkpoint that the work tree was restored to for this very codon, if any."""
+        """Return the rig checkpoint that the work tree was restored to for this codon, if any."""
         state = self._around.state
         run = run_named(state, run_id)
         if run is None or run.codons or not isinstance(run.starting_conditions, Continuation):

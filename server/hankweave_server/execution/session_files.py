@@ -1,7 +1,7 @@
-"""What agents and sentinels remember by: which files, and where they lie now.
+"""Find the session files of agents and sentinels, and restore them.
 
-An agent names the files of a session of its own; of sentinels it is all below their history
-folder. A file is called `sessions/<session>/<file>` or `sentinels/<path>`, wherever it lies.
+An agent names the files of each of its sessions; for sentinels it is everything below their history
+folder. A file is called `sessions/<session>/<file>` or `sentinels/<path>`, wherever it is stored.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _BEING_WRITTEN = ".tmp"
 
 
 class Memories:
-    """Finds the remembered files of one execution, and has them put back."""
+    """Finds the session files of one execution, and restores them."""
 
     def __init__(self, around: Surroundings) -> None:
         self._around = around
 
     def of_checkpoint(self, also: frozenset[str]) -> dict[str, Path]:
-        """The files that a checkpoint keeps, and those `also` named that any timeline has.
+        """Return the files that a checkpoint keeps, and those in `also` that any timeline has.
 
-        Of sessions that are the one at work, the one it goes on with, and the one before: older
-        ones nobody resumes.
+        Three sessions of a codon are kept: the one at work, the one it continues, and the one
+        before. Older ones are never resumed.
         """
         found = {**self._sentinels(), **self._sessions(self._resumable())}
         if also <= found.keys():
@@ -41,9 +41,9 @@ class Memories:
         return found | {name: path for name, path in sessions.items() if name in also}
 
     async def rewind(self, epoch: int) -> tuple[Skipped, ...]:
-        """Puts an epoch back; what a sentinel began to remember since then is removed.
+        """Restore the files of an epoch; remove what sentinels have stored anew since then.
 
-        An agent's sessions that began since then stay: nobody resumes them.
+        Sessions that agents began since then stay, as they are never resumed.
         """
         checkpointer = self._around.checkpointer
         return await checkpointer.run(self._rewind, epoch)
@@ -79,7 +79,7 @@ class Memories:
     def _sessions(self, executions: Iterable[CodonExecution]) -> dict[str, Path]:
         around = self._around
         work_tree = around.layout.work_tree
-        # An iteration that has left the plan is like any other of its codon.
+        # An iteration that has left the plan counts like any other of its codon.
         codons = {entry.codon.id: entry.codon for entry in around.state.execution_plan}
         found: dict[str, Path] = {}
         for session, codon_id in _sessions_of(executions).items():
@@ -102,7 +102,7 @@ class Memories:
         return (newest, *self._taken_up(newest.codon_id), *islice(others, 1))
 
     def _taken_up(self, codon_id: CodonId) -> Iterator[CodonExecution]:
-        """Who had the conversation with which a codon goes on, before it has begun to do so."""
+        """Yield the execution whose conversation a codon will continue."""
         conversation = conversation_of(self._around.state, codon_id)
         if conversation is not None:
             session = conversation.session_id
@@ -113,5 +113,5 @@ class Memories:
 
 
 def _sessions_of(executions: Iterable[CodonExecution]) -> dict[str, CodonId]:
-    """Every session, with a codon that it was used by."""
+    """Return every session, with a codon that used it."""
     return {session: codon.codon_id for codon in executions if (session := session_of(codon))}

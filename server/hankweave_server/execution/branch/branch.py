@@ -1,18 +1,18 @@
-"""Making a new execution from a checkpoint, so that a crash leaves either all of it or nothing.
+"""Make a new execution from a checkpoint, so that a crash leaves either all of it or nothing.
 
-    place      where it is to lie: refuse here
-    intent     `branch.intent` durable: what is being made, and under which temporary name
-    graft      the checkpoint and all it descends from become a shadow repository of their own
-    build      work tree, data, past and state, all under the temporary name; then one flush
-    publish    one rename: from here on the execution is there
-    tell       execution.branched, in the journal of the original
-    forget     the intent is removed
+    place      decide where the branch goes: refuse here
+    intent     write `branch.intent` durably: what is being made, under which temporary name
+    graft      copy the checkpoint and all its ancestors into a shadow repository of their own
+    build      create work tree, data, history and state under the temporary name; then flush once
+    publish    one rename: from here on the execution exists
+    record     `execution.branched`, in the journal of the original
+    forget     remove the intent
 
-What has the temporary name is no execution: its state lies one level deeper than anybody looks. A
-start that finds an intent removes it, or, where the rename had happened, tells of the branch
-(`recovered: true`). Of the original only the journal and the intent are written.
+A directory under the temporary name is not an execution: its state is one level deeper than any
+program looks. A start that finds an intent removes the directory, or, if the rename had happened,
+records the branch (`recovered: true`). In the original only the journal and the intent are written.
 
-What kept a branch from being made, said to who asked for it.
+Errors that keep a branch from being made become refusals for the client.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ from hankweave_server.worktree import data_source
 
 
 def refusal_of(error: BaseException, draft: Draft) -> Refused | None:
-    """Says what kept a branch from being made, where the caller or a person can do something."""
+    """Return the refusal for an error that the caller or a person can do something about."""
     sha = draft.target.checkpoint.sha[:12]
     match error:
         case InsufficientSpace(need=0):
@@ -120,7 +120,7 @@ def _not_there(message: str) -> Refused:
 
 
 PAGE = 1_000
-"""Journal lines read together."""
+"""Journal lines read at once."""
 SPACE_RESERVE = 8 << 20
 
 
@@ -130,18 +130,18 @@ class Branching:
     def __init__(self, around: Surroundings, *, home: Callable[[], Path]) -> None:
         self._around = around
         self._home = home
-        """Where a branch goes that was given no place: names a directory that does not exist."""
+        """Directory for a branch without a requested place; returns a name that does not exist."""
         self._alone = anyio.Lock()
         self._is_stopping = False
 
     def stop(self) -> None:
-        """Lets the branch that is being made give up: the server ends."""
+        """Make the branch in progress give up: the server ends."""
         self._is_stopping = True
 
     async def perform(
         self, target: RollbackTarget, path: str | None, causes: tuple[int | str, ...]
     ) -> BranchMade:
-        """Makes a branch; raises Refused, and then nothing of it is left."""
+        """Make a branch; raise Refused, and then nothing of it is left."""
         async with self._alone:
             await self._clear_the_way()
             final = await anyio.to_thread.run_sync(
@@ -167,10 +167,10 @@ class Branching:
         return BranchMade(execution_path=str(final), run_id=draft.run_id)
 
     async def finish_interrupted(self) -> bool:
-        """Tells of, or removes, the branch that a crash cut short; True where it was finished.
+        """Record or remove the branch that a crash cut short; return True if it was finished.
 
-        Raises OSError or RecursionError, with the intent kept, where the rest cannot be removed,
-        and Refused for an intent that nobody can read.
+        Raises OSError or RecursionError, with the intent kept, if the rest cannot be removed, and
+        Refused for an intent that cannot be read.
         """
         path = self._around.layout.branch_intent
         try:
@@ -187,7 +187,7 @@ class Branching:
         return True
 
     async def recall_inheritance(self) -> None:
-        """Takes the coordinates of inherited checkpoints from our journal, if this is a branch.
+        """Take the coordinates of inherited checkpoints from our journal, if this is a branch.
 
         Their commits name events of the original's journal.
         """
@@ -201,7 +201,7 @@ class Branching:
             yield from self._around.ledger.history(since, PAGE)
 
     async def _clear_the_way(self) -> None:
-        """Ends what an earlier attempt left: its intent would be forgotten by the next one."""
+        """Remove what an earlier attempt left: the next intent would overwrite its intent."""
         try:
             await self.finish_interrupted()
         except (OSError, RecursionError) as error:
@@ -225,16 +225,16 @@ class Branching:
         return Draft(target, final, run_id, intent)
 
     async def _build(self, draft: Draft, meter: Meter) -> None:
-        # The engine is ours while objects are copied: a gc would take them away meanwhile.
+        # Hold the engine while objects are copied: a gc would remove them meanwhile.
         offshoot = await self._around.checkpointer.run(self._graft, draft, meter)
         entries = self._inheritance(draft, offshoot)
         await anyio.to_thread.run_sync(self._furnish, draft, entries, meter)
 
     def _graft(self, draft: Draft, meter: Meter) -> Offshoot:
-        """Begins in the worker thread: reads the checkpoint, checks the space, copies objects."""
+        """Begin, in the worker thread: read the checkpoint, check the space, copy objects."""
         layout, sha = self._around.layout, draft.target.checkpoint.sha
         if sha not in self._around.checkpointer.known:
-            raise CheckpointNotFound(sha)  # A gc was quicker.
+            raise CheckpointNotFound(sha)  # A gc was faster.
 
         offshoot = plan_offshoot(layout, sha, meter)
         need = offshoot.bytes + data_source.size_of_copy(layout) + SPACE_RESERVE
@@ -247,7 +247,7 @@ class Branching:
         return offshoot
 
     def _inheritance(self, draft: Draft, offshoot: Offshoot) -> Inheritance:
-        """Decides the branch's past and plan; the engine's commits choose among the known."""
+        """Decide the branch's history and plan from the checkpoints that its commits include."""
         state, known = self._around.state, self._around.checkpointer.known
         history = {sha: record for sha, record in known.items() if sha in offshoot.commits}
         run = self._first_run(draft)
@@ -255,7 +255,7 @@ class Branching:
         return inherited(state, draft.target, history, plan, run)
 
     def _first_run(self, draft: Draft) -> Run:
-        """The run that the branch's first server goes on with; nobody drives it yet."""
+        """Return the run with which the branch's first server continues; nothing runs it yet."""
         return Run(
             run_id=draft.run_id,
             run_folder=str(Layout.of_execution(draft.final).run_folder(draft.run_id)),
@@ -268,7 +268,7 @@ class Branching:
         )
 
     def _furnish(self, draft: Draft, inheritance: Inheritance, meter: Meter) -> None:
-        """Builds in a worker thread all but the repository, and flushes it."""
+        """Build everything but the repository in a worker thread, and flush it."""
         original, layout = self._around.layout, draft.layout
         layout.work_tree.mkdir()
         fill_work_tree(draft.target.checkpoint.sha, layout, meter)
@@ -286,7 +286,10 @@ class Branching:
         fsutil.sync_filesystem(layout.root)
 
     def _meta(self, draft: Draft) -> ExecutionMeta:
-        """The original's, but for what is the branch's own; it was last used as the original."""
+        """Return the original's metadata with the branch's own values.
+
+        Its last use is the original's.
+        """
         former = data_source.read_meta(self._around.layout)
         assert former is not None, "every start writes it"
         return msgspec.structs.replace(
@@ -317,12 +320,15 @@ class Branching:
         await anyio.to_thread.run_sync(fsutil.remove_durably, self._around.layout.branch_intent)
 
     def _is_told(self, intent: BranchIntent) -> bool:
-        """Looks for the event in the journal; run ids are nowhere else in an event of this type."""
+        """Return whether the journal has the event.
+
+        In events of this type, a run id appears only as the branch's.
+        """
         marks = (f'"type":"{ExecutionBranched.TYPE}"'.encode(), intent.run_id.encode())
         return any(all(mark in line for mark in marks) for line in self._lines())
 
     def _abandon(self, intent: BranchIntent) -> None:
-        """Removes what there is; a branch that has its name already is told of later instead."""
+        """Remove what exists; a branch that has its final name is recorded later instead."""
         if is_published(intent):
             return
 

@@ -1,6 +1,7 @@
-"""Where a branch may lie: in a directory of its own, that is nobody's and in nobody's way.
+"""Decide where a branch may go, and give it its name.
 
-A branch on its way: under which name it is built, and how it gets its own.
+A branch needs a directory of its own, outside of every execution. It is built under a temporary
+name and published by a rename.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ LONGEST_CHAIN = 40
 
 
 def place_of(wanted: str | None, otherwise: Path, original: Layout) -> Path:
-    """Return the directory a branch is to be made as; raise Refused, and create nothing.
+    """Return the directory in which a branch is to be made; raise Refused.
 
-    `otherwise` is where it goes if no place was asked for; only the folder that one is to lie in
-    is created where it does not exist.
+    `otherwise` is used if no place was requested; only its parent directory is created if it does
+    not exist.
     """
     place = otherwise if wanted is None else _absolute(wanted)
     try:
@@ -60,7 +61,8 @@ def place_of(wanted: str | None, otherwise: Path, original: Layout) -> Path:
 def _ways_through(place: Path) -> Iterator[Path]:
     """Return the place itself and every symbolic link on the way to it, as their real paths.
 
-    A link inside an execution was perhaps made by an agent: where it leads is not for it to say.
+    A link inside an execution may have been made by an agent, which must not decide where a branch
+    goes.
     """
     waiting = list(reversed(place.parts[1:]))
     at, links = Path("/"), 0
@@ -108,7 +110,7 @@ def _require_vacant(final: Path) -> None:
 
 
 def _require_outside(final: Path, original: Layout) -> None:
-    """Refuse what lies in an execution: its checkpoints and rollbacks would hold the branch."""
+    """Refuse a place inside an execution: its checkpoints would include the branch."""
     for folder in (final, *final.parents):
         if folder == original.root.resolve() or Layout.of_execution(folder).meta.exists():
             raise _refused(
@@ -122,15 +124,15 @@ def _refused(message: str, hint: str | None = None) -> Refused:
 
 
 TEMPORARY = f"{STATE_DIRECTORY}-branch-"
-"""Begins the name under which a branch is built; no checkpoint ever holds such a name."""
+"""Prefix of the name under which a branch is built; no checkpoint ever holds such a name."""
 
 _INSIDE = "execution"
-"""One level deeper than anybody looks for an execution."""
+"""One level deeper than any program looks for an execution."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What a branch is to become."""
+    """A branch that is to be made."""
 
     target: RollbackTarget
     final: Path
@@ -143,19 +145,19 @@ class Draft:
 
     @property
     def layout(self) -> Layout:
-        """Where it is built."""
+        """The layout of the directory where it is built."""
         return Layout.of_execution(self.temporary / _INSIDE)
 
 
 def publish(draft: Draft) -> None:
-    """Gives the branch its name: an empty directory of that name is replaced, nothing else."""
+    """Give the branch its name: only an empty directory of that name is replaced."""
     draft.layout.root.rename(draft.final)
     fsutil.sync_directory(draft.final.parent)
     draft.temporary.rmdir()
 
 
 def is_published(intent: BranchIntent) -> bool:
-    """Tells whether what has the final name is this very branch."""
+    """Return whether the directory with the final name is this branch."""
     layout = Layout.of_execution(Path(intent.execution_path))
     try:
         with layout.journal.open("rb") as journal:
@@ -167,7 +169,7 @@ def is_published(intent: BranchIntent) -> bool:
 
 
 def remove_temporary(intent: BranchIntent) -> None:
-    """Removes what was built under a temporary name; what has another name is never touched."""
+    """Remove what was built under a temporary name; nothing with another name is touched."""
     temporary = Path(intent.temporary)
     if not temporary.name.startswith(TEMPORARY) or not temporary.is_dir():
         return
