@@ -1,4 +1,4 @@
-"""Every command as a method, with the type of its answer."""
+"""The commands of the protocol as methods, with the types of their replies."""
 
 from __future__ import annotations
 
@@ -65,16 +65,16 @@ T = TypeVar("T")
 class Calls(ABC):
     """The commands of the protocol; each raises CommandRefused and ConnectionLost.
 
-    `expected_run_id` refuses the command (STALE_RUN) unless that run is the current one.
+    With `expected_run_id` the server refuses the command (STALE_RUN) unless that run is current.
     """
 
     @abstractmethod
     async def send(self, command: CommandData) -> Any:
-        """Sends a command and returns its reply's data, decoded."""
+        """Send a command and return its reply's data, decoded."""
 
     @abstractmethod
     async def ask(self, command: CommandData, shape: type[T]) -> T:
-        """Sends a command and returns its reply's data in the given shape."""
+        """Send a command and return its reply's data in the given shape."""
 
     async def start_codon(
         self,
@@ -113,7 +113,7 @@ class Calls(ABC):
         *,
         expected_run_id: RunId | None = None,
     ) -> None:
-        """Lets an agent make the call that it waits to make, or not; `message` is for it."""
+        """Allow or deny the call that an agent waits to make; `message` is for the agent."""
         await self.send(
             PermissionAnswer(
                 request_id=request_id,
@@ -148,7 +148,7 @@ class Calls(ABC):
         pinned: bool = True,
         expected_run_id: RunId | None = None,
     ) -> CheckpointRecord:
-        """Keeps a checkpoint for good, or with `pinned` false lets it go."""
+        """Keep a checkpoint permanently, or with `pinned` false stop keeping it."""
         command = CheckpointPin(
             checkpoint_sha=checkpoint_sha,
             name=name,
@@ -167,7 +167,7 @@ class Calls(ABC):
         kinds: tuple[CheckpointKind, ...] | None = None,
         expected_run_id: RunId | None = None,
     ) -> GcReport:
-        """Prunes checkpoints beyond the limits and packs the store; no limit prunes nothing."""
+        """Prune checkpoints beyond the limits and pack the store; no limit prunes nothing."""
         command = StoreGc(
             dry_run=dry_run,
             max_age_seconds=max_age_seconds,
@@ -179,7 +179,7 @@ class Calls(ABC):
         return await self.ask(command, GcReport)
 
     async def check_store(self, *, repair: bool = False, mirror: str | None = None) -> FsckReport:
-        """Have every checkpoint read down to each blob, after a repair if asked for one."""
+        """Read every checkpoint down to each blob, after a repair if requested."""
         return await self.ask(StoreFsck(repair=repair, mirror=mirror), FsckReport)
 
     async def diff(
@@ -192,7 +192,7 @@ class Calls(ABC):
         limit: int | None = None,
         cursor: str | None = None,
     ) -> DiffPage:
-        """Compares two checkpoints, or without `to_sha` a checkpoint and the work tree."""
+        """Compare two checkpoints, or without `to_sha` a checkpoint and the work tree."""
         command = CheckpointDiff(
             from_sha=from_sha, to_sha=to_sha, paths=paths, patch=patch, limit=limit, cursor=cursor
         )
@@ -201,7 +201,7 @@ class Calls(ABC):
     async def read_file(
         self, checkpoint_sha: str, path: str, *, offset: int = 0, length: int | None = None
     ) -> FileRange:
-        """Reads a file of a checkpoint; one of more than MAX_RANGE bytes wants a `length`."""
+        """Read a file of a checkpoint; more than MAX_RANGE bytes need a `length`."""
         command = CheckpointReadFile(
             checkpoint_sha=checkpoint_sha, path=path, offset=offset, length=length
         )
@@ -217,7 +217,7 @@ class Calls(ABC):
         limit: int | None = None,
         cursor: str | None = None,
     ) -> PastView:
-        """Shows the moment of a checkpoint, or the one right after an event."""
+        """Return the past at a checkpoint, or right after the event with a seq."""
         command = ReplayView(
             checkpoint_sha=checkpoint_sha,
             seq=seq,
@@ -308,7 +308,7 @@ class Calls(ABC):
         reason: str | None = None,
         expected_run_id: RunId | None = None,
     ) -> RollbackReport:
-        """Takes the last rollback back: files, and the place in the plan."""
+        """Undo the last rollback: files, and the position in the plan."""
         command = RollbackUndo(
             on_running=on_running,
             keep_edits=keep_edits,
@@ -325,7 +325,7 @@ class Calls(ABC):
         reason: str | None = None,
         expected_run_id: RunId | None = None,
     ) -> RollbackReport:
-        """Takes the last undo back."""
+        """Redo the rollback that was undone last."""
         command = RollbackRedo(
             on_running=on_running,
             keep_edits=keep_edits,
@@ -345,7 +345,7 @@ class Calls(ABC):
         keep_edits: bool = False,
         patch: bool = False,
     ) -> RollbackReport:
-        """Says what a rollback would do; without a target, one to the last success.
+        """Return what a rollback would do; without a target, one to the last success.
 
         `direction` asks for what `undo` or `redo` would do, `patch` for unified diffs.
         """
@@ -363,21 +363,21 @@ class Calls(ABC):
     async def branch(
         self, checkpoint_sha: str, *, path: str | None = None, expected_run_id: RunId | None = None
     ) -> BranchMade:
-        """Makes a new execution from a checkpoint; `path` is where, on the server's machine."""
+        """Create a new execution from a checkpoint; `path` is on the server's machine."""
         command = ExecutionBranch(
             checkpoint_sha=checkpoint_sha, path=path, expected_run_id=expected_run_id
         )
         return await self.ask(command, BranchMade)
 
     async def ping(self) -> None:
-        """Returns when the server has answered; its `pong` stands among the events."""
+        """Return when the server has answered; its `pong` is among the events."""
         await self.send(Ping())
 
     async def ping_everybody(self) -> None:
         await self.send(PingBroadcast())
 
     async def sync_history(self, since_seq: int = 0) -> None:
-        """Has the journal sent as `history.batch` events, before this returns."""
+        """Request the journal as `history.batch` events, which arrive before this returns."""
         await self.send(HistorySync(since_seq=since_seq))
 
     async def query_events(
@@ -395,7 +395,7 @@ class Calls(ABC):
         limit: int | None = None,
         cursor: str | None = None,
     ) -> EventsPage:
-        """Asks the journal; a page with a cursor has a next one."""
+        """Query the journal; a page with a cursor has a next one."""
         command = EventsQuery(
             where=where,
             since=since,
@@ -421,5 +421,5 @@ class Calls(ABC):
         await self.send(ServerShutdown(reason=reason))
 
     async def force_shut_down(self, reason: str = "client force request") -> None:
-        """Ends the server at once; an answer is not to be counted on."""
+        """End the server at once; an answer may not arrive."""
         await self.send(ServerForceShutdown(reason=reason))

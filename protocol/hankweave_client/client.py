@@ -1,10 +1,10 @@
-"""A session with a server that outlives its connections.
+"""A session with a server that survives lost connections.
 
-The session remembers the last seq it has. When a connection is lost it opens another one with
-`sinceSeq`, and the stream of events goes on without gap or duplicate. Commands that were not
-answered are sent again under their old id, which the server answers once; only where the server
-itself was started anew since, a command that changes something may or may not have been done, and
-then its sender is told so instead of being made to guess.
+The session remembers the last seq it has received. When a connection is lost it opens another one
+with `sinceSeq`, and the stream of events continues without gap or duplicate. Unanswered commands
+are sent again under their old ids, and the server executes each of them once. Only a restarted
+server does not know the old ids: then a command that changes something may or may not have been
+executed, and its caller gets ConnectionLost instead of a guess.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 
 class Client(Calls):
-    """One session; made by `connect`."""
+    """A session, created by `connect` or `connect_to`."""
 
     def __init__(
         self,
@@ -63,14 +63,14 @@ class Client(Calls):
         self._seq = since_seq
         self._backoff = backoff
         self._moves = moves
-        """True where `locate` may name another address and token after a restart."""
+        """True if `locate` may return another address and token after a restart."""
         self._inbox = inbox
         self._name = name
         self._progress = progress
         self._unanswered = Unanswered(name)
         self._link: Link | None = None
         self._is_live = False
-        """False while there is no link, or one that has yet to bring what was missed."""
+        """False without a link, and while a new link has not yet delivered missed events."""
         self._live_at = 0
         """The seq at which a new link is live and commands may be sent again."""
         self._end: Exception | None = None
@@ -82,7 +82,7 @@ class Client(Calls):
 
     @property
     def mode(self) -> Mode:
-        """What was granted, which may be less than was asked for."""
+        """The granted mode, which may be less than was requested."""
         return self._latest.response.mode
 
     @property
@@ -92,17 +92,17 @@ class Client(Calls):
 
     @property
     def ready(self) -> ServerReady:
-        """What the server said of itself when this session last connected."""
+        """The server's `server.ready` at the last connection of this session."""
         return self._latest.ready
 
     @property
     def snapshot(self) -> StateSnapshot:
-        """The state when this session last connected; `events` tells what happened since."""
+        """The state at the last connection of this session; `events` yields later changes."""
         return self._latest.snapshot
 
     @property
     def last_seq(self) -> int:
-        """The newest event that has arrived."""
+        """The seq of the newest event received, 0 if none."""
         return self._seq or 0
 
     @property
@@ -110,29 +110,29 @@ class Client(Calls):
         assert self._opened is not None, "connect() hands out no client that is not connected"
         return self._opened
 
-    # --- what a caller does ---------------------------------------------------------------------
+    # --- public operations ----------------------------------------------------------------------
 
     async def send(self, command: CommandData) -> Any:
-        """Sends a command and returns its reply's data, decoded.
+        """Send a command and return its reply's data, decoded.
 
-        Raises CommandRefused where the server cannot do it, and ConnectionLost where the session
-        ended, or the server was restarted, before an answer came.
+        Raises CommandRefused if the server refuses it, and ConnectionLost if the session ended, or
+        the server was restarted, before an answer came.
         """
         return msgspec.json.decode(await self._exchange(command))
 
     async def ask(self, command: CommandData, shape: type[T]) -> T:
-        """The same, with the reply's data as a value of the given shape."""
+        """Send a command and return its reply's data as a value of the given shape."""
         return decode_value(shape, bytes(await self._exchange(command)))
 
     def waits_for(self, command_id: CommandId | None) -> bool:
-        """Tells whether a command is one of this session's, and not answered yet."""
+        """Return whether a command is one of this session's and has no answer yet."""
         return command_id in self._unanswered
 
     async def events(self) -> AsyncIterator[Event]:
-        """Yields what happens, in journal order, from where the session began.
+        """Yield events in journal order, starting where the session began.
 
-        All readers of a session share one cursor. Ends when the session does; raises
-        ConnectionLost (or why reconnecting was given up) if that was not orderly.
+        All readers of a session share one cursor. Ends with the session; raises ConnectionLost (or
+        the error that ended reconnecting) if that was not orderly.
         """
         while (event := await self._take()) is not None:
             yield event
@@ -143,9 +143,9 @@ class Client(Calls):
         predicate: Callable[[Event], bool] | None = None,
         timeout: float | None = None,
     ) -> Event:
-        """Takes events until one of the type (and the predicate) comes, and returns it.
+        """Take events until one matches the type and the predicate, and return it.
 
-        Raises TimeoutError after `timeout` seconds, ConnectionLost where the session ends first.
+        Raises TimeoutError after `timeout` seconds, ConnectionLost if the session ends first.
         """
         with anyio.fail_after(timeout):
             while (event := await self._take()) is not None:
@@ -155,7 +155,7 @@ class Client(Calls):
         raise ConnectionLost(f"The session ended before {event_type.TYPE}.")
 
     async def _take(self) -> Event | None:
-        """Takes the next event; None where the session ended in order."""
+        """Return the next event; None if the session ended in order."""
         try:
             event = await self._inbox.take()
         except Closed:
@@ -165,7 +165,7 @@ class Client(Calls):
             raise self._end from None
 
         if self._inbox.is_lagging and self._inbox.has_room() and self._link is not None:
-            self._link.abort()  # The next connection brings what was missed.
+            self._link.abort()  # The next connection delivers the missed events.
 
         return event
 
@@ -182,7 +182,7 @@ class Client(Calls):
     # --- the connection -------------------------------------------------------------------------
 
     async def open(self) -> Link:
-        """Opens the first connection; raises what `Link.open` raises."""
+        """Open the first connection; raise the errors of `Link.open`."""
         link = await self._new_link()
         self._opened = link
         if self._seq is None:
@@ -196,7 +196,7 @@ class Client(Calls):
         )
 
     async def keep(self, link: Link) -> None:
-        """Serves the session until it is cancelled or cannot be kept up."""
+        """Serve the session until it is cancelled or cannot be continued."""
         try:
             self._live_at = self.last_seq
             while True:
@@ -206,13 +206,13 @@ class Client(Calls):
             self.end(error)
 
     def end(self, error: Exception | None) -> None:
-        """Ends the session: who waits for an answer is told, who reads may read what is there."""
+        """End the session: fail unanswered commands; events already received can still be read."""
         self._end = error or ConnectionLost("The session was closed.", orderly=True)
         self._unanswered.settle_all(ConnectionLost(f"No answer came: {self._end}"))
         self._inbox.close()
 
     async def _serve(self, link: Link) -> None:
-        """Takes frames until the connection is lost; raises if it is not to be replaced."""
+        """Process frames until the connection is lost; raise if it is not to be replaced."""
         self._link = link
         try:
             if self.last_seq >= self._live_at:
@@ -252,7 +252,7 @@ class Client(Calls):
         raise last
 
     async def _go_live(self, link: Link) -> None:
-        """Lets commands through, those first that wait since the last connection."""
+        """Allow commands, starting with those waiting since the last connection."""
         self._is_live = True
         await self._unanswered.send_all(link)
 
@@ -314,13 +314,14 @@ def connect(
     name: str | None = None,
     progress: bool = False,
 ) -> AbstractAsyncContextManager[Client]:
-    """Opens a session with the server at a WebSocket address.
+    """Open a session with the server at a WebSocket address.
 
-    With `since_seq` the events begin after that seq, without it with what happens from now on.
-    With `name` the server's logs say who this is: in its handshake and in the ids of its commands.
-    With `progress` the events tell meanwhile how far long work on checkpoints is.
-    Raises NotRunning, Unauthorized, ConnectionLost or TimeoutError where the first connection
-    fails, CommandRefused where the journal has no such seq.
+    With `since_seq` the events start after that seq, otherwise with the next one. `name` identifies
+    the client in the server's logs: in its handshake and in the ids of its commands. With
+    `progress` the events include progress reports of long checkpoint operations.
+
+    Raises NotRunning, Unauthorized, ConnectionLost or TimeoutError if the first connection fails,
+    CommandRefused if the journal has no such seq.
     """
     address = Address(url, token)
     return _session(
@@ -337,7 +338,7 @@ def connect_to(
     name: str | None = None,
     progress: bool = False,
 ) -> AbstractAsyncContextManager[Client]:
-    """Opens a session with the server of an execution, and finds it again after a restart."""
+    """Open a session with the server of an execution, and find it again after a restart."""
     return _session(
         lambda: discover(execution),
         mode,
@@ -379,7 +380,7 @@ async def _session(
         try:
             yield client
         except Exception as error:
-            # Raised again outside: a task group would wrap the caller's own exception.
+            # Raised again below: a task group would wrap the caller's own exception.
             failure = error
         finally:
             client.end(None)

@@ -1,4 +1,4 @@
-"""Finding the server of an execution by the files it leaves (DESIGN 6 and 9)."""
+"""Discovery of an execution's server from the files it leaves."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ __all__ = ["Address", "NotRunning", "discover"]
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a server listens, and what it wants to be told."""
+    """The address of a server, and a token for it."""
 
     url: str
     token: str | None = None
 
 
 def discover(execution: Path) -> Address:
-    """Reads the address from runtime.lock and the best token this user may read.
+    """Read the address from runtime.lock and the best token this user may read.
 
-    Raises NotRunning where no server lives. A lock informs and no more: it may have been left by
-    a server that died, and then connecting fails.
+    Raises NotRunning if no server is running. The lock is only a hint: it may have been left by a
+    server that died, and then connecting fails.
     """
     folder = execution / ".hankweave"
     lock = _read_lock(folder / "runtime.lock")
@@ -62,6 +62,6 @@ def _lives(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True  # Somebody else's process; it exists.
+        return True  # The process of another user exists.
 
     return True

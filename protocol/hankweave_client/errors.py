@@ -1,4 +1,4 @@
-"""What can go wrong between a client and its server."""
+"""Errors between a client and its server."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hankweave_protocol.replies import Failure
 
 
 class CommandRefused(Exception):
-    """The server answered that it cannot do this; nothing was done."""
+    """The server refused the command; nothing was done."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(f"{failure.message} ({failure.code})")
@@ -18,24 +18,24 @@ class CommandRefused(Exception):
 
 
 class NotRunning(ConnectionError):
-    """Nobody serves there."""
+    """No server is running there."""
 
 
 class Unauthorized(ConnectionError):
-    """The token does not hold here, or there is none and one is needed."""
+    """The token is invalid, or there is none and one is needed."""
 
 
 class ConnectionLost(ConnectionError):
-    """The connection ended; what was asked and not answered may or may not have been done."""
+    """The connection ended; unanswered commands may or may not have been executed."""
 
     def __init__(self, message: str, *, orderly: bool = False) -> None:
         super().__init__(message)
         self.orderly = orderly
-        """True where the server said goodbye."""
+        """True after an orderly end: a close with 1000 or 1001, or by this client."""
 
 
 class Unreadable(ConnectionError):
-    """The server sent what this version cannot read; trying again would not help."""
+    """The server sent a frame that this version cannot decode; retrying would not help."""
 
     def __init__(self, fault: Refused) -> None:
         where = f" at {fault.path}" if fault.path else ""

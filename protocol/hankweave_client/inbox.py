@@ -1,8 +1,8 @@
-"""Events that have come and were not taken yet.
+"""A bounded queue of events that have arrived and were not taken yet.
 
-Bounded: a client that only sends commands must not fill its memory with events nobody reads. When
-it is full the inbox lags: it takes nothing more, and its owner fetches what was missed from the
-journal once there is room again. So nothing is ever lost, however late it is read.
+A client that only sends commands must not fill its memory with unread events. A full inbox lags: it
+accepts nothing more, and its owner fetches the missed events from the journal once there is space
+again. So no event is lost, however late it is read.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ CAPACITY = 10_000
 
 
 class Closed(Exception):
-    """There is nothing left to take and nothing will come."""
+    """The inbox is empty and no more events will come."""
 
 
 class Inbox:
-    """A bounded queue of events with one cursor, shared by all that read."""
+    """A bounded queue of events with one cursor, shared by all readers."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
@@ -31,7 +31,7 @@ class Inbox:
         self.is_lagging = False
 
     def put(self, event: Event) -> bool:
-        """Takes an event in; False: it lags, and the event must be fetched again later."""
+        """Add an event; return False if the inbox lags and the event must be fetched later."""
         if self.is_lagging or len(self._events) >= self._capacity:
             self.is_lagging = True
             return False
@@ -41,16 +41,16 @@ class Inbox:
         return True
 
     def offer(self, event: Event) -> None:
-        """Takes in what is of no use later; where much waits already, it is passed over."""
+        """Add an event that is only useful now; drop it if many events are waiting."""
         if not self.is_lagging and self.has_room():
             self.put(event)
 
     def has_room(self) -> bool:
-        """Tells whether it is worth fetching what was missed."""
+        """Return whether the inbox has enough space to fetch missed events."""
         return len(self._events) * 2 <= self._capacity
 
     async def take(self) -> Event:
-        """Waits for the next event; raises Closed."""
+        """Wait for the next event; raise Closed."""
         while not self._events:
             if self._is_closed:
                 raise Closed
@@ -61,6 +61,6 @@ class Inbox:
         return self._events.popleft()
 
     def close(self) -> None:
-        """What is there can still be taken."""
+        """Close the inbox; events already in it can still be taken."""
         self._is_closed = True
         self._changed.set()

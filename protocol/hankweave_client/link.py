@@ -1,4 +1,4 @@
-"""One connection: opened, greeted, and then frames in both directions."""
+"""One connection: the handshake, then frames in both directions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ D = TypeVar("D", bound=EventData)
 
 
 class Link:
-    """A greeted connection."""
+    """A connection after its handshake."""
 
     def __init__(
         self,
@@ -63,10 +63,10 @@ class Link:
         *,
         progress: bool = False,
     ) -> Link:
-        """Connects and shakes hands.
+        """Connect and do the handshake.
 
-        Raises NotRunning, Unauthorized, ConnectionLost, Unreadable or TimeoutError where that
-        fails, and CommandRefused where the server does not accept the handshake.
+        Raises NotRunning, Unauthorized, ConnectionLost, Unreadable or TimeoutError if that fails,
+        and CommandRefused if the server does not accept the handshake.
         """
         with anyio.fail_after(OPEN_SECONDS):
             socket = await _connect(address)
@@ -103,15 +103,15 @@ class Link:
         return cls(socket, response, ready, snapshot)
 
     async def send(self, frame: bytes) -> None:
-        """Raises ConnectionLost."""
+        """Send a frame; raise ConnectionLost."""
         await _send(self._socket, frame)
 
     async def receive(self) -> str:
-        """Waits for the next frame; raises ConnectionLost."""
+        """Wait for the next frame; raise ConnectionLost."""
         return await _receive(self._socket)
 
     async def aclose(self) -> None:
-        """Says goodbye, but not for long."""
+        """Close the connection, waiting for the peer only briefly."""
         with anyio.move_on_after(GOODBYE_SECONDS, shield=True):
             await self._socket.close()
 

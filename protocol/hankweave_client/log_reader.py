@@ -1,9 +1,9 @@
-"""Reading websocket.log back (seed 001, "Analyze WebSocket traffic").
+"""A reader of websocket.log.
 
 The names are those of Hankweave's `WebSocketLogReader`, in Python's spelling and in its own, so
-that its snippets work as they are. A log is written while it is read and may end in the middle of a
-line; a line that cannot be read is skipped and counted, never an error: the log is there to find
-faults with.
+that its snippets work unchanged. A log may be written while it is read, and may end in the middle
+of a line. A line that cannot be read is skipped and counted, never an error, because the log is
+used to find faults.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ Direction = Literal["in", "out"]
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One frame as it was logged."""
+    """One logged frame."""
 
     logged_at: str
-    """When it was logged, not the message's own timestamp."""
+    """The time of logging, not the message's own timestamp."""
     direction: Direction
     """`in`: client to server; `out`: server to client."""
     message: Any
-    """The decoded frame: a dict, or whatever a client sent instead."""
+    """The decoded frame: a dict, or any other JSON value that a client sent."""
     size: int
     """Bytes on the wire."""
     error: str | None = None
@@ -59,7 +59,7 @@ class LogEntry:
         return self.logged_at
 
     def field(self, name: str) -> Any:
-        """One field of the message's data; None where it has none."""
+        """Return one field of the message's data; None if there is none."""
         data = self.message.get("data") if isinstance(self.message, dict) else None
         return data.get(name) if isinstance(data, dict) else None
 
@@ -74,7 +74,7 @@ class TimeRange:
 
 @dataclass(frozen=True, slots=True)
 class LogStatistics:
-    """What `get_statistics` counts."""
+    """The result of `get_statistics`."""
 
     total_entries: int
     incoming_count: int
@@ -111,16 +111,16 @@ class LogStatistics:
 
 
 class WebSocketLogReader:
-    """Reads one log file into memory and answers questions about it."""
+    """A log file, read into memory, with queries."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self.skipped_lines = 0
-        """How many lines of the last reading were no entries."""
+        """The number of lines of the last reading that were not entries."""
         self._entries: list[LogEntry] = []
 
     async def read_log(self) -> list[LogEntry]:
-        """Reads the file in a worker thread; a missing one is an empty log."""
+        """Read the file in a worker thread; a missing one is an empty log."""
         return await to_thread.run_sync(self.read_log_sync)
 
     def read_log_sync(self) -> list[LogEntry]:
@@ -135,7 +135,7 @@ class WebSocketLogReader:
         return self.get_entries()
 
     async def stream_read(self, callback: Callable[[LogEntry], Awaitable[None] | None]) -> None:
-        """Hands each entry to the callback, without keeping any: for logs larger than memory."""
+        """Pass each entry to the callback without keeping any: for logs larger than memory."""
         try:
             file = await open_file(self.path, "rb")
         except FileNotFoundError:
@@ -158,7 +158,7 @@ class WebSocketLogReader:
         return [entry for entry in self._entries if entry.type == message_type]
 
     def filter_by_time_range(self, start: str | datetime, end: str | datetime) -> list[LogEntry]:
-        """Both ends are included; texts are ISO 8601 with a time zone."""
+        """Return entries in a time range, ends included; texts are ISO 8601 with a time zone."""
         first, last = _moment(start), _moment(end)
         return [entry for entry in self._entries if first <= from_text(entry.logged_at) <= last]
 
@@ -169,11 +169,11 @@ class WebSocketLogReader:
         return [entry for entry in self._entries if entry.field("sessionId") == session_id]
 
     def get_server_events(self) -> list[LogEntry]:
-        """Outgoing frames that are events of the protocol."""
+        """Return outgoing frames that are events of the protocol."""
         return [entry for entry in self.filter_by_direction("out") if _is_event(entry)]
 
     def get_client_commands(self) -> list[LogEntry]:
-        """Incoming frames that are commands of the protocol."""
+        """Return incoming frames that are commands of the protocol."""
         return [entry for entry in self.filter_by_direction("in") if _is_command(entry)]
 
     def get_statistics(self) -> LogStatistics:
@@ -192,7 +192,7 @@ class WebSocketLogReader:
         """Write entries as a log that this reader can read."""
         Path(path).write_bytes(b"".join(_lines_of(entries)))
 
-    # Hankweave's own names, and the two of its older versions, in which codons were phases.
+    # Hankweave's own names, and those of its older versions, in which codons were phases.
     readLog = read_log
     readLogSync = read_log_sync
     streamRead = stream_read
@@ -224,7 +224,7 @@ getWebSocketLogStats = get_websocket_log_stats
 
 
 class _Record(TrafficRecord):
-    """A line as a foreign writer may leave it: metadata is Hankweave's optional field."""
+    """A line as another writer may leave it: in Hankweave, metadata is optional."""
 
     metadata: TrafficMetadata = TrafficMetadata(size=0)
 

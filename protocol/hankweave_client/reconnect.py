@@ -1,4 +1,4 @@
-"""How long to wait before the next try."""
+"""Delays between attempts to reconnect."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Backoff:
     first: float = 0.05
     longest: float = 5.0
     attempts: int | None = None
-    """How often to try in a row; None: for ever."""
+    """The number of attempts in a row; None for no limit."""
 
     def delays(self, uniform: Callable[[float, float], float] = random.uniform) -> Iterator[float]:
-        """Yields one delay for each try."""
+        """Yield one delay for each attempt."""
         ceiling = self.first
         tries = 0
         while self.attempts is None or tries < self.attempts:

@@ -1,4 +1,4 @@
-"""Commands that were given to a session and not answered yet."""
+"""Commands of a session that have no answer yet."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Answer = msgspec.Raw | Failure | ConnectionLost
 
 @dataclass(slots=True)
 class Pending:
-    """One command; its frame is the same on every connection, so that it is done once."""
+    """One command; its frame is the same on every connection, so that it is executed once."""
 
     frame: bytes
     mutates: bool
@@ -36,7 +36,7 @@ class Pending:
             return
 
         self.was_sent = True
-        # A lost connection is noticed by whoever reads it, and the frame is sent on the next one.
+        # The reader of the link notices a lost connection; the frame is sent again on the next one.
         with contextlib.suppress(ConnectionLost):
             await link.send(self.frame)
 
@@ -46,7 +46,7 @@ class Pending:
             self._answered.set()
 
     async def answer(self) -> msgspec.Raw:
-        """Waits for the reply's data; raises CommandRefused or ConnectionLost."""
+        """Wait for the reply's data; raise CommandRefused or ConnectionLost."""
         await self._answered.wait()
         match self._answer:
             case Failure() as failure:
@@ -59,16 +59,16 @@ class Pending:
 
 
 class Unanswered:
-    """All of them, by id."""
+    """All unanswered commands, by id."""
 
     def __init__(self, name: str | None = None) -> None:
-        """`name` begins every id, so that journal and websocket.log say who asked."""
+        """Create an empty set; `name` begins every id, so that logs show who sent a command."""
         self._prefix = "" if name is None else f"{name}:"
         self._pending: dict[CommandId, Pending] = {}
 
     @contextmanager
     def added(self, command: CommandData) -> Iterator[Pending]:
-        """Gives the command an id and keeps it until the block is left."""
+        """Give the command an id and keep it until the block is left."""
         command_id = CommandId(f"{self._prefix}{uuid.uuid4()}")
         pending = Pending(encode_command(command, command_id), command.MUTATES)
         self._pending[command_id] = pending
@@ -94,7 +94,7 @@ class Unanswered:
             pending.settle(lost)
 
     def give_up_on_effects(self) -> None:
-        """The server is a new one: it does not know the ids of commands the old one was sent."""
+        """Fail sent commands with effects: a restarted server does not know their ids."""
         for pending in self._pending.values():
             if pending.mutates and pending.was_sent:
                 pending.settle(

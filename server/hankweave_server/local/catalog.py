@@ -1,6 +1,6 @@
-"""What is known of an execution from its files alone, read quickly and without touching any.
+"""Facts about an execution from its files alone, read quickly and without changing any.
 
-Nothing here raises for what one execution is like: what cannot be read says so, and is listed.
+The state of one execution never raises here: an unreadable one is listed with its problem.
 """
 
 from __future__ import annotations
@@ -60,24 +60,25 @@ class Listed(Value, kw_only=True, omit_defaults=False):
 
     path: str
     state: Standing
-    """`stopped`: its server was ended in the middle of a codon, and a start goes on there;
-    `waiting`: a branch that nobody has served yet; `removing`: a cleanup was cut short."""
+    """`stopped`: its server was ended during a codon, and a start resumes there; `waiting`: a
+    branch
+    that has never been served; `removing`: a cleanup was interrupted."""
     hank: str | None = None
     data: str | None = None
     last_codon: str | None = None
     codons_done: int = 0
-    """Entries of the plan that have succeeded or were skipped on the way to now."""
+    """Entries of the plan on the current line that have succeeded or were skipped."""
     codons_planned: int = 0
     last_used: str | None = None
     server_pid: int | None = None
-    """Of the server that lives there."""
+    """The pid of the server that is running there."""
     checkpoints: int | None = None
-    """Null where counting would take too long."""
+    """Null if counting would take too long."""
     bytes: int | None = None
     is_branch: bool = False
     in_place: bool = False
     problem: str | None = None
-    """Why it cannot be read."""
+    """The reason why it cannot be read."""
 
 
 class _Reason(msgspec.Struct, rename="camel"):
@@ -101,14 +102,14 @@ class _Planned(msgspec.Struct, rename="camel"):
 
 
 class _State(msgspec.Struct, rename="camel"):
-    """As little of state.json as is asked for: the rest is passed over, not read."""
+    """The fields of state.json that are needed; all others are skipped, not decoded."""
 
     runs: tuple[_Run, ...] = ()
     execution_plan: tuple[_Planned, ...] = ()
 
 
 def executions_in(root: Path) -> list[Path]:
-    """Finds what lies in a folder of executions; links lead elsewhere, and are none."""
+    """Return the executions in a folder; symbolic links are not followed."""
     if not root.is_dir():
         return []
 
@@ -119,7 +120,7 @@ def executions_in(root: Path) -> list[Path]:
 
 
 def state_folder_of(execution: Path) -> Path | None:
-    """Gives where an execution keeps its state; another name means that it is being removed."""
+    """Return the state folder of an execution; its other name means a removal in progress."""
     for name in (STATE_DIRECTORY, REMOVED_STATE):
         folder = execution / name
         if folder.is_dir() and not folder.is_symlink():
@@ -129,7 +130,7 @@ def state_folder_of(execution: Path) -> Path | None:
 
 
 def listed(execution: Path) -> Listed:
-    """Reads all that is quick to read."""
+    """Return the facts that are quick to read."""
     if state_folder_of(execution) == execution / REMOVED_STATE:
         return Listed(path=str(execution), state="removing", last_used=_touched(execution))
 
@@ -167,7 +168,7 @@ def _told(layout: Layout, meta: ExecutionMeta | None, state: _State, server: int
 
 
 def _codons_done(layout: Layout, state: _State) -> int:
-    """Count the entries of the plan that are behind; what a rollback left behind does not count."""
+    """Count the plan's completed entries; those undone by a rollback do not count."""
     try:
         whole = decode_state(layout.state.read_bytes())
     except FileNotFoundError:
@@ -217,7 +218,7 @@ def _state_of(layout: Layout) -> _State:
 
 
 def _last_used(layout: Layout, meta: ExecutionMeta | None) -> str:
-    """When a server was started there last, or when it last saved the state."""
+    """Return when a server was last started there, or when it last saved the state."""
     try:
         saved = layout.state.stat().st_mtime
     except OSError:
@@ -245,9 +246,9 @@ def _sentence(problem: Exception) -> str:
 
 
 def living_server(layout: Layout) -> int | None:
-    """Gives the pid of the server that lives there, by all signs; takes no lock to find out.
+    """Return the pid of the server that is running there, judging by all signs.
 
-    To take one, however briefly, would refuse a server that starts at this moment.
+    No lock is taken, because even a brief one would refuse a server that starts at this moment.
     """
     try:
         record = read_record(layout.runtime_lock)
@@ -270,7 +271,10 @@ def _lives(record: RuntimeLock, owner: GuardOwner | None) -> bool:
 
 
 def _is_of_this_machine(owner: GuardOwner) -> bool:
-    """Where pids mean the same to it as to us; an owner of another boot is dead by its ticks."""
+    """Return whether the owner's pids are comparable to those of this process.
+
+    An owner from before the last boot is recognised as dead by its start ticks.
+    """
     return owner.pid_namespace == lock_file.pid_namespace() and (
         owner.boot_id == lock_file.boot_id()
     )
@@ -288,11 +292,11 @@ def _small(path: Path) -> bytes:
         os.close(descriptor)
 
 
-# --- what takes longer ----------------------------------------------------------------------------
+# --- slower facts ---------------------------------------------------------------------------------
 
 
 def measured(executions: list[Listed], seconds: float | None) -> Iterator[Listed]:
-    """Adds sizes and checkpoints, for as many as can be looked at in so many seconds."""
+    """Add sizes and checkpoint counts, to as many as can be examined in `seconds`."""
     deadline = None if seconds is None else time.monotonic() + seconds
     for each in executions:
         if deadline is not None and time.monotonic() > deadline:

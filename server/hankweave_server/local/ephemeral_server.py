@@ -1,13 +1,13 @@
-"""A server for a moment: for what changes an execution that nobody serves.
+"""An ephemeral server, for commands that change an idle execution.
 
 It is a `hankweave run` like any other, in a process of its own: it takes the lock, recovers what a
-crash has left, and puts on record what is done. Two things set it apart. It follows the plan that
-is on record and never reads the hank, so that an execution can be rolled back whose hank is gone;
-and it ends with the pipe on its stdin, so that it outlives nobody who is killed.
+crash has left, and journals what is done. It differs in two ways. It follows the recorded plan and
+never reads the hank, so that an execution can be rolled back whose hank is gone. And it ends when
+the pipe on its stdin closes, so that it does not outlive a caller that is killed.
 
-Several programs may meet in one directory. Whoever wants something done takes a lock on the
-directory meanwhile, and so does whoever ends the server that it has started: nobody is refused
-because of another one's rollback, and nobody's server ends in the midst of something.
+Several programs may use one directory. A caller holds a lock on the directory while it works, and
+again while it ends the server it has started. So no caller is refused because of another one's
+rollback, and no server ends in the middle of an operation.
 """
 
 from __future__ import annotations
@@ -34,11 +34,14 @@ from hankweave_server.worktree import data_source
 T = TypeVar("T")
 
 START_SECONDS = 90.0
-"""How long a server may take to recover and listen, or another one to let go of the lock; longer
-than the lock of another program is watched for signs of life (`runtime_lock.FOREIGN_WATCH`)."""
+"""Time for a server to recover and listen, or for another one to release the lock.
+
+It is longer than the lock of another program is watched for signs of life
+(`runtime_lock.FOREIGN_WATCH`).
+"""
 
 END_SECONDS = 15.0
-"""An orderly end takes eight (`daemon.LAST_SECONDS`)."""
+"""Time for an orderly end, which takes eight seconds (`daemon.LAST_SECONDS`)."""
 
 _BETWEEN_TRIES = 0.05
 _MAIN = "from hankweave_server.cli.app import main; main()"
@@ -46,10 +49,10 @@ _SAYS, _HINTS = "hankweave: ", "  hint: "
 
 
 class PassingServer:
-    """Finds the server of a directory or starts one; `end` ends the one that was started here."""
+    """The server of a directory, found or started; `end` ends only a server started here."""
 
     def __init__(self, root: Path, *, founds: bool = False) -> None:
-        """`founds`: a directory that has no execution becomes a workspace served in place."""
+        """Create one; with `founds`, a directory without an execution is served in place."""
         self._root = root
         self._founds = founds
         self._pid = os.getpid()
@@ -58,10 +61,10 @@ class PassingServer:
         self._has_served = False
 
     def do(self, attempt: Callable[[], T]) -> T:
-        """Repeats an attempt until it finds a server; raises Stop where none can be had.
+        """Repeat an attempt until it finds a server; raise Stop if none can be had.
 
-        The attempt raises NotRunning or ConnectionRefusedError for want of one, and must have done
-        nothing by then.
+        The attempt raises NotRunning or ConnectionRefusedError if there is no server, and must have
+        had no effect by then.
         """
         deadline = time.monotonic() + START_SECONDS
         with _locked(self._directory()):
@@ -79,13 +82,13 @@ class PassingServer:
                 time.sleep(_BETWEEN_TRIES)
 
     def end(self) -> None:
-        """Ends what was started here, as soon as nobody else uses it; may be repeated."""
+        """End a server started here as soon as no other caller uses it; idempotent."""
         child, self._child = self._child, None
         if child is None or self._pid != os.getpid():
             return
 
         if child.poll() is None:
-            # Who uses it for longer than we wait is told goodbye like the client of any server.
+            # A caller that uses it for longer than the timeout is disconnected, as by any server.
             with contextlib.suppress(Stop, OSError), _locked(self._root):
                 _end(child)
 
@@ -107,7 +110,7 @@ class PassingServer:
         return Layout.of_execution(self._root).state_directory.is_dir()
 
     def _see_to_a_server(self) -> None:
-        """Starts one, unless one is starting already; raises Stop where it could not start."""
+        """Start a server unless one is starting already; raise Stop if it could not start."""
         if self._child is not None:
             if self._child.poll() is None:
                 return
@@ -115,7 +118,7 @@ class PassingServer:
             failure = self._failure(self._child)
             self._let_go(self._child)
             self._child = None
-            # Somebody else was quicker, who will soon listen or be gone; or ours was killed.
+            # Another server was faster and will listen or end soon, or this one was killed.
             if failure.exit_code != ExitCode.LOCK_HELD and not self._has_served:
                 raise failure
 
@@ -126,11 +129,11 @@ class PassingServer:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=self._complaints,
-            start_new_session=True,  # What a terminal sends is for us, who end it in order.
+            start_new_session=True,  # Signals of the terminal go to this process, which ends it.
         )
 
     def _failure(self, child: subprocess.Popen[bytes]) -> Stop:
-        """What it said before it ended."""
+        """Return the error that the server printed before it ended."""
         assert self._complaints is not None
         self._complaints.seek(0)
         said = self._complaints.read().decode("utf-8", "replace").rstrip()
@@ -153,7 +156,7 @@ class PassingServer:
 
 
 def through_server(root: Path, attempt: Callable[[], T]) -> T:
-    """Makes an attempt with the server of an execution, or with one for just as long."""
+    """Run an attempt with the server of an execution, or with an ephemeral one."""
     server = PassingServer(root)
     try:
         return server.do(attempt)
@@ -162,7 +165,7 @@ def through_server(root: Path, attempt: Callable[[], T]) -> T:
 
 
 def end_with_stdin() -> None:
-    """Ends this process as SIGTERM does, as soon as its stdin does."""
+    """End this process, as SIGTERM does, as soon as its stdin is closed."""
     threading.Thread(target=_await_the_end, name="stdin", daemon=True).start()
 
 
@@ -175,12 +178,15 @@ def _await_the_end() -> None:
 
 def _command(root: Path) -> list[str]:
     place = "--workspace" if _is_in_place(root) else "--execution"
-    # -P: nothing that lies in the directory we are called in is imported.
+    # -P: no module in the current directory is imported.
     return [sys.executable, "-P", "-c", _MAIN, "run", place, str(root), "--for-a-moment"]
 
 
 def _is_in_place(root: Path) -> bool:
-    """A directory without metadata is a workspace: commands ask for an execution before."""
+    """Return whether to serve in place: a directory without metadata is a workspace.
+
+    Commands that need an execution check for one before.
+    """
     return (
         data_source.layout_of(root).is_in_place
         or data_source.read_meta(Layout.of_execution(root)) is None
@@ -201,7 +207,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def _locked(root: Path) -> Iterator[None]:
-    """Holds a lock on the directory itself; raises Stop where somebody keeps it for too long."""
+    """Hold a lock on the directory itself; raise Stop if it is not free in time."""
     descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         _lock(descriptor, root)

@@ -1,6 +1,7 @@
-"""Which execution directory a command means (seed 001, "Execution Directory Location").
+"""The execution directory that a run uses: choosing it, preparing it, and its metadata.
 
-A person's own project as a work tree: `--workspace DIR` (DESIGN 4, "In-place mode").
+A run resumes the execution of the same data, uses a named directory, or serves the user's own
+project as a work tree, in place (`--workspace DIR`).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def layout_in(workspace: Path) -> Layout:
-    """Gives the layout of a project; raises Stop for what is none, and touches nothing."""
+    """Return the layout of a project, changing nothing; raise Stop if it is not one."""
     root = workspace.expanduser().absolute()
     if not root.is_dir():
         raise Stop(
@@ -58,7 +59,7 @@ def layout_in(workspace: Path) -> Layout:
 
 
 def _refuse_too_much(root: Path) -> None:
-    """A checkpoint of all a person has, or of the system, is never what was meant."""
+    """Refuse the home directory and the file system's root, which are never what was meant."""
     home = Path("~").expanduser().resolve()
     if root == Path(root.anchor) or root == home or root in home.parents:
         raise Stop(
@@ -69,7 +70,7 @@ def _refuse_too_much(root: Path) -> None:
 
 
 def around(folder: Path) -> Path | None:
-    """Return the execution that a folder lies in, or the project that is served in place."""
+    """Return the execution or in-place project that contains a folder."""
     for root in (folder, *folder.parents):
         try:
             meta = data_source.read_meta(Layout.in_place(root))
@@ -94,7 +95,7 @@ _ROOT = config.SETTINGS["executionBaseDir"]
 
 
 def executions_root() -> Path:
-    """Return where executions lie: as the environment says, or hankweave.json, or by default."""
+    """Return the folder of executions: from the environment, hankweave.json, or the default."""
     configured = os.environ.get(_ROOT.variable)
     if configured:
         return Path(configured).expanduser()
@@ -106,29 +107,29 @@ def executions_root() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The directory a run will own; nothing of it is made or changed yet."""
+    """The directory that a run will own; nothing in it has been created or changed yet."""
 
     layout: Layout
     data_hash: str | None
     source: Path | None
     set_aside: tuple[str, ...] = ()
-    """The names that the former execution there has now."""
+    """The names under which the former execution there was set aside."""
 
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """What is not as it was when the execution was used last."""
+    """Changes since the execution was last used."""
 
     hank_hash: str | None = None
-    """The former one, where the hank is another now."""
+    """The former hash, if the hank has changed."""
     data: DataChanged | None = None
     set_aside: tuple[str, ...] = ()
     displaced: Displaced | None = None
-    """What stood in the work tree in place of the link to the data."""
+    """What the work tree had in place of the link to the data."""
 
 
 def choose(settings: RunSettings, clock: Clock) -> Chosen:
-    """Finds the execution to resume, or names a new one; touches nothing."""
+    """Return the execution to resume, or a name for a new one; nothing is changed."""
     source = _existing(settings.data)
     if settings.data_is_implied and settings.execution is not None:
         former = data_source.read_meta(
@@ -199,10 +200,10 @@ def _existing(path: Path | None) -> Path | None:
 
 
 def _refuse_foreign(root: Path, settings: RunSettings) -> None:
-    """Refuse a directory that is no execution, unless it is empty or the person agrees.
+    """Refuse a directory that is not an execution, unless it is empty or the user agrees.
 
-    Nor may a new one take a name of its own among those that are managed, whose names say when
-    they were made and of what data (Hankweave's safety tiers).
+    A new execution must not take a name among the managed ones either, because their names encode
+    their time and data (Hankweave's safety tiers).
     """
     if (root / STATE_DIRECTORY).is_dir():
         return
@@ -243,10 +244,10 @@ def _refuse_foreign(root: Path, settings: RunSettings) -> None:
 
 
 def prepare(chosen: Chosen, hank: LoadedHank, settings: RunSettings, clock: Clock) -> Differences:
-    """Makes what is missing of the directory; returns what is not as it was.
+    """Create what is missing in the directory; return what has changed since the last use.
 
-    Called by the owner of the lock. Raises Stop where the data is not that of this execution, and
-    nobody forces it. Another hank is told, and stands in the metadata only after `take_hank`.
+    Called by the owner of the lock. Raises Stop if the data is not this execution's, unless forced.
+    A changed hank is reported, but recorded in the metadata only by `take_hank`.
     """
     layout = chosen.layout
     layout.work_tree.mkdir(exist_ok=True)
@@ -286,19 +287,19 @@ def prepare(chosen: Chosen, hank: LoadedHank, settings: RunSettings, clock: Cloc
 
 
 def _link_runs(layout: Layout) -> None:
-    """Let `claudeLogPath` lead to the log for readers that begin at the execution directory.
+    """Link `claudeLogPath` for readers that start at the execution directory.
 
-    Seed 002 has it relative to `.hankweave`, Hankweave's own readers do not. Nothing is added to a
-    person's project, nor put in the place of something else.
+    Hankweave documents the path as relative to `.hankweave`, but its own readers resolve it against
+    the execution directory. A user's project gets no link, and existing files are not replaced.
     """
     if layout.runs_link is not None and not os.path.lexists(layout.runs_link):
         layout.runs_link.symlink_to(layout.runs.relative_to(layout.root))
 
 
 def _taken_over(foreign: ExecutionMeta) -> ExecutionMeta:
-    """Make Hankweave's metadata ours: its hash of the data is made another way.
+    """Convert Hankweave's metadata, whose hash of the data is computed differently.
 
-    Data that changed after Hankweave used it last is not noticed, therefore.
+    Data that changed after Hankweave's last use is therefore not detected.
     """
     known = foreign.data_hash
     if foreign.read_only_source_resolved_data_path is not None:
@@ -320,13 +321,13 @@ def _restore_link(layout: Layout, clock: Clock) -> Displaced | None:
 
 
 def is_other_hank(former: ExecutionMeta, hank: LoadedHank) -> bool:
-    """Tells whether an execution that had a hank is given another one (seed 001, hankHash)."""
+    """Return whether an execution that had a hank is given a different one (hankHash)."""
     known = former.hank_hash
     return known not in (None, hank.hank_hash or None) and known not in hank.foreign_hashes
 
 
 def take_hank(layout: Layout, hank: LoadedHank, settings: RunSettings) -> None:
-    """Notes that the plan follows this hank from now on."""
+    """Record that the plan follows this hank from now on."""
     former = data_source.read_meta(layout)
     if former is not None and is_other_hank(former, hank):
         data_source.write_meta(layout, _with_hank(former, hank, settings))
@@ -379,7 +380,7 @@ def _path_of(settings: RunSettings) -> str | None:
 def _with_data(
     former: ExecutionMeta, chosen: Chosen, layout: Layout, settings: RunSettings, now: str
 ) -> ExecutionMeta:
-    """Links to other data if that is forced, and makes a copy where there was a link."""
+    """Link other data if that is forced, and replace a link by a copy if requested."""
     is_other = chosen.data_hash not in (None, former.data_hash)
     if is_other and not settings.force:
         raise Stop(
@@ -389,14 +390,14 @@ def _with_data(
             "directory, leaves it alone.",
         )
 
-    is_gone = not os.path.lexists(layout.data_source)  # A crash came between the next two steps.
+    is_gone = not os.path.lexists(layout.data_source)  # Interrupted between the next two steps.
     wants_copy = settings.copy and former.link_type != "copy"
     if chosen.source is None or not (is_other or is_gone or wants_copy):
         return former
 
     copy = settings.copy or former.link_type == "copy"
     if layout.data_source.exists() and not layout.data_source.is_symlink():
-        # What it was copied from may be gone.
+        # Set aside, not removed: the source of the copy may be gone.
         stamp = instants.epoch_ms(instants.from_text(now))
         kept = layout.data_source.with_name(f"{layout.data_source.name}.backup-{stamp}")
         layout.data_source.rename(kept)
@@ -418,10 +419,10 @@ def _changed_data(former: ExecutionMeta, meta: ExecutionMeta) -> DataChanged | N
 
 
 def hank_of(settings: RunSettings, chosen: Chosen) -> Path | None:
-    """The hank to run: the one that was named, else the one that ran here last.
+    """Return the hank to run: the named one, else the one that ran here last.
 
-    None where the directory has none: it is served without a plan. Raises Stop where only a hank
-    could say what to do.
+    Returns None if the directory has none: it is served without a plan. Raises Stop if the run
+    cannot work without a hank.
     """
     if settings.hank is not None:
         return settings.hank
@@ -437,7 +438,7 @@ def hank_of(settings: RunSettings, chosen: Chosen) -> Path | None:
 
 
 def former_hank(execution: Path) -> Path | None:
-    """Return the hank that an execution ran last, if there is an execution and it had one."""
+    """Return the hank that an execution ran last, if it exists and had one."""
     try:
         meta = data_source.read_meta(data_source.layout_of(execution.expanduser().absolute()))
     except (OSError, Stop):
@@ -447,14 +448,14 @@ def former_hank(execution: Path) -> Path | None:
 
 
 def hide(layout: Layout) -> None:
-    """Keeps what is ours out of sight of the git of a person's project.
+    """Hide the server's files from the git of a user's project.
 
-    Done before anything else is written there, so that no `git status` ever shows it.
+    Called before anything else is written there, so that `git status` never shows them.
     """
     if layout.is_in_place and not layout.ignore_file.exists():
         fsutil.replace_durably(layout.ignore_file, b"*\n")
 
 
 def can_ask() -> bool:
-    """Say whether a person sees our questions and can answer them."""
+    """Return whether a user can see questions and answer them."""
     return sys.stdin.isatty() and sys.stdout.isatty()

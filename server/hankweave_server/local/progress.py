@@ -1,4 +1,4 @@
-"""Progress of long work, in words: of a server, or of our own."""
+"""Progress of long operations, as text: a server's or this process's own."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ T = TypeVar("T")
 
 
 class Tell(Protocol):
-    """Says what is done now, and how much of it is done, where that is known.
+    """A callback for what is being done, and how much of it is done, if that is known.
 
-    What is not given stays as it was told, if the text does; another text is counted anew.
+    Omitted arguments keep their values as long as the text is the same; a new text starts a new
+    count.
     """
 
     def __call__(
@@ -44,11 +45,11 @@ class Tell(Protocol):
 def tell_nobody(
     text: str | None = None, done: int | None = None, total: int | None = None, *, unit: str = ""
 ) -> None:
-    """Nobody is there to be told."""
+    """Discard a progress report."""
 
 
 async def watched(client: Client, work: Callable[[Client], Awaitable[T]], tell: Tell) -> T:
-    """Does work with a server, and tells what it says of it meanwhile."""
+    """Work with a server and report its progress meanwhile."""
     async with alongside(partial(_follow, client, tell)):
         done = await work(client)
 
@@ -61,11 +62,11 @@ async def _follow(client: Client, tell: Tell) -> None:
             if not _is_anothers(event, client):
                 _pass_on(event, tell)
     except ConnectionError:
-        return  # Who does the work is told as well.
+        return  # The work itself fails with the same error.
 
 
 def _is_anothers(event: Event, client: Client) -> bool:
-    """Tells of the progress of what somebody else has asked for."""
+    """Return whether an event is the progress of another client's command."""
     return isinstance(event.data, StoreProgress) and not client.waits_for(event.data.command_id)
 
 
@@ -108,12 +109,12 @@ _DOING_IN_ANY = {
 
 
 def tell_of(tell: Tell, progress: StoreProgress) -> None:
-    """Says in words what a server, or we ourselves, have counted."""
+    """Report a progress event as text."""
     tell(_doing(progress), progress.done, progress.total, unit=progress.unit)
 
 
 def _doing(progress: StoreProgress) -> str:
-    """What is done now; a phase that a newer server knows has its own word."""
+    """Return the text of a phase; an unknown phase of a newer server is shown by its name."""
     phase = progress.phase
     named = _DOING.get((progress.operation, phase)) or _DOING_IN_ANY.get(phase)
     return named or one_line(phase).capitalize()

@@ -1,9 +1,8 @@
-"""Looking without a server: the same answers, read from the files it left.
+"""Reads without a server: the same answers, from the files of an execution.
 
-Journal and shadow repository are opened for reading alone: nothing is repaired, locked, cleared or
-saved, so that a server may be started, or even run, at the same time.
-
-Whom one asks who only looks: the server where one runs, else the files that it left.
+Journal and shadow repository are opened for reading only: nothing is repaired, locked, cleared or
+saved, so that a server may start or run at the same time. `look` asks the server if one is
+running, otherwise the files.
 """
 
 from __future__ import annotations
@@ -51,11 +50,11 @@ from hankweave_server.worktree.data_source import layout_of
 T = TypeVar("T")
 
 PAGE = 5_000
-"""Journal lines read together: a few megabytes."""
+"""Journal lines read in one page: a few megabytes."""
 
 
 def on_files(layout: Layout, work: Callable[[Calls], Awaitable[T]]) -> T:
-    """Does work that only looks; raises Stop where the files do not tell."""
+    """Run a read-only operation on the files; raise Stop if they cannot answer it."""
 
     async def session() -> T:
         with _opened(layout) as calls:
@@ -83,7 +82,7 @@ def on_files(layout: Layout, work: Callable[[Calls], Awaitable[T]]) -> T:
 
 @contextmanager
 def reading_journal(layout: Layout, known_shas: KnownShas = tuple) -> Iterator[Journal]:
-    """Open the journal for reading; raise Stop where there is none."""
+    """Open the journal for reading; raise Stop if there is none."""
     try:
         journal = open_for_reading(layout, known_shas)
     except FileNotFoundError:
@@ -116,7 +115,7 @@ def _opened(layout: Layout) -> Iterator[Calls]:
 
 
 class _FileCalls(Calls):
-    """Answers what only looks, as a server would."""
+    """The read-only commands, answered as a server would."""
 
     def __init__(self, layout: Layout, journal: Journal, engine: CheckpointEngine) -> None:
         self._layout = layout
@@ -173,13 +172,13 @@ async def _at_once(work: Callable[..., T], *arguments: object) -> T:
 
 
 def _recorded(journal: Journal) -> Iterator[Sha]:
-    """Return the checkpoints that the journal names; read only if commits are lost."""
+    """Yield the checkpoints that the journal names; read only if commits are lost."""
     pages = (journal.read(since, PAGE) for since in range(0, journal.last_seq, PAGE))
     yield from on_record(line for page in pages for line in page).standing
 
 
 def _records_in(engine: CheckpointEngine, journal: Journal) -> dict[Sha, CheckpointRecord]:
-    """Read what commits and pins tell, oldest first."""
+    """Return the records of commits and pins, oldest first."""
     commits = engine.commits(_recorded(journal))
     pins = engine.housekeeping.pins()
     skipped = engine.skipped()
@@ -193,7 +192,7 @@ def _records_in(engine: CheckpointEngine, journal: Journal) -> dict[Sha, Checkpo
 
 
 def look(root: Path, work: Callable[[Calls], Awaitable[T]]) -> T:
-    """Does work that only looks; the answers are the same. Raises Stop where there are none."""
+    """Run a read-only operation with a server or on the files; raise Stop if neither works."""
     try:
         return at_server(root, work)
     except (NotRunning, ConnectionRefusedError):

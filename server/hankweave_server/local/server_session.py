@@ -1,4 +1,7 @@
-"""A session with the server of an execution, for one piece of work; every end but one is a Stop."""
+"""A session with the server of an execution, for one operation.
+
+Errors become Stop, except for the lack of a server; hints name commands in place of wire messages.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,7 @@ _PHRASES: Final[tuple[tuple[str, str], ...]] = (
 def for_a_person(hint: str | None, root: Path | None = None) -> str | None:
     """Return a hint with commands in place of wire names.
 
-    The commands name the execution `root`, unless they would mean it anyway.
+    The commands name the execution `root`, unless it is the default.
     """
     if hint is None:
         return None
@@ -72,7 +75,7 @@ def for_a_person(hint: str | None, root: Path | None = None) -> str | None:
 
 
 def command(words: str, root: Path) -> str:
-    """Return a command line that means the execution `root`, between backquotes."""
+    """Return a command line for the execution `root`, in backquotes."""
     return f"`hankweave {words}{_option(root)}`"
 
 
@@ -86,15 +89,16 @@ def _option(root: Path) -> str:
 
 
 _PATIENCE = Backoff(longest=2.0, attempts=8)
-"""Some seven seconds: a connection that was cut off is opened again at the first or second try."""
+"""About seven seconds: a lost connection is reopened at the first or second attempt."""
 
 
 def at_server(root: Path, work: Callable[[Client], Awaitable[T]], tell: Tell | None = None) -> T:
-    """Do the work with a server; every end but one is a Stop. `tell` hears what it says of it.
+    """Run an operation with a server, reporting its progress to `tell`.
 
-    A connection that is cut off is opened anew, and commands without an answer are sent again under
-    their ids: the server does each of them once. Raises NotRunning if there is no server, and
-    ConnectionRefusedError if the lock file names one that does not listen.
+    A lost connection is reopened, and unanswered commands are sent again under their ids; the
+    server executes each of them once. Raises NotRunning if there is no server,
+    ConnectionRefusedError if the lock file names one that does not listen, and Stop for any other
+    error.
     """
 
     is_watched = tell not in (None, tell_nobody)
@@ -126,7 +130,7 @@ def refusal(refused: CommandRefused, root: Path | None = None) -> Stop:
 
 
 def _unanswered(error: Exception, root: Path) -> Stop:
-    """The end of a command whose fate is not known: it was sent, and its server is gone."""
+    """Return the error for an unknown outcome: a command was sent, and its server is gone."""
     return Stop(
         f"The server was lost before it answered: {error}",
         ExitCode.UNAVAILABLE,

@@ -1,8 +1,8 @@
-"""Which execution a command is about when it names none, and what may be changed unasked.
+"""Which execution a command means when it names none, and what may be changed without asking.
 
-The order: the execution or project that the shell stands in; the only living server; the execution
-that was used last. A command that changes something says which one it takes. Where nobody can be
-asked it takes none that is ambiguous, and what moves or removes files needs `--yes`.
+The order is: the execution or project around the current directory; the only running server; the
+execution used last. A command that changes something prints which one it uses. Without a terminal
+it refuses an ambiguous choice, and moving or removing files needs `--yes`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from hankweave_server.worktree import data_source
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The execution that is meant, and why."""
+    """The execution that is meant, and the reason."""
 
     root: Path
     why: Literal["named", "here", "only server", "used last"]
     rivals: int = 1
-    """How many could have been meant: living servers, or executions if there is no server."""
+    """The number of candidates: running servers, or executions if there is no server."""
 
     @property
     def is_ambiguous(self) -> bool:
@@ -39,7 +39,7 @@ class Choice:
 
 
 def choose(execution: Path | None) -> Choice:
-    """Return the execution that a command is about; raise Stop if there is none at all."""
+    """Return the execution that a command means; raise Stop if there is none at all."""
     if execution is not None:
         return Choice(execution.expanduser().absolute(), "named")
 
@@ -80,14 +80,14 @@ def listening_on(port: int) -> Path:
 
 
 def root_of(execution: Path | None) -> Path:
-    """Return the execution that a command looks at."""
+    """Return the execution that a command reads."""
     return choose(execution).root
 
 
 def root_to_change(execution: Path | None) -> Path:
     """Return the execution that a command changes, and name it on stderr.
 
-    Raises Stop where several could be meant and nobody can be asked.
+    Raises Stop if several could be meant and there is no terminal to ask on.
     """
     chosen = choose(execution)
     if chosen.is_ambiguous and not can_ask():
@@ -103,14 +103,14 @@ def root_to_change(execution: Path | None) -> Path:
 
 
 def announce(root: Path) -> None:
-    """Say on stderr what is about to be changed."""
+    """Print the execution that is about to be changed on stderr."""
     click.echo(f"execution {one_line(str(root))}", err=True)
 
 
 def require_consent(*, yes: bool, otherwise: str = "") -> None:
-    """Raise Stop if a person must agree, nobody can be asked, and --yes is not said.
+    """Raise Stop if consent is needed, there is no terminal to ask on, and `--yes` is missing.
 
-    Called after `root_to_change`, so that the person knows what is meant.
+    Called after `root_to_change`, so that the user knows what is meant.
     """
     if not yes and not can_ask():
         raise Stop(
@@ -121,7 +121,7 @@ def require_consent(*, yes: bool, otherwise: str = "") -> None:
 
 
 def require_execution(root: Path) -> None:
-    """Raise Stop for a folder that is no execution; where it lies in one, name that."""
+    """Raise Stop for a folder that is not an execution; name the one that contains it."""
     if (root / STATE_DIRECTORY).is_dir():
         return
 
@@ -135,7 +135,7 @@ def require_execution(root: Path) -> None:
 
 
 def is_default(root: Path) -> bool:
-    """Say whether a command that names no execution would mean this one."""
+    """Return whether a command that names no execution would mean this one."""
     try:
         return choose(None).root == root
     except (Stop, OSError):
@@ -147,7 +147,7 @@ def _folders_in(root: Path) -> list[Path]:
 
 
 def _last_used(path: Path) -> tuple[str, bool]:
-    """When an execution was last served; a branch that never was comes after its original."""
+    """Return when an execution was last served; a branch never served follows its original."""
     try:
         meta = data_source.read_meta(Layout.of_execution(path))
     except (OSError, Stop):
