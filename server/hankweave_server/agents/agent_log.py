@@ -1,9 +1,10 @@
-"""The agent's log: what it printed, one JSON object a line, for the owner alone (seed 001).
+"""Write an agent's log: its output as one JSON object per line, readable by the owner only.
 
 A line that the agent printed as JSON is kept byte for byte, and missing fields are appended to it:
-`timestamp`, and the flat `content`, `usage`, `cost` and `total_cost` that readers of seed 001
-expect beside Claude Code's nested `message` and `total_cost_usd`. A line of another format (Codex,
-for one) is followed by lines that say the same in that form, marked `"derived": true`.
+`timestamp`, and the flat `content`, `usage`, `cost` and `total_cost` that readers of Hankweave's
+log format expect beside Claude Code's nested `message` and `total_cost_usd`. A line in another
+format (such as Codex's) is followed by lines with the same content in that form, marked
+`"derived": true`.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ _SEED_TYPES = frozenset({"system", "assistant", "user", "result"})
 
 
 def wrapped(stream: Literal["stdout", "stderr"], text: str, timestamp: str) -> bytes:
-    """Makes a log line of plain text, in the shape Hankweave gives to stderr."""
+    """Return a log line for plain text, in the form that Hankweave uses for stderr."""
     entry = {"type": stream, "timestamp": timestamp, "message": text}
     return msgspec.json.encode(entry)
 
 
 def entries_of(line: bytes, signals: Iterable[AgentSignal], timestamp: str) -> list[bytes]:
-    """Return the log lines of a JSON line that an agent printed, and of what it means."""
+    """Return the log line of a JSON line that an agent printed, and the lines derived from it."""
     printed = object_in(line)
     added = dict(_missing_fields(printed, timestamp))
     entry = _with_fields(line, added) if printed else line
@@ -70,16 +71,16 @@ def _missing_fields(printed: Object, timestamp: str) -> Iterator[tuple[str, obje
 
 
 def _listed(content: object) -> object:
-    """Return content as blocks: readers filter it without asking whether it is a string."""
+    """Return content as a list of blocks; readers filter it without checking for a string."""
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
 def _with_fields(line: bytes, fields: Object) -> bytes:
-    """Append fields to an object without rewriting what it holds."""
+    """Append fields to an encoded object without rewriting its content."""
     if not fields:
         return line
 
-    # The agent's own bytes stay as they are: rewriting could change numbers and escapes.
+    # The agent's own bytes are kept: rewriting could change numbers and escapes.
     return line.rstrip().removesuffix(b"}") + b"," + msgspec.json.encode(fields)[1:]
 
 
@@ -145,11 +146,11 @@ def _derived(entry: dict[str, object], timestamp: str) -> bytes:
 
 
 class AgentLog:
-    """Appends lines until the log has its largest size; then one line says so, and no more follow.
+    """An append-only log up to a size limit; a last line says that the limit was reached.
 
-    Nothing is synced: after a power cut the log may lack its end, and a torn last line is ended
-    before anything is appended to it. What a full disk does not take is left out, and a line says
-    so when it has room again. Every other OSError of the disk is raised.
+    Writes are not synced: after a power cut the end of the log may be missing. A torn last line is
+    terminated before anything is appended. Lines that do not fit on a full disk are left out, and a
+    later line counts them. Every other OSError is raised.
     """
 
     def __init__(self, path: Path, *, limit: int) -> None:
@@ -160,7 +161,7 @@ class AgentLog:
         self._limit = limit
         self._is_full = False
         self._lost = 0
-        """Lines that the disk had no room for."""
+        """Lines lost since the disk became full."""
         if self._size and os.pread(self._descriptor, 1, self._size - 1) != b"\n":
             self._write(b"\n")
 
@@ -176,7 +177,7 @@ class AgentLog:
         os.close(self._descriptor)
 
     def append(self, lines: list[bytes], timestamp: str) -> None:
-        """Append whole lines, given without their ends; the time is for what is said about them."""
+        """Append whole lines without line ends; `timestamp` is for notes on a limit or a gap."""
         if self._is_full or not lines:
             return
 

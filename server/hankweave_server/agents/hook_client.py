@@ -1,11 +1,11 @@
-"""The command that an agent's hook runs before a tool call: asks the server, and waits.
+"""Ask the server before a tool call: the program that an agent's hook runs.
 
-It is called as `hook_client.py SOCKET`, and hands its stdin to the server that listens there. What
-the server answers goes to stdout; a hook that prints nothing lets the call pass. Where the server
-is gone the call passes at once: an agent must not hang on a server that cannot answer.
+It is called as `hook_client.py SOCKET`, sends its stdin to the server that listens there, and
+prints the server's answer. A hook that prints nothing lets the call pass. If the server is gone,
+the call passes at once, because an agent must not hang on a server that cannot answer.
 
-Run as a file with `-I -S`, and built on `_socket`: the module `socket` imports so much more that it
-doubles the 20 ms that this takes, and agents call it before every tool.
+It runs as a file with `-I -S` and uses `_socket`: importing `socket` would double the 20 ms that a
+call takes, and agents run it before every tool call.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import sys
 
 _CHUNK = 64 * 1024
 _MOST = 16 * 1024 * 1024
-"""Bytes of stdin; the server needs the name of the tool, not all that it is called with."""
+"""Bytes of stdin; the server needs the name of the tool, not all of its input."""
 
 
 def main(arguments: list[str]) -> int:
     folder, name = os.path.split(arguments[0])
     try:
-        # A path may be longer than a socket's address can be; a name is not.
+        # A path may be too long for a socket address; the name alone is not.
         os.chdir(folder)
         connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
         connection.connect(name)

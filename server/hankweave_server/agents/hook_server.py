@@ -1,8 +1,8 @@
-"""A Unix socket on which the hook commands of an agent wait until the server lets them go on.
+"""Serve a Unix socket on which an agent's hook commands wait for the server's answer.
 
-For agents whose hooks are programs (Codex): each call of a tool runs `hook_client`, which connects,
-sends the hook's input and waits for an answer or the end of the connection. Claude Code needs none
-of this: it asks over its own stdin and stdout.
+For agents whose hooks are programs (Codex): each tool call runs `hook_client`, which connects,
+sends the hook's input and waits for an answer or the end of the connection. Claude Code does not
+need this; it asks over its own stdin and stdout.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ SUFFIX = ".sock"
 _CHUNK = 64 * 1024
 _MOST = 16 * 1024 * 1024
 _WAITING = 64
-"""Hooks that may wait to be accepted."""
+"""Backlog of connections that are not yet accepted."""
 
 _PAUSE = 0.05
-"""Seconds between two attempts to accept a hook."""
+"""Seconds to wait after a failed accept."""
 
 Heard = Callable[[AgentSignal], Awaitable[None]]
 
 
 def hook_command(path: Path) -> str:
-    """Return the shell command that asks the server on this socket."""
+    """Return the shell command that connects a hook to this socket."""
     return shlex.join([sys.executable, "-I", "-S", hook_client.__file__, str(path)])
 
 
 class HookServer:
-    """Listens from its construction to `close`; `serve` has to run as a task in between."""
+    """A socket that listens from construction to `close`; `serve` must run as a task."""
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError if the socket cannot be made."""
+        """Bind and listen. Raises OSError if the socket cannot be created."""
         make_private_directory(path.parent)
         self._path = path
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -64,7 +64,7 @@ class HookServer:
             raise
 
     def close(self) -> None:
-        """Let every hook that waits go on, and accept no more."""
+        """Release every waiting hook and stop listening."""
         self._listener.close()
         self._path.unlink(missing_ok=True)
         for connection in self._waiting.values():
@@ -73,25 +73,25 @@ class HookServer:
         self._waiting.clear()
 
     async def serve(self, heard: Heard) -> None:
-        """Report each hook that asks as a `PermissionAsked`. Runs until it is cancelled."""
+        """Report each hook as a `PermissionAsked`. Runs until it is cancelled."""
         async with anyio.create_task_group() as tasks:
             while True:
                 await anyio.wait_readable(self._listener)
                 try:
                     connection, _ = self._listener.accept()
-                except OSError:  # The hook is gone, or there is no descriptor for it now.
+                except OSError:  # The hook is gone, or this process is out of descriptors.
                     await anyio.sleep(_PAUSE)
                 else:
                     connection.setblocking(False)
                     tasks.start_soon(self._attend, connection, heard)
 
     def answer(self, asked: PermissionAsked, verdict: Verdict) -> bool:
-        """Let a hook go on; False if it is not one that waits here."""
+        """Answer a hook; False if no such hook is waiting here."""
         connection = self._waiting.pop(asked.request_id, None)
         if connection is None:
             return False
 
-        # The others leave the decision to the agent's own rules, as a hook without output does.
+        # A hook without output leaves the decision to the agent's own rules.
         with connection:
             if isinstance(verdict, Forbidden):
                 _send(connection, msgspec.json.encode(hook_output(verdict)))
@@ -113,7 +113,7 @@ class HookServer:
 
 
 async def _read_to_end(connection: socket.socket) -> bytes:
-    """Read all that a hook sends; what is beyond a bound is dropped."""
+    """Read what a hook sends until its end; bytes beyond `_MOST` are dropped."""
     received = bytearray()
     while True:
         await anyio.wait_readable(connection)
@@ -125,7 +125,7 @@ async def _read_to_end(connection: socket.socket) -> bytes:
 
 
 def _send(connection: socket.socket, answer: bytes) -> None:
-    # A few hundred bytes: they fit into the socket's buffer, or the hook is gone.
+    # A few hundred bytes fit into the socket's buffer, so an error means that the hook is gone.
     try:
         connection.sendall(answer)
     except OSError:
@@ -133,7 +133,7 @@ def _send(connection: socket.socket, answer: bytes) -> None:
 
 
 def _bind(listener: socket.socket, path: Path) -> None:
-    """Bind a path of any length; the address itself holds 107 bytes at most."""
+    """Bind a path of any length, although a socket address holds at most 107 bytes."""
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         listener.bind(f"/proc/self/fd/{folder}/{path.name}")

@@ -1,4 +1,4 @@
-"""What of the agents that have a name is on this machine: program, version, and a way to log in."""
+"""Find the known agents on this machine: program, version and login."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from hankweave_server import __version__
 from hankweave_server.agents.process.environment import common
 
 VERSION_DEADLINE = 15.0
-"""Seconds; some start an interpreter first, on a machine that may be busy."""
+"""Seconds; some agents start an interpreter first, and the machine may be busy."""
 
 BUILT_IN = "hankweave"
-"""Stands for the path of an agent that is part of this program."""
+"""The "path" of an agent that is part of this program."""
 
 _VERSION = re.compile(rb"[0-9]+\.[0-9]+[0-9A-Za-z.+-]*")
 _QUIET = {"DISABLE_AUTOUPDATER": "1", "OPENCODE_DISABLE_AUTOUPDATE": "1"}
@@ -38,25 +38,25 @@ _QUIET = {"DISABLE_AUTOUPDATER": "1", "OPENCODE_DISABLE_AUTOUPDATE": "1"}
 
 @dataclass(frozen=True, slots=True)
 class Acquaintance:
-    """What is known of one agent by its name alone."""
+    """Static facts about one known agent."""
 
     install: str
-    """How it comes onto a machine."""
+    """The command that installs it."""
 
     keys: tuple[str, ...] = ()
-    """Variables of the environment by which it can log in."""
+    """Environment variables that can authenticate it."""
 
     logins: tuple[tuple[str, str, str], ...] = ()
-    """Files that it writes when somebody logs in: below which variable, else where, and which."""
+    """Files that a login writes: variable with their folder, default folder, and file name."""
 
     log_in: str = ""
-    """How a person logs in."""
+    """Instructions for logging in."""
 
     model: str = ""
-    """One that costs little, for a self-test; empty: its own choice."""
+    """An inexpensive model for a self-test; empty: the agent's default."""
 
     engine: str = ""
-    """The program that an adapter starts, where the agent is one: its version counts."""
+    """The program that the agent starts if it is an adapter; its version is checked."""
 
     oldest: str = ""
     """The first version that has every option it is started with."""
@@ -115,28 +115,28 @@ _STRANGER = Acquaintance(install="Install it, or name it with its full path, or 
 
 
 class Found(Value, kw_only=True, omit_defaults=False):
-    """One agent, as it is on this machine now."""
+    """The state of one agent on this machine."""
 
     name: str
     kind: str
-    """As `agent.type` of a hank."""
+    """The `agent.type` of a hank."""
 
     command: tuple[str, ...]
     path: str | None
-    """Where its program lies; None: nowhere that PATH leads to."""
+    """The path of its program; None: not found on PATH."""
 
     version: str | None
     complaint: str | None
-    """Why an installed one has no version."""
+    """The reason why an installed agent has no version."""
 
     logged_in_by: tuple[str, ...]
-    """Names of variables that are set and of files that are there; never what is in them."""
+    """Names of variables that are set and of login files that exist; never their content."""
 
     looked_for: tuple[str, ...]
-    """Where a key or login was looked for; nothing for one that needs none."""
+    """The variables and files that were checked; empty for an agent that needs no login."""
 
     install: str
-    """How it comes onto a machine."""
+    """The command that installs it."""
 
     @property
     def is_installed(self) -> bool:
@@ -148,7 +148,7 @@ def known_of(name: str) -> Acquaintance:
 
 
 def look(name: str, spec: AgentSpec) -> Found:
-    """Looks for one agent, and asks its program for its version: that takes up to some seconds."""
+    """Find one agent and run its program for the version, which may take some seconds."""
     known, environment = known_of(name), common(os.environ, _QUIET)
     command = command_of(spec)
     path = BUILT_IN if not command else shutil.which(command[0], path=environment.get("PATH"))
@@ -175,7 +175,7 @@ def kind_of(spec: AgentSpec) -> str:
 
 
 def command_of(spec: AgentSpec) -> tuple[str, ...]:
-    """The program of an agent, with the arguments that make it one; none for the built-in."""
+    """Return an agent's program and arguments; empty for the built-in one."""
     match spec:
         case AcpAgentSpec(command=command) | CommandAgentSpec(command=command):
             return command
@@ -193,7 +193,7 @@ def command_of(spec: AgentSpec) -> tuple[str, ...]:
 
 
 def engine_of(known: Acquaintance, path: str, environment: Mapping[str, str]) -> str | None:
-    """Return the program whose version counts; None if an adapter's own is missing."""
+    """Return the program whose version is checked; None if the one behind an adapter is missing."""
     if not known.engine:
         return path
 
@@ -202,18 +202,18 @@ def engine_of(known: Acquaintance, path: str, environment: Mapping[str, str]) ->
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """What came of asking a program for its version."""
+    """The result of running a program with `--version`."""
 
     number: str | None = None
     complaint: str | None = None
-    """Why there is none, where the program may work all the same."""
+    """The reason why there is no number, if the program may still work."""
 
     cannot_run: str | None = None
-    """Why the program cannot work."""
+    """The reason why the program cannot run."""
 
 
 def version_of(path: str | None, environment: Mapping[str, str]) -> Version:
-    """Run `--version`; takes up to some seconds."""
+    """Run a program with `--version`; may take some seconds."""
     if path is None:
         return Version(cannot_run="cannot be run: the program that it starts was not found")
 
@@ -233,7 +233,7 @@ def version_of(path: str | None, environment: Mapping[str, str]) -> Version:
 
 
 def _printed(path: str, environment: Mapping[str, str]) -> tuple[int, bytes]:
-    """Runs `--version` away from anybody's files; all it has started ends with it."""
+    """Run `--version` in an empty temporary folder; its process group is killed afterwards."""
     with tempfile.TemporaryDirectory(prefix="hankweave-") as folder:
         program = subprocess.Popen(
             [path, "--version"],
@@ -258,7 +258,7 @@ def _printed(path: str, environment: Mapping[str, str]) -> tuple[int, bytes]:
 
 
 def logins_in(known: Acquaintance, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return which of an agent's keys are set and which files of a login are there."""
+    """Return the names of an agent's keys that are set and of its login files that exist."""
     keys = (name for name in known.keys if environment.get(name))
     files = (name for name, path in _files(known, environment) if os.path.isfile(path))
     return (*keys, *files)

@@ -1,12 +1,12 @@
-"""Checks, before anything runs, that each codon's agent can do its work on this machine.
+"""Check, before a run starts, that each codon's agent can work on this machine.
 
-A missing program or login would otherwise be found at the step that needs it, perhaps hours later.
-Nothing is asked over a network and no model is asked: a key in the environment, or the file that a
-login leaves behind, counts as a login; whether the provider accepts it, only the provider knows.
+Otherwise a missing program or login would be found at the step that needs it, perhaps hours later.
+The check uses no network and asks no model: a key in the environment, or the file that a login
+leaves behind, counts as a login. Only the provider can tell if it is valid.
 
-Some things cannot be seen from here, and are not held against an agent: a login in the keychain of
-macOS, the credentials of a cloud, the keys of OpenCode's and Pi's providers (some need none), and a
-program that is named by a path in the work tree, where a rig may still put it.
+Some things cannot be seen here and are not reported as faults: a login in the keychain of macOS,
+cloud credentials, the keys of OpenCode's and Pi's providers (some need none), and a program that is
+named by a path in the work tree, where a rig may still put it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _ENDPOINTS: Mapping[str, str] = {
 """Variables that send an agent to another endpoint, which may know any model."""
 
 _MUST_LOG_IN = frozenset({"claude", "codex", "gemini"})
-"""Agents of which it is known everywhere they could have a key or a login."""
+"""Agents for which every place of a key or login is known."""
 
 _TITLES: Mapping[str, str] = {
     "claude": "Claude Code",
@@ -63,36 +63,36 @@ _NUMBER = re.compile(r"\d+")
 
 
 class AgentFault(Value, kw_only=True):
-    """Why an agent cannot do its codons here, and what helps."""
+    """A reason why an agent cannot run its codons here, and a remedy."""
 
     message: str
     hint: str
 
 
 class AgentCheck(Value, kw_only=True, omit_defaults=False):
-    """One agent that a hank needs, as it is on this machine."""
+    """The result for one agent that a hank needs."""
 
     codons: tuple[str, ...]
-    """The ids of the codons that it does."""
+    """The ids of the codons that it runs."""
 
     agent: str
-    """Its name, or its type and program where it has none."""
+    """Its name, or its type and program if it has no name."""
 
     model: str
-    """As the agent calls it; empty: its own choice."""
+    """The model by the agent's name for it; empty: the agent's default."""
 
     path: str | None
-    """Where its program lies; null if it is not there, or cannot be known before it starts."""
+    """The path of its program; null if it was not found or is only known when it starts."""
 
     version: str | None
     logged_in_by: tuple[str, ...]
-    """Names of variables that are set and of files that are there; never what is in them."""
+    """Names of variables that are set and of login files that exist; never their content."""
 
     faults: tuple[AgentFault, ...]
-    """Why it cannot do its work; empty if nothing is wrong."""
+    """The reasons why it cannot run; empty if nothing is wrong."""
 
     notes: tuple[str, ...]
-    """What could not be checked."""
+    """Remarks on what could not be checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class _Need:
 
     selection: Selection
     written_model: str
-    """As the hank or the command line has it."""
+    """The model as the hank or the command line names it."""
     environment: Mapping[str, str]
     """The codons' `env`."""
     permissions: Permissions | None
@@ -112,7 +112,7 @@ class _Need:
 def check_agents(
     codons: Iterable[Codon], roster: Roster, overrides: Overrides | None
 ) -> tuple[AgentCheck, ...]:
-    """Check the agents of codons, all at once; takes as long as the slowest tells its version."""
+    """Check the agents of codons in parallel, up to 8 at a time; runs each agent's `--version`."""
     needs: dict[object, _Need] = {}
     for codon in codons:
         need = _need_of(codon, roster, overrides)
@@ -136,7 +136,7 @@ def _need_of(codon: Codon, roster: Roster, overrides: Overrides | None) -> _Need
 
 
 def _key_of(need: _Need) -> str:
-    """Return what tells needs apart: programs that are no agents of a model know none."""
+    """Return a key that is equal for equal needs; the model only counts for agents that use one."""
     spec = need.selection.spec
     if isinstance(spec, _WITHOUT_MODEL):
         what: object = agent_named(need.selection)
@@ -179,12 +179,12 @@ def _checked(need: _Need) -> AgentCheck:
 
 
 def _known_of(selection: Selection) -> Acquaintance:
-    """Return what is known of the program, which may only be an adapter of a known agent."""
+    """Return the facts about the program; a foreign adapter of a known agent has none."""
     return inventory.known_of(selection.name if _is_own(selection.spec) else "")
 
 
 def _is_own(spec: AgentSpec) -> bool:
-    """Tell whether the program is the agent itself, not npx or an adapter of another maker."""
+    """Return whether the program is the agent itself, not npx or a third-party adapter."""
     usual, command = BY_NAME.get(name_of(spec) or ""), inventory.command_of(spec)
     if usual is None or not command:
         return False
@@ -206,11 +206,11 @@ class _Program:
 
 @dataclass(frozen=True, slots=True)
 class _Check:
-    """The questions about one agent."""
+    """The checks of one agent."""
 
     need: _Need
     host: Mapping[str, str]
-    """What the agent could see of the server's environment, with the codons' `env`."""
+    """The part of the server's environment that the agent can see, with the codons' `env`."""
     known: Acquaintance
 
     @property
@@ -224,7 +224,7 @@ class _Check:
     # --- the program -----------------------------------------------------------------------------
 
     def program(self) -> _Program:
-        """Find the program, and ask one that is known for its version."""
+        """Find the program and, for a known agent, its version."""
         spec = self.need.selection.spec
         command = inventory.command_of(spec)
         if not command:
@@ -280,11 +280,11 @@ class _Check:
     # --- the login -------------------------------------------------------------------------------
 
     def logins(self) -> tuple[str, ...]:
-        """Return what a login can be seen by."""
+        """Return the names of the variables and files that show a login."""
         return inventory.logins_in(self.known, self.host)
 
     def of_login(self, seen: tuple[str, ...]) -> Iterator[AgentFault]:
-        """Find an agent without a key or a login, where one could be seen."""
+        """Report an agent that has no key or login, if one would be visible here."""
         must = self._name in _MUST_LOG_IN and _is_own(self.need.selection.spec)
         if seen or not must or self._is_elsewhere() is not None:
             return
@@ -296,12 +296,12 @@ class _Check:
         )
 
     def notes(self, seen: tuple[str, ...]) -> Iterator[str]:
-        """Say what about the login could not be checked."""
+        """Return remarks on a login that could not be checked."""
         if not seen and (why := self._is_elsewhere()) is not None:
             yield f"{self._title}: no key or login is seen; {why}."
 
     def _is_elsewhere(self) -> str | None:
-        """Say why a login that is not seen may be there all the same."""
+        """Return the reason why there may be a login that is not visible here."""
         spec = self.need.selection.spec
         if self.need.selection.on_bedrock:
             return "the credentials of AWS are not looked for"
@@ -333,7 +333,7 @@ class _Check:
         return AgentFault(message=f"No agent is known to run the model {model!r}.", hint=hint)
 
     def of_model(self) -> Iterator[AgentFault]:
-        """Find a model that the chosen agent cannot know."""
+        """Report a model that the chosen agent cannot run."""
         name, model = self._name, self.need.written_model
         if name not in _TITLES or self.host.get(_ENDPOINTS.get(name, "")):
             return
@@ -349,7 +349,7 @@ class _Check:
             )
 
     def of_permissions(self) -> Iterator[AgentFault]:
-        """Find permissions that the agent would never ask about."""
+        """Report permissions that have no effect because the agent never asks."""
         permissions = self.need.permissions
         if permissions is not None and can_refuse(permissions) and not self.need.can_ask:
             yield AgentFault(
@@ -358,7 +358,7 @@ class _Check:
             )
 
     def of_root(self) -> Iterator[AgentFault]:
-        """Find Claude Code in the mode that it refuses to root, with its way out taken away."""
+        """Report Claude Code in the mode that it refuses to run as root without IS_SANDBOX."""
         spec = self.need.selection.spec
         bypasses = isinstance(spec, ClaudeAgentSpec) and spec.permission_mode == "bypassPermissions"
         if not bypasses or self.need.permissions is not None or os.getuid() != 0:
@@ -378,12 +378,12 @@ def _agent_name(name: str) -> AgentName:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """Return the numbers of a version, without what follows a `-` or `+`."""
+    """Return the numbers of a version up to a `-` or `+`."""
     return tuple(map(int, _NUMBER.findall(re.split(r"[-+]", version)[0])))
 
 
 def agent_named(selection: Selection) -> str:
-    """Return an agent's name, or its type and program where it has none."""
+    """Return an agent's name, or its type and program if it has no name."""
     match selection.spec:
         case ScriptedAgentSpec():
             return "scripted"

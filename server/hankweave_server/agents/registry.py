@@ -1,6 +1,6 @@
-"""Who does a codon: the command line's choice, else the hank's, else its model's agent.
+"""Choose the agent of a codon: the command line's, else the hank's, else the model's.
 
-Any program as an agent: it reads its prompt on stdin and works in the work tree.
+The module also has `CommandAgent`, which runs any program as an agent.
 """
 
 from __future__ import annotations
@@ -37,15 +37,16 @@ from hankweave_server.hank.agents import Selection, select
 
 @dataclass(frozen=True, slots=True)
 class CommandAgent:
-    """Runs a command line; one that prints Claude's stream-json is understood, any other is plain.
+    """Any program as an agent; its output is Claude's stream-json or plain text.
 
-    What the program is told comes in its environment (`HANKWEAVE_…`, see `environment.py`) and on
-    stdin: the system prompt, if there is one, a blank line, the prompt.
+    The program works in the work tree. It gets its parameters in the environment (`HANKWEAVE_…`,
+    see `process/environment.py`) and on stdin the system prompt, if there is one, a blank line and
+    the prompt.
     """
 
     argv: tuple[str, ...]
     quiet_start: timedelta = timedelta(seconds=5)
-    """A program silent for so long counts as plain; its start limit is met then."""
+    """A program that is silent for so long counts as plain and as started."""
 
     clock: Clock = field(default_factory=SystemClock)
 
@@ -75,7 +76,7 @@ class CommandAgent:
     def memory_of(
         self, session_id: str, work_tree: Path, environment: Mapping[str, str]
     ) -> tuple[Path, ...]:
-        """Nothing: what a program remembers by, only it knows."""
+        """Return no files: it is unknown where the program keeps its sessions."""
         return ()
 
 
@@ -84,23 +85,23 @@ class Roster:
     """The agents of one execution."""
 
     chosen: str | None
-    """One of `BY_NAME`; it does every codon, whatever the hank says."""
+    """The agent chosen on the command line, a key of `BY_NAME`; overrides the hank."""
     hank_directory: Path
     sessions: Path
-    """What scripted agents remember, inside the execution directory."""
+    """The folder of scripted agents' sessions, inside the execution directory."""
     homes: Path
-    """Below this each kind of agent keeps its conversations, inside the execution directory."""
+    """The folder of the agents' homes, inside the execution directory."""
     asks_first: bool
-    """Agents that can are to wait for our word before a tool that changes files."""
+    """If true, agents that can do so wait for the server before a tool call that changes files."""
     model: str | None = None
-    """The command line's; every codon has it, whatever the hank says."""
+    """The model chosen on the command line; overrides the hank."""
 
     def select(self, codon: Codon) -> Selection:
-        """Choose who does a codon, and the model as that agent calls it."""
+        """Choose the agent of a codon, and the model by that agent's name for it."""
         return select(codon, chosen=self.chosen, model=self.model, is_installed=_is_installed)
 
     def agent_for(self, codon: Codon) -> Agent:
-        """Return the agent that does a codon."""
+        """Return the agent that runs a codon."""
         selection = self.select(codon)
         agent = self.agent_of(selection.spec)
         if isinstance(agent, ClaudeAgent) and selection.on_bedrock:
@@ -109,7 +110,7 @@ class Roster:
         return agent
 
     def model_for(self, codon: Codon) -> str:
-        """Return the model of a codon as its agent calls it; empty leaves it to the agent."""
+        """Return the model of a codon by its agent's name for it; empty: the agent's default."""
         return self.select(codon).model
 
     def agent_of(self, spec: AgentSpec) -> Agent:

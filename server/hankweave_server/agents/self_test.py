@@ -1,4 +1,4 @@
-"""One short turn of a real agent, through the same adapter as any codon: does it work here?"""
+"""Test that an agent works here, with one short turn through the adapter that codons use."""
 
 from __future__ import annotations
 
@@ -50,33 +50,33 @@ _SCRIPT = {"steps": [{"write": {"path": FILE, "text": f"{WORD}\n"}}, {"say": "do
 
 
 class SelfTest(Value, kw_only=True, omit_defaults=False):
-    """How the turn went."""
+    """The result of the turn."""
 
     name: str
     model: str | None
-    """The one that was asked for, or the agent's own choice; None: it did not say."""
+    """The model that was requested, or the agent's own choice; None: it was not reported."""
 
     passed: bool
-    """The agent reported success, ended well, and the file is there with the word in it."""
+    """True if the agent reported success and exited with 0, and the file has the right content."""
 
     file_written: bool
     session_id: str | None
     said: str
-    """The last thing it said."""
+    """Its last message."""
 
     tools: tuple[str, ...]
-    """By name, in the order in which they were called."""
+    """Names of the tools, in the order of the calls."""
 
     tokens: Tokens
     cost: float | None
-    """USD, by the agent's own account or by the price list; None: neither knows."""
+    """USD, as reported by the agent or computed from the price list; None: unknown to both."""
 
     seconds: float
     failure: FailureReason | None
 
 
 def prompt_for(kind: str) -> str:
-    """The task in the words of an agent of this kind; a scripted one reads a script."""
+    """Return the prompt for an agent of this kind; a scripted agent gets a script."""
     return msgspec.json.encode(_SCRIPT).decode() if kind == "scripted" else _PROMPT
 
 
@@ -98,7 +98,7 @@ class Attempt:
         self._last_words: list[str] = []
 
     async def make(self, prices: Prices) -> SelfTest:
-        """Lets the agent do it. Raises AgentError where it cannot be started or ended."""
+        """Run the self-test. Raises AgentError if the agent cannot be started or ended."""
         self._work_tree.mkdir()
         began = anyio.current_time()
         async with self._agent.start(self._task()) as session:
@@ -197,7 +197,7 @@ class Attempt:
         return self._model if self._session is None else self._session.model or self._model
 
     def _cost(self, prices: Prices) -> float | None:
-        """By the agent's own account, else by that of its messages, else by that of its result."""
+        """Return the cost that the agent reported, else the price of its messages or its result."""
         if self._result is not None and self._result.cost_usd is not None:
             return self._result.cost_usd
 
@@ -211,7 +211,7 @@ class Attempt:
 
 
 def not_started(name: str, model: str, message: str) -> SelfTest:
-    """Return the report on an agent that could not even be started."""
+    """Return the result for an agent that could not be started."""
     return SelfTest(
         name=name,
         model=model or None,
@@ -229,7 +229,7 @@ def not_started(name: str, model: str, message: str) -> SelfTest:
 
 @contextmanager
 def folder_of_its_own() -> Iterator[Path]:
-    """A private temporary directory, with whatever is left in it gone at the end."""
+    """Provide a private temporary directory, which is removed with its content at the end."""
     with TemporaryDirectory(prefix="hankweave-self-test-", ignore_cleanup_errors=True) as folder:
         yield Path(folder).resolve()
 

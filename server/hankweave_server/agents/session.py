@@ -26,8 +26,8 @@ the readers finish what is there and stop without an end of file.
 
 Agents differ in what they print. A program that speaks stream-json names its session first and
 reports a result last. A *plain* program does neither. `Conversation` gives it a made-up session
-when its first output arrives, or after `quiet_start` without any, and makes a result of its exit
-code, so the runner sees the same order of signals from every agent. A program that speaks the
+when its first line of stdout arrives, or after `quiet_start` without one, and makes a result of its
+exit code, so the runner sees the same order of signals from every agent. A program that speaks the
 protocol and ends without a result gets none made up: for the runner, that is a failure, as in
 Hankweave.
 
