@@ -1,14 +1,11 @@
-"""The list of checkpoints, one page at a time: a server's answer, and that of the files alone.
+"""List checkpoints and the files of a checkpoint, one page at a time.
 
-The files of checkpoints, as answers list them: made once for each commit, cut into pages.
+Used by a server and for the files of an execution without one. The listing of a commit's files is
+made once, because a commit never changes; only memory limits how many listings are kept.
 
-A commit never changes, so a listing is never out of date; only room decides how many are kept.
-
-Answers that may be long, one page at a time.
-
-A page ends where it is as long as was asked for, or as heavy as an answer may be: no frame of ours
-outgrows what a client takes. A cursor names the last path of its page, so that the next one begins
-right behind it even where files came or went meanwhile.
+A page ends at the requested number of items, or at the largest size of an answer, so that no frame
+outgrows what clients accept. A cursor names the last path of its page, so that the next page begins
+right behind it even if files came or went meanwhile.
 """
 
 from __future__ import annotations
@@ -42,7 +39,7 @@ def page_of_checkpoints(
     known: Iterable[CheckpointRecord],
     current_branch: str | None,
 ) -> CheckpointPage:
-    """Lists what the command asks for of all that are known, in their order; raises Refused."""
+    """Return the page of the known checkpoints that the command asks for; raise Refused."""
     if command.run_id is not None and run_named(state, command.run_id) is None:
         raise Refused(
             ErrorCode.UNKNOWN_RUN, f"There is no run {command.run_id}.", path="$.data.runId"
@@ -64,7 +61,7 @@ def page_of_checkpoints(
 
 
 def _offset(records: list[CheckpointRecord], cursor: str | None) -> int:
-    """Where the page after the cursor begins; the cursor is the sha the page before ended with."""
+    """Return where the page after the cursor begins; the cursor is the last sha of a page."""
     if cursor is None:
         return 0
 
@@ -78,17 +75,17 @@ def _offset(records: list[CheckpointRecord], cursor: str | None) -> int:
 
 
 KEPT_FILES = 250_000
-"""Files in all listings that are kept; each takes some 300 bytes."""
+"""Files in all kept listings together; each takes some 300 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What a checkpoint holds, or a part of it, in the order of paths."""
+    """The files of a checkpoint, or a part of them, ordered by path."""
 
     paths: tuple[bytes, ...]
     files: tuple[TreeFile, ...]
     weights: tuple[int, ...]
-    """Bytes in JSON up to each file: one more entry than there are files, and 0 the first."""
+    """Bytes in JSON up to each file: one more entry than there are files, and the first is 0."""
     stats: TreeStats
 
     @classmethod
@@ -100,19 +97,19 @@ class Listing:
         return _listing(tuple(entry.path for entry in ordered), files)
 
     def part(self, selection: Iterable[bytes]) -> Listing:
-        """The files that are selected, or lie in a folder that is."""
+        """Return the files that are selected or lie in a selected folder."""
         chosen = sorted({index for path in selection for index in below(self.paths, path)})
         paths = tuple(self.paths[index] for index in chosen)
         return _listing(paths, tuple(self.files[index] for index in chosen))
 
 
 def below(paths: Sequence[bytes], path: bytes) -> range:
-    """Where a file, or the files of a folder, stand in ordered paths; maybe nowhere."""
+    """Return where a file, or the files of a folder, are in ordered paths; may be empty."""
     first = bisect_left(paths, path)
     if first < len(paths) and paths[first] == path:
         return range(first, first + 1)
 
-    # `0` is the byte after `/`: what is in a folder stands between the two.
+    # `0` is the byte after `/`: the content of a folder lies between the two.
     return range(bisect_left(paths, path + b"/"), bisect_left(paths, path + b"0"))
 
 
@@ -126,7 +123,7 @@ NO_FILES = _listing((), ())
 
 
 class Listings:
-    """The listings made lately."""
+    """A cache of the most recent listings."""
 
     def __init__(self, kept_files: int = KEPT_FILES) -> None:
         self._kept_files = kept_files
@@ -141,7 +138,7 @@ class Listings:
         return found
 
     def add(self, sha: Sha, listing: Listing) -> None:
-        """Keeps a listing, and lets older ones go where there is no room; the newest stays."""
+        """Keep a listing, and drop older ones beyond the limit; the newest always stays."""
         if sha in self._listings:
             return
 
@@ -153,16 +150,16 @@ class Listings:
 
 
 ANSWER_BYTES = 1024 * 1024
-"""What the items of one page may weigh in JSON."""
+"""Bytes in JSON of the items of one page."""
 
 
 def page_of(
     paths: Sequence[bytes], weights: Sequence[int], cursor: str | None, limit: int | None
 ) -> tuple[range, str | None]:
-    """Says which items a page has, and the cursor of the next one if there is more.
+    """Return which items a page has, and the cursor of the next one if there is more.
 
-    Paths are in order; weights are sums: `weights[i]` is what all items before `i` weigh. A page
-    holds at least one item, however heavy it is, unless the limit is 0.
+    Paths are ordered; weights are sums: `weights[i]` is the weight of all items before `i`. A page
+    has at least one item, however heavy it is, unless the limit is 0.
     """
     begin = 0 if cursor is None else bisect_right(paths, _path_in(cursor))
     last = len(paths) if limit is None else min(len(paths), begin + limit)

@@ -1,6 +1,7 @@
-"""Commands that steer: codons, checkpoints on request, the server's end.
+"""Handle commands that control the execution.
 
-The command that makes a new execution: the checkpoint is resolved here.
+Start, skip and stop codons, answer permission requests, take checkpoints, make branches, and end
+the server.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Control:
     async def answer_permission(
         self, command: PermissionAnswer, client_id: ClientId, causes: tuple[int | str, ...]
     ) -> None:
-        """Lets an agent make the call that it waits to make, or not."""
+        """Allow or deny a call that an agent waits to make."""
         answer = Answer(
             command.decision,
             "client",
@@ -72,7 +73,7 @@ class Control:
     async def checkpoint(
         self, command: CheckpointCreate, causes: tuple[int | str, ...]
     ) -> CheckpointRecord:
-        """Takes a `manual` checkpoint of what is tracked at this moment."""
+        """Take a `manual` checkpoint of what is tracked at this moment."""
         run = newest_run(self._around.state)
         if run is None:
             raise Refused(ErrorCode.UNKNOWN_RUN, "There is no run yet to take a checkpoint of.")
@@ -105,7 +106,7 @@ class Branches:
         self._branching = branching
 
     async def make(self, command: ExecutionBranch, causes: tuple[int | str, ...]) -> BranchMade:
-        """Makes a branch; the reply comes after `execution.branched`."""
+        """Make a branch; the reply comes after `execution.branched`."""
         known = self._around.checkpointer.known
         target = targets.of_prefix(
             self._around.state,

@@ -1,8 +1,7 @@
-"""From a command to what does it: one `match` over everything a client may ask.
+"""Dispatch each command to its handler: one `match` over all commands.
 
-What a command refuses it raises as `Refused`, before anything is touched. The caller's rights, the
-command's shape and its idempotence are the transport's business; the order of what is written is
-the ledger's.
+A handler that refuses a command raises `Refused` before it changes anything. The transport checks
+the client's rights, the command's shape and its idempotence; the ledger orders what is written.
 """
 
 from __future__ import annotations
@@ -70,33 +69,33 @@ _NEED_ROOM = (
     RollbackRedo,
     RollbackUndo,
 )
-"""What is refused while the disk is full. Who stops something, or lets go (gc), is heard."""
+"""Refused while the disk is full. Commands that stop something or free space (gc) are not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a command answers to its sender."""
+    """The result of a command for its sender."""
 
     data: object = None
-    """The reply's data; None where there is nothing to say but that it was done."""
+    """The reply's data; None if there is nothing to report but success."""
     events: Iterable[EventData] = ()
-    """Events for the sender alone; made as they are sent."""
+    """Events for the sender alone; created as they are sent."""
     history_since: int | None = None
     """The sender asked for the journal's events after this seq."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """What a command needs to know of who sent it."""
+    """What a command needs to know about its sender."""
 
     client_id: ClientId
     wants_replies: bool
     may_change: bool = True
-    """False for a viewer: nothing that it asks for may become an event of the journal."""
+    """False for a viewer, whose requests must not add events to the journal."""
 
 
 class Dispatch:
-    """Does commands."""
+    """Executes commands."""
 
     def __init__(
         self,
@@ -126,7 +125,7 @@ class Dispatch:
         self._broadcast = broadcast
 
     async def handle(self, command: CommandData, command_id: CommandId, sender: Sender) -> Done:
-        """Does one command; raises Refused for what cannot be done."""
+        """Execute one command; raise Refused if it cannot be done."""
         if self._is_rolling_back() and not command.DURING_ROLLBACK:
             raise Refused(
                 ErrorCode.ROLLBACK_IN_PROGRESS,
@@ -148,9 +147,9 @@ class Dispatch:
             raise _no_room() from error
 
     def _expect_run(self, expected: RunId | None) -> None:
-        """Refuses a command that was meant for a run which another one has followed.
+        """Refuse a command that was meant for a run that another one has followed.
 
-        Where no run is current, the newest one is how things stand.
+        If no run is current, the newest one counts.
         """
         newest = next((run.run_id for run in self._around.state.runs), None)
         current = self._around.state.current_run_id or newest
@@ -218,15 +217,17 @@ class Dispatch:
             case ServerForceShutdown():
                 self._control.force_shut_down(command.reason)
             case _:
-                # The registry is open to mypy; tests/server/commands check that none is missing.
+                # Mypy cannot check the registry; tests/server/commands checks that no command is
+                # missing.
                 raise AssertionError(f"no room does {command.TYPE}")
 
         return Done()
 
     async def _list_checkpoints(self, command: ListCheckpoints, sender: Sender) -> Done:
-        """Hankweave's clients get the list as an event: to all, but for a viewer to it alone.
+        """List checkpoints; clients of Hankweave get the list as an event.
 
-        They know four kinds of checkpoints, and get these unless they ask for others by name.
+        The event goes to all clients, or to the sender alone if it is a viewer. These clients know
+        four kinds of checkpoints, and get only those unless they ask for others by name.
         """
         if not sender.wants_replies and command.kinds is None:
             command = msgspec.structs.replace(command, kinds=LISTED_KINDS)

@@ -1,11 +1,11 @@
-"""Commands that look at the past: `checkpoint.diff`, `checkpoint.readFile`, `replay.view`.
+"""Handle commands that read the past: `checkpoint.diff`, `checkpoint.readFile`, `replay.view`.
 
-Nothing here changes files, repository or journal; a viewer may ask, and a rollback does not mind.
+Nothing here changes files, repository or journal. Viewers may send these commands, also during a
+rollback.
 
-`checkpoint.diff`: what differs between two checkpoints, or between one and the work tree.
-
-Which files differ, and by how many lines, is found out for all of them at once, because the page
-says what the whole comes to. Patches are made for the files of the page alone.
+A diff compares two checkpoints, or one with the work tree. Which files differ, and by how many
+lines, is computed for all of them at once, because each page reports the totals. Patches are made
+only for the files of the page.
 """
 
 from __future__ import annotations
@@ -55,13 +55,15 @@ PATCHES = 200
 """Files of one page that are compared for their patches."""
 
 KEPT_FILES = 100_000
-"""Two commits always differ by the same: so many differing files are kept, of what was lately asked
-for; each takes some 500 bytes."""
+"""Differing files kept for recent comparisons; each takes some 500 bytes.
+
+Two commits always differ in the same way.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """What is compared; `new` None is the work tree."""
+    """The two sides of a comparison; `new` None is the work tree."""
 
     old: CheckpointRecord
     new: CheckpointRecord | None
@@ -72,12 +74,12 @@ Selection = frozenset[bytes] | None
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """All that differs, in the order of paths, without patches."""
+    """All differences, ordered by path, without patches."""
 
     paths: tuple[bytes, ...]
     files: tuple[FileDifference, ...]
     weights: tuple[int, ...]
-    """Bytes in JSON up to each file: one more entry than there are files, and 0 the first."""
+    """Bytes in JSON up to each file: one more entry than there are files, and the first is 0."""
     stats: DiffStats
 
 
@@ -87,7 +89,7 @@ class Diffs:
         self._kept: OrderedDict[tuple[str, str, Selection], Differences] = OrderedDict()
 
     async def answer(self, command: CheckpointDiff) -> DiffPage:
-        """Answers the command; refuses paths that neither side knows."""
+        """Answer the command; refuse paths that neither side knows."""
         old = self._past.named(command.from_sha, at="$.data.from")
         new = None if command.to_sha is None else self._past.named(command.to_sha, at="$.data.to")
         return await self.page(
@@ -130,7 +132,7 @@ class Diffs:
         )
 
     async def _comparison(self, sides: Sides, selection: Selection) -> Differences:
-        """Compares; commits with one another once, because they never change."""
+        """Compare the sides; results for two commits are kept because they never change."""
         if sides.new is None:
             return await self._past.run(lambda: _compared(self._diff(sides, selection)))
 
@@ -148,7 +150,7 @@ class Diffs:
     def _diff(
         self, sides: Sides, selection: Selection, *, patch: bool = False
     ) -> tuple[FileDiff, ...]:
-        """Blocks: what the engine says."""
+        """Return the engine's comparison; blocks."""
         sources = self._past.sources
         old, new = sides.old.sha, None if sides.new is None else sides.new.sha
         patterns = sources.patterns() if new is None else ()
@@ -157,7 +159,7 @@ class Diffs:
     async def _with_patches(
         self, sides: Sides, names: Sequence[bytes], files: tuple[FileDifference, ...]
     ) -> tuple[tuple[FileDifference, ...], int]:
-        """Adds patches to a page, and says how many of its files still fit into it."""
+        """Add patches to a page; return how many of its files still fit into it."""
 
         def patched() -> tuple[tuple[FileDifference, ...], tuple[int, ...]]:
             found = self._diff(sides, frozenset(names), patch=True)
@@ -172,7 +174,7 @@ class Diffs:
     async def _refuse_unknown(
         self, paths: Sequence[str] | None, found: Differences, sides: Sides
     ) -> None:
-        """Refuses a path where nothing is: no difference is no answer about a misspelt name."""
+        """Refuse a path that is on neither side: "no difference" would hide a misspelt name."""
         for index, text in enumerate(paths or ()):
             at = f"$.data.paths[{index}]"
             meanings = the_path(text, at=at)
@@ -185,7 +187,7 @@ class Diffs:
 
 
 def selected(paths: Sequence[str] | None) -> Selection:
-    """What paths mean together; None selects everything. Refuses what is in no work tree."""
+    """Return the meanings of all paths; None selects everything. Refuse impossible paths."""
     if paths is None:
         return None
 
@@ -204,7 +206,7 @@ def _told(file: FileDiff) -> FileDifference:
 
 
 def _light(file: FileDifference) -> FileDifference:
-    """Leaves out a patch that alone would be more than an answer."""
+    """Remove a patch that alone exceeds an answer."""
     is_heavy = file.patch is not None and _weight(file) > ANSWER_BYTES
     return msgspec.structs.replace(file, patch=None) if is_heavy else file
 
@@ -233,9 +235,9 @@ class _Place:
 
     seq: int
     moment: Moment | None
-    """None where the journal does not reach: it was lost once, and began anew."""
+    """None before the beginning of the journal, which was lost once and began anew."""
     record: CheckpointRecord | None
-    """Whose files are shown; None where there was no checkpoint yet."""
+    """The checkpoint whose files are shown; None if there was none yet."""
 
 
 class Looks:
@@ -249,7 +251,7 @@ class Looks:
     # --- files --------------------------------------------------------------------------------
 
     async def read_file(self, command: CheckpointReadFile) -> FileRange:
-        """Reads a file, or a range of one; never a part of a file that was asked for whole."""
+        """Read a file or a range of it; never return a part of a file requested whole."""
         record = self._past.named(command.checkpoint_sha, at="$.data.checkpointSha")
         found = await self._range(record.sha, command)
         if command.offset > found.size:
@@ -301,7 +303,7 @@ class Looks:
     # --- moments ------------------------------------------------------------------------------
 
     async def replay(self, command: ReplayView) -> PastView:
-        """Shows files and state as they were; later pages bring more files and nothing else."""
+        """Return files and state at a moment; later pages have more files and nothing else."""
         place = await self._place(command)
         listing = await self._listing(place, command)
         chosen, cursor = page_of(listing.paths, listing.weights, command.cursor, command.limit)
@@ -352,7 +354,7 @@ class Looks:
         return await self._past.sources.moment_at(seq)
 
     def _files_at(self, moment: Moment, command: ReplayView) -> CheckpointRecord | None:
-        """The checkpoint that was the newest one then; refuses where it is needed and gone."""
+        """Return the newest checkpoint at a moment; refuse if it is needed and gone."""
         if moment.files is None:
             return None
 
@@ -381,7 +383,7 @@ class Looks:
         return await self._past.run(lambda: listing.part(selection))
 
     async def _previous(self, place: _Place, command: ReplayView) -> DiffPage | None:
-        """What the checkpoint changed; None for the first of all."""
+        """Return what the checkpoint changed; None for the first of all."""
         record, engine = place.record, self._past.sources.engine
         if record is None or "previous" not in command.compare:
             return None
@@ -395,7 +397,7 @@ class Looks:
         return await self._diffs.page(Sides(before, record), command.paths)
 
     async def _now(self, place: _Place, command: ReplayView) -> DiffPage | None:
-        """What has become of the files since."""
+        """Return what has changed in the files since."""
         if place.record is None or "now" not in command.compare:
             return None
 
@@ -403,7 +405,7 @@ class Looks:
 
 
 def _as_text(data: bytes) -> tuple[str, Literal["utf-8", "base64"]]:
-    """Gives text as it is, and all else in base64; a NUL means that it is no text (as in git)."""
+    """Return text unchanged and anything else in base64; NUL marks binary data, as in git."""
     if b"\0" not in data:
         try:
             return data.decode(), "utf-8"

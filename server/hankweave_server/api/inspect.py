@@ -1,6 +1,6 @@
-"""Commands that only look.
+"""Handle commands that only read: checkpoint lists, state, server status, `events.query`.
 
-`events.query`: a question to the journal, answered beside the loop and one at a time.
+A query of the journal runs in a worker thread, one at a time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Inspect:
         self._status = status
 
     async def checkpoints(self, command: ListCheckpoints, *, tell_all: bool) -> CheckpointPage:
-        """Lists checkpoints, newest first; Hankweave's clients get it as an event to all."""
+        """List checkpoints, newest first; `tell_all` sends the list to all clients as an event."""
         page = page_of_checkpoints(
             command,
             self._around.state,
@@ -64,8 +64,8 @@ class Inspect:
 def listed(command: ListCheckpoints, page: CheckpointPage, state: State) -> CheckpointList:
     """Return a page as Hankweave's event, which always names a run and its branch.
 
-    Where the command names no run these are of the current one, as in Hankweave, and the
-    checkpoints are of all.
+    If the command names no run, these are of the current one, as in Hankweave, and the checkpoints
+    are of all runs.
     """
     run = run_named(state, command.run_id or state.current_run_id) or newest_run(state)
     return CheckpointList(
@@ -90,20 +90,20 @@ def _listed(record: CheckpointRecord) -> ListedCheckpoint:
 
 
 PATIENCE_SECONDS = 20.0
-"""How long one query may work: some millions of events. Others wait for it meanwhile."""
+"""How long one query may run: some millions of events. Others wait for it meanwhile."""
 
 
 class Queries:
-    """Answers queries in a worker thread; the ledger's writer and all clients go on meanwhile."""
+    """Answers queries in a worker thread, beside the ledger's writer and all clients."""
 
     def __init__(self, ledger: Ledger, clock: Clock) -> None:
         self._ledger = ledger
         self._clock = clock
-        # One at a time: several would take the interpreter away from the loop in turns.
+        # One at a time: several would repeatedly take the interpreter away from the event loop.
         self._thread = anyio.CapacityLimiter(1)
 
     async def answer(self, command: EventsQuery) -> EventsPage:
-        """Answers one page over what was told until now; raises Refused."""
+        """Return one page of the events recorded until now; raise Refused."""
         query = checked(command)
         work = functools.partial(self._answer, query, self._ledger.last_seq)
         return await anyio.to_thread.run_sync(work, limiter=self._thread)

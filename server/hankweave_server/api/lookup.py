@@ -1,9 +1,10 @@
-"""What there is to look at: in a server, or in the files of one that has ended.
+r"""Resolve the shas and paths of commands, and read checkpoints for them.
 
-What a client's words mean: shas and paths of a command, read before anything is touched.
+This works in a server and on the files of an execution that has ended. Commands are resolved before
+anything is changed.
 
-A path on the wire is text and a name in a work tree is bytes. A byte that is no UTF-8 is shown as
-`\\xff`; what is shown can be given back, and means a file that is really called so first.
+A path on the wire is text, and a name in a work tree is bytes. A byte that is not UTF-8 is shown as
+`\xff`. What is shown can be sent back; it means a file with that literal name first.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ def the_checkpoint(
 
 
 def the_path(text: str, *, at: str) -> tuple[bytes, ...]:
-    """What a path may mean, the likelier first; refuses what is in no work tree."""
+    """Return what a path may mean, the likelier first; refuse what no work tree can contain."""
     paths = meanings(text.removesuffix("/"))
-    # A person's project may hold our names at its top; in an execution they are just not there.
+    # A person's project may contain our names at its top; in an execution they just do not exist.
     if is_out_of_bounds(paths[0], frozenset()):
         raise Refused(
             ErrorCode.INVALID_PATH,
@@ -69,14 +70,14 @@ T = TypeVar("T")
 
 
 class Run(Protocol):
-    """Does one blocking call of the engine, alone, where it holds nobody up."""
+    """Runs one blocking call of the engine, alone, without blocking the event loop."""
 
     def __call__(self, work: Callable[..., T], /, *arguments: object) -> Awaitable[T]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where the past is read."""
+    """Where the past is read from."""
 
     engine: CheckpointEngine
     run: Run
@@ -91,14 +92,14 @@ class Sources:
 
 
 class Past:
-    """Checkpoints by what clients call them, and their files; faults come out as refusals."""
+    """Looks up checkpoints by the names clients use, and their files; faults become refusals."""
 
     def __init__(self, sources: Sources) -> None:
         self.sources = sources
         self._listings = Listings()
 
     def named(self, name: str, *, at: str) -> CheckpointRecord:
-        """The one checkpoint that is meant; `at` is where the name stands in the command."""
+        """Return the checkpoint a name means; `at` is the place of the name in the command."""
         state, known = self.sources.state(), self.sources.known()
         try:
             return the_checkpoint(state, known, name, at=at)
@@ -109,7 +110,7 @@ class Past:
         return the_checkpoint(state, known, name, at=at, missing=self.sources.missing())
 
     async def files_of(self, record: CheckpointRecord) -> Listing:
-        """Lists a checkpoint's files; reads them once."""
+        """Return a checkpoint's files; they are read once."""
         listing = self._listings.get(record.sha)
         if listing is None:
             listing = await self.run(lambda: Listing.of(self.sources.engine.tree(record.sha)))
@@ -118,7 +119,7 @@ class Past:
         return listing
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Does one call of the engine; refuses where objects are gone or damaged."""
+        """Run one call of the engine; refuse if objects are gone or damaged."""
         with _faults_told():
             return await self.sources.run(work)
 

@@ -1,4 +1,4 @@
-"""Commands that keep the store: pin, gc, fsck."""
+"""Handle commands that maintain the store: pin, gc, fsck."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Store:
         self._packing = packing
 
     async def pin(self, command: CheckpointPin, causes: Causes) -> CheckpointRecord:
-        """Pins the one checkpoint that is meant, or lets it go."""
+        """Pin the named checkpoint, or remove its pin."""
         if command.name is not None and not (command.name.isprintable() and command.name.strip()):
             raise Refused(
                 ErrorCode.INVALID_COMMAND,
@@ -64,7 +64,7 @@ class Store:
             )
 
     async def gc(self, command: StoreGc, causes: Causes) -> GcReport:
-        """Prunes and packs, or says what that would do."""
+        """Prune and pack, or report what that would do."""
         policy = policy_of(command)
         with _refusing("packed", "what is pruned is on record"), disk_faults(self._layout.root):
             if command.dry_run:
@@ -85,7 +85,7 @@ class Store:
         return msgspec.structs.replace(await self._checked(causes), repair=repair)
 
     async def _checked(self, causes: Causes) -> FsckReport:
-        """Read the store beside the engine: no checkpoint has to wait for it."""
+        """Read the store beside the engine, so that no checkpoint has to wait."""
         is_given_up = threading.Event()
 
         def check(meter: Meter) -> FsckReport:
@@ -111,7 +111,7 @@ class Store:
 
 @contextmanager
 def _refusing(done: str, afterwards: str) -> Iterator[None]:
-    """Refuse with a code and a next step where the disk or the store does not take it."""
+    """Refuse with a code and a next step if the disk or the store fails."""
     try:
         yield
     except InsufficientSpace as error:
@@ -147,7 +147,7 @@ def _mirror(place: str) -> Source:
 
 
 def policy_of(command: StoreGc) -> RetentionPolicy:
-    """The limits that a command sets; refuses those that can mean nothing."""
+    """Return the limits that a command sets; refuse limits that mean nothing."""
     limits = (command.max_age_seconds, command.max_count, command.max_bytes)
     if command.kinds is not None and limits == (None, None, None):
         raise Refused(

@@ -1,4 +1,4 @@
-"""Commands that go back: the target is resolved here, the work is done by `execution.rollback`."""
+"""Handle rollback, undo and redo: resolve the target, then call `execution.rollback`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Rollbacks:
     async def perform(
         self, command: RollbackCommand, causes: tuple[int | str, ...]
     ) -> RollbackReport:
-        """Rolls back; the reply comes after `rollback.completed` (DESIGN 9)."""
+        """Roll back; the reply comes after `rollback.completed`."""
         target = self._target(command)
         journey = Journey(
             target,
@@ -46,7 +46,7 @@ class Rollbacks:
     async def undo_or_redo(
         self, command: RollbackUndo | RollbackRedo, causes: tuple[int | str, ...]
     ) -> RollbackReport:
-        """Takes the last rollback, or the last undo, back."""
+        """Revert the last rollback, or the last undo."""
         direction: Direction = "undo" if isinstance(command, RollbackUndo) else "redo"
         travel = self._travel(direction)
         journey = Journey(
@@ -126,7 +126,7 @@ class Rollbacks:
     async def _paths(
         self, texts: tuple[str, ...] | None, target: RollbackTarget
     ) -> frozenset[bytes] | None:
-        """Reads the paths of a command; each has to be in the target or in the work tree."""
+        """Return the paths of a command; each must be in the target or in the work tree."""
         if texts is None:
             return None
 
@@ -145,7 +145,7 @@ class Rollbacks:
             wanted = tuple(path for paths in meant for path in paths)
             known = await checkpointer.run(checkpointer.engine.known_paths, sha, wanted)
         except CheckpointDamaged:
-            return frozenset(wanted)  # The plan says what is damaged, and refuses.
+            return frozenset(wanted)  # The plan finds and refuses what is damaged.
 
         found = [next((path for path in paths if path in known), None) for paths in meant]
         for index, path in enumerate(found):
@@ -161,7 +161,7 @@ class Rollbacks:
 
 
 def _path(text: str, index: int) -> tuple[bytes, ...]:
-    """What a path may mean, the likelier first."""
+    """Return what a path may mean, the likelier first."""
     paths = meanings(text.rstrip("/"))
     if any(is_out_of_bounds(path) for path in paths):
         raise Refused(

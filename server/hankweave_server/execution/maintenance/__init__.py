@@ -1,1 +1,1 @@
-"""Work beside the plan: gc, fsck, repacking, progress and health."""
+"""Maintenance of the store: gc, fsck, repacking, the git index, progress and health."""

@@ -1,7 +1,7 @@
-"""Reads the whole store, and holds it against the journal (`fsck`).
+"""Read the whole store and compare it with the journal (`fsck`).
 
-Through an opening of its own, which writes nothing: the engine goes on beside it, and where no
-server runs a store can be checked without being touched.
+This uses a repository handle of its own that writes nothing: the engine continues beside it, and
+without a server a store can be checked without being modified.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from hankweave_server.meter import UNWATCHED, Meter
 from hankweave_server.paths import Layout
 
 PAGE = 5_000
-"""Journal lines looked at together: a few megabytes."""
+"""Journal lines read at once: a few megabytes."""
 
 
 def recorded_checkpoints(ledger: Ledger) -> OnRecord:
-    """The checkpoints that the journal names."""
+    """Return the checkpoints that the journal names."""
     return on_record(_lines(ledger))
 
 
 def reported_costs(ledger: Ledger) -> dict[CodonKey, float]:
-    """What the journal says that each codon cost."""
+    """Return the cost of each codon according to the journal."""
     return recounted_costs(_lines(ledger))
 
 
@@ -41,11 +41,11 @@ def _lines(ledger: Ledger) -> Iterator[bytes]:
 
 
 class GivenUp(Exception):
-    """A check ended before its time, because nobody waits for it any more."""
+    """A check ended early because its caller no longer waits for it."""
 
 
 class _Interruptible(ShadowRepo):
-    """A repository whose reading can be given up: a large one takes minutes."""
+    """A repository whose reading can be interrupted: a large one takes minutes."""
 
     def __init__(self, layout: Layout, should_stop: Callable[[], bool]) -> None:
         super().__init__(layout.shadow_repository)
@@ -64,9 +64,10 @@ def check_store(
     should_stop: Callable[[], bool] = lambda: False,
     meter: Meter = UNWATCHED,
 ) -> FsckReport:
-    """Reads every checkpoint down to each blob; raises ShadowRepositoryError and GivenUp.
+    """Read every checkpoint down to each blob; raise ShadowRepositoryError and GivenUp.
 
-    Missing is what the journal says was made, and nobody pruned. The meter counts objects.
+    Checkpoints that the journal says were made and not pruned are reported as missing if they are
+    not in the store. The meter counts objects.
     """
     repo = _Interruptible(layout, should_stop)
     try:

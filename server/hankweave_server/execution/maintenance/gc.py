@@ -1,16 +1,17 @@
-"""Keeps what is wanted and lets go of the rest: pins and pruning (DESIGN 7, "Retention").
+"""Pin checkpoints, prune those outside the retention policy, and repair the store.
 
-Pruning lets go of what no event can bring back, so it goes the way a rollback goes:
+Pruning deletes what cannot be recreated, so it uses an intent, like a rollback:
 
-    intent     `prune.intent` durable: the checkpoints that are about to go
-    prune      the repository lets them go
-    tell       checkpoint.pruned, naming those that are gone
-    forget     the intent is removed
+    intent     write `prune.intent` durably: the checkpoints that are about to go
+    prune      delete them from the repository
+    record     `checkpoint.pruned`, naming those that are gone
+    forget     remove the intent
 
-The journal comes after the act, so it never says of a checkpoint that stands that it is gone; the
-intent comes before it, so a crash in between is no loss that nobody can explain: the next start
-tells of those of the intent that the repository has not any more (`recovered: true`), and leaves
-the others alone. A pin is a ref, and the ref is the truth; `checkpoint.pinned` only tells of it.
+The journal is written after the deletion, so it never says that an existing checkpoint is gone. The
+intent is written before it, so a crash in between leaves no unexplained loss: the next start
+records those checkpoints of the intent that the repository no longer has (`recovered: true`), and
+leaves the others alone. A pin is a ref, and the ref is authoritative; `checkpoint.pinned` only
+reports it.
 """
 
 from __future__ import annotations
@@ -64,19 +65,19 @@ from hankweave_server.paths import Layout
 Causes = tuple[int | str, ...]
 
 TOLD_TOGETHER = 1_000
-"""Shas in one `checkpoint.pruned`: some forty kilobytes."""
+"""Shas in one `checkpoint.pruned` event: some forty kilobytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Examined:
-    """What a gc found, before it let anything go."""
+    """What a gc found before it deleted anything."""
 
     pruning: Pruning
     report: GcReport
 
 
 class Housekeeper:
-    """The housekeeping of one execution."""
+    """Pins, prunes and repairs the store of one execution."""
 
     def __init__(
         self,
@@ -101,7 +102,7 @@ class Housekeeper:
     async def pin(
         self, record: CheckpointRecord, name: str | None, *, pinned: bool, causes: Causes
     ) -> CheckpointRecord:
-        """Pins a checkpoint, or lets it go; nothing is told where nothing changes."""
+        """Pin a checkpoint, or remove its pin; no event is recorded if nothing changes."""
         changed = msgspec.structs.replace(record, pinned=pinned, name=name if pinned else None)
         if changed == record:
             return record
@@ -132,12 +133,12 @@ class Housekeeper:
     # --- gc ------------------------------------------------------------------------------------
 
     async def preview(self, policy: RetentionPolicy) -> GcReport:
-        """Says what `collect` would do now; touches nothing."""
+        """Return the report that `collect` would give now, without touching anything."""
         found = await self._checkpointer.run(self._examine, policy)
         return found.report
 
     async def collect(self, policy: RetentionPolicy, causes: Causes) -> GcReport:
-        """Prunes by the policy and packs the store; the report comes when all is durable."""
+        """Prune by the policy and pack the store; return the report when all is durable."""
         if self._packing.is_stopping:
             raise _stopping()
 
@@ -156,14 +157,14 @@ class Housekeeper:
         )
 
     async def _prune(self, policy: RetentionPolicy, causes: Causes, meter: Meter) -> GcReport:
-        """Prunes to the end, garbage and all; gives the report of what there was before."""
+        """Prune to the end, including garbage; return the report of the state before."""
         reports: list[GcReport] = []
         for should_stop in self._packing.patience():
             try:
                 work = partial(self._let_go, policy, should_stop, reports, meter)
                 pruned = await self._checkpointer.prune(work)
             finally:
-                # Whoever asked may be gone by now: what went with it is told all the same.
+                # The caller may be gone by now; what was pruned is recorded all the same.
                 with anyio.CancelScope(shield=True):
                     await self._tell_pruned(causes)
 
@@ -176,7 +177,7 @@ class Housekeeper:
     # --- repair --------------------------------------------------------------------------------
 
     async def repair(self, sources: Iterable[Source], causes: Causes) -> StoreRepair:
-        """Rewrite what was lost and can be found, give up the rest, and journal both."""
+        """Rewrite lost objects that can be found, give up the rest, and journal both."""
         if self._packing.is_stopping:
             raise _stopping()
 
@@ -226,7 +227,7 @@ class Housekeeper:
     # --- gc: what may go -----------------------------------------------------------------------
 
     def _examine(self, policy: RetentionPolicy) -> _Examined:
-        """Looks, in the worker thread: states and records are values, and may be read there."""
+        """Examine the store in the worker thread; safe, as states and records are immutable."""
         self._refuse_in_rollback("store.gc")
         known = dict(self._checkpointer.known)
         needed = thread_needs(self._ledger.state, known) | self._needed_to_finish()
@@ -254,7 +255,7 @@ class Housekeeper:
         return _Examined(pruning, report)
 
     def _needed_to_finish(self) -> frozenset[Sha]:
-        """What the next start needs for a rollback that could not finish."""
+        """Return the checkpoints that the next start needs for an unfinished rollback."""
         try:
             data = self._layout.rollback_intent.read_bytes()
         except FileNotFoundError:
@@ -284,11 +285,11 @@ class Housekeeper:
     # --- what became of it ---------------------------------------------------------------------
 
     async def finish_interrupted(self, recorded: OnRecord) -> int:
-        """Tells at a start of what a server pruned and could not tell; gives how many they are."""
+        """Record, at a start, what a server pruned without recording it; return the number."""
         return await self._tell_pruned((), recorded=recorded)
 
     async def _tell_pruned(self, causes: Causes, recorded: OnRecord | None = None) -> int:
-        """Puts on record which checkpoints of the intent are gone, and removes it."""
+        """Record which checkpoints of the intent are gone, and remove the intent."""
         path = self._layout.prune_intent
         try:
             intent = codec.decode_value(PruneIntent, await anyio.Path(path).read_bytes())

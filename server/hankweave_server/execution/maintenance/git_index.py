@@ -1,12 +1,10 @@
-"""Keeps the shadow repository's index at HEAD, so that stock `git status` is clean (seed 000).
+"""Keep the shadow repository's index at HEAD, so that stock `git status` is clean.
 
-Nothing of ours reads the index. It costs time for each file, so that no checkpoint and no rollback
-waits for it: it is written a moment after HEAD has moved, through an opening of its own beside the
-engine, and once more when the server ends. It carries no stat data: git compares contents once, and
-then keeps the stat data itself. A crash in between leaves an older index, which the next start
-brings up to date.
-
-Writes the index that stock git compares HEAD and the work tree with.
+Nothing of ours reads the index. Writing it takes time for each file, so no checkpoint or rollback
+waits for it: it is written a moment after HEAD has moved, through a repository handle beside the
+engine, and once more when the server ends. It contains no stat data: git compares contents once,
+and then maintains the stat data itself. A crash in between leaves an older index, which the next
+start brings up to date.
 """
 
 from __future__ import annotations
@@ -23,13 +21,13 @@ from hankweave_server.logs import logger
 from hankweave_server.paths import Layout
 
 MARKER = "hankweave-index"
-"""Names the tree that the index was last written for."""
+"""Contains the tree that the index was last written for."""
 
 
 def bring_up_to_date(layout: Layout) -> bool:
     """Write the index for HEAD unless it was written for the same tree; return whether it was.
 
-    Raises InsufficientSpace, ShadowRepositoryError and OSError with the index as it was.
+    Raises InsufficientSpace, ShadowRepositoryError and OSError with the index unchanged.
     """
     marker, index = layout.shadow_repository / MARKER, layout.shadow_repository / "index"
     with disk_faults(layout.root):
@@ -55,16 +53,16 @@ def bring_up_to_date(layout: Layout) -> bool:
 
 
 QUIET_SECONDS = 0.5
-"""How long HEAD has to stay where it is before the index follows."""
+"""How long HEAD must stay at a commit before the index follows."""
 
 log = logger(__name__)
 
 
 class GitIndex:
-    """The index of one execution's shadow repository."""
+    """Keeps the index of one execution's shadow repository at HEAD."""
 
     def __init__(self, layout: Layout, require_lock: Callable[[], None]) -> None:
-        """`require_lock` ends the process where the execution's lock is lost."""
+        """`require_lock` ends the process if the execution's lock is lost."""
         self._layout = layout
         self._require_lock = require_lock
         self._alone = anyio.Lock()
@@ -72,7 +70,7 @@ class GitIndex:
         self._moved.set()
 
     def note(self) -> None:
-        """Take note that HEAD has moved."""
+        """Note that HEAD has moved."""
         self._moved.set()
 
     async def run(self) -> None:
@@ -87,7 +85,7 @@ class GitIndex:
             await self.write()
 
     async def write(self) -> None:
-        """Bring the index up to date, if it can be; it is no reason to end a server."""
+        """Bring the index up to date if possible; a failure does not end the server."""
         async with self._alone:
             try:
                 await anyio.to_thread.run_sync(self._write, abandon_on_cancel=True)

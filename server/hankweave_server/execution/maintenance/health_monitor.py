@@ -1,14 +1,13 @@
-"""What is wrong with the server at the moment, and that everybody is told of it.
+"""Track what is wrong with the server now, and report it to all clients.
 
-Rooms report here, and take back what is over. Clients hear at once, by a notice without a seq: the
-journal may be what cannot be written. On record it comes with the next line that the disk takes,
-in the order in which it happened.
+Other modules report problems here and withdraw those that are over. Clients get a notice without a
+seq at once, because the journal may be what cannot be written. The problem is also recorded with
+the next line that the disk takes, in the order in which it happened.
 
-Looks whether the clock was set, or the server stood still, and puts it on record.
-
-Nothing of ours goes wrong by either: seq orders events, and what takes or may take a time is
-measured by the monotonic clock. But whoever reads the journal later should know why its stamps
-run backwards, or why nothing happened for an hour.
+A second part watches for a clock that was set, or a server that was suspended, and records it.
+Neither breaks anything: seq orders events, and durations and timeouts use the monotonic clock. But
+a reader of the journal should know why its timestamps run backwards, or why nothing happened for an
+hour.
 """
 
 from __future__ import annotations
@@ -42,19 +41,19 @@ log = logger(__name__)
 
 
 class Bulletin:
-    """The health of one server. To be used in the event loop's thread; nothing here waits."""
+    """The health of one server; for use in the event loop's thread. Nothing here waits."""
 
     def __init__(self, ledger: Ledger, clock: Clock) -> None:
         self._ledger = ledger
         self._clock = clock
         self.health = Health()
         self.notify: Callable[[EventData], None] = lambda event: None
-        """Tells all clients at once of what the journal cannot take now."""
+        """Sends all clients what the journal cannot take now."""
         ledger.space.on_shortage = self._disk_is_full
         ledger.space.on_relief = lambda: self.withdraw("INSUFFICIENT_SPACE")
 
     def report(self, code: ProblemCode, message: str) -> None:
-        """Takes down a problem, and tells of it; once, until it is withdrawn."""
+        """Report a problem; once, until it is withdrawn."""
         if self.health.problem(code) is not None:
             return
 
@@ -64,7 +63,7 @@ class Bulletin:
         self._tell(ServerDegraded(code=code, message=message, since=problem.since))
 
     def withdraw(self, code: ProblemCode) -> None:
-        """Tells that a problem is over; nothing where there is none."""
+        """Report that a problem is over; no-op if there is none."""
         problem = self.health.problem(code)
         if problem is None:
             return
@@ -78,7 +77,7 @@ class Bulletin:
         if self.health.problem("INSUFFICIENT_SPACE") is not None:
             self.notify(event)
 
-        with contextlib.suppress(LedgerFailed):  # It ends, and says itself why.
+        with contextlib.suppress(LedgerFailed):  # The ledger ends and reports that itself.
             self._ledger.leave(event)
 
     def _disk_is_full(self, error: BaseException) -> None:
@@ -89,7 +88,7 @@ class Bulletin:
 
 
 def _reason(error: BaseException | None) -> str:
-    """What the kernel said, without the path that it said it of: anybody may read this."""
+    """Return the kernel's message without the path it is about: anyone may read this."""
     while error is not None:
         if isinstance(error, OSError) and error.strerror:
             return error.strerror
@@ -106,7 +105,7 @@ _AGAIN: dict[ProblemCode, str] = {
 
 
 BETWEEN_LOOKS = 1.0
-"""Seconds: shorter than a heartbeat, so that the stamps are explained close to where they jump."""
+"""Seconds: shorter than a heartbeat, so that a jump of the timestamps is explained near it."""
 
 
 class TimeWatch:
@@ -122,11 +121,11 @@ class TimeWatch:
         self._before = self._reading()
 
     def stop(self) -> None:
-        """Tells nothing more: the journal is about to be closed."""
+        """Report nothing more: the journal is about to be closed."""
         self._is_stopping = True
 
     async def run(self) -> None:
-        """Looks every second until stopped; raises LedgerFailed."""
+        """Check every second until stopped; raise LedgerFailed."""
         while not self._is_stopping:
             await self._nap(BETWEEN_LOOKS)
             if not self._is_stopping:

@@ -1,8 +1,8 @@
-"""Looks, now and then, how far long work is, and tells those who want to know.
+"""Report the progress of long operations to clients.
 
-The work itself only counts (`checkpoints.meter`). One task looks at the meters of all that goes on,
-and rests while nothing does: so what is quickly done costs an entry in a table, and nobody hears of
-it. What is told is in no journal; a client that missed it misses nothing.
+An operation only counts on its meter (`meter`). One task polls the meters of all running
+operations, and sleeps while there are none, so a short operation costs one dictionary entry and is
+never reported. Progress is not journaled; a client that misses a report misses nothing.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from hankweave_protocol.records import StoreOperation
 from hankweave_server.meter import Meter, Reading
 
 PATIENCE_SECONDS = 0.2
-"""What is done by then is not worth a word."""
+"""Operations that end within this time are not reported."""
 
 BETWEEN_LOOKS_SECONDS = 0.1
-"""Ten a second for each operation: more than anybody can read."""
+"""Ten reports a second for each operation: more than anyone can read."""
 
 
 @dataclass(slots=True, eq=False)
@@ -35,18 +35,18 @@ class _Operation:
     operation_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     meter: Meter = field(default_factory=Meter)
     told: Reading | None = None
-    """What was told last."""
+    """The reading that was reported last."""
 
 
 _within: ContextVar[_Operation | None] = ContextVar("_within", default=None)
-"""The operation that the current task is in the midst of."""
+"""The operation that the current task is part of."""
 
 
 class ProgressWatch:
-    """The long work of one execution."""
+    """Tracks the long operations of one execution."""
 
     def __init__(self, now: Callable[[], float] = anyio.current_time) -> None:
-        """`now` gives seconds of a clock that nobody sets."""
+        """`now` returns seconds of a monotonic clock."""
         self._now = now
         self._going_on: list[_Operation] = []
         self._begun = anyio.Event()
@@ -55,12 +55,12 @@ class ProgressWatch:
 
     @contextmanager
     def watching(self, kind: StoreOperation, causes: tuple[int | str, ...] = ()) -> Iterator[Meter]:
-        """Watches what the block does; within another operation the work counts as part of that.
+        """Track what the block does; within another operation the work counts as part of that.
 
-        The block counts on the meter that it is given, in whatever thread.
+        The block counts on the meter that it is given, in any thread.
         """
         outer = _within.get()
-        if outer in self._going_on:  # A task that was begun in one may have outlived it.
+        if outer in self._going_on:  # A task that was begun in an operation may have outlived it.
             yield outer.meter
             return
 
@@ -76,7 +76,7 @@ class ProgressWatch:
             self._tell_the_end(operation)
 
     async def run(self) -> None:
-        """Looks until cancelled."""
+        """Poll until cancelled."""
         while True:
             await self._begun.wait()
             while self._going_on:
@@ -86,7 +86,7 @@ class ProgressWatch:
             self._begun = anyio.Event()
 
     def look(self) -> None:
-        """Tells of all that goes on for long and is further than it was."""
+        """Report each operation that has run for long and has advanced."""
         now = self._now()
         for operation in self._going_on:
             if now - operation.began < PATIENCE_SECONDS:

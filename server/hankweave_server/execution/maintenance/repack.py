@@ -1,7 +1,7 @@
-"""Packs the store together: in the background after checkpoints, and for a gc.
+"""Repack the store: in the background after checkpoints, and for a gc.
 
-Packing changes no checkpoint, so it needs no intent and may stop between any two of its steps.
-It makes way for whoever wants the engine: nobody waits longer than one step.
+Packing changes no checkpoint, so it needs no intent and may stop between any two of its steps. It
+yields to other callers of the engine: they wait for one step at most.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from hankweave_server.logs import logger
 from hankweave_server.meter import UNWATCHED, Meter
 
 QUIET_SECONDS = 0.5
-"""How long the background waits after a checkpoint, and after it made way for somebody."""
+"""How long the background waits after a checkpoint, and after it yielded to another caller."""
 
 YIELDINGS = 3
-"""How often what a person asked for makes way for others before it goes on to its end."""
+"""How often a requested repack yields to others before it runs to its end."""
 
 Patience = Callable[[], bool]
-"""Asked from the worker thread, between two steps: is it time to stop?"""
+"""Called in the worker thread between two steps: is it time to stop?"""
 
 log = logger(__name__)
 
 
 class Packing:
-    """The packing of one execution's store."""
+    """Repacks the store of one execution."""
 
     def __init__(self, ledger: Ledger, checkpointer: Checkpointer) -> None:
         self._ledger = ledger
@@ -44,17 +44,17 @@ class Packing:
         self._gave_up = False
         self.is_stopping = False
         self.alone = anyio.Lock()
-        """Held by who packs, prunes, or reads the store beside the engine (fsck)."""
+        """Held by a task that packs, prunes, or reads the store beside the engine (fsck)."""
         checkpointer.on_taken = lambda: self._wake.set()
 
     def stop(self) -> None:
-        """Begins nothing more, and stops what is going on."""
+        """Start nothing more, and stop what is running."""
         self.is_stopping = True
 
     async def run(self) -> None:
-        """Packs after checkpoints, when nobody wants the engine; until cancelled.
+        """Pack after checkpoints, when the engine is free; until cancelled.
 
-        A fault is told and ends the packing until the next gc or start; the run goes on.
+        An error is reported and ends the packing until the next gc or start; the run continues.
         """
         while True:
             await self._wake.wait()
@@ -83,13 +83,13 @@ class Packing:
             self._wake.set()
 
     async def pack(self, causes: tuple[int | str, ...], meter: Meter = UNWATCHED) -> Consolidated:
-        """Packs to the end, for whoever holds `alone`."""
+        """Pack to the end; the caller holds `alone`."""
         packed = await self._pack(self.patience(), causes, meter)
         self._gave_up = False
         return packed
 
     def patience(self) -> Iterator[Patience]:
-        """Time after time: makes way at first, and at last only for the server's end."""
+        """Yield each attempt's stop condition: first for other callers, last for shutdown only."""
         yield from (self._makes_way for _ in range(YIELDINGS))
         yield lambda: self.is_stopping
 
@@ -102,7 +102,7 @@ class Packing:
         causes: tuple[int | str, ...],
         meter: Meter = UNWATCHED,
     ) -> Consolidated:
-        """Packs, once for each patience, until it is done; tells what has changed."""
+        """Pack once for each stop condition until it is done; report what has changed."""
         attempts: list[Consolidated] = []
         for should_stop in patience:
             one = await self._checkpointer.run(self._housekeeping.consolidate, should_stop, meter)
