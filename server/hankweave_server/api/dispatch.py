@@ -86,7 +86,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """What a command needs to know about its sender."""
+    """The sender of a command, as far as handlers need to know it."""
 
     client_id: ClientId
     wants_replies: bool
@@ -95,7 +95,7 @@ class Sender:
 
 
 class Dispatch:
-    """Executes commands."""
+    """The dispatcher of commands to their handlers."""
 
     def __init__(
         self,
@@ -217,8 +217,7 @@ class Dispatch:
             case ServerForceShutdown():
                 self._control.force_shut_down(command.reason)
             case _:
-                # Mypy cannot check the registry; tests/server/commands checks that no command is
-                # missing.
+                # Mypy cannot check the registry; test_dispatch checks that no command is missing.
                 raise AssertionError(f"no room does {command.TYPE}")
 
         return Done()

@@ -90,11 +90,11 @@ def _listed(record: CheckpointRecord) -> ListedCheckpoint:
 
 
 PATIENCE_SECONDS = 20.0
-"""How long one query may run: some millions of events. Others wait for it meanwhile."""
+"""Limit of one query, enough for some millions of events; other queries wait for it."""
 
 
 class Queries:
-    """Answers queries in a worker thread, beside the ledger's writer and all clients."""
+    """A worker for journal queries, beside the ledger's writer and all clients."""
 
     def __init__(self, ledger: Ledger, clock: Clock) -> None:
         self._ledger = ledger

@@ -70,14 +70,14 @@ T = TypeVar("T")
 
 
 class Run(Protocol):
-    """Runs one blocking call of the engine, alone, without blocking the event loop."""
+    """A runner of one blocking engine call at a time, outside the event loop."""
 
     def __call__(self, work: Callable[..., T], /, *arguments: object) -> Awaitable[T]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where the past is read from."""
+    """The sources from which the past is read."""
 
     engine: CheckpointEngine
     run: Run
@@ -86,13 +86,13 @@ class Sources:
     last_seq: Callable[[], int]
     moment_at: Callable[[int], Awaitable[Moment]]
     patterns: Callable[[], tuple[str, ...]]
-    """What is tracked now."""
+    """The patterns that are tracked now."""
     missing: Callable[[], Collection[Sha]] = tuple
     """Checkpoints that the journal names and the repository does not have."""
 
 
 class Past:
-    """Looks up checkpoints by the names clients use, and their files; faults become refusals."""
+    """Checkpoints by the names clients use, and their files; faults become refusals."""
 
     def __init__(self, sources: Sources) -> None:
         self.sources = sources

@@ -181,7 +181,7 @@ class Archiving:
 
 
 class Archives:
-    """Archives files of one execution; used by one task at a time."""
+    """The archiver of one execution; used by one task at a time."""
 
     def __init__(self, around: Surroundings) -> None:
         self._around = around
@@ -350,7 +350,7 @@ def _is_blocked(move: ArchiveMove, blocked: Iterable[bytes]) -> bool:
 
 
 class ArchiveReturn:
-    """Moves files out of the rig archive, and back into it, for a rollback."""
+    """The moves between rig archive and work tree that belong to a rollback."""
 
     def __init__(self, around: Surroundings) -> None:
         self._around = around

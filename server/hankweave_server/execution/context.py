@@ -127,7 +127,7 @@ class Surroundings:
     agent_for: Callable[[Codon], Agent]
     started_monotonic: float
     models: OpensModels = NO_MODELS
-    """Opens the models that sentinels call."""
+    """The opener of the models that sentinels call."""
     price: Callable[[str, Tokens], float | None] = lambda _model, _tokens: None
     """USD for tokens of a model; None if its price is unknown."""
     ceilings: Ceilings = NO_CEILINGS
@@ -137,18 +137,18 @@ class Surroundings:
     """Characters of a tool's result that an event carries (Hankweave's default)."""
     idle_timeout: timedelta | None = timedelta(minutes=10)
     safe_points: frozenset[SafePoint] = ALL_SAFE_POINTS
-    """When automatic checkpoints are taken, besides at a codon's end."""
+    """The moments of automatic checkpoints, besides a codon's end."""
     desk: Desk = field(default_factory=Desk)
-    """Where requests of agents wait for an answer."""
+    """The permission requests of agents that wait for an answer."""
     output_directory: Path | None = None
-    """Where output files are copied; None: nowhere."""
+    """The directory that output files are copied to; None: not copied."""
     overwrite_output: bool = False
     """Replace existing files there; otherwise a copy gets another name."""
     idle_override: timedelta | None = None
-    """How long an agent may be silent in codons without their own limit; overrides the hank."""
+    """The idle limit of agents in codons without their own limit; overrides the hank."""
     ignore_rig_failures: bool = False
     sentinel_persistence: bool | None = None
-    """Whether sentinels keep their memory; None: as the hank says."""
+    """True if sentinels keep their memory; None: as the hank says."""
 
     @property
     def state(self) -> State:
@@ -169,7 +169,7 @@ class Surroundings:
 
     @property
     def default_patterns(self) -> tuple[str, ...]:
-        """What is tracked if the plan tracks nothing: all of a person's own project."""
+        """The patterns tracked if the plan tracks nothing: all of a person's own project."""
         return () if self.has_hank and not self.layout.is_in_place else EVERYTHING
 
     def patterns(self) -> tuple[str, ...]:

@@ -208,7 +208,7 @@ _log = logging.getLogger("hankweave.events")
 
 
 class EventLog:
-    """Writes the log lines of events."""
+    """A writer of server.log, fed by the ledger."""
 
     def __init__(self, layout: Layout, clock: Clock) -> None:
         beside = layout.work_tree != layout.root

@@ -27,7 +27,7 @@ _BETWEEN_LOOKS = 0.2
 
 
 class ExitPolicy:
-    """Decides whether the server ends with its plan, and waits until it should."""
+    """The decision whether, and when, the server ends with its plan."""
 
     def __init__(self, settings: RunSettings, clients: Callable[[], int]) -> None:
         """`clients` counts the clients that are connected and have completed the handshake."""

@@ -65,7 +65,7 @@ class OutputFailed(Exception):
 
 
 class Outputs:
-    """Exports the files of codons that have completed."""
+    """The exporter of completed codons' output files."""
 
     def __init__(self, around: Surroundings) -> None:
         self._around = around
@@ -197,7 +197,7 @@ class Due:
 
 
 class Aftermath:
-    """Does the work that follows a codon's success, as far as it is not done yet."""
+    """The work that follows a codon's success, as far as it is not done yet."""
 
     def __init__(self, around: Surroundings) -> None:
         self._around = around

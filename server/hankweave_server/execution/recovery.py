@@ -82,7 +82,7 @@ from hankweave_server.execution.runs import Runs, new_run
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What recovery found and did; the daemon's log and the `server.started` event report it."""
+    """The result of a recovery, for the daemon's log and the `server.started` event."""
 
     crashed_run: Run | None
     crashed_codon: CodonExecution | None

@@ -133,7 +133,7 @@ IdleReason = Literal[
 
 
 class Outcome(Enum):
-    """How the plan stands when the runner has nothing to do."""
+    """The state of the plan when the runner has nothing to do."""
 
     WAITING = auto()
     COMPLETED = auto()
@@ -157,7 +157,7 @@ class Pause:
 
 
 class Runner:
-    """Runs codons on request, and with `autostart` one after the other."""
+    """A task that runs codons on request, and with `autostart` one after the other."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class Runner:
         self._around = around
         self._autostart = autostart
         self._goes_on = autostart
-        """Whether the plan continues after the codon that was requested last."""
+        """True if the plan continues after the codon that was requested last."""
         self._ends_server = ends_server
         self._wish: Wish | None = None
         self._pause: Pause | None = None
@@ -223,7 +223,7 @@ class Runner:
             self._rolling_back = False
             self._rolled_back.set()
 
-    # --- wishes --------------------------------------------------------------------------------
+    # --- requests --------------------------------------------------------------------------------
 
     def start(self, codon_id: CodonId, *, skip_rig: bool = False) -> None:
         """Request one entry of the plan; refused while a codon is running.

@@ -22,7 +22,7 @@ _BEING_WRITTEN = ".tmp"
 
 
 class Memories:
-    """Finds the session files of one execution, and restores them."""
+    """The session files of one execution."""
 
     def __init__(self, around: Surroundings) -> None:
         self._around = around

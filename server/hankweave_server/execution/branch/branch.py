@@ -125,7 +125,7 @@ SPACE_RESERVE = 8 << 20
 
 
 class Branching:
-    """Makes branches of one execution, one at a time."""
+    """The maker of one execution's branches, one at a time."""
 
     def __init__(self, around: Surroundings, *, home: Callable[[], Path]) -> None:
         self._around = around

@@ -208,7 +208,7 @@ NO_PROCESS = -1
 
 
 class AgentWork:
-    """Starts the codon's agent, handles its signals, and extends its work as the hank asks."""
+    """The work of a codon's agent: its start, its signals, and the extensions the hank asks for."""
 
     def __init__(
         self,

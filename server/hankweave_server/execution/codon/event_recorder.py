@@ -139,7 +139,7 @@ LAST_WORDS = 20
 
 
 class Narrator:
-    """Records the events of one codon, and keeps what the verdict on it needs."""
+    """A recorder of one codon's events, which also keeps what the verdict on it needs."""
 
     def __init__(
         self,
@@ -324,7 +324,7 @@ class Narrator:
             await self.announce_files(FileSource(kind="tool_use"))
             await self._reach("turn")
 
-    # --- before it writes ------------------------------------------------------------------------
+    # --- scans before the agent writes -----------------------------------------------------------
 
     async def watch(self) -> None:
         """Scan the files while the agent works without waiting; runs until cancelled.

@@ -49,7 +49,7 @@ NO_NEWS = News(any=False, moved=False)
 
 
 class FileNews:
-    """Scans the tracked files and reports what changed since the last scan."""
+    """A scanner that reports what changed in the tracked files since its last scan."""
 
     def __init__(self, around: Surroundings) -> None:
         self._around = around
@@ -147,7 +147,7 @@ _GROWTH = 200
 
 
 class LookPace:
-    """Decides when the next scan is due; pure, times are seconds on any monotonic clock."""
+    """The schedule of scans; pure, times are seconds on any monotonic clock."""
 
     def __init__(self, began: float) -> None:
         self._began = began

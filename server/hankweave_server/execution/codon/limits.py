@@ -33,7 +33,7 @@ from hankweave_server.execution.context import Surroundings
 
 
 class BudgetWatch:
-    """Compares one execution with its allowance, at each turn of its agent and when time is up."""
+    """A monitor that compares a codon with its allowance, per turn and when time is up."""
 
     def __init__(self, around: Surroundings, record: CodonRecord) -> None:
         self._around = around

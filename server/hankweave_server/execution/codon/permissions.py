@@ -52,7 +52,7 @@ WITHDRAWN = "The agent does not wait for an answer any more."
 
 
 class Permits:
-    """Answers the permission requests of one codon's agent."""
+    """The permission requests of one codon's agent, and their answers."""
 
     def __init__(
         self,
@@ -232,7 +232,7 @@ def _requested(told: PendingPermission) -> PermissionRequested:
     )
 
 
-# --- what is asked for, seen from the work tree ---------------------------------------------------
+# --- requests as calls in the work tree ----------------------------------------------------------
 
 
 def call_of(asked: PermissionAsked, work_tree: Path) -> Call:

@@ -37,7 +37,7 @@ _Kind = TypeVar("_Kind", bound=CodonExecution)
 
 
 class CodonRecord:
-    """Moves one codon through its states; each move is durable when the call returns."""
+    """The record of one codon; each state transition is durable when the call returns."""
 
     def __init__(self, around: Surroundings, run_id: RunId, entry: PlanEntry) -> None:
         self._around = around
@@ -151,7 +151,7 @@ class CodonRecord:
 
 
 class CodonEnds:
-    """Brings one codon's record to a terminal state."""
+    """The ends of one codon: each brings its record to a terminal state."""
 
     def __init__(
         self,

@@ -106,12 +106,12 @@ from hankweave_server.settings import SafePoint
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """A client asks to continue the plan without this codon."""
+    """A request to continue the plan without this codon."""
 
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """Ends the codon as failed, for a reason outside the codon."""
+    """A request to end the codon as failed, for a reason outside the codon."""
 
     reason: str
     checkpoint_kind: Literal["error", "exit"] = "error"

@@ -70,14 +70,14 @@ TOLD_TOGETHER = 1_000
 
 @dataclass(frozen=True, slots=True)
 class _Examined:
-    """What a gc found before it deleted anything."""
+    """The findings of a gc before it deletes anything."""
 
     pruning: Pruning
     report: GcReport
 
 
 class Housekeeper:
-    """Pins, prunes and repairs the store of one execution."""
+    """Pinning, pruning and repair of one execution's store."""
 
     def __init__(
         self,
@@ -224,7 +224,7 @@ class Housekeeper:
                 hint="Wait for rollback.completed.",
             )
 
-    # --- gc: what may go -----------------------------------------------------------------------
+    # --- gc: choose checkpoints ------------------------------------------------------------------
 
     def _examine(self, policy: RetentionPolicy) -> _Examined:
         """Examine the store in the worker thread; safe, as states and records are immutable."""
@@ -282,7 +282,7 @@ class Housekeeper:
 
         return self._engine.prune(found.pruning, should_stop, meter)
 
-    # --- what became of it ---------------------------------------------------------------------
+    # --- record the result -----------------------------------------------------------------------
 
     async def finish_interrupted(self, recorded: OnRecord) -> int:
         """Record, at a start, what a server pruned without recording it; return the number."""

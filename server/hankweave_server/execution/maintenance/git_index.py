@@ -1,6 +1,6 @@
 """Keep the shadow repository's index at HEAD, so that stock `git status` is clean.
 
-Nothing of ours reads the index. Writing it takes time for each file, so no checkpoint or rollback
+Hankweave itself never reads it. Writing it takes time for each file, so no checkpoint or rollback
 waits for it: it is written a moment after HEAD has moved, through a repository handle beside the
 engine, and once more when the server ends. It contains no stat data: git compares contents once,
 and then maintains the stat data itself. A crash in between leaves an older index, which the next
@@ -53,13 +53,13 @@ def bring_up_to_date(layout: Layout) -> bool:
 
 
 QUIET_SECONDS = 0.5
-"""How long HEAD must stay at a commit before the index follows."""
+"""Seconds that HEAD must stay at a commit before the index follows."""
 
 log = logger(__name__)
 
 
 class GitIndex:
-    """Keeps the index of one execution's shadow repository at HEAD."""
+    """The index of one execution's shadow repository, kept at HEAD."""
 
     def __init__(self, layout: Layout, require_lock: Callable[[], None]) -> None:
         """`require_lock` ends the process if the execution's lock is lost."""

@@ -109,7 +109,7 @@ BETWEEN_LOOKS = 1.0
 
 
 class TimeWatch:
-    """Watches the clocks of one server."""
+    """A monitor of one server's clocks."""
 
     def __init__(
         self, ledger: Ledger, clock: Clock, *, nap: Callable[[float], Awaitable[None]] = anyio.sleep

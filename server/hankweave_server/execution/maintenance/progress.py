@@ -43,7 +43,7 @@ _within: ContextVar[_Operation | None] = ContextVar("_within", default=None)
 
 
 class ProgressWatch:
-    """Tracks the long operations of one execution."""
+    """The long operations of one execution and their progress."""
 
     def __init__(self, now: Callable[[], float] = anyio.current_time) -> None:
         """`now` returns seconds of a monotonic clock."""

@@ -21,10 +21,10 @@ from hankweave_server.logs import logger
 from hankweave_server.meter import UNWATCHED, Meter
 
 QUIET_SECONDS = 0.5
-"""How long the background waits after a checkpoint, and after it yielded to another caller."""
+"""Seconds that the background waits after a checkpoint or after yielding to a caller."""
 
 YIELDINGS = 3
-"""How often a requested repack yields to others before it runs to its end."""
+"""Times that a requested repack yields to others before it runs to its end."""
 
 Patience = Callable[[], bool]
 """Called in the worker thread between two steps: is it time to stop?"""
@@ -33,7 +33,7 @@ log = logger(__name__)
 
 
 class Packing:
-    """Repacks the store of one execution."""
+    """The repacking of one execution's store."""
 
     def __init__(self, ledger: Ledger, checkpointer: Checkpointer) -> None:
         self._ledger = ledger

@@ -319,7 +319,7 @@ class Rollback:
                 intent, plan, (), recovered=True, present=present.sha
             )
 
-    # --- before anything moves -----------------------------------------------------------------
+    # --- preparation -----------------------------------------------------------------------------
 
     @asynccontextmanager
     async def _stillness(self, journey: Journey) -> AsyncIterator[None]:
@@ -467,7 +467,7 @@ class Rollback:
                 *beginning, run_id=intent.from_run, causes=(*causes, *moments_of(intent))
             )
 
-    # --- the way there, and what follows -------------------------------------------------------
+    # --- restore and record ----------------------------------------------------------------------
 
     async def _restore_and_tell(
         self,
