@@ -32,6 +32,8 @@ ROW = re.compile(r"^\| (\d+) \| (.*) \|$", re.MULTILINE)
 STOP = re.compile(r"^(\d+)\. `([a-z_/]+\.py)` `(\w+(?:\.\w+)?)`: (\S.*)$", re.MULTILINE)
 CALL = re.compile(r"\b((?:[A-Z]\w+\.)?[a-z_]\w*)\(\)")
 
+IN_PACKAGE = re.compile(r"^- `([a-z_]+/?)`: \S", re.MULTILINE)
+
 MOST_STOPS = 20
 
 
@@ -57,6 +59,10 @@ def packages() -> set[str]:
     """Every package and module directly below hankweave_server."""
     found = {path.parent.name for path in SERVER.glob("*/__init__.py")}
     return found | {path.stem for path in SERVER.glob("*.py")} - {"__init__"}
+
+
+def relative(path: Path) -> str:
+    return str(path.parent.relative_to(SERVER))
 
 
 def modules_named() -> set[str]:
@@ -103,6 +109,15 @@ def test_the_rows_are_those_that_are_enforced() -> None:
         for number, names in ROW.findall(section("Rows and packages"))
     }
     assert shown == dict(enumerate(ROWS))
+
+
+@pytest.mark.parametrize("package", sorted(SERVER.rglob("*/__init__.py")), ids=relative)
+def test_every_package_lists_its_modules(package: Path) -> None:
+    """The page leaves it to each package to list its modules and packages, one a line."""
+    there = {path.stem for path in package.parent.glob("*.py")} - {"__init__"}
+    there |= {f"{path.parent.name}/" for path in package.parent.glob("*/__init__.py")}
+    listed = IN_PACKAGE.findall(ast.get_docstring(ast.parse(package.read_text())) or "")
+    assert sorted(listed) == sorted(there)
 
 
 @pytest.mark.parametrize("module", sorted(modules_named()))

@@ -1,4 +1,4 @@
-"""The daemon: runs a hank in an execution directory and remembers everything.
+"""The server: run a hank in an execution directory, checkpoint it, and journal every event.
 
 See `docs/architecture.md` for the packages, their rows, and what each may import.
 """

@@ -1,6 +1,15 @@
-"""The handlers of the commands that clients send.
+"""The handlers of client commands.
 
-In reading order: `dispatch` (from a command to its handler), then one module per command family:
-`control`, `rollback`, `history`, `inspect`, `checkpoint_list`, `maintenance`. `lookup` resolves the
-shas and paths that commands contain.
+A refusal is raised before anything is touched. `dispatch` is the only entry point.
+
+Modules, in reading order:
+
+- `dispatch`: one `match` over every command; checks that apply to all of them
+- `control`: codons, checkpoints on request, permission answers, branches, shutdown
+- `rollback`: rollbacks, undo, redo and previews: resolve the target, call `execution.rollback`
+- `inspect`: state, status and `events.query`
+- `history`: `checkpoint.diff`, `checkpoint.readFile` and `replay.view`
+- `lookup`: checkpoints and paths that clients name, in a server or in the files it left
+- `checkpoint_list`: `checkpoint.list` and other lists, one page at a time
+- `maintenance`: pins, gc and fsck
 """

@@ -1,6 +1,14 @@
 """Architect's documented Python API, backed by the user's git or by the shadow repository.
 
-from hankweave_server.architect import CHECKPOINT_PREFIX, Checkpoint, CheckpointManager
+    from hankweave_server.architect import CHECKPOINT_PREFIX, Checkpoint, CheckpointManager
+
+Modules, in reading order:
+
+- `checkpoints`: `CheckpointManager`, the public class
+- `model`: checkpoints, labels and errors of the API
+- `backend`: the interface of the two backends
+- `workspace`: checkpoints as commits in the workspace's own repository
+- `shadow`: checkpoints in the shadow repository, through a server
 """
 
 from __future__ import annotations

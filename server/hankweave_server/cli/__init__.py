@@ -1,16 +1,34 @@
 """The command line: one module per command, named after the command.
 
-In reading order:
+Modules, in reading order:
 
-- `app`: the `hankweave` group, which imports a command on first use and maps errors to exit codes
-- `shared`: arguments, settings, hank loading and shell completion that several commands use
+- `app`: the `hankweave` group; imports a command on first use, maps errors to exit codes
+- `shared/`: arguments, settings, hank loading and completion that several commands use
 - `remote`: the options `--execution` and `--json`, and requests to a server
-- `run`, `sessions` (with `resume`), `pipeline` with `pipelines`: commands that run a plan
-- `attach` with `live`: the live view of a running server
-- `control`, `permissions`, `status`: commands for a running server
-- `checkpoint`, `checkpoints`, `show`, `history`, `events`: commands that read or extend the history
-- `rollback`, `branch`, `gc`: commands that restore, copy or prune it
-- `init`, `validate`, `config`, `agents`, `ls`, `completion`, `mcp`: everything else
-- `output`: text, tables, diffs, progress bars and error messages
+- `output/`: text, tables, diffs, progress bars and error messages
+- `run`: `run`: load a hank, choose the execution directory, run the server
+- `sessions`: `sessions` and `resume`
+- `pipeline`: `pipeline`: run an Architect pipeline
+- `pipelines/`: its steps, its run and its report
+- `attach`: `attach`: watch and control a running server
+- `live/`: the live view of `run` and `attach`
+- `control`: `next`, `skip`, `stop` and `retry`
+- `permissions`: `permissions`, `allow` and `deny`
+- `status`: `status` and `log`
+- `checkpoint`: `checkpoint`: take a checkpoint now
+- `checkpoints`: `checkpoints`: list them
+- `show`: `show`, `diff`, `replay` and `runs`
+- `history`: `history`: list the checkpoints of steps, as Architect does
+- `events`: `events`: query the journal without a server
+- `rollback`: `rollback`, `undo`, `redo` and `preview`
+- `branch`: `branch`: create an execution from a checkpoint
+- `gc`: `gc`, `fsck` and `pin`
+- `init`: `init`: write an example hank
+- `validate`: `validate`: check a hank and show what it would do
+- `config`: `config`: print every setting, its value and its source
+- `agents`: `agents`: list the agents on this machine, and test them
+- `ls`: `ls` and `cleanup`: list executions, and remove them
+- `completion`: `completion`: print the shell script for tab completion
+- `mcp/`: `mcp`: the tools that agents are offered
 - `manual`: the generator of COMMANDS.md
 """

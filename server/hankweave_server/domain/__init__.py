@@ -1,1 +1,28 @@
-"""Pure decisions: no await, no clock, no I/O. Facts come in as arguments, values go out."""
+"""Pure decisions: no await, no clock, no I/O. Facts are arguments, results are values or refusals.
+
+Modules, in reading order:
+
+- `lifecycle`: the states of a codon, the moves between them, and the verdict on its end
+- `plan`: the execution plan: codons in order, loops unrolled one iteration at a time
+- `history`: the execution thread, and where an execution stands
+- `reducer`: the state as the fold of the journal
+- `targets`: the checkpoint that a rollback means, and where work continues
+- `undo`: the undo and redo stacks, and people's edits that a rollback meets
+- `timelines`: all lines of work of an execution, abandoned ones included
+- `failures`: kinds of failures, and whether a retry can help
+- `conditions`: expressions over a pipeline's variables
+- `variables`: `{{name}}` in texts
+- `permissions`: what an agent may do; deny wins
+- `permission_patterns`: which tool calls a pattern means
+- `model_routes`: which agent runs a model
+- `budget/`: what a codon may use, and what it has used
+- `costs`: costs per codon, sentinel, run and execution; prices of models
+- `retention`: which checkpoints may be pruned
+- `checkpoint_records`: checkpoints that the journal names, and runs rebuilt from commits
+- `inheritance`: what a branch takes over from its execution
+- `validation`: errors and warnings about a state at a start
+- `liveness`: whether the server that a runtime.lock names is alive
+- `health`: why a server is degraded; jumps of the clock
+- `step_results`: results of a pipeline's steps
+- `query/`: queries of the journal
+"""

@@ -1,7 +1,23 @@
-"""Drive an execution: run its plan, roll it back, recover it, branch it and maintain it.
+"""Run the plan: one codon after the other, with checkpoints, rollbacks and recovery.
 
-In reading order: `context` (what all of these are given), `checkpointer`, `runs`, `runner` (the
-plan), `codon/` (one step of it), `post_codon` and `archive` (what follows a success), `rollback/`,
-`resume`, `recovery` (server start), `branch/`, `maintenance/`, `event_log`, `exit_policy`,
-`session_files`.
+Each step is recorded in the ledger before the next one begins. The collaborators that all modules
+share are in one `context` object, made by `app`.
+
+Modules, in reading order:
+
+- `context`: what execution needs from the rest of the server; values of the hank's variables
+- `runner`: the plan's loop: which codon runs next, loops, retries, commands of clients
+- `codon/`: one codon, from its rig to its last checkpoint
+- `runs`: runs: open, close, and the `state.snapshot` of clients
+- `checkpointer`: checkpoints: take one, journal it; adopt commits that are not in the journal
+- `post_codon`: what follows a success: output files, archiving, commits in the user's git
+- `archive`: files that a codon or loop leaves behind: moved away, and back in a rollback
+- `rollback/`: rollbacks, previews and undo
+- `session_files`: the files by which agents and sentinels remember
+- `branch/`: new executions from a checkpoint
+- `recovery`: repair at a start, before anything runs
+- `resume`: the plan to continue with, also after the hank has changed
+- `maintenance/`: gc, fsck, packing, progress and health
+- `event_log`: server.log, written from the journal's events
+- `exit_policy`: whether the server ends with its plan
 """

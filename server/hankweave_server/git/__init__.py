@@ -1,7 +1,16 @@
 """Git objects, packs, trees and refs, read and written without the git program.
 
-Reading order: `loose`, `objects` (writing), `pack_reader` (reading), `trees`, `repo` (refs and
-history through pygit2), `store_files` and `repack` (maintenance), `errors`.
+`repo` is the only module of this package that imports pygit2. Objects are durable before the ref
+that names them.
 
-`repo` is the only module of this package that imports pygit2.
+Modules, in reading order:
+
+- `loose`: loose objects of any size, as streams
+- `objects`: new objects, all of them or none; packs without deltas
+- `pack_reader`: objects from git's packs, verified, in bounded pieces
+- `trees`: trees as bytes: written, parsed, compared
+- `repo`: refs, history, line diffs and the index, through pygit2
+- `store_files`: the files of an object store: list, measure, remove
+- `repack`: many packs combined into few, in short steps
+- `errors`: no space left, damage, a failing disk
 """

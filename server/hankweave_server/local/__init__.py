@@ -1,7 +1,14 @@
-"""Executions on this machine: list them, read one offline, serve one for a single command.
+"""Executions on this machine: list them, read one, serve one for a single command.
 
-Reading order: `catalog` (facts about an execution from its files), `executions` (which directory a
-run uses, and its metadata), `targeting` (which execution a command means), `reader` (answers
-without a server), `server_session` (one piece of work with a server), `ephemeral_server`,
-`progress`.
+Reading changes nothing.
+
+Modules, in reading order:
+
+- `executions`: which execution directory a command line means
+- `targeting`: which execution a command means if it names none, and what needs consent
+- `catalog`: what the files of an execution tell, for lists
+- `reader`: answers from the server if one runs, else from its files
+- `server_session`: a session with a server, for one piece of work
+- `ephemeral_server`: a server that runs only for one command
+- `progress`: progress of long work, in words
 """

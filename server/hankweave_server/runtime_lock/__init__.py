@@ -12,6 +12,12 @@ It is replaced by rename, so a reader sees a whole one.
 After a crash both files remain and name the dead owner. A new owner removes the old runtime.lock
 before it writes itself into the guard, so the two never name different servers of this program; if
 they do, another program wrote runtime.lock, and `domain.liveness` has to judge it.
+
+Modules, in reading order:
+
+- `held`: acquire the directory, hold it, release it; the heartbeat
+- `guard`: the file whose flock grants the directory
+- `lock_file`: runtime.lock, processes by pid and start time, and the errors
 """
 
 from hankweave_server.runtime_lock.held import HEARTBEAT_INTERVAL, HeldLock, acquire

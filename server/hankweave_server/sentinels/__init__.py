@@ -1,6 +1,21 @@
-"""Observers of a codon's events: each asks a model about what it saw and writes down the answer.
+"""Observers of a codon's events: each asks a model about what it saw and records the answer.
 
-`watch.py` is the front. What always holds: a sentinel never delays the codon's own events, never
-sees events of sentinels, never loses a trigger without saying so, and executes nothing that its
-configuration or an event contains. Imports `domain`, `hanks`, `workspace` and what lies below.
+A sentinel never delays the codon's own events, never sees events of sentinels, never loses a
+trigger without reporting it, and executes nothing that an event contains. JavaScript of a
+configuration runs in a separate process without access to files or the network.
+
+Modules, in reading order:
+
+- `engine`: all sentinels of one codon: load, observe, drain, unload
+- `config`: from a codon's entry to a sentinel that can start, or to all its faults
+- `triggers`: the events, or sequences of events, that make a sentinel fire
+- `strategies`: when firings become a call; the bounded backlog
+- `sentinel`: one sentinel at work: triggers become calls, one at a time
+- `context`: what sentinels get from the codon, and what a model is asked
+- `structured`: answers as JSON: schemas and checks
+- `templates/`: prompts in Eta or jinja; schemas in zod
+- `providers/`: models that sentinels ask
+- `history`: the memory of a conversational sentinel
+- `outputs`: the answers of a sentinel, on the disk
+- `failures`: how a call can fail, and why a sentinel ends
 """

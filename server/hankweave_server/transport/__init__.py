@@ -3,9 +3,20 @@
 The package turns frames into calls of the `Doors` it is given, and events into frames. It knows
 nothing about the ledger, commands or execution. Its invariant: no client, however slow, silent or
 malicious, delays another client or makes the daemon hold more memory for it than one bounded
-outbox.
+outbox. `web/` holds the page.
 
-Reading order: `server_api` (the interface to the rest of the server), `outbox`, `sockets`,
-`frames`, `hub`, `connection`, `idempotency`, `client_session`, `auth`, `http`, `listener`,
-`traffic_log`. `web/` holds the page.
+Modules, in reading order:
+
+- `server_api`: the callables through which the transport reaches the rest of the server
+- `connection`: one client: its handshake, then its commands, one at a time and in order
+- `frames`: replies, events and long messages in fragments, encoded
+- `idempotency`: repeated command ids, answered with the first answer
+- `outbox`: the send queue of one client: backpressure, eviction, streaming
+- `hub`: events to all live clients, in journal order
+- `client_session`: the reader, sender and handshake deadline of each socket
+- `sockets`: client sockets and the listening socket
+- `listener`: the port: accepting, limits, shutdown in bounded time
+- `auth`: tokens and roles
+- `http`: HTTP before the upgrade: access checks, the page, health and metrics
+- `traffic_log`: websocket.log, without secrets
 """

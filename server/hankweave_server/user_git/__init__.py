@@ -1,13 +1,27 @@
 """Checkpoints as commits in the user's own repository, without the git program.
 
-Invariants: no hook runs, nothing is signed, and nothing outside the workspace's folder is touched.
-Uncommitted work is in a safety commit before a rollback changes a file. An intent is durable before
-the first change, so that the next call finishes what a crash interrupted. `pygit2` is used in
-`repository` alone; index, attributes, line ends and configuration are read here, because libgit2
-supports neither split indexes nor names that are not text.
+No hook runs, nothing is signed, and nothing outside the workspace's folder is touched. Work that
+is not committed is in a safety commit before a rollback changes a file. An intent is durable before
+the first change, so the next call finishes what a crash interrupted. Only `repository` imports
+pygit2; index, attributes, line ends and configuration are read here, because libgit2 knows neither
+split indexes nor names that are not text.
 
-Reading order: `store` (the operations), `workspace` (one opened workspace, and the locks),
-`capture` and `observer` (reading the work tree), `safety`, `intents`, `move` and `restore` (a
-rollback), `commits`, `tree_builder`, `repository`, `index_file`, `attributes`, `ignore_rules`,
-`settings`, `errors`.
+Modules, in reading order:
+
+- `store`: make, list, restore and undo checkpoints
+- `workspace`: one workspace, opened and locked for one operation
+- `repository`: objects, refs and configuration, through pygit2
+- `observer`: single files, as git would store them
+- `attributes`: `.gitattributes`
+- `settings`: the user's git configuration
+- `ignore_rules`: names that git ignores
+- `capture`: what `git add -A` would take, without secrets
+- `tree_builder`: trees from paths
+- `index_file`: git's index, every version, read and written
+- `commits`: our commits, and how they differ from the user's
+- `safety`: what is kept before anything changes
+- `intents`: the intent of a move, and the record that an undo needs
+- `move`: an intent, carried out: files, branch, index; repeatable
+- `restore`: the workspace, from a safety commit to a target
+- `errors`: errors and warnings, each with advice
 """

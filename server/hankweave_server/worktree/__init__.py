@@ -1,10 +1,25 @@
-"""The work tree: patterns, scans, writing, rigs, archive and data source.
+"""The work tree: patterns, scans, rigs, data, and single files.
 
-Reading order: `names` and `dirfd` (reach paths without following links), `gitignore`, `patterns`
-and `parent_gitignore` (which paths count), `stat_index`, `lstat_diff`, `file_modes` and `scan`
-(what changed), `open_files`, `tree_writer` and `removal` (change the tree), `rigs`, `archive`,
-`data_source` and `export` (files that come in and go out), `tree_outline` (an overview for
-clients).
+Names are bytes. No link is followed below the work tree, and reserved names are never entered. The
+package knows nothing of git except its ignore rules.
 
-Nothing here knows of git. The package may import only layout, files and the protocol.
+Modules, in reading order:
+
+- `names`: names that no checkpoint holds, and bytes shown as text
+- `dirfd`: paths below the work tree, reached without following a link
+- `patterns`: the paths that `trackedFiles` patterns mean
+- `gitignore`: `.gitignore` files, as git reads them
+- `parent_gitignore`: ignore rules of a repository around the work tree
+- `scan`: changed files, found by stat data
+- `stat_index`: tracked files and folders with their stat data, in compact form
+- `lstat_diff`: the loop that runs for every file, with an optional helper in C
+- `file_modes`: permissions that differ from the usual ones
+- `open_files`: files that processes have open for writing
+- `tree_writer`: files, links and folders, put in their places
+- `rigs`: rig copies and rig commands
+- `data_source`: the data of an execution: linked or copied, identified by hash
+- `archive`: moves between the work tree and the archive, one rename each
+- `export`: copies to the user's output directory
+- `removal`: removal of whole trees
+- `tree_outline`: an outline of the tracked files, for people
 """

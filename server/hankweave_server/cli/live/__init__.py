@@ -1,9 +1,12 @@
-"""The live view of `hankweave run` and `attach`.
+"""The live view of a server on a terminal: `run` and `attach`.
 
-- `model`: what the view shows, as values computed from the state and events
-- `frame`: formats it for a terminal width
-- `view`: draws it from a thread
-- `reporters`: chooses between the live view, lines and JSON for `run`
-- `keys`: interprets key presses; `actions`: sends the resulting requests to the server
-- `session`: ties them together for `attach`, over the public protocol
+Modules, in reading order:
+
+- `model`: the state and recent events, folded into the values that are drawn
+- `frame`: a view, drawn for a terminal of a given width
+- `view`: the thread that draws, at most five times a second
+- `keys`: what a key means in each state; pure
+- `actions`: wishes of the person at the keys, turned into commands
+- `session`: one session on a terminal: keyboard, lines below the table, connection
+- `reporters`: output of `run`: lines, JSON or a live terminal
 """

@@ -1,6 +1,8 @@
-"""`hankweave mcp`: checkpoint tools for agents; only this package imports the MCP SDK.
+"""`hankweave mcp`: tools for agents. Only this package imports the MCP SDK.
+
+Modules, in reading order:
 
 - `command`: the command
-- `server`: the tools and their answers
-- `daemon`: the connection to the server of the execution
+- `server`: the tools, as agents read them, on stdin and stdout
+- `daemon`: a session with the execution's server, for each call
 """

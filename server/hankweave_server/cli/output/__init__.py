@@ -1,9 +1,12 @@
-"""Output of commands: text, tables, graphs, progress and errors.
+"""What commands print: text, tables, diffs, progress and errors.
 
-- `text`: terminal detection, units, local times
-- `errors`: messages and hints on stderr
-- `run_lines`, `server_lines`: the log of a run as lines, and the thread that writes them
-- `progress_bar`: progress of long operations on stderr
-- `pictures`: diffs, checkpoints, past moments and runs
-- `log_graph`: `hankweave log --graph`
+Modules, in reading order:
+
+- `text`: streams: terminal or pipe; sizes and times as text
+- `errors`: an error message and its hint, on stderr
+- `pictures`: trees, tables and diffs: coloured on a terminal, plain in a pipe
+- `log_graph`: `log --graph`: the tree of runs
+- `progress_bar`: progress of long work
+- `run_lines`: the lines of `hankweave run`
+- `server_lines`: a thread that prints, so that a slow reader cannot delay the server
 """

@@ -1,6 +1,8 @@
-"""`hankweave pipeline` and `history`: the run of a pipeline, its report, and its steps.
+"""Architect pipelines on the command line.
 
-- `run`: runs a pipeline and prints banners, the report, the summary and the exit code
-- `report`: formats the report as JSON, Markdown or a GitHub comment
-- `steps`: lists the checkpoints of steps
+Modules, in reading order:
+
+- `run`: a pipeline while it runs: messages, summary, exit code
+- `report`: the report, as JSON, Markdown or a pull request comment
+- `steps`: Architect's steps, from a shadow repository or the workspace's own git
 """

@@ -1,8 +1,10 @@
 """Code that several commands share.
 
-- `invocation`: translates the command line of the original Hankweave
-- `hank_loading`: finds, loads and checks a hank
-- `run_settings`: resolves the settings of a run
-- `step_targets`: finds the checkpoint that `rollback --to-step` and `--to-commit` name
-- `completions`: completes codons, checkpoints and runs in a shell
+Modules, in reading order:
+
+- `invocation`: Hankweave's command line (options, no commands), translated into ours
+- `run_settings`: options, variables and files, resolved into the settings of one run
+- `hank_loading`: the hank that a command line names: found, loaded, checked
+- `step_targets`: `rollback --to-step` and `--to-commit`
+- `completions`: codons, checkpoints and runs for shell completion
 """

@@ -1,7 +1,15 @@
 """One codon, from its rig to its last checkpoint.
 
-In reading order: `run` (the lifecycle), `record` (its states in the ledger), `setup` (rig and
-checks), `agent_turn` (the conversations), `event_recorder` and `file_changes` (events),
-`permissions`, `limits` and `sentinels` (what runs beside the agent), `environment` (what agents and
-commands are given).
+Modules, in reading order:
+
+- `run`: the lifecycle: the steps of a codon, interruption and pausing
+- `record`: its record in the ledger: states, checkpoints, and its three ends
+- `setup`: rig and checks
+- `agent_turn`: prompts, sessions and extensions: the agent's conversations
+- `event_recorder`: the agent's signals, turned into events, costs and checkpoints
+- `file_changes`: changed files, and who changed them
+- `permissions`: permission requests, answered by lists, a client or a timeout
+- `limits`: budget limits, and agents that are refused every tool
+- `sentinels`: the codon's sentinels, connected to the ledger
+- `environment`: the environment of agents and commands: tool server and data
 """

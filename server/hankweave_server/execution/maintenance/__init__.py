@@ -1,1 +1,11 @@
-"""Maintenance of the store: gc, fsck, repacking, the git index, progress and health."""
+"""Work beside the plan: gc, fsck, packing, progress and health.
+
+Modules, in reading order:
+
+- `gc`: pins and pruning, with an intent that a start can finish
+- `repack`: packing, in short steps, in the background or for a gc
+- `fsck`: the whole store, read and compared with the journal
+- `git_index`: the index of the shadow repository, for stock git
+- `progress`: progress of long work, observed and published
+- `health_monitor`: problems of the server, published; jumps of the clock
+"""

@@ -1,5 +1,11 @@
 """Rollbacks: plan them, perform them, report them, and finish them after a crash.
 
-In reading order: `rollback` (the protocol), `planner` (checks and preview), `user_edits` (what a
-rollback would take from people), `events` (what clients are told).
+`docs/architecture.md` follows one rollback call by call.
+
+Modules, in reading order:
+
+- `rollback`: the protocol: plan, quiesce, safety, intent, restore, publish, forget
+- `planner`: the checks and the preview: everything before the first file moves
+- `user_edits`: edits by people that a rollback would overwrite, and external effects
+- `events`: the events of a rollback, in Hankweave's order, and its report
 """

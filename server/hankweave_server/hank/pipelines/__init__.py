@@ -1,5 +1,15 @@
-"""Architect's pipelines: a YAML file to the same plan that a hank.json gives (seed 003).
+"""Architect's pipelines: YAML files, compiled to an ordinary hank.
 
-What is wrong is told all at once, each with its line; what comes out of `compiled` is an ordinary
-hank, so that state, journal, rollback and resume know nothing of YAML.
+All faults are reported at once, each with its line. State, journal, rollback and resume know
+nothing of YAML.
+
+Modules, in reading order:
+
+- `load`: from YAML to a `Pipeline`, or to all its faults
+- `yaml_text`: YAML values with their lines, and parser errors in plain words
+- `fields`: fields of a mapping, checked one by one; `permissions`
+- `steps`: each key of a step, and the variables known at each step
+- `agents`: the agents of steps, and the `agents` block
+- `model`: a pipeline that has no faults
+- `compile`: the hank that a pipeline means; the plan of `--dry-run`
 """

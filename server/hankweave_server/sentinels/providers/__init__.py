@@ -1,1 +1,10 @@
-"""Models that sentinels ask."""
+"""Models that sentinels ask.
+
+Modules, in reading order:
+
+- `base`: the interface of a model
+- `registry`: from a model's name to a model; keys and endpoints
+- `anthropic`: Anthropic's models, through its SDK
+- `openai`: models of OpenAI, and endpoints that speak its protocol
+- `scripted`: a model for tests that answers from the prompt's own text
+"""
