@@ -1,7 +1,7 @@
-"""What a hank may say and its author probably did not mean.
+"""Warnings about parts of a hank that are valid but probably not intended.
 
-`hankweave validate` prints these sentences, and a start logs them. Most are Hankweave's own
-warnings (`validateHank` in its 0.12), in our words.
+`hankweave validate` prints these sentences, and a start logs them. Most correspond to Hankweave's
+own warnings (`validateHank` in its 0.12), in different words.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from hankweave_server.hank.prompts import unknown_variables
 _LARGE_PROMPT = 1024 * 1024
 
 _SHORT_LOOP = 3
-"""Iterations up to which a failure costs little: longer loops are where 'abort' surprises."""
+"""Iterations up to which a failure costs little; in longer loops 'abort' surprises."""
 
 _DANGEROUS = re.compile(r"rm\s+-rf\s+[/~]|>\s*/dev/sd|\bmkfs\b")
 """Commands that destroy more than a work tree."""
 
 
 def advice(loaded: LoadedHank) -> Iterator[str]:
-    """Yield a sentence for each thing that the author may want to look at again."""
+    """Yield a sentence for each thing that the author may want to check."""
     if not loaded.prompts:
-        return  # A server without a plan, or with one from its record: there is no file to change.
+        return  # No plan, or one from a record: there is no file to change.
 
     yield from _of_dropped_keys(loaded)
     yield from _of_names(loaded)
@@ -108,7 +108,7 @@ def _of_codon(codon: Codon, loaded: LoadedHank) -> Iterator[str]:
     if codon.prompt_file and codon.prompt_text:
         yield "It has a promptFile and a promptText; the file is what the agent is told."
 
-    prompt = loaded.prompts.get(codon.id)  # A recorded plan comes without prompts.
+    prompt = loaded.prompts.get(codon.id)  # A recorded plan has no prompts.
     if prompt is not None and len(prompt.text) > _LARGE_PROMPT:
         yield f"Its prompt is large: {len(prompt.text) / _LARGE_PROMPT:.1f} MiB."
 

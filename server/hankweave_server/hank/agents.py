@@ -1,4 +1,4 @@
-"""The agents that have a name of their own, and which of them does a codon."""
+"""Agents known by name, and the choice of an agent for a codon."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ BY_NAME: Mapping[str, AgentSpec] = {
     "pi": AcpAgentSpec(command=("pi-acp",)),
     "scripted": ScriptedAgentSpec(),
 }
-"""Agents that a command line can name, for every codon (`--agent`)."""
+"""Agents that the command line can name, for every codon (`--agent`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Who does a codon, and with which model."""
+    """The agent of a codon, and its model."""
 
     spec: AgentSpec
     model: str
-    """As the agent calls it; empty: its own choice."""
+    """The agent's own name for it; empty for the agent's default."""
 
     on_bedrock: bool = False
     is_known: bool = True
-    """False: nothing says which agent runs the model, and Claude Code stands in."""
+    """False if no known agent runs the model, so Claude Code is used."""
 
     @property
     def name(self) -> str:
-        """The agent's name, or its type where it has none."""
+        """The agent's name, or its type if it has none."""
         return name_of(self.spec) or str(self.spec.__struct_config__.tag)
 
 
 def name_of(spec: AgentSpec) -> str | None:
-    """Return the name of an agent that is known by name, however the hank writes it."""
+    """Return the name of a known agent, however the hank writes it."""
     match spec:
         case ClaudeAgentSpec():
             return "claude"
@@ -70,8 +70,8 @@ def select(
 ) -> Selection:
     """Choose the agent of a codon: the command line's, else the hank's, else its model's.
 
-    `chosen` and `model` are those of the command line. Where several agents could run the model,
-    the first that is installed does (`is_installed` is asked for a program), else the first.
+    `chosen` and `model` are those of the command line. If several agents can run the model, the
+    first whose program is installed (`is_installed`) is used, else the first.
     """
     wanted = model or codon.model
     explicit = BY_NAME[chosen] if chosen is not None else codon.agent

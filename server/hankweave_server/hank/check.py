@@ -1,14 +1,11 @@
-"""What must hold in a hank beyond its shape: names, exclusive fields, references.
+"""Rules of a hank beyond its shape: names, exclusive fields, references, budgets, permissions.
 
-The rules read the raw JSON and pass over what has the wrong type: that is reported by the shape
-already, and a hank with a misspelt key still deserves to hear of its missing prompt. Each rule
-belongs to a field and is asked only where the field is there.
+The rules read the raw JSON and skip values of the wrong type, which `shape` already reports. So a
+hank with a misspelt key is still checked for a missing prompt. Each rule belongs to a field and is
+applied only if the field is present.
 
-What must hold in the budgets of a hank beyond their shape (Hankweave, container budgets).
-
-What must hold in permissions of a hank beyond their shape: patterns, and who can be asked.
-
-What must hold in the prompts of a hank: something is said, and each file of it can be read.
+Budgets follow Hankweave's container budgets. Permissions need valid patterns and an agent that
+asks for them. A prompt must not be empty, and each of its files must be readable.
 """
 
 from __future__ import annotations
@@ -121,7 +118,7 @@ def permission_findings(root: Node, steps: list[Node]) -> Iterator[Finding]:
 
 
 def of_patterns(permissions: Node) -> Iterator[Finding]:
-    """Finds the patterns of permissions that cannot be read."""
+    """Yield a finding for each permission pattern that is malformed."""
     for key in ("allow", "deny"):
         for text, path in texts(permissions, key):
             try:
@@ -131,7 +128,7 @@ def of_patterns(permissions: Node) -> Iterator[Finding]:
 
 
 def _of_who_asks(codon: Node, permissions: Node) -> Iterator[Finding]:
-    """Permissions that refuse something are worth nothing where nobody asks for them."""
+    """Yield a finding if permissions refuse something, but the agent never asks for them."""
     agent = object_at(codon, "agent")
     kind = None if agent is None else agent.raw.get("type")
     refuses = permissions.raw.get("otherwise", "ask") != "allow" or permissions.raw.get("deny")
@@ -147,13 +144,13 @@ PROMPTS = frozenset({"promptFile", "promptText"})
 
 
 def without_prompt(codon: Node) -> Finding:
-    """Tells of a codon that says nothing to its agent."""
+    """Return the finding of a codon without a prompt."""
     message = "The codon has no prompt: give a promptFile or a promptText."
     return Finding((*codon.path, "promptFile"), message)
 
 
 def of_prompt_file(codon: Node, around: Surroundings) -> Iterator[Finding]:
-    """Checks `promptFile`, which wins over `promptText`."""
+    """Check `promptFile`, which wins over `promptText`."""
     names = list(texts(codon, "promptFile"))
     if not names and codon.raw["promptFile"] in (None, []) and codon.raw.get("promptText") is None:
         yield without_prompt(codon)
@@ -170,7 +167,7 @@ def _is_all_blank(around: Surroundings, names: list[str]) -> bool:
 
 
 def of_prompt_text(codon: Node, _: Surroundings) -> Iterator[Finding]:
-    """Checks `promptText` where it is what the agent is told."""
+    """Check `promptText` if it is the prompt that the agent gets."""
     text = codon.raw["promptText"]
     if codon.raw.get("promptFile"):
         return
@@ -182,7 +179,7 @@ def of_prompt_text(codon: Node, _: Surroundings) -> Iterator[Finding]:
 
 
 def system_prompt(file: str, text: str) -> dict[str, Rule]:
-    """Makes the rules of a pair of fields of which only one may be there."""
+    """Return the rules of a pair of fields that exclude each other."""
 
     def of_file(owner: Node, around: Surroundings) -> Iterator[Finding]:
         yield from of_prompt_files(owner, file, around)
@@ -196,11 +193,11 @@ def system_prompt(file: str, text: str) -> dict[str, Rule]:
 
 
 ID_BYTES = 200
-"""An id is a part of file names, which end at 255 bytes."""
+"""Ids are parts of file names, which are limited to 255 bytes."""
 
 
 def findings(raw: Any, around: Surroundings) -> Iterator[Finding]:
-    """Finds all that cannot be right in a hank with these surroundings."""
+    """Yield every violation of a rule in a hank."""
     if not isinstance(raw, dict):
         return
 
@@ -223,7 +220,7 @@ def findings(raw: Any, around: Surroundings) -> Iterator[Finding]:
 
 # --- names and order ----------------------------------------------------------------------------
 def _of_names(steps: list[Node]) -> Iterator[Finding]:
-    """Ids name files, plan entries and coordinates: codons and loops share one set of them."""
+    """Check that ids are unique: codons and loops share one set of them."""
     first: dict[str, tuple[str, Node]] = {}
     for what, node in _named(steps):
         name = node.raw.get("id")

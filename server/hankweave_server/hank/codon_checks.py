@@ -1,14 +1,13 @@
-"""What must hold in the sentinels of a codon: their shape, their ids, and what they refer to.
+"""Rules of a codon's sentinels, and of conversations with `continue-previous`.
 
-What a sentinel's file refers to lies relative to that file, and below the hank's directory like
-everything else (Hankweave 0.10, sentinels).
+Sentinels are checked for their shape, their ids and their references. References in a sentinel's
+file are relative to that file, and must stay below the hank's directory like all others (Hankweave
+0.10, sentinels).
 
-Traps around `continue-previous`: conversations that cannot be continued, loops that cannot end.
-
-Each rule is Hankweave's own (`validateHank` in its 0.12): it refuses a hank whose codon would
-resume a conversation of another model or one whose context is used up, and a loop that waits for a
-full context while each codon starts an empty one. A first codon that has nothing to continue is a
-warning there and here: see `advice`.
+The rules of `continue-previous` are Hankweave's own (`validateHank` in its 0.12). They reject a
+codon that would resume a conversation of another model or one whose context is used up, and a loop
+that waits for a full context although each codon starts an empty one. A first codon without a
+conversation to continue is a warning in both programs: see `advice`.
 """
 
 from __future__ import annotations
@@ -46,12 +45,12 @@ _FILES = ("systemPromptFile", "userPromptFile")
 
 
 class _Sentinel(NamedTuple):
-    """One entry of a codon."""
+    """One sentinel of a codon."""
 
     entry: Node
     config: Node
     folder: str
-    """Relative to the hank's directory: where the files of the configuration lie."""
+    """Folder of the configuration's files, relative to the hank's directory."""
 
 
 def of_sentinels(codon: Node, around: Surroundings) -> Iterator[Finding]:
@@ -102,7 +101,7 @@ def _of_file(
 
 
 def _in_file(found: Finding, text: str, reference: str, path: tuple[str | int, ...]) -> Finding:
-    """Tells of another file at the place that names it."""
+    """Convert a finding in a referenced file to one at the reference."""
     offset = found.offset if found.offset is not None or not found.path else None
     if found.path and offset is None:
         offset = Places(text).offset_of(found)
@@ -197,7 +196,7 @@ _SameModel = Callable[[str, str], bool]
 def continuation_findings(
     root: Node, steps: list[Node], model_override: str | None
 ) -> Iterator[Finding]:
-    """Find every trap; `model_override` is a model that replaces those of all codons."""
+    """Yield every violation; `model_override` is a model that replaces those of all codons."""
     overrides = object_at(root, "overrides")
     own = None if overrides is None else overrides.raw.get("model")
     is_overridden = model_override is not None or (isinstance(own, str) and not is_blank(own))
@@ -228,7 +227,7 @@ def _in_loop(loop: Node, same: _SameModel) -> Iterator[Finding]:
 
 
 def _after(before: Node, codon: Node, same: _SameModel) -> Iterator[Finding]:
-    """Check a codon of the top level that continues the step before it."""
+    """Check a top-level codon that continues the step before it."""
     place = (*codon.path, "continuationMode")
     last = next(reversed(list(codons_of(before))), None)
     if is_loop(before) and _ends_when_full(before):
@@ -278,8 +277,8 @@ def _agent_type(codon: Node) -> str | None:
 def _is_same_model(one: str, other: str) -> bool:
     """Compare model names without their providers and dates.
 
-    A family name such as `sonnet` is the same model as any full name of the family: which one it
-    stands for depends on the age of the list that resolves it, so only certain mismatches count.
+    A family name such as `sonnet` matches any full name of the family. The model that it stands for
+    depends on the age of the list that resolves it, so only certain mismatches count.
     """
     first, second = _bare(one), _bare(other)
     if first == second or first in second.split("-") or second in first.split("-"):

@@ -1,9 +1,7 @@
-"""The text of a JSON file: its value, and where in the text each part of it stands.
+"""JSON text with positions: its value, and where in the text each part is.
 
-Why a text is no JSON, in words of the person who wrote it.
-
-Comments and commas before a closing bracket are what people write most; they are told and passed
-over, so that everything else in the file is told with them.
+Syntax errors are explained in terms of the text. Comments and trailing commas, the most common
+mistakes, are reported and skipped, so that all other problems of the file are reported too.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ _COMMENT_HINT = "Take it out; a 'description' is the place for what people shoul
 _COMMA = "A comma stands before a closing bracket."
 _COMMA_HINT = "Take it out: in JSON a comma stands between two values only."
 
-_NEAR = 24  # Characters that are shown of what was found.
+_NEAR = 24  # Length limit of quoted input, in characters.
 
 _LITERALS = {"True": "true", "False": "false", "None": "null", "undefined": "null"}
 
@@ -45,7 +43,7 @@ _REASONS = (
 
 
 class NotJson(Exception):
-    """A text that no JSON reader can take; `findings` have an offset where it is known."""
+    """A text that cannot be parsed; `findings` have an offset if it is known."""
 
     def __init__(self, *findings: Finding) -> None:
         super().__init__("\n".join(finding.message for finding in findings))
@@ -53,14 +51,14 @@ class NotJson(Exception):
 
 
 def forgiven(text: str) -> tuple[str, list[Finding]]:
-    """Blanks out comments and needless commas, and tells of each; nothing else moves."""
+    """Blank out comments and trailing commas, with a finding for each; offsets are kept."""
     text, comments = _without(_COMMENTS, text, _COMMENT, _COMMENT_HINT)
     text, commas = _without(_COMMAS, text, _COMMA, _COMMA_HINT)
     return text, [*comments, *commas]
 
 
 def explained(text: str, error: ValueError) -> Finding:
-    """Says what is wrong where a JSON reader gave up."""
+    """Return a finding that explains a parser's error."""
     if not isinstance(error, json.JSONDecodeError):
         if "digits" in str(error):
             return Finding((), "This is not JSON: a number has thousands of digits.")
@@ -125,16 +123,16 @@ class Source:
     """A parsed JSON text."""
 
     text: str
-    """With blanks for what had to be passed over: each offset is one of the file's."""
+    """The text with skipped parts blanked out; offsets are those of the file."""
     value: Any
     findings: tuple[Finding, ...]
-    """What a reader can pass over and an author should not write."""
+    """Mistakes that a reader can skip but an author should fix."""
     is_plain: bool
-    """True where nothing is in it that a JSON value does not show, such as a key twice."""
+    """True if the value shows everything in the text; false for a duplicate key, for example."""
 
 
 def parse(text: str) -> Source:
-    """Parses; raises NotJson for a text that has no value even with its comments passed over."""
+    """Parse a text; raise NotJson if it has no value even without its comments."""
     try:
         return _parsed(text, ())
     except NotJson as first:
@@ -145,7 +143,7 @@ def parse(text: str) -> Source:
     try:
         return _parsed(cleaned, tuple(findings))
     except NotJson as error:
-        # What looks like a comment behind the fault may be inside a text that was not closed.
+        # Apparent comments after the error may be inside a string that was not closed.
         end = error.findings[0].offset
         before = [found for found in findings if end is None or (found.offset or 0) < end]
         raise NotJson(*before, *error.findings) from None
@@ -177,20 +175,20 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 class Lines:
-    """Where the lines of a text begin."""
+    """The positions of the lines of a text."""
 
     def __init__(self, text: str) -> None:
         self._ends = [match.start() for match in re.finditer("\n", text)]
 
     def place(self, offset: int) -> tuple[int, int]:
-        """Returns line and column of a character, both counted from 1."""
+        """Return line and column of a character, both counted from 1."""
         line = bisect.bisect_left(self._ends, offset)
         begin = self._ends[line - 1] + 1 if line else 0
         return line + 1, offset - begin + 1
 
 
 class Places:
-    """Walks the tokens of a valid text, and knows then where each value begins."""
+    """The offsets of all values of a valid text, found by walking its tokens."""
 
     def __init__(self, text: str) -> None:
         self.findings: list[Finding] = []
@@ -202,7 +200,7 @@ class Places:
             self._take(token.group(), token.start())
 
     def offset_of(self, finding: Finding) -> int | None:
-        """Returns where a finding is: at its value, or at the nearest one around it."""
+        """Return the offset of a finding: of its value, or of the nearest enclosing one."""
         path, offset = finding.path, finding.offset
         while offset is None and path:
             offset = self._offsets.get(path)
@@ -273,7 +271,7 @@ class Places:
         self._offsets.setdefault(tuple(self._path), offset)
 
     def _forget_below(self) -> None:
-        """What the second value holds is not there twice because the whole of it is."""
+        """Forget the first value's keys: the second value's keys are not duplicates of them."""
         here = tuple(self._path)
         below = [path for path in self._offsets if path[: len(here)] == here]
         for path in below:

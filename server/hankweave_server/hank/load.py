@@ -1,17 +1,16 @@
-"""From a hank.json to a hank that can be run, or to everything that is wrong with it.
+"""Loading of a hank.json: a hank that can be run, or all of its problems.
 
-What a hank's `overrides` change in its codons (Hankweave, hank.json).
+`load` parses the file, checks it, applies its `overrides` to the codons, and resolves the prompts.
 
-The hashes by which the TypeScript Hankweave knows a hank.json (`hankHash`).
+It also computes hashes. `hash_of` is this server's own. `foreign_hashes` are those that the
+TypeScript Hankweave records (`hankHash`): until 0.11 it hashes the file's bytes; 0.12 hashes the
+file as its next validation will leave it, with a `$schema` at the top if it has none, and then
+indented by two spaces.
 
-Until 0.11 it hashes the file's bytes. 0.12 hashes the file as its next validation will leave it:
-with a `$schema` at the top if it has none, and then indented by two spaces.
-
-Keys that a hank may hold and that mean nothing: Hankweave drops them, and so does this loader.
-
-Hankweave validates a hank with zod. Where its schema is strict an unknown key is an error, which
-`shape` reports. Everywhere else zod removes the key without a word. A hank that relies on that must
-load, but a misspelt option must not vanish in silence either: each dropped key becomes a warning.
+Unknown keys: Hankweave validates a hank with zod. Where its schema is strict, an unknown key is an
+error, which `shape` reports. Everywhere else zod removes the key silently. A hank that relies on
+that must load, but a misspelt option must not be dropped silently either, so each dropped key
+becomes a warning.
 """
 
 from __future__ import annotations
@@ -57,8 +56,10 @@ from hankweave_server.hank.shape import DEFAULT_TAG
 
 
 def applied(hank: Hank) -> Hank:
-    """Gives the hank as it runs: with its model for every codon, its idle timeout where a codon
-    has none of its own."""
+    """Return the hank with its overrides applied.
+
+    Its model replaces that of every codon; its idle timeout applies to codons without one.
+    """
     overrides = hank.overrides
     if overrides is None or (overrides.model is None and overrides.shim_idle_timeout is None):
         return hank
@@ -89,7 +90,7 @@ _SCHEMA = "https://unpkg.com/hankweave@latest/schemas/hank.schema.json"
 
 
 def foreign_hashes(text: str) -> frozenset[str]:
-    """Return every hash that a version of Hankweave records for the text of a hank.json."""
+    """Return the hashes that versions of Hankweave record for the text of a hank.json."""
     return frozenset(map(_sha256, (text, _with_schema(text))))
 
 
@@ -98,7 +99,7 @@ def _sha256(text: str) -> str:
 
 
 def _with_schema(text: str) -> str:
-    """Return what `JSON.stringify(value, null, 2)` writes of the hank with a `$schema`."""
+    """Return the output of `JSON.stringify(value, null, 2)` for the hank with a `$schema`."""
     try:
         hank = json.loads(text, parse_float=_number)
     except (ValueError, RecursionError):
@@ -113,13 +114,13 @@ def _with_schema(text: str) -> str:
 
 
 def _number(text: str) -> int | float:
-    """JavaScript has one kind of number: it writes 2.0 as 2."""
+    """Parse a number as JavaScript does, which has one type and writes 2.0 as 2."""
     value = float(text)
     return int(value) if value.is_integer() and abs(value) < 1e21 else value
 
 
 def dropped(raw: Any, files: HankFiles) -> Iterator[Finding]:
-    """Find every unknown key of a valid hank that loading drops, in its sentinels as well."""
+    """Yield every unknown key of a valid hank that loading drops, including in sentinels."""
     yield from _in(raw, _type_of(Hank), ())
     root = Node(raw, ())
     for step in steps_of(root):
@@ -129,7 +130,7 @@ def dropped(raw: Any, files: HankFiles) -> Iterator[Finding]:
 
 
 def dropped_in_sentinel(raw: Any) -> Iterator[Finding]:
-    """Find the unknown keys that loading drops from one sentinel's configuration."""
+    """Yield the unknown keys that loading drops from one sentinel's configuration."""
     yield from _in(raw, _type_of(SentinelConfig), ())
 
 
@@ -142,7 +143,7 @@ def _in_sentinel(entry: Node, files: HankFiles) -> Iterator[Finding]:
         try:
             raw = parse(files.text(reference)).value
         except (NotJson, OSError, UnicodeDecodeError):
-            continue  # An error of its own, reported elsewhere.
+            continue  # An error, which the checks report.
 
         for found in dropped_in_sentinel(raw):
             where = f"{posixpath.normpath(reference)}: {path_text(found.path)}"
@@ -177,7 +178,7 @@ def _in_struct(raw: dict[str, Any], kind: inspect.StructType, path: JsonPath) ->
 
 
 def _member(raw: Any, kind: inspect.UnionType) -> inspect.Type | None:
-    """Choose the member of a union that a value is."""
+    """Return the member of a union that a value belongs to."""
     if isinstance(raw, list):
         return next((each for each in kind.types if isinstance(each, inspect.VarTupleType)), None)
 
@@ -205,7 +206,7 @@ def _fields_of(cls: type) -> Mapping[str, inspect.Type]:
 
 
 def _can_drop(kind: inspect.Type) -> bool:
-    """Tell whether a value of this type can hold an open object: most fields need no look."""
+    """Return whether values of a type can contain an open object; most fields cannot."""
     match kind:
         case inspect.StructType():
             return _struct_can_drop(kind.cls)
@@ -229,32 +230,32 @@ __all__ = ["HankInvalid", "LoadedHank", "Problem", "ResolvedPrompt", "load", "no
 _HANK = msgspec.inspect.type_info(Hank)
 
 _NOT_A_HANK = (msgspec.ValidationError, OverflowError, UnicodeEncodeError)
-"""What msgspec raises at JSON of another shape; the last at half a surrogate pair in a key."""
+"""Errors of msgspec for JSON of a different shape; the last for an unpaired surrogate in a key."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedHank:
-    """A checked hank with its prompts; nothing of it is read again while it runs."""
+    """A checked hank with its prompts; no file of it is read again during the run."""
 
     hank: Hank
-    """With its `overrides` put into the codons."""
+    """The hank with its `overrides` applied to the codons."""
     directory: Path
-    """Absolute; what the hank refers to lies below it."""
+    """Absolute; all files that the hank refers to are below it."""
     hank_hash: str
     """SHA-256 in hex of the file's canonical JSON: layout and order of keys do not matter.
 
-    Empty where there is no hank.
+    Empty if there is no hank.
     """
     prompts: Mapping[str, ResolvedPrompt]
     """By the codon's id in the hank, without an iteration."""
     warnings: tuple[Problem, ...] = ()
     """Unknown keys that were dropped, in the order of the file."""
     foreign_hashes: frozenset[str] = frozenset()
-    """What the TypeScript Hankweave may have recorded as the hash of this file."""
+    """The hashes that the TypeScript Hankweave may have recorded for this file."""
 
 
 def no_hank(directory: Path) -> LoadedHank:
-    """Stands for the hank of a server without a plan, which takes checkpoints and goes back."""
+    """Return an empty hank, for a server without a plan, which still takes checkpoints."""
     return LoadedHank(Hank(hank=()), directory, hank_hash="", prompts={})
 
 
@@ -266,7 +267,7 @@ def load(
 ) -> LoadedHank:
     """Load and check a hank.json; raise HankInvalid with all its problems at once.
 
-    `fault_of_pattern` says why a pattern of tracked files cannot be used, None where it can.
+    `fault_of_pattern` returns why a pattern of tracked files is unusable, or None if it is usable.
     `model_override` is the model that every codon will run with, whatever the hank says.
     """
     with _without_collecting():
@@ -288,7 +289,7 @@ def _load(path: Path, fault_of_pattern: FaultOf, model_override: str | None) -> 
         _raise_problems(path, source, findings)
 
     if hank is None:
-        # The shapes know a rule that `shape` does not tell of.
+        # msgspec enforces a rule that `shape` does not check.
         raise HankInvalid(path, [Problem("$", None, None, _complaint(source))])
 
     return _loaded(path, source, applied(hank), files)
@@ -296,8 +297,11 @@ def _load(path: Path, fault_of_pattern: FaultOf, model_override: str | None) -> 
 
 @contextmanager
 def _without_collecting() -> Iterator[None]:
-    """Nothing that loading makes is garbage before it ends: to look for some takes a third of the
-    time that a hank of ten thousand codons needs."""
+    """Disable garbage collection while loading.
+
+    Loading creates no garbage before it ends, and collection takes a third of the time of a hank
+    with ten thousand codons.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -308,7 +312,7 @@ def _without_collecting() -> Iterator[None]:
 
 
 def hash_of(raw: Any) -> str:
-    """Hashes a hank's JSON; `$schema` is left out, since editors add it (Hankweave, hankHash)."""
+    """Hash a hank's JSON without `$schema`, which editors add (Hankweave, hankHash)."""
     content = {key: value for key, value in raw.items() if key != "$schema"}
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
@@ -335,7 +339,7 @@ def _parsed(path: Path) -> Source:
 
 
 def _converted(source: Source) -> Hank | None:
-    """Gives the hank if its shape is right: the fast way, which tells no more than that."""
+    """Return the hank if its shape is right; fast, but without an explanation if it is not."""
     try:
         return msgspec.convert(_typed(source.value), Hank)
     except _NOT_A_HANK:
@@ -352,7 +356,7 @@ def _complaint(source: Source) -> str:
 
 
 def _typed(raw: Any) -> Any:
-    """Says of each step what it is: one without a type is a codon."""
+    """Add the type of each step that has none: it is a codon."""
     if not isinstance(raw, dict) or not isinstance(raw.get("hank"), list):
         return raw
 
@@ -387,7 +391,7 @@ def _codons(step: Codon | Loop) -> tuple[Codon, ...]:
 
 
 def _raise_problems(path: Path, source: Source, findings: Iterable[Finding]) -> None:
-    """Raises HankInvalid if there are any, together with what only the text itself shows."""
+    """Raise HankInvalid if there are findings, including those that only the text shows."""
     places = Places(source.text)
     told = {found.path for found in places.findings}
     known = [*places.findings, *(found for found in findings if found.path not in told)]
@@ -396,7 +400,7 @@ def _raise_problems(path: Path, source: Source, findings: Iterable[Finding]) -> 
 
 
 def _told(findings: Iterable[Finding], lines: Lines, places: Places | None) -> list[Problem]:
-    """Looks up where they stand and sorts by it; what was found twice is told once."""
+    """Convert findings to problems, sorted by position and without duplicates."""
     problems: dict[Problem, None] = {}
     for found in findings:
         offset = found.offset if places is None else places.offset_of(found)

@@ -1,4 +1,4 @@
-"""The price lists on disk: ours, which comes with the program, and a person's own over it."""
+"""Price lists on disk: the packaged one, and the user's own, which overrides it."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _HINT = (
 
 
 def load_prices(chosen: Path | None, usual: Path) -> Prices:
-    """Reads the packaged prices and lays a person's own over them.
+    """Read the packaged prices and apply the user's own over them.
 
-    The chosen file must be there; the usual one is read if it is, where none was chosen. Raises
-    Stop for a file that cannot be read, with the place of the fault: a budget must not be kept
-    with other prices than were asked for.
+    A chosen file must exist; if none was chosen, the usual one is read if it exists. Raises Stop
+    for an unreadable file, with the position of the error, because a budget must not be enforced
+    with prices other than those requested.
     """
     own = usual if chosen is None and usual.exists() else chosen
     files = [PACKAGED] if own is None else [PACKAGED, own.expanduser()]
@@ -37,7 +37,7 @@ def packaged_prices() -> Prices:
 
 
 def usual_place(config_home: str | None) -> Path:
-    """Where a person's own prices lie; `config_home` is XDG_CONFIG_HOME, if it is set."""
+    """Return the usual path of the user's prices; `config_home` is XDG_CONFIG_HOME, if set."""
     return Path(config_home or "~/.config").expanduser() / "hankweave" / "prices.json"
 
 

@@ -1,4 +1,4 @@
-"""What can be wrong with a hank, told all at once."""
+"""Problems of a hank, collected so that all are reported at once."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ _PLAIN_KEY = re.compile(r"[A-Za-z_$][\w$-]*")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A fault and where it lies in the JSON; line and column are looked up when all are known."""
+    """A fault and its JSON path; line and column are looked up when all faults are known."""
 
     path: JsonPath
     message: str
     suggestion: str | None = None
     offset: int | None = None
-    """Where it stands in the text, for what lies between values, such as a comment."""
+    """Position in the text, for a fault between values, such as a comment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A fault as a person is told it."""
+    """A fault as it is shown to the user."""
 
     path: str
-    """JSON path, `$` being the whole file."""
+    """JSON path; `$` is the whole file."""
     line: int | None
-    """Counted from 1; null where the file as a whole is meant."""
+    """Counted from 1; null if the fault concerns the whole file."""
     column: int | None
-    """Counted from 1, in characters; null where the line is."""
+    """Counted from 1, in characters; null if the line is."""
     message: str
     suggestion: str | None = None
 
     def located(self, file: Path) -> str:
-        """Tells it with its place as compilers do, so that editors find the way there."""
+        """Return the problem with its position in compilers' format, which editors recognise."""
         place = "" if self.line is None else f":{self.line}:{self.column}"
         return f"{file}{place}: {self.path}: {self.message}"
 
 
 class HankInvalid(Exception):
-    """A hank that cannot be run; `problems` names every fault of it, in the order of the file."""
+    """A hank that cannot be run; `problems` lists every fault, in the order of the file."""
 
     def __init__(self, file: Path, problems: Iterable[Problem]) -> None:
         self.file = file
@@ -69,6 +69,6 @@ def path_text(path: JsonPath) -> str:
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str | None:
-    """Suggests the nearest of the known names, if one is near."""
+    """Return a suggestion of the most similar known name, if one is similar enough."""
     close = difflib.get_close_matches(str(name), list(known), n=1)
     return f"Did you mean {close[0]!r}?" if close else None

@@ -1,9 +1,8 @@
-"""Prompts: files and frontmatter to the text that an agent is given.
+"""Prompts: from files and frontmatter to the text that an agent gets.
 
-Loaded once, with the hank; only the variables are filled in later, when the directories of the
-execution are known.
-
-The files of a hank: each is looked at once, however many codons name it.
+Prompts are loaded once, with the hank. Only the variables are filled in later, when the directories
+of the execution are known. `HankFiles` examines each file of a hank once, however many codons
+refer to it.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ _FRONTMATTER = re.compile(r"\A---[ \t]*\r?\n(?P<yaml>.*?)^---[ \t]*(?:\r?\n|\Z)"
 _COMMENT = re.compile(r"<!--.*?-->(?:\r?\n)?", re.DOTALL)
 _VARIABLE = re.compile(r"<%\s*(AGENT_ROOT|PROJECT_DIR|EXECUTION_DIR|DATA_DIR)\s*%>")
 _ANY_VARIABLE = re.compile(r"<%[^%\n]*%>")
-_LARGEST = 8 * 1024 * 1024  # No model reads as much; a mistaken reference often has more.
+_LARGEST = 8 * 1024 * 1024  # No model reads as much; a mistaken reference often exceeds it.
 
 
 Read: TypeAlias = "Callable[[str], PromptFile]"
-"""Reads the prompt file that a reference of the hank names."""
+"""A function that reads the prompt file of a reference."""
 
 
 class PromptFault(Exception):
-    """A prompt file that cannot be used: its author's fault."""
+    """A prompt file cannot be used, because of an error of its author."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ class PromptFile:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedPrompt:
-    """What a codon says to its agent; the variables still stand in it."""
+    """The prompt of a codon, with its variables not yet filled in."""
 
     text: str
     system_prompt: str | None
@@ -57,9 +56,9 @@ class ResolvedPrompt:
 
 
 def resolve(hank: Hank, codon: Codon, read: Read) -> ResolvedPrompt:
-    """Joins what the hank and the codon say; raises PromptFault where a file cannot be used.
+    """Join the prompts of the hank and the codon; raise PromptFault if a file is unusable.
 
-    Where a codon has both a file and a text the file wins, as in Hankweave.
+    If a codon has both a file and a text, the file wins, as in Hankweave.
     """
     files = [read(name) for name in _names(codon.prompt_file)]
     text = _joined([file.text for file in files]) if files else cleaned(codon.prompt_text or "")
@@ -75,7 +74,7 @@ def resolve(hank: Hank, codon: Codon, read: Read) -> ResolvedPrompt:
 
 
 def read_prompt_file(path: Path) -> PromptFile:
-    """Reads a prompt file; raises PromptFault where it is no text or its frontmatter no YAML."""
+    """Read a prompt file; raise PromptFault if it is not text or its frontmatter is not YAML."""
     try:
         if path.stat().st_size > _LARGEST:
             raise PromptFault(f"{path.name!r} has more than {_LARGEST // 1024**2} MiB.")
@@ -91,17 +90,17 @@ def read_prompt_file(path: Path) -> PromptFile:
 
 
 def render(text: str, agent_root: Path, data_dir: Path) -> str:
-    """Fills in the variables, each once: a path that looks like one is not filled in again."""
+    """Fill in the variables in one pass, so that values are not expanded again."""
 
     def value(match: re.Match[str]) -> str:
-        # Hankweave's three names of one folder, kept for its prompts.
+        # Hankweave has three names for one folder; its prompts may use any of them.
         return str(data_dir if match.group(1) == "DATA_DIR" else agent_root)
 
     return _VARIABLE.sub(value, text)
 
 
 def unknown_variables(text: str) -> tuple[str, ...]:
-    """Lists what looks like a variable and is none: it goes to the agent as it stands."""
+    """Return the words that look like variables and are not; the agent gets them unchanged."""
     found = _ANY_VARIABLE.findall(text)
     return tuple(dict.fromkeys(word for word in found if not _VARIABLE.fullmatch(word)))
 
@@ -119,7 +118,7 @@ def _joined(parts: Sequence[str]) -> str:
 
 
 def cleaned(text: str) -> str:
-    """Takes the HTML comments out, each with the line end behind it."""
+    """Return the text without HTML comments, each removed with the line end after it."""
     return _COMMENT.sub("", text)
 
 
@@ -136,13 +135,13 @@ def _without_frontmatter(text: str, name: str) -> tuple[PromptMetadata | None, s
         raise PromptFault(f"The frontmatter of {name!r} cannot be read: {problem}.") from None
 
     if values is not None and metadata is None:
-        return None, text  # Two rules across the page, and prose between them.
+        return None, text  # Prose between two horizontal rules.
 
     return metadata, text[found.end() :]
 
 
 class _WithoutAliases(yaml.SafeLoader):
-    """YAML's safe part without references: a page of them can mean gigabytes."""
+    """A safe YAML loader without aliases: a page of them can expand to gigabytes."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
@@ -152,7 +151,7 @@ class _WithoutAliases(yaml.SafeLoader):
 
 
 def _metadata(values: Mapping[Any, Any]) -> PromptMetadata:
-    """Takes what is said about a prompt; raises ValueError for a number too long to be written."""
+    """Return a prompt's metadata; raise ValueError for a number too long to be written."""
 
     def text(name: str) -> str | None:
         value = values.get(name)
@@ -170,9 +169,9 @@ def _metadata(values: Mapping[Any, Any]) -> PromptMetadata:
 
 
 class HankFiles:
-    """What lies in the hank's directory, as it was when it was first asked for.
+    """The files in the hank's directory, as they were when first requested.
 
-    Nothing is reached through a symbolic link, and nothing outside of the directory is read.
+    Nothing is reached through a symbolic link, and nothing outside the directory is read.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -183,7 +182,7 @@ class HankFiles:
         self._prompts: dict[str, PromptFile | PromptFault] = {}
 
     def fault_of_file(self, reference: str) -> str | None:
-        """Says what is wrong with a reference that must name a regular file of the hank."""
+        """Return what is wrong with a reference that must name a regular file, or None."""
         if reference not in self._faults:
             fault = self._fault_of_way(reference)
             if fault is None and not os.path.isfile(self._place(reference)):
@@ -194,7 +193,7 @@ class HankFiles:
         return self._faults[reference]
 
     def nearest(self, reference: str) -> str | None:
-        """Suggests the file that was probably meant by a name that is not there."""
+        """Suggest an existing file for a name that does not exist."""
         above, _, name = reference.rpartition("/")
         if fault_of_relative(reference) is not None or (above and self._obstacle(above)):
             return None
@@ -208,7 +207,7 @@ class HankFiles:
         return did_you_mean(reference, [f"{beside}{each}" for each in names if each != name])
 
     def fault_of_rig(self, reference: str) -> str | None:
-        """Says what is wrong with a file or tree of the hank that a rig copies."""
+        """Return what is wrong with a file or tree that a rig copies, or None."""
         fault = self._fault_of_way(reference)
         if fault is not None:
             return fault
@@ -222,7 +221,7 @@ class HankFiles:
         return self._trees[reference]
 
     def prompt(self, reference: str) -> PromptFile:
-        """Reads a prompt file; raises PromptFault where it cannot be used."""
+        """Read a prompt file; raise PromptFault if it cannot be used."""
         if reference not in self._prompts:
             try:
                 self._prompts[reference] = read_prompt_file(Path(self._place(reference)))
@@ -236,7 +235,7 @@ class HankFiles:
         return found
 
     def text(self, reference: str) -> str:
-        """Reads a file; raises OSError or UnicodeDecodeError."""
+        """Read a text file; raise OSError or UnicodeDecodeError."""
         return Path(self._place(reference)).read_bytes().decode("utf-8-sig")
 
     def _place(self, reference: str) -> str:
@@ -261,7 +260,7 @@ class HankFiles:
     def _obstacle_at(self, reference: str) -> str | None:
         try:
             mode = os.lstat(self._place(reference)).st_mode
-        except (OSError, ValueError):  # No file has half a surrogate pair in its name.
+        except (OSError, ValueError):  # No file name contains an unpaired surrogate.
             return "There is no {} in the hank's directory."
 
         return "{} goes through a symbolic link." if stat.S_ISLNK(mode) else None

@@ -1,6 +1,8 @@
-"""What a hank refers to, as far as the text of the reference tells.
+"""References and requirements of a hank.
 
-What a hank asks of the machine it runs on (Hankweave, requirements).
+The `fault_of` functions check a reference by its text alone; each returns what is wrong with it, or
+None. `requirements_of` checks the variables and programs that a hank requires of its machine
+(Hankweave, requirements).
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def fault_of_relative(reference: str) -> str | None:
-    """Says what is wrong with a path that must stay below some folder, at every step of it."""
+    """Check a path that must stay below its folder at every step."""
     if not reference.strip():
         return "The path is empty."
 
@@ -41,7 +43,7 @@ def fault_of_relative(reference: str) -> str | None:
 
 
 def fault_of_target(reference: str) -> str | None:
-    """Says what is wrong with a place in the work tree that is going to be replaced or moved."""
+    """Check a path in the work tree that will be replaced or moved."""
     fault = fault_of_relative(reference)
     if fault is not None:
         return fault
@@ -61,7 +63,7 @@ def fault_of_target(reference: str) -> str | None:
 
 
 def fault_of_pattern(pattern: str) -> str | None:
-    """Says what is wrong with a pattern of tracked files that could never fit a file."""
+    """Check a pattern of tracked files; one that could never match is a fault."""
     if not pattern.strip():
         return "The pattern is empty."
 
@@ -78,7 +80,7 @@ def fault_of_pattern(pattern: str) -> str | None:
 
 
 def fault_of_variable(name: str) -> str | None:
-    """Says what is wrong with the name of an environment variable."""
+    """Check the name of an environment variable."""
     if _VARIABLE.fullmatch(name):
         return None
 
@@ -86,7 +88,7 @@ def fault_of_variable(name: str) -> str | None:
 
 
 def fault_of_tool(name: str) -> str | None:
-    """Says what is wrong with the name of a program that must be on the PATH."""
+    """Check the name of a program that must be on the PATH."""
     if not name or name in (".", "..") or re.search(r"[\s/\\\0]", name):
         return f"{name!r} is no bare name of a program."
 
@@ -94,19 +96,19 @@ def fault_of_tool(name: str) -> str | None:
 
 
 def is_protected(name: str) -> bool:
-    """Tells whether a name is git's or ours, on whatever disk it comes to lie."""
+    """Return whether a name belongs to git or the server, on any kind of file system."""
     plain = name.lower().rstrip(". ")
     return plain in (".git", "git~1") or plain.startswith(STATE_DIRECTORY)
 
 
 PREFIX = "HANKWEAVE_"
 _REMOVED = "unset"
-"""As the value of HANKWEAVE_X it takes X away from the agents."""
+"""As the value of HANKWEAVE_X, it removes X from the agents' environment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One thing that must be there."""
+    """One required variable or program."""
 
     kind: str
     """`env` or `tool`."""
@@ -128,7 +130,7 @@ def requirements_of(
         name, path=path
     ),
 ) -> tuple[Requirement, ...]:
-    """Lists what the hank requires, and whether it is there for the agents to use.
+    """Return the hank's requirements, and whether each is met for the agents.
 
     HANKWEAVE_X satisfies X, because agents get it as X; a variable without a value does not.
     """

@@ -1,11 +1,11 @@
-"""What a rule is: it belongs to a field, and says what cannot be right in it.
+"""Helpers of the rules: access to raw JSON, application of rules, hints for misplaced fields.
 
-Looking into raw JSON, past what has the wrong type: the shape tells that.
+A rule belongs to a field and yields a finding for each violation. Values of a wrong type are
+skipped, because `shape` reports them.
 
-Where a field belongs that stands in the wrong place: a hint for its author.
-
-A key of a codon in the root of the file, or the reverse, is the mistake that people make most
-(Hankweave has a hint for it too); the names of old versions are the next one.
+`hint` suggests where an unknown field belongs. A codon's key in the root of the file, or the
+reverse, is the most common mistake (Hankweave has a hint for it too); names of old versions come
+second.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ Raw = dict[str, Any]
 
 
 class Node(NamedTuple):
-    """An object of the file and where it stands."""
+    """An object of the file, and its path."""
 
     raw: Raw
     path: JsonPath
 
 
 def steps_of(root: Node) -> list[Node]:
-    """Lists the codons and loops of a hank."""
+    """Return the codons and loops of a hank."""
     return list(objects(root, "hank"))
 
 
 def codons_of(step: Node) -> Iterator[Node]:
-    """Gives a codon itself, or the codons of a loop; nothing for what is neither."""
+    """Yield a codon itself, or the codons of a loop; nothing for any other value."""
     if is_loop(step):
         yield from filter(_is_codon, objects(step, "codons"))
     elif _is_codon(step):
@@ -45,7 +45,7 @@ def codons_of(step: Node) -> Iterator[Node]:
 
 
 def is_loop(step: Node) -> bool:
-    """Tells whether a step is a loop, by what it says, or else by what only loops have."""
+    """Return whether a step is a loop: by its type, or without one by its `codons`."""
     return bool(step.raw.get("type", "loop" if "codons" in step.raw else None) == "loop")
 
 
@@ -66,7 +66,7 @@ def objects(owner: Node, key: str) -> Iterator[Node]:
 
 
 def texts(owner: Node, key: str) -> Iterator[tuple[str, JsonPath]]:
-    """Gives the texts of a field that is one text, or a list of them."""
+    """Yield the texts of a field that is one text or a list of them."""
     value = owner.raw.get(key)
     if isinstance(value, str):
         yield value, (*owner.path, key)
@@ -87,20 +87,20 @@ NEAR_THE_HANK = "Name a file below the directory of the hank.json."
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the rules ask of the world outside of the JSON."""
+    """The context that rules need besides the JSON."""
 
     files: HankFiles
     fault_of_pattern: FaultOf
-    """Says why a pattern cannot be used; the resolver of the work tree knows."""
+    """Returns why a pattern is unusable, or None; supplied by the work tree's resolver."""
     model_override: str | None = None
-    """The model that the command line gives to every codon."""
+    """The model that the command line sets for every codon."""
 
 
 Rule: TypeAlias = Callable[[Node, Surroundings], Iterator[Finding]]
 
 
 def by_rules(node: Node, rules: Mapping[str, Rule], around: Surroundings) -> Iterator[Finding]:
-    """Asks the rules of the fields that an object has."""
+    """Apply the rules of the fields that an object has."""
     for key in node.raw:
         if (rule := rules.get(key)) is not None:
             yield from rule(node, around)
@@ -109,7 +109,7 @@ def by_rules(node: Node, rules: Mapping[str, Rule], around: Surroundings) -> Ite
 def faults(
     owner: Node, key: str, fault_of: FaultOf, nearest: FaultOf = lambda _text: None
 ) -> Iterator[Finding]:
-    """Asks about a text, or about each of a list, and what was probably meant."""
+    """Check each text of a field, and suggest the nearest valid one."""
     for text, path in texts(owner, key):
         fault = fault_of(text)
         if fault is not None:
@@ -117,7 +117,7 @@ def faults(
 
 
 def of_prompt_files(owner: Node, key: str, around: Surroundings) -> Iterator[Finding]:
-    """Finds the prompt files of a field that are not there or cannot be used."""
+    """Yield a finding for each prompt file of a field that is missing or unusable."""
     for reference, path in texts(owner, key):
         fault = around.files.fault_of_file(reference)
         if fault is not None:
@@ -157,14 +157,14 @@ _FORMER_NAMES = {
     "workspaceSetup": "rigSetup",
     "trackFiles": "trackedFiles",
 }
-"""Of Hankweave's earlier versions, and what the word is now."""
+"""Names of Hankweave's earlier versions, and their replacements."""
 
 _MOST = 3
-"""Of more places than that, naming them is no hint."""
+"""Limit on the number of places that a hint names."""
 
 
 def hint(name: str, here: type, fields: Iterable[str]) -> str:
-    """Says what was probably meant by a field that is not known here."""
+    """Return a hint for a field that is unknown here."""
     known = list(fields)
     now = _FORMER_NAMES.get(name)
     if now in known:

@@ -1,8 +1,8 @@
-"""Whether raw JSON has the shape of a protocol type, with every fault and not only the first.
+"""Comparison of raw JSON with a protocol type, reporting every mismatch.
 
-msgspec's own decoder stops at the first fault. So the raw value is walked along msgspec's type
-information, which keeps the protocol's classes the only place that says what a hank looks like.
-Unknown keys of open shapes are no fault; `unknown_keys` finds them.
+msgspec's own decoder stops at the first error. So the raw value is walked along msgspec's type
+information, and the protocol's classes remain the only definition of a hank. Unknown keys of open
+shapes are not an error; `load.dropped` finds them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hankweave_server.hank.problems import Finding, JsonPath, did_you_mean
 
 LOOP_TAG = "loop"
 DEFAULT_TAG = "codon"
-"""A step of a hank that does not say its type is a codon (Hankweave, hank.json)."""
+"""The type of a step without a type (Hankweave, hank.json)."""
 
 _ID = ("an id", "It has no blanks, slashes, backslashes or '#', and is neither '.' nor '..'.")
 _VARIABLE = ("the name of a variable", "Use letters, digits and '_', and no digit first.")
@@ -32,11 +32,11 @@ _BY_PATTERN = {
     get_args(name)[1].pattern: told
     for name, told in ((CodonName, _ID), (VariableName, _VARIABLE), (KeyName, _KEY))
 }
-"""What a text of a pattern is, and how it is written."""
+"""For each pattern of a text: its description, and a hint on how to write it."""
 
 
 def findings(raw: Any, kind: inspect.Type, path: JsonPath = ()) -> Iterator[Finding]:
-    """Finds everything in which a value differs from its type."""
+    """Yield every difference between a value and its type."""
     match kind:
         case inspect.StructType():
             yield from _of_struct(raw, kind, path)
@@ -88,7 +88,7 @@ def _of_struct(raw: Any, kind: inspect.StructType, path: JsonPath) -> Iterator[F
 
 
 def _of_another_kind(tag: Any, kind: inspect.StructType, path: JsonPath) -> Finding:
-    """Tells of an object that says it is something else: what it holds is not worth a word."""
+    """Return the finding for an object of another type; its content is not checked."""
     if kind.tag == DEFAULT_TAG and tag == LOOP_TAG:
         message = "A loop stands in a loop; a loop holds codons only."
         return Finding(path, message, "Put it beside the other one in 'hank'.")
@@ -207,7 +207,7 @@ def _fits(raw: Any, kind: inspect.Type) -> bool:
 
 
 def is_finite(number: int | float) -> bool:
-    """Tells whether a number is one that a float can be: an integer of 400 digits is none."""
+    """Return whether a number fits a float; an integer of 400 digits does not."""
     try:
         return math.isfinite(number)
     except OverflowError:
@@ -237,7 +237,7 @@ def _named(kind: inspect.Type) -> str:
 
 
 def _shown(raw: Any) -> str:
-    """Shows a value shortly: a container by its kind, a long text by its beginning."""
+    """Return a short description: the kind of a container, the beginning of a long text."""
     match raw:
         case dict():
             return "an object"

@@ -61,8 +61,7 @@ class Listed(Value, kw_only=True, omit_defaults=False):
     path: str
     state: Standing
     """`stopped`: its server was ended during a codon, and a start resumes there; `waiting`: a
-    branch
-    that has never been served; `removing`: a cleanup was interrupted."""
+    branch that has never been served; `removing`: a cleanup was interrupted."""
     hank: str | None = None
     data: str | None = None
     last_codon: str | None = None

@@ -1,6 +1,6 @@
-"""Who does the steps: the names of agents, and what stands behind them.
+"""Agents of a pipeline: resolution of their names, and the `agents` block.
 
-One agent of an `agents` block: of any type that a hank knows, with its settings.
+An agent of the block may have any type that a hank supports, with its settings.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _KINDS: Mapping[str, inspect.StructType] = {
 
 
 def agent_of(agent: Fields, files: HankFiles) -> AgentChoice | None:
-    """Reads an agent by its `type`; None where a finding tells why not."""
+    """Read an agent according to its `type`; return None, with a finding, if it is invalid."""
     kind, known = agent.text("type"), ", ".join(_KINDS)
     if kind is None:
         if not agent.has("type"):
@@ -127,7 +127,7 @@ def _script(agent: Fields, value: Any) -> ScriptedAgent | None:
 
 BUILD = "build"
 BUILDERS = (BUILD, "plan", "review", "resume")
-"""Architect's own agents: here they are all done by the same program."""
+"""Architect's own agents; here all are run by the same program."""
 
 _BUILT_IN: Mapping[str, AgentChoice] = {
     name: ScriptedAgent() if isinstance(spec, ScriptedAgentSpec) else spec
@@ -140,12 +140,12 @@ class Agents:
     """The agents that a step can name."""
 
     named: Mapping[str, AgentChoice]
-    """Of the pipeline and of the configuration."""
+    """The agents of the pipeline and of the configuration."""
     chosen: str | None = None
-    """Whom the command line names for the steps that ask for nobody in particular."""
+    """The command line's agent, for steps that do not name one."""
 
     def fault_of_chosen(self) -> Finding | None:
-        """Tells of a name on the command line that is nobody's."""
+        """Return a finding if the command line names an unknown agent."""
         if self.chosen is None or self.chosen in self._known():
             return None
 
@@ -154,7 +154,7 @@ class Agents:
         )
 
     def of(self, name: str, step: Fields) -> AgentChoice | None:
-        """Gives the agent of a step; None for whoever is usual."""
+        """Return the agent of a step; None for the default."""
         if name != BUILD and name in self.named:
             return self.named[name]
 
@@ -186,7 +186,7 @@ class Agents:
 
 
 def agents_of(owner: Fields, files: HankFiles) -> dict[str, AgentChoice]:
-    """Reads an `agents` block; scripts are read below the directory of its file."""
+    """Read an `agents` block; scripts are read below the directory of its file."""
     block = owner.mapping("agents")
     if block is None:
         return {}

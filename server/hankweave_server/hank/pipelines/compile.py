@@ -1,6 +1,6 @@
-"""A pipeline as the hank it means, and that hank on the disk.
+"""Compilation of a pipeline to a hank, and the hank's files.
 
-What a pipeline would do, for people: the plan of `--dry-run`, and a step that is not there.
+`plan_summary` describes the plan of `--dry-run`, and `unknown_step` a step that does not exist.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SCRIPTS = "scripts"
 
 
 def compile_pipeline(pipeline: Pipeline) -> Hank:
-    """Gives the hank; each step is a codon of its name that begins a session of its own."""
+    """Return the hank; each step is a codon of the same name with a session of its own."""
     checkpoints = pipeline.checkpoints
     overrides = Overrides(
         checkpoint_every_steps=checkpoints.every_n_steps,
@@ -59,14 +59,14 @@ def compile_pipeline(pipeline: Pipeline) -> Hank:
 
 
 def written(hank: Hank) -> bytes:
-    """Gives the text of a hank.json that loads to this hank."""
+    """Return the text of a hank.json that loads to this hank."""
     return msgspec.json.format(msgspec.json.encode(hank), indent=2) + b"\n"
 
 
 def write_compiled(pipeline: Pipeline, folder: Path) -> Path:
-    """Writes hank.json and the scripts of its agents into a private folder; gives the file's path.
+    """Write hank.json and the agents' scripts into a private folder; return the file's path.
 
-    The hank comes last: after a crash there is the whole of the old one, or of the new.
+    The hank is written last: after a crash, either the old one or the new one is complete.
     """
     make_private_directory(folder)
     for script in pipeline.scripts():
@@ -122,7 +122,7 @@ def _spec(agent: AgentChoice) -> AgentSpec:
 
 
 def _script_reference(script: bytes) -> str:
-    """Names a script by what it says, so that agents of one script share it."""
+    """Name a script by its content, so that agents with the same script share it."""
     return f"{_SCRIPTS}/{hashlib.sha256(script).hexdigest()[:16]}.json"
 
 
@@ -130,7 +130,7 @@ _PROMPT_SHOWN = 80
 
 
 def plan_summary(pipeline: Pipeline) -> str:
-    """Tells in Markdown what would be done, and what is not known before some step has run."""
+    """Return the plan in Markdown, marking what is unknown until a step has run."""
     count = len(pipeline.steps)
     lines = [f"# {pipeline.name}", "", f"{count} step" if count == 1 else f"{count} steps"]
     if pipeline.variables:
@@ -149,7 +149,7 @@ def plan_summary(pipeline: Pipeline) -> str:
 
 
 def unknown_step(pipeline: Pipeline, name: str) -> Problem | None:
-    """Says what is wrong with the name of a step to begin at; None where there is such a step."""
+    """Return the problem of starting at a step that does not exist; None if it exists."""
     names = [step.name for step in pipeline.steps]
     if name in names:
         return None
@@ -159,7 +159,7 @@ def unknown_step(pipeline: Pipeline, name: str) -> Problem | None:
 
 
 class _Outlook:
-    """Goes through the steps in their order, with the variables as far as they are known."""
+    """A walk through the steps in order, tracking the variables as far as they are known."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._known = dict(pipeline.variables)

@@ -1,8 +1,7 @@
-"""Taking fields out of a mapping of YAML, each with what it must be; faults are gathered.
+"""Typed access to the fields of a YAML mapping; faults are collected.
 
-What says in a pipeline what it says in a hank, read by the hank's own shape.
-
-What agents have to ask leave for: the `permissions` of a pipeline, and of a step.
+`as_in_a_hank` reads blocks that mean the same in a hank, using the hank's own shape.
+`permissions_of` reads the `permissions` of a pipeline or a step.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _LONGEST_NUMBER = 30
 
 
 class Fields:
-    """The fields of one mapping; a field that is not there, or null, has its default."""
+    """The fields of one mapping; a missing or null field has its default."""
 
     def __init__(self, owner: Node, findings: list[Finding]) -> None:
         self.path = owner.path
@@ -39,7 +38,7 @@ class Fields:
         self.findings = findings
 
     def found(self, key: str | None, message: str, suggestion: str | None = None) -> None:
-        """Notes a fault of a field, or of the mapping itself."""
+        """Record a fault of a field, or of the mapping itself."""
         path = self.path if key is None else (*self.path, key)
         self.findings.append(Finding(path, message, suggestion))
 
@@ -47,7 +46,7 @@ class Fields:
         return self.raw.get(key) is not None
 
     def refuse_others(self, known: Collection[str], meant: dict[str, str] | None = None) -> None:
-        """Notes each key that is not known, with the one that was probably meant."""
+        """Record each unknown key, with a suggestion of a known one."""
         for key in self.raw.keys() - set(known):
             near = (meant or {}).get(key)
             hint = did_you_mean(key, known) if near is None else f"Did you mean {near!r}?"
@@ -55,7 +54,7 @@ class Fields:
             self.found(key, f"The key {key!r} is not known here.", hint or known_keys)
 
     def text(self, key: str) -> str | None:
-        """Takes a text; a number or date is one, too, as it was written."""
+        """Return a text; numbers and dates count as texts, as written."""
         match self.raw.get(key):
             case None:
                 return None
@@ -72,7 +71,7 @@ class Fields:
         return None
 
     def filled_text(self, key: str) -> str | None:
-        """Takes a text in which something stands."""
+        """Return a text that is not blank."""
         text = self.text(key)
         if text is not None and not text.strip():
             self.found(key, "The text must not be empty.")
@@ -81,7 +80,7 @@ class Fields:
         return text
 
     def yes_or_no(self, key: str) -> bool:
-        """Takes a boolean; a text is none, whatever it says."""
+        """Return a boolean; a text is a fault, whatever it contains."""
         match self.raw.get(key):
             case None:
                 return False
@@ -96,7 +95,7 @@ class Fields:
         return False
 
     def whole(self, key: str, least: int, most: int) -> int | None:
-        """Takes a whole number of a range."""
+        """Return a whole number within a range."""
         value = self.raw.get(key)
         if value is None:
             return None
@@ -112,7 +111,7 @@ class Fields:
         return None
 
     def seconds(self, key: str) -> float | None:
-        """Takes seconds, of which there must be some."""
+        """Return a positive number of seconds."""
         value = self.raw.get(key)
         if value is None:
             return None
@@ -128,7 +127,7 @@ class Fields:
         return None
 
     def one_of(self, key: str, choices: tuple[Choice, ...], default: Choice) -> Choice:
-        """Takes one of some words."""
+        """Return one of several words."""
         text = self.text(key)
         if text is None or text in choices:
             return default if text is None else text
@@ -138,7 +137,7 @@ class Fields:
         return default
 
     def mapping(self, key: str) -> Fields | None:
-        """Takes a mapping."""
+        """Return the fields of a nested mapping."""
         match self.raw.get(key):
             case None:
                 return None
@@ -149,7 +148,7 @@ class Fields:
                 return None
 
     def items(self, key: str) -> Iterator[tuple[Any, JsonPath]]:
-        """Gives the items of a list."""
+        """Yield the items of a list with their paths."""
         match self.raw.get(key):
             case None:
                 return
@@ -160,7 +159,7 @@ class Fields:
                 self.found(key, f"Expected a list; found {_shown(value)}.")
 
     def texts(self) -> Iterator[tuple[str, str]]:
-        """Gives every key of the mapping with its scalar as a text."""
+        """Yield every key of the mapping with its scalar as a text."""
         for key, value in self.raw.items():
             if isinstance(value, dict | list):
                 self.found(key, f"Expected a single value; found {_shown(value)}.")
@@ -169,7 +168,7 @@ class Fields:
 
 
 def fields_of(value: Any, path: JsonPath, what: str, findings: list[Finding]) -> Fields | None:
-    """Gives the fields of what must be a mapping."""
+    """Return the fields of a value that must be a mapping."""
     if isinstance(value, dict):
         return Fields(Node(value, path), findings)
 
@@ -178,7 +177,7 @@ def fields_of(value: Any, path: JsonPath, what: str, findings: list[Finding]) ->
 
 
 def plain(value: Any) -> Any:
-    """Gives a value as JSON has it; raises ValueError for a number that JSON has not."""
+    """Return a value as in JSON; raise ValueError for a number that JSON cannot express."""
     match value:
         case dict():
             return {key: plain(item) for key, item in value.items()}
@@ -238,21 +237,21 @@ def _shown(value: Any) -> str:
 
 
 def shape_of(kind: type[msgspec.Struct]) -> inspect.StructType:
-    """Gives the shape of a type of the protocol."""
+    """Return the shape of a type of the protocol."""
     found = inspect.type_info(kind)
     assert isinstance(found, inspect.StructType)
     return found
 
 
 def keys_of(kind: inspect.StructType) -> dict[str, inspect.Field]:
-    """The fields of a shape by their keys in YAML, such as `timeout` for `timeoutSeconds`."""
+    """Return a shape's fields by their YAML keys, such as `timeout` for `timeoutSeconds`."""
     return {field.name.removesuffix("_seconds"): field for field in kind.fields}
 
 
 def as_in_a_hank(fields: Fields, kind: inspect.StructType) -> dict[str, Any] | None:
-    """Gives what stands there as hank.json would have it; None where a finding tells why not.
+    """Return the fields in the form of hank.json; None, with a finding, if they are invalid.
 
-    Which keys there must be and may be is for the caller: he has said it by now.
+    The caller checks beforehand which keys are allowed and required.
     """
     before, given = len(fields.findings), {}
     for key, field in keys_of(kind).items():
@@ -265,7 +264,7 @@ def as_in_a_hank(fields: Fields, kind: inspect.StructType) -> dict[str, Any] | N
 
 
 def _as_json(value: Any, wanted: inspect.Type) -> Any:
-    """Scalars are texts, as they were written, but where the shape wants a number."""
+    """Convert scalars to texts, as written, except where the shape requires a number."""
     if isinstance(wanted, inspect.IntType | inspect.FloatType):
         with suppress(ValueError):
             return plain(value)
@@ -296,7 +295,7 @@ _HINT = "Use another agent, or say 'permissions: {otherwise: allow}' for this st
 
 
 def permissions_of(owner: Fields) -> Permissions | None:
-    """Reads a `permissions` block; None where there is none, or a finding tells of it."""
+    """Read a `permissions` block; return None if there is none or it is invalid."""
     block = owner.mapping("permissions")
     if block is None:
         return None
@@ -311,7 +310,7 @@ def permissions_of(owner: Fields) -> Permissions | None:
 
 
 def faults(steps: Iterable[PlacedStep], common: Permissions | None) -> Iterator[Finding]:
-    """Finds permissions that could refuse something to an agent that asks nobody for leave."""
+    """Yield permissions that refuse something to an agent that never asks for them."""
     message = "The agent asks nobody for leave: its permissions would not hold."
     for step, path in steps:
         if isinstance(step.agent, NEVER_ASK) and _could_refuse(step.permissions or common):
@@ -319,7 +318,7 @@ def faults(steps: Iterable[PlacedStep], common: Permissions | None) -> Iterator[
 
 
 def warnings(steps: Iterable[PlacedStep], common: Permissions | None) -> Iterator[Finding]:
-    """Finds permissions of agents of which nobody knows whether they ask: such a step fails."""
+    """Yield permissions of agents that may not ask for them: such a step fails."""
     message = "The agent is not known to ask for leave: with these permissions the step would fail."
     for step, path in steps:
         asks = step.agent is None or isinstance(step.agent, ScriptedAgent) or can_ask(step.agent)

@@ -1,9 +1,7 @@
-"""From a pipeline's YAML to a Pipeline, or to everything that is wrong with it.
+"""Loading of a pipeline's YAML: a Pipeline, or all of its problems.
 
-What a configuration file says to pipelines (Architect's `-c`).
-
-The blocks that mean something here are read strictly. The others are Architect's own business and
-are passed over, with one warning that names them.
+A configuration file (Architect's `-c`) can set defaults for pipelines. Its blocks that apply here
+are read strictly. All others are Architect's own and are skipped, with one warning that names them.
 """
 
 from __future__ import annotations
@@ -44,14 +42,14 @@ _MOST_STEPS = 50
 
 @dataclass(frozen=True, slots=True)
 class CheckpointKeys:
-    """A `checkpoints` block as far as it was written."""
+    """The keys of a `checkpoints` block that were written."""
 
     enabled: bool | None = None
     every_n_steps: int | None = None
     repository: Repository | None = None
 
     def over(self, other: CheckpointKeys) -> Checkpoints:
-        """Gives what holds where this block wins, key by key."""
+        """Return the settings with this block taking precedence, key by key."""
         enabled = other.enabled if self.enabled is None else self.enabled
         every = self.every_n_steps or other.every_n_steps or DEFAULT_EVERY_N_STEPS
         return Checkpoints(
@@ -62,7 +60,7 @@ class CheckpointKeys:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What a configuration says to every pipeline."""
+    """The settings of a configuration for every pipeline."""
 
     checkpoints: CheckpointKeys = field(default_factory=CheckpointKeys)
     agents: Mapping[str, AgentChoice] = field(default_factory=dict)
@@ -71,7 +69,7 @@ class Config:
 
 
 def read_config(path: Path) -> Config:
-    """Reads a configuration; raises PipelineInvalid with all that is wrong in it."""
+    """Read a configuration; raise PipelineInvalid with all its problems."""
     file = yaml_text.read(path)
     findings = file.findings
     root = Fields(Node({}, ()), findings)
@@ -92,7 +90,7 @@ def read_config(path: Path) -> Config:
 
 
 def checkpoint_keys(owner: Fields) -> CheckpointKeys:
-    """Reads a `checkpoints` block, of a pipeline or of a configuration."""
+    """Read the `checkpoints` block of a pipeline or a configuration."""
     block = owner.mapping("checkpoints")
     if block is None:
         return CheckpointKeys()
@@ -138,7 +136,7 @@ def _warnings(path: Path, passed_over: list[str]) -> tuple[Problem, ...]:
 
 
 def unused(keys: CheckpointKeys) -> Finding | None:
-    """Tells of a number of steps that nobody asked to count."""
+    """Return a finding if a number of steps is set without enabling checkpoints."""
     if keys.every_n_steps is None or keys.enabled is not None:
         return None
 
@@ -166,11 +164,10 @@ def load_pipeline(
     config: Path | None = None,
     agent: str | None = None,
 ) -> Pipeline:
-    """Loads and checks a pipeline; raises PipelineInvalid with all its problems at once.
+    """Load and check a pipeline; raise PipelineInvalid with all its problems at once.
 
-    `variables` are those of `--var` and win over the file's; `agent` does the steps that ask for
-    nobody in particular. A configuration that is wrong is told first, since it decides what the
-    pipeline may say.
+    `variables` are those of `--var` and win over the file's; `agent` runs the steps that name no
+    agent. An invalid configuration is reported first, since it decides what the pipeline may say.
     """
     settled = Config() if config is None else read_config(config)
     file = yaml_text.read(path)
@@ -251,7 +248,7 @@ class _Reading:
     def _unused(
         self, variables: Mapping[str, str], steps: Sequence[PipelineStep]
     ) -> Iterator[Finding]:
-        """Tells of a `--var` that nothing reads: most often its name has a typing mistake."""
+        """Yield a finding for each `--var` that is not read, usually because of a typo."""
         used = {name for step in steps for name in _used_by(step)}
         written = self._root.raw.get("variables")
         expected = used | set(written if isinstance(written, dict) else ())
@@ -262,7 +259,7 @@ class _Reading:
             )
 
     def _without_model(self, steps: Sequence[PlacedStep]) -> Iterator[Finding]:
-        """Finds the steps whose agent cannot work with the model that is usual here."""
+        """Yield the steps whose agent cannot use the default model."""
         for step, path in steps:
             has_none = step.model is None and self._config.model is None
             if has_none and isinstance(step.agent, CodexAgentSpec):
@@ -276,7 +273,7 @@ def _used_by(step: PipelineStep) -> frozenset[str]:
 
 
 def _paths(root: Fields) -> Iterator[JsonPath]:
-    """Gives where each step stands that is one."""
+    """Yield the path of each item of `steps` that is a step."""
     steps = root.raw.get("steps")
     for index, step in enumerate(steps if isinstance(steps, list) else ()):
         if isinstance(step, dict):

@@ -1,4 +1,4 @@
-"""A pipeline that is known to be sound, and what can be wrong with one."""
+"""A valid pipeline, and the exception for an invalid one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hankweave_protocol.hank import (
 from hankweave_server.hank.problems import HankInvalid, JsonPath, Problem
 
 CHECKPOINT_PREFIX = "architect:checkpoint"
-"""What the label of a checkpoint that a pipeline asked for begins with (seed 003)."""
+"""The prefix of the labels of checkpoints that a pipeline requests."""
 
 DEFAULT_MODEL = "sonnet"
 DEFAULT_VERSION = "1.0.0"
@@ -29,7 +29,7 @@ OnFailure: TypeAlias = Literal["stop", "retry", "continue"]
 
 
 class PipelineInvalid(HankInvalid):
-    """A pipeline that cannot be run; `problems` names every fault, in the order of the file."""
+    """A pipeline that cannot be run; `problems` lists every fault, in the order of the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class ScriptedAgent:
     """The deterministic agent, with the script that was read for it."""
 
     script: bytes | None = None
-    """JSON; None: the prompt is the script, or else it does the usual."""
+    """JSON; if None, the prompt is the script, or else the agent has a default one."""
 
 
 AgentChoice: TypeAlias = (
@@ -50,22 +50,22 @@ class Checkpoints:
     """The `checkpoints` block: automatic checkpoints, and where labelled ones are kept."""
 
     every_n_steps: int | None = None
-    """1 to 50 steps of an agent; None: none but those the steps ask for."""
+    """1 to 50 steps of an agent; None for only the checkpoints that steps request."""
     repository: Repository | None = None
-    """None: the project's own where it is in git, else the shadow repository."""
+    """None: the project's own if it is in git, else the shadow repository."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineStep:
-    """One step, as its author wrote it."""
+    """One step, as written by its author."""
 
     name: str
-    """No other step has it; the codon's id."""
+    """Unique among the steps; the codon's id."""
     prompt: str
-    """`{{name}}` still stands in it: answers of earlier steps come later."""
+    """Still contains `{{name}}`: answers of earlier steps are filled in later."""
     agent_name: str = "build"
     agent: AgentChoice | None = None
-    """None: whoever the command line names, else `claude`."""
+    """None: the command line's agent, else `claude`."""
     model: str | None = None
     checkpoint: bool = False
     condition: str | None = None
@@ -75,15 +75,15 @@ class PipelineStep:
     timeout_seconds: float | None = None
     on_failure: OnFailure = "stop"
     attempts: int | None = None
-    """1 to 10, the first included; only with `retry`."""
+    """1 to 10, including the first; only with `retry`."""
     system_prompt: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     permissions: Permissions | None = None
-    """What its agent may do; None: what the pipeline says for all of them."""
+    """The permissions of its agent; None for those of the pipeline."""
 
 
 PlacedStep: TypeAlias = tuple[PipelineStep, JsonPath]
-"""A step and where it stands in the file."""
+"""A step and its path in the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,21 +95,21 @@ class Pipeline:
     version: str = DEFAULT_VERSION
     description: str | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Of the file, with those of the command line over them."""
+    """The variables of the file, overridden by those of the command line."""
     steps: tuple[PipelineStep, ...]
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
     model: str = DEFAULT_MODEL
-    """Of the steps that name none."""
+    """The model of steps that name none."""
     permissions: Permissions | None = None
-    """Of the steps that have none."""
+    """The permissions of steps that have none."""
     warnings: tuple[Problem, ...] = ()
-    """What is allowed and yet probably not meant."""
+    """Findings about parts that are valid but probably not intended."""
 
     def model_of(self, step: PipelineStep) -> str:
         return step.model or self.model
 
     def scripts(self) -> Iterator[bytes]:
-        """Gives each script that an agent of it plays."""
+        """Yield the script of each scripted agent."""
         for step in self.steps:
             if isinstance(step.agent, ScriptedAgent) and step.agent.script is not None:
                 yield step.agent.script

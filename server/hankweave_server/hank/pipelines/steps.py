@@ -1,6 +1,7 @@
-"""The steps of a pipeline: each key, and what it must be.
+"""The steps and variables of a pipeline.
 
-Which variables are known at which step: what a typing mistake would make of a condition.
+`Uses` follows the variables known at each step, and reports undefined names, which a typing mistake
+in a condition or prompt would cause.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _NOT_IN_A_NAME = re.compile(r"[\s/\\#\x00-\x1f\x7f]+")
 
 
 def steps_of(root: Fields, agents: Agents) -> tuple[PipelineStep, ...]:
-    """Reads the steps; what is wrong with them is among the findings."""
+    """Read the steps, recording their faults as findings."""
     if not root.has("steps"):
         root.found("steps", "The pipeline has no steps.", "Give at least one with a prompt.")
         return ()
@@ -74,7 +75,7 @@ def steps_of(root: Fields, agents: Agents) -> tuple[PipelineStep, ...]:
 
 
 def fault_of_name(name: str) -> str | None:
-    """Says why no variable can have a name."""
+    """Return why a variable cannot have a name, or None if it can."""
     if not _VARIABLE.fullmatch(name):
         return f"{name!r} is no name of a variable."
 
@@ -82,7 +83,7 @@ def fault_of_name(name: str) -> str | None:
 
 
 def usable_name(name: str) -> str:
-    """Suggests a name that a variable can have."""
+    """Return a valid variable name similar to the given one."""
     better = re.sub(r"[^A-Za-z0-9_]+", "_", name).strip("_") or "value"
     better = f"_{better}" if better[0].isdigit() else better
     return f"{better}_" if better.lower() in RESERVED else better
@@ -222,7 +223,7 @@ def _env(fields: Fields) -> Iterator[tuple[str, str]]:
 
 
 class NotAVariable(Exception):
-    """A `--var` that sets nothing: the caller's fault."""
+    """An invalid `--var` on the command line."""
 
     def __init__(self, message: str, suggestion: str) -> None:
         super().__init__(message)
@@ -231,7 +232,7 @@ class NotAVariable(Exception):
 
 
 def parse_var(text: str) -> tuple[str, str]:
-    """Reads `name=value`; raises NotAVariable, since an entry that is passed over misleads."""
+    """Parse `name=value`; raise NotAVariable, because ignoring an entry would mislead."""
     name, sign, value = text.partition("=")
     name, value = name.strip(), value.strip()
     if not sign:
@@ -247,7 +248,7 @@ def parse_var(text: str) -> tuple[str, str]:
 
 
 def fault_of_value(value: str) -> str | None:
-    """Says why no variable can hold a text."""
+    """Return why a variable cannot hold a text, or None if it can."""
     if "\0" in value:
         return "The value holds a NUL."
 
@@ -256,7 +257,7 @@ def fault_of_value(value: str) -> str | None:
 
 
 def variables_of(root: Fields) -> dict[str, str]:
-    """Reads the `variables` block: any scalar, which becomes a text."""
+    """Read the `variables` block: any scalar, converted to a text."""
     block = root.mapping("variables")
     if block is None:
         return {}
@@ -272,7 +273,7 @@ def variables_of(root: Fields) -> dict[str, str]:
 
 
 def faults_of_given(given: Mapping[str, str]) -> Iterator[Finding]:
-    """Tells of variables that the caller must not set."""
+    """Yield a finding for each `--var` that is not allowed."""
     for name, value in given.items():
         fault = fault_of_name(name) or fault_of_value(value)
         if fault is not None:
@@ -280,7 +281,7 @@ def faults_of_given(given: Mapping[str, str]) -> Iterator[Finding]:
 
 
 class Uses:
-    """Goes through the steps in their order and tells of each name that nobody has defined."""
+    """A walk through the steps in order that records every undefined name."""
 
     def __init__(self, variables: Mapping[str, str], steps: Sequence[PlacedStep]) -> None:
         self.faults: list[Finding] = []
@@ -313,7 +314,7 @@ class Uses:
                 self.warnings.append(self._literal(name, path))
 
     def _too_late(self, name: str, path: JsonPath) -> Finding | None:
-        """A name that only this step or a later one captures."""
+        """Return a finding for a name that only this step or a later one captures."""
         step = self._captured_by.get(name)
         if step is None:
             return None

@@ -1,13 +1,11 @@
-"""The text of a YAML file: its values as they were written, and where each of them stands.
+"""YAML text with positions: its values as written, and where each of them is.
 
-Scalars keep their spelling, so that `version: 1.10` stays 1.10 and no integer is too long; a key
-that is there twice, a tag, or a text that no file can hold is a fault with a place. Anchors and
-merge keys work, as far as what they stand for stays small.
+Scalars keep their spelling, so that `version: 1.10` stays 1.10 and no integer is too long. A
+duplicate key, a tag, or a text that cannot be stored in a file is a fault with a position. Anchors
+and merge keys work as long as their expansion stays small.
 
-What a YAML parser complains about, in words for the author of the file.
-
-PyYAML speaks of tokens and blocks ("expected <block end>, but found '-'"). Authors think of
-indentation, quotes and colons.
+Syntax errors are translated for the author: PyYAML's messages are about tokens and blocks
+("expected <block end>, but found '-'"), but authors think of indentation, quotes and colons.
 """
 
 from __future__ import annotations
@@ -96,7 +94,7 @@ _PLAIN: Final[tuple[tuple[str, str, str | None], ...]] = (
 
 
 def in_plain_words(error: yaml.MarkedYAMLError) -> tuple[str, str | None]:
-    """Return what is wrong, as a sentence without its period, and what to do about it."""
+    """Return the error, as a sentence without its full stop, and a hint on how to fix it."""
     if isinstance(error, yaml.composer.ComposerError) and "single document" in str(error.context):
         return "a second document begins here, and one file holds one pipeline", None
 
@@ -115,7 +113,7 @@ DEEPEST: Final = 40
 MOST_VALUES: Final = 50_000
 
 COMMAND_LINE: Final[JsonPath] = ("command line",)
-"""Where a fault lies that the file has no part in."""
+"""The path of a fault that is not in the file."""
 
 _TAG = "tag:yaml.org,2002:"
 _TRUE = frozenset({"yes", "true", "on"})
@@ -124,7 +122,7 @@ _KINDS = {"int": "number", "float": "number", "timestamp": "date", "str": "", "v
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A number or date, by the letters of its author."""
+    """A number or date as its author wrote it."""
 
     text: str
     kind: str
@@ -133,19 +131,19 @@ class Written:
 
 @dataclass(slots=True)
 class YamlFile:
-    """A parsed file; its findings are what the text itself has wrong."""
+    """A parsed file; `findings` are the faults of the text itself."""
 
     path: Path
     value: Any
-    """Of dict, list, str, bool, None and Written."""
+    """Consists of dict, list, str, bool, None and Written."""
     places: dict[JsonPath, tuple[int, int]] = field(default_factory=dict)
     """Line and column of a key or item, from 1."""
     findings: list[Finding] = field(default_factory=list)
     unsound: frozenset[Finding] = frozenset()
-    """Those that the text itself has: nothing else is said of the values they are about."""
+    """The text's own faults; other findings about the same values are omitted."""
 
     def told(self, findings: list[Finding]) -> tuple[Problem, ...]:
-        """Gives the findings as a person is told them, in the order of the file."""
+        """Return the findings as problems for the user, in the order of the file."""
         paths = {found.path for found in self.unsound}
         kept = (each for each in findings if each in self.unsound or each.path not in paths)
         told = dict.fromkeys(map(self._told, kept))
@@ -165,7 +163,7 @@ class YamlFile:
 
 
 def read(path: Path) -> YamlFile:
-    """Reads and parses; raises PipelineInvalid for a file that has no value at all."""
+    """Read and parse a file; raise PipelineInvalid if it has no value at all."""
     text = _text_of(path)
     try:
         node = _Loader(text).get_single_node()
@@ -175,7 +173,7 @@ def read(path: Path) -> YamlFile:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         if "end of stream" in (error.problem or ""):
-            mark = error.context_mark or mark  # Where the quote was opened.
+            mark = error.context_mark or mark  # The opening quote.
 
         place = (None, None) if mark is None else (mark.line + 1, mark.column + 1)
         sentence, suggestion = in_plain_words(error)
@@ -228,7 +226,7 @@ def _code(error: yaml.reader.ReaderError) -> int:
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes nodes only, no deeper than a pipeline can be."""
+    """A loader that composes nodes only, up to the depth that a pipeline can have."""
 
     depth = 0
 
@@ -244,7 +242,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Values:
-    """Makes values of nodes and notes where they stand."""
+    """Conversion of nodes to values, recording their positions."""
 
     def __init__(self, file: YamlFile) -> None:
         self._places = file.places
@@ -293,7 +291,7 @@ class _Values:
         return value
 
     def _mappings_of(self, node: yaml.Node, path: JsonPath) -> Iterator[dict[str, Any]]:
-        """Gives what a merge key names: one mapping, or several of which the first wins."""
+        """Yield the mappings of a merge key; of several, the first wins."""
         for each in node.value if isinstance(node, yaml.SequenceNode) else [node]:
             if isinstance(each, yaml.MappingNode):
                 yield self.of(each, path)
@@ -313,7 +311,7 @@ class _Values:
                 return self._refuse_tag(node, path)
 
     def _sound(self, node: yaml.ScalarNode, path: JsonPath) -> str:
-        """Gives the text of a scalar without what no file of ours can hold."""
+        """Return the text of a scalar, replacing characters that cannot be stored in a file."""
         text = str(node.value)
         if any("\ud800" <= character <= "\udfff" for character in text):
             message = "The text holds half a surrogate pair, which no file can hold."
