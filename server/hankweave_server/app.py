@@ -1,4 +1,4 @@
-"""The composition root: the one module that knows every room and joins them by callables."""
+"""The composition root: the one module that imports every package and wires them together."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ from hankweave_server.worktree import data_source
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What has to be open before anything can be composed."""
+    """The resources that must be open before the application is composed."""
 
     layout: Layout
     clock: Clock
@@ -73,7 +73,7 @@ class Opened:
 
 
 class App:
-    """The rooms of one execution, joined."""
+    """The components of one execution, wired together."""
 
     def __init__(
         self,
@@ -88,10 +88,10 @@ class App:
         self._containment = containment()
         self._started_at = instants.to_text(opened.clock.now())
         self.is_ready = False
-        """True once recovery is done, until the end begins."""
+        """True from the end of recovery until shutdown begins."""
         self._listener: Listener | None = None
         self.bulletin = Bulletin(opened.ledger, opened.clock)
-        """What is wrong, for all who ask."""
+        """The current problems of the server."""
         self.checkpointer = Checkpointer(
             opened.engine,
             opened.ledger,
@@ -122,7 +122,7 @@ class App:
             overwrite_output=opened.settings.overwrite_output,
         )
         self.first_client = anyio.Event()
-        """Set when a client has shaken hands."""
+        """Set when a client has completed its handshake."""
         self.exit_policy = ExitPolicy(opened.settings, lambda: self._live_clients)
         self.runner = Runner(
             self.around,
@@ -160,7 +160,7 @@ class App:
         )
 
     def attach(self, listener: Listener) -> None:
-        """Names the open door: what is told about addresses and clients is true from here on."""
+        """Set the open listener: addresses and client counts are correct from now on."""
         self._listener = listener
         self.bulletin.notify = listener.hub.broadcast
         self.checkpointer.progress.tell = listener.hub.tell_progress
@@ -184,7 +184,7 @@ class App:
         )
 
     def _branch_home(self) -> Path:
-        """Beside this execution; a person's own project has no place beside it."""
+        """Return a new directory beside this execution, or, in place, among the executions."""
         opened, layout = self._opened, self._opened.layout
         beside = opened.settings.executions_root if layout.is_in_place else layout.root.parent
         meta = data_source.read_meta(layout)
@@ -200,7 +200,7 @@ class App:
         )
 
     def doors(self) -> Doors:
-        """What the transport is handed."""
+        """Return the server's interface for the transport."""
         return Doors(
             handle=self._handle,
             history_page=self._opened.ledger.page,
@@ -215,7 +215,7 @@ class App:
         )
 
     def _greeted(self, caller: Caller) -> Iterable[EventData]:
-        """Lets the plan begin; tells a client of Hankweave that nothing does so by itself."""
+        """Let the plan begin; tell a client of Hankweave if it will not begin by itself."""
         self.first_client.set()
         begins = self._opened.settings.autostart and self.around.has_hank
         if begins or caller.wants_replies or self.runner.is_busy:
@@ -254,7 +254,7 @@ class App:
         )
 
     def status(self) -> ServerStatus:
-        """All but the size of the store, which takes a look at the disk."""
+        """Return everything but the size of the store, which needs a look at the disk."""
         state = self._opened.ledger.durable_state
         active = active_codon(state)
         return ServerStatus(
@@ -322,7 +322,7 @@ def _seconds(number: int | None) -> timedelta | None:
 
 def _roster(opened: Opened) -> Roster:
     overrides = opened.hank.hank.overrides
-    # An agent that does not wait has gone on by the time its step is labelled.
+    # An agent that does not wait has continued by the time its step is labelled.
     counts_steps = overrides is not None and overrides.checkpoint_every_steps is not None
     return Roster(
         chosen=opened.settings.agent,

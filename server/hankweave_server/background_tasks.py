@@ -1,4 +1,4 @@
-"""Tasks that live as long as a block does."""
+"""Background tasks that live as long as a block."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import anyio
 
 @asynccontextmanager
 async def alongside(*works: Callable[[], Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
-    """Runs works while the block runs, and cancels them at its end.
+    """Run tasks while the block runs, and cancel them at its end.
 
-    What the block raises comes out as it is; what a work raises comes out as a group.
+    An exception of the block is raised unchanged; an exception of a task is raised as a group.
     """
     failure: Exception | None = None
     async with anyio.create_task_group() as tasks:
@@ -23,7 +23,7 @@ async def alongside(*works: Callable[[], Coroutine[Any, Any, None]]) -> AsyncIte
         try:
             yield
         except Exception as error:
-            failure = error  # Raised below: the group would wrap it for our caller.
+            failure = error  # Raised below: the task group would wrap it.
         finally:
             tasks.cancel_scope.cancel()
 

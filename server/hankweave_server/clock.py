@@ -1,4 +1,4 @@
-"""Time as an argument: the daemon asks a `Clock`, tests hand in one that they move."""
+"""Time as a dependency: the server asks a `Clock`, and tests pass one that they control."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Protocol
 
 class Clock(Protocol):
     def now(self) -> datetime:
-        """The wall clock in UTC. It may jump; only seq orders events, never this."""
+        """Return the wall clock in UTC. It may jump; events are ordered by seq alone."""
 
     def monotonic(self) -> float:
-        """Seconds that never run backwards; timers and durations use it. Stands while we sleep."""
+        """Return seconds that never run backwards, for timers and durations; stops in a suspend."""
 
     def boottime(self) -> float:
-        """Seconds like `monotonic`, but those that the machine was suspended count too."""
+        """Return seconds like `monotonic`, but including time in suspend."""
 
 
 class SystemClock:

@@ -1,11 +1,11 @@
-"""Settings that come from several places, and which of them counts.
+"""Settings from several sources, and their precedence.
 
 Hankweave's own settings have four sources: the command line, `HANKWEAVE_RUNTIME_*` variables, the
-`overrides` of the hank and `hankweave.json`; the first that names a setting decides. `SETTINGS`
-lists all of them, Hankweave's and ours. A setting that means nothing here is named when it is set:
-with a note where that does no harm, with a refusal where it would change what is done.
+`overrides` of the hank and `hankweave.json`; the first that names a setting wins. `SETTINGS` lists
+all of them, Hankweave's and this server's. A setting without a meaning here is reported when it is
+set: with a note if that does no harm, with a refusal if it would change what is done.
 
-Pure but for `read_file`.
+All functions are pure except `read_file`.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ COMMAND_LINE: Final = "the command line"
 ENVIRONMENT: Final = "the environment"
 
 Parse = Callable[[object], object]
-"""Turns a value of JSON, or the text of a variable, into a setting; raises ValueError."""
+"""Converts a JSON value, or the text of a variable, to a setting; raises ValueError."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting and what is known about it."""
+    """One setting and its description."""
 
     key: str
     """As in hankweave.json; a dot leads into an object."""
@@ -45,7 +45,7 @@ class Setting:
     no_effect: str | None = None
     """Why a value changes nothing here."""
     refusal: Callable[[object], str | None] = lambda _value: None
-    """Says why a value cannot be had here."""
+    """Returns why a value is not supported here, or None."""
 
     @property
     def variable(self) -> str:
@@ -55,24 +55,24 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """What one place says."""
+    """The settings of one source."""
 
     source: str
-    """For a person: `the command line`, a file."""
+    """For display: `the command line`, a file."""
     values: Mapping[str, object]
     names: Mapping[str, str]
-    """What each key is called there: an option, a variable, a key of a file."""
+    """The name of each key at this source: an option, a variable, a key of a file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """The value of a setting, and who decided it."""
+    """The value of a setting, and its source."""
 
     setting: Setting
     value: object
     source: str
     name: str | None = None
-    """What it is called at its source; None for a default."""
+    """Its name at the source; None for a default."""
 
     @property
     def is_default(self) -> bool:
@@ -177,7 +177,7 @@ def _safe_points(value: object) -> str:
 
 
 def _telemetry(value: object) -> object:
-    """Take an object with `enabled` for that: what else it says would not matter."""
+    """Reduce an object to its `enabled`: its other keys have no meaning here."""
     if isinstance(value, dict):
         return value.get("enabled", True)
 
@@ -366,7 +366,7 @@ _OF_A_HANK: Final = frozenset(
     {"model", "dataHashTimeLimit", "shimIdleTimeout"}
     | {key for key in SETTINGS if key.startswith("sentinel.")}
 )
-"""What a hank's `overrides` may say. Their budget is the hank's own, beside ours."""
+"""Keys allowed in a hank's `overrides`. Their budget is the hank's own, besides this one."""
 
 
 # --- layers ---------------------------------------------------------------------------------------
@@ -374,7 +374,7 @@ _OF_A_HANK: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A layer, and what a person should know about it."""
+    """A layer, and warnings about it."""
 
     layer: Layer
     warnings: tuple[str, ...] = ()
@@ -388,9 +388,9 @@ def of_command_line(values: Mapping[str, object]) -> Layer:
 
 
 def of_environment(environment: Mapping[str, str], known: Iterable[str] = ()) -> Read:
-    """Read all variables of ours; raise Stop for a value that cannot be.
+    """Read all `HANKWEAVE_RUNTIME_*` variables; raise Stop for an invalid value.
 
-    `known` are variables that somebody else reads. An unknown one is warned about.
+    `known` are variables with other readers. An unknown one causes a warning.
     """
     values: dict[str, object] = {}
     warnings = []
@@ -411,7 +411,7 @@ def of_environment(environment: Mapping[str, str], known: Iterable[str] = ()) ->
 
 
 def of_file(path: Path, content: object) -> Read:
-    """Read what is in a hankweave.json; raise Stop for a value that cannot be."""
+    """Read the content of a hankweave.json; raise Stop for an invalid value."""
     if not isinstance(content, dict):
         raise _wrong(path, "expected an object")
 
@@ -431,7 +431,7 @@ def of_file(path: Path, content: object) -> Read:
 
 
 def of_hank(path: Path, overrides: object) -> Layer:
-    """Return what a hank's overrides say; the loader of hanks complains about what is wrong."""
+    """Return the settings in a hank's overrides; the loader of hanks reports invalid ones."""
     values: dict[str, object] = {}
     for key, value in _flat(overrides if isinstance(overrides, dict) else {}):
         if key in _OF_A_HANK:
@@ -460,9 +460,9 @@ def read_file(path: Path) -> Read | None:
 
 
 def resolve(layers: Iterable[Layer]) -> Config:
-    """Return every setting with its value; the first layer that names it decides.
+    """Return every setting with its value; the first layer that names it wins.
 
-    Raises Stop for a value that cannot be had here.
+    Raises Stop for a value that is not supported here.
     """
     ordered = tuple(layers)
     config = {key: _resolved(setting, ordered) for key, setting in SETTINGS.items()}
@@ -500,7 +500,7 @@ def _resolved(setting: Setting, layers: tuple[Layer, ...]) -> Resolved:
 
 
 def _flat(content: Mapping[Any, object]) -> Iterable[tuple[str, object]]:
-    """Yield the keys of an object, with those of `budget` and `sentinel` behind a dot."""
+    """Yield the keys of an object, with those of `budget` and `sentinel` after a dot."""
     for key, value in content.items():
         if key in ("budget", "sentinel") and isinstance(value, dict):
             for inner, below in value.items():

@@ -1,7 +1,7 @@
 """The life of the server, on one exit stack: lock, recover, listen, run, drain, release.
 
-Whatever opens registers its own undoing, so the end is the beginning backwards: nobody writes
-after the ledger is closed, and the lock goes last, after all writers are joined.
+Every resource registers its own cleanup, so shutdown is startup in reverse: nothing writes after
+the ledger is closed, and the lock is released last, after all writers have ended.
 """
 
 from __future__ import annotations
@@ -85,27 +85,27 @@ from hankweave_server.transport.sockets import Port
 log = logger(__name__)
 
 DRAIN_SECONDS = 6.0
-"""How long the agent, the exit checkpoint and a rollback that goes on may take to end."""
+"""How long the agent, the exit checkpoint and a running rollback may take to end."""
 
 DRAIN_SECONDS_WITHOUT_ROOM = 4.0
-"""The same on a full disk: enough for the agent, and there is little hope for the rest."""
+"""The same on a full disk: enough for the agent, and the rest is unlikely to succeed."""
 
 FIRST_CLIENT_SECONDS = 2.0
-"""How long the plan waits for a client, so that it hears how the first codon starts."""
+"""How long the plan waits for a client, so that it sees the first codon start."""
 
 INDEX_SECONDS = 1.0
-"""How long an end waits for the index that stock git reads; the next start writes it else."""
+"""How long shutdown waits for the index that stock git reads; else the next start writes it."""
 
 CLOSING_SECONDS = 7.2
-"""How long after the word to stop the clients have had their time to say goodbye."""
+"""Seconds after the request to stop by which clients must have disconnected."""
 
 LAST_SECONDS = 7.8
-"""When whatever still holds us up is left behind: issue and design give an end eight seconds."""
+"""Seconds until the process exits, whatever still runs: a shutdown may take eight in all."""
 
 
 @dataclass
 class StopSwitch:
-    """Who asked for the end first, and how the process is to end."""
+    """The first request to stop, and the exit code of the process."""
 
     reason: str | None = None
     exit_code: ExitCode = ExitCode.DONE
@@ -121,7 +121,7 @@ class StopSwitch:
             self.on_flipped()
 
     def left_of(self, seconds: float) -> float:
-        """How much is left of so many seconds since somebody asked for the end."""
+        """Return the seconds left of a time span that began with the request to stop."""
         return max(0.0, self._since + seconds - anyio.current_time())
 
     async def wait(self) -> str:
@@ -132,7 +132,7 @@ class StopSwitch:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What this start found of the server before."""
+    """What this start found of the previous server."""
 
     differences: Differences
     agents: tuple[int, ...]
@@ -140,17 +140,17 @@ class Past:
 
 
 Choice = Literal["finish", "stop", "go on"]
-"""What a person may want at Ctrl-C: the end after this codon, at once, or not at all."""
+"""Choices at Ctrl-C: end after this codon, end at once, or continue."""
 
 
 class AsksAtInterrupt(Protocol):
-    """Asks a person what is to become of the codon that runs."""
+    """Asks the user what to do with the running codon."""
 
     async def ask(self) -> Choice: ...
 
 
 class Daemon:
-    """One server's life in one execution directory."""
+    """The life of one server in one execution directory."""
 
     def __init__(
         self,
@@ -167,7 +167,7 @@ class Daemon:
     ) -> None:
         """`port` was reserved for this server before anything on the disk was changed.
 
-        `interrupts` asks at the first Ctrl-C what is to become of a codon that runs.
+        `interrupts` asks at the first Ctrl-C what to do with a running codon.
         """
         self._interrupts = interrupts
         self._asking: anyio.CancelScope | None = None
@@ -186,10 +186,10 @@ class Daemon:
         self._exits_at_once = False
 
     async def live(self) -> ExitCode:
-        """Serves until somebody stops it; raises Stop where it cannot serve at all."""
+        """Serve until a request to stop; raise Stop if it cannot serve at all."""
         failure: Exception | None = None
         async with anyio.create_task_group() as watch:
-            # From here on no signal kills us in the midst of something, recovery included.
+            # From here on no signal interrupts an operation halfway, recovery included.
             await watch.start(self._watch_signals)
             try:
                 await self._live_in(self._chosen.layout)
@@ -208,7 +208,7 @@ class Daemon:
             refuse_moved_store(layout)
             fsutil.make_private_directory(layout.state_directory)
             hide(layout)
-            # In a thread: another program's heartbeat may have to be watched for a minute.
+            # In a thread: it may have to watch another program's heartbeat for a minute.
             lock = await anyio.to_thread.run_sync(acquire, layout, self._clock)
             self._lock = lock
             stack.callback(lock.release)
@@ -274,7 +274,7 @@ class Daemon:
     # --- start ---------------------------------------------------------------------------------
 
     async def _sweep(self) -> tuple[int, ...]:
-        """Kills the agents that the former server left behind (DESIGN 10)."""
+        """Kill the agents that the previous server left behind."""
         killed = await leftovers.sweep(self._chosen.layout.agent_processes)
         survivors = [str(each.pid) for each in killed if each.survived]
         if survivors:
@@ -334,7 +334,7 @@ class Daemon:
         if (current := opened.ledger.state.current_run_id) is not None:
             _make_folder(opened.layout, current)
 
-        # The hank counts as known only once the plan that follows it is on record.
+        # The hank counts as known only once the plan that follows it is recorded.
         await opened.ledger.flush()
         take_hank(opened.layout, self._hank, self._settings)
         _log_recovery(recovered)
@@ -355,9 +355,9 @@ class Daemon:
             ) from None
 
     async def _validate(self, app: App, opened: Opened, pruned: frozenset[Sha]) -> None:
-        """Tells of everything the state says that folders, repository or journal do not (seed 002).
+        """Record where the state disagrees with folders, repository or journal.
 
-        What was pruned is not missed.
+        Pruned checkpoints do not count as missing.
         """
         recomputed = await anyio.to_thread.run_sync(reported_costs, opened.ledger)
 
@@ -374,7 +374,7 @@ class Daemon:
         source: Literal["primary", "journal"] = "primary"
         warnings = found.warnings
         if any(warning.type == "cost_mismatch" for warning in warnings):
-            # The journal is the truth, and state.json but saves the time of folding it.
+            # The journal is the truth; state.json only saves the time of folding it.
             await opened.ledger.refold()
             found, source = judged(), "journal"
             standing = found.warnings
@@ -387,7 +387,7 @@ class Daemon:
             )
 
     async def _say_hello(self, opened: Opened, past: Past) -> None:
-        """Tells what was found, before anything is done about it."""
+        """Record what was found, before anything is done about it."""
         ledger, previous = opened.ledger, opened.lock.previous
         started = ServerStarted(
             server_version=__version__,
@@ -443,8 +443,8 @@ class Daemon:
             publish = listener.hub.publish
             with opened.ledger.subscribe(lambda each: publish(each.frame, each.event.seq)):
                 log.info("Starting HankweaveRuntime on port %d", listener.port)
-                # What lives as long as the server need not be looked at by each collection, which
-                # would hold the loop for as long as that takes.
+                # Long-lived objects need no visit by each garbage collection, which would block the
+                # event loop for that time.
                 gc.freeze()
                 self._tell_ready(app.ready(), lambda: opened.ledger.durable_state)
                 self._exits_at_once = app.exit_policy.is_immediate
@@ -457,7 +457,7 @@ class Daemon:
                 tasks.start_soon(app.time_watch.run)
                 tasks.start_soon(app.rollback.finish_when_there_is_room)
                 opened.ledger.space.be_patient()
-                # Who is told to end does not wait until there is room to say how it began.
+                # A request to stop does not wait for the disk space to record the beginning.
                 begin, end = partial(self._begin, app, opened), partial(self._end_with_plan, app)
                 async with alongside(begin, end):
                     reason = await self._switch.wait()
@@ -469,7 +469,7 @@ class Daemon:
                 listener.hurry(self._switch.left_of(CLOSING_SECONDS))
 
     async def _begin(self, app: App, opened: Opened) -> None:
-        """Goes on with the plan, or says why not."""
+        """Continue with the plan, or record why not."""
         if not app.around.has_hank:
             await opened.ledger.record(
                 ServerIdle(reason="startup", message="There is no plan; waiting for commands.")
@@ -491,7 +491,7 @@ class Daemon:
             )
 
     async def _await_first_client(self, app: App) -> None:
-        """Let whoever started the server connect before there is something to miss."""
+        """Give the client that started the server time to connect before events are published."""
         if not self._settings.headless:
             with anyio.move_on_after(FIRST_CLIENT_SECONDS):
                 await app.first_client.wait()
@@ -512,7 +512,7 @@ class Daemon:
         self._on_rest(Outcome.COMPLETED)
 
     async def _begin_at(self, codon_id: CodonId, app: App) -> None:
-        """Starts the codon that the plan begins again with; ends the server where it cannot."""
+        """Start the codon that the plan begins again with; end the server if it cannot."""
         try:
             app.runner.start(codon_id)
         except Refused as refused:
@@ -543,7 +543,7 @@ class Daemon:
     # --- end -----------------------------------------------------------------------------------
 
     async def _drain(self, app: App, opened: Opened, reason: str) -> None:
-        """Ends the agent, takes the `exit` checkpoint, closes the run; bounded in time."""
+        """End the agent, take the `exit` checkpoint, close the run; bounded in time."""
         log.info("Stopping: %s", reason)
         app.is_ready = False
         app.packing.stop()
@@ -562,13 +562,13 @@ class Daemon:
         log.error("The orderly end took too long; the next start recovers")
         self._switch.exit_code = ExitCode.SOFTWARE
         if opened.ledger.space.is_short:
-            # Who waits for room waits no longer, and raises what the person is to read.
+            # End the waiting for space: it raises the error that the user has to read.
             self._switch.exit_code = ExitCode.IO_ERROR
             opened.ledger.space.give_up()
             await opened.ledger.aclose()
 
     async def _hurry_without_room(self, space: Space, drain: anyio.CancelScope) -> None:
-        """Leaves time to say why, whenever it turns out that an orderly end has no room."""
+        """Shorten the drain as soon as the disk is full, to leave time to report why."""
         await space.shortage()
         left = self._switch.left_of(DRAIN_SECONDS_WITHOUT_ROOM)
         drain.deadline = min(drain.deadline, anyio.current_time() + left)
@@ -588,7 +588,7 @@ class Daemon:
                         self._flip_by_signal(signal.Signals(number).name)
 
     def _may_ask(self) -> bool:
-        """Whether a Ctrl-C asks: there is a terminal, it is the first, and a codon would suffer."""
+        """Return whether a Ctrl-C asks: on a terminal, the first time, while a codon runs."""
         is_first = self._asking is None and not self._ends_after_codon
         is_working = self._runner is not None and self._runner.is_busy
         return self._interrupts is not None and is_first and is_working
@@ -616,19 +616,19 @@ class Daemon:
         self._switch.flip(name, ExitCode.FAILED if unfinished else ExitCode.DONE)
 
     def _bound_the_end(self) -> None:
-        """Sees to it that the end comes, whatever a thread of ours is still busy with.
+        """Make sure that the process ends, whatever a thread is still busy with.
 
-        A timer in a thread of its own, for the loop may be what is held up. It outlives the loop:
-        the interpreter waits for all other threads before it ends.
+        It is a timer in its own thread, because the event loop may be blocked. It outlives the
+        loop: the interpreter waits for all other threads before it exits.
         """
         timer = threading.Timer(LAST_SECONDS, self._end_at_once)
         timer.daemon = True
         timer.start()
 
     def _end_at_once(self) -> None:
-        """Ends as by a crash, of which the next start recovers, but for the lock file."""
+        """End as in a crash, from which the next start recovers, but remove the lock file."""
         if self._lock is None or self._lock.is_released:
-            os._exit(self._switch.exit_code)  # All is on record; who is still busy only reads.
+            os._exit(self._switch.exit_code)  # Everything is recorded; remaining threads only read.
 
         log.error("The orderly end took too long; the next start recovers")
         self._lock.abandon()
@@ -641,7 +641,7 @@ class Daemon:
         self._switch.flip(reason)
 
     def _kill_for_client(self, reason: str) -> None:
-        """Leaves at once; agents die with us, and the next start recovers."""
+        """Exit at once; agents die with this process, and the next start recovers."""
         log.error("Forced to stop: %s", reason)
         os._exit(ExitCode.FAILED)
 
@@ -652,7 +652,7 @@ class Daemon:
             self._lock_lost(lost)
 
     def _lock_lost(self, lost: LockLost) -> None:
-        """Fences ourselves: whoever owns the directory now must find no second writer."""
+        """Fence this server: the new owner of the directory must find no second writer."""
         log.error("The runtime lock is lost: %s", lost)
         hint = "" if lost.hint is None else f"\n  hint: {lost.hint}"
         os.write(2, f"hankweave: {lost}{hint}\n".encode())
@@ -661,7 +661,7 @@ class Daemon:
 
 @contextmanager
 def _refusing_what_cannot_begin() -> Iterator[None]:
-    """Says to a person why the plan cannot begin: for another hank's past, or where it is to."""
+    """Turn refusals into Stop: the hank does not fit the past, or the codon is unknown."""
     try:
         yield
     except Refused as refused:
@@ -680,7 +680,7 @@ def _refusing_what_cannot_begin() -> Iterator[None]:
 
 
 def refuse_moved_store(layout: Layout) -> None:
-    """Raise Stop where the state is a link, or its checkpoints are gone; touch nothing."""
+    """Raise Stop if the state is a link, or its checkpoints are gone; change nothing."""
     try:
         refuse_links(layout)
     except StoreMoved as moved:
@@ -693,7 +693,7 @@ def refuse_moved_store(layout: Layout) -> None:
     try:
         named = len(on_record(whole_lines(layout)).standing)
     except (OSError, JournalCorrupt, msgspec.MsgspecError):
-        return  # There is no journal, or opening it will say what is wrong with it.
+        return  # There is no journal, or opening it will report what is wrong with it.
 
     if named:
         raise Stop(
@@ -705,7 +705,7 @@ def refuse_moved_store(layout: Layout) -> None:
 
 
 def _refuse_lost_state(layout: Layout) -> None:
-    """Raise Stop where there are files of agents, and nothing that says whose they are."""
+    """Raise Stop if there are files of agents, but no record of their execution."""
     if layout.is_in_place or any(
         path.exists() for path in (layout.meta, layout.state, layout.journal)
     ):
@@ -725,7 +725,7 @@ def _refuse_lost_state(layout: Layout) -> None:
 
 
 async def open_engine(layout: Layout) -> CheckpointEngine:
-    """Opens the checkpoints of an execution whose lock is held; raises Stop."""
+    """Open the checkpoints of an execution whose lock is held; raise Stop."""
     try:
         return await anyio.to_thread.run_sync(CheckpointEngine.open, layout)
     except (InsufficientSpace, ShadowRepositoryError) as error:
@@ -733,7 +733,7 @@ async def open_engine(layout: Layout) -> CheckpointEngine:
 
 
 async def open_ledger(layout: Layout, clock: Clock, engine: CheckpointEngine) -> Ledger:
-    """Opens the ledger of an execution whose lock is held; raises Stop."""
+    """Open the ledger of an execution whose lock is held; raise Stop."""
 
     def from_repository() -> State:
         records = [record_of(facts) for facts in engine.commits()]
@@ -755,7 +755,7 @@ async def open_ledger(layout: Layout, clock: Clock, engine: CheckpointEngine) ->
 
 
 def _note_run(lock: HeldLock, layout: Layout, published: Published) -> None:
-    """Keep runtime.lock's runId true, and make the folder of a run that begins (seed 001)."""
+    """Keep the runId in runtime.lock up to date, and create the folder of a new run."""
     data = published.event.data
     if isinstance(data, StateTransition) and data.transition_type == RunStarted.TYPE:
         assert data.run_id is not None
@@ -764,7 +764,7 @@ def _note_run(lock: HeldLock, layout: Layout, published: Published) -> None:
 
 
 def _make_folder(layout: Layout, run_id: RunId) -> None:
-    # The first codon makes it where this fails, and says why if it cannot.
+    # If this fails, the first codon creates it, and reports an error if it cannot.
     with suppress(OSError):
         fsutil.make_private_directory(layout.run_folder(run_id))
 
@@ -793,7 +793,7 @@ def _log_recovery(recovered: Recovered) -> None:
 
 
 def disk_stop(failure: BaseException) -> Stop:
-    """The end that a disk forces: whatever was acknowledged is safe, the rest is not claimed."""
+    """Return the Stop for a disk failure: acknowledged data is safe, the rest is not claimed."""
     while isinstance(failure, BaseExceptionGroup):
         failure = failure.exceptions[0]
 

@@ -1,4 +1,4 @@
-"""Ends of the process that a person should understand: one sentence, one hint, one exit code."""
+"""Errors that end the process: one sentence, one hint, one exit code."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """DESIGN 11: 0 done, 1 failed, 2 usage, the rest as in sysexits.h."""
+    """0 done, 1 failed, 2 usage, the rest as in sysexits.h."""
 
     DONE = 0
     FAILED = 1
     USAGE = 2
     NO_SUCH_SESSION = 3
-    """Architect's code for what it was called with and is not there."""
+    """Architect's code for an argument that names something missing."""
     BAD_DATA = 65
     NO_INPUT = 66
     UNAVAILABLE = 69

@@ -1,8 +1,8 @@
-"""Files that survive a power cut, and files that only their owner may read.
+"""Durable and private files.
 
-`replace_durably` is the one way a small file of ours changes: a reader sees the old or the new
-content, never a part of one, and after the call returns the new content is on the disk. A crash
-leaves at most a `.tmp` beside it, which is garbage; the next start clears it away.
+`replace_durably` is the only way a small file of the server changes: a reader sees the old or the
+new content, never a part of one, and after the call returns the new content is on the disk. A crash
+leaves at most a `.tmp` file beside it, which the next start removes.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ PRIVATE_FILE = 0o600
 PRIVATE_DIRECTORY = 0o700
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""What a disk says that has no room: it may have some again."""
+"""Errors of a full disk, which may have space again later."""
 
 BROKEN = frozenset({errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE})
-"""What a disk says that is not to be trusted any more."""
+"""Errors of a disk that can no longer be trusted."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def make_private_directory(path: Path) -> None:
-    """Creates the directory and its missing parents for the owner alone; an existing one stays."""
+    """Create the directory and missing parents for the owner alone; keep an existing one."""
     if path.is_dir():
         return
 
@@ -38,7 +38,7 @@ def make_private_directory(path: Path) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Makes the names in a directory durable: what was created, renamed or unlinked there."""
+    """Make the names in a directory durable: files created, renamed or unlinked there."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -47,7 +47,7 @@ def sync_directory(path: Path) -> None:
 
 
 def sync_filesystem(path: Path) -> None:
-    """Flushes the whole file system that holds the path: one call for many new files.
+    """Flush the whole file system that holds the path: one call for many new files.
 
     Raises OSError when the kernel reports a failed write-back (syncfs(2), Linux >= 5.8).
     """
@@ -61,12 +61,12 @@ def sync_filesystem(path: Path) -> None:
 
 
 def is_full(error: BaseException | None) -> bool:
-    """Tells whether an error, or what led to it, is that of a disk without room."""
+    """Return whether an error, or one of its causes, is that of a full disk."""
     return _has_errno(error, FULL)
 
 
 def is_broken(error: BaseException | None) -> bool:
-    """Tells whether an error, or what led to it, is that of a disk that cannot be trusted."""
+    """Return whether an error, or one of its causes, is that of a disk that cannot be trusted."""
     return _has_errno(error, BROKEN)
 
 
@@ -81,14 +81,14 @@ def _has_errno(error: BaseException | None, numbers: frozenset[int]) -> bool:
 
 
 def write_all(descriptor: int, data: bytes | memoryview) -> None:
-    """Writes every byte; write(2) may take fewer than it was given."""
+    """Write every byte; write(2) may write fewer than it was given."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
 
 
 def append_whole(descriptor: int, data: bytes) -> None:
-    """Appends all of it or, where the disk has no room for all, nothing; for the one writer."""
+    """Append all of it, or nothing if the disk is full; for a file with a single writer."""
     size = os.fstat(descriptor).st_size
     try:
         write_all(descriptor, data)
@@ -100,7 +100,7 @@ def append_whole(descriptor: int, data: bytes) -> None:
 
 
 def append_private(path: Path, data: bytes) -> None:
-    """Appends to a file that only its owner may read, creating it; nothing is flushed."""
+    """Append to a file that only its owner may read, creating it; nothing is flushed."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, PRIVATE_FILE)
     try:
@@ -110,7 +110,7 @@ def append_private(path: Path, data: bytes) -> None:
 
 
 def write_private(path: Path, data: bytes, *, durable: bool) -> None:
-    """Writes a file for the owner alone, in place; only for names that nobody reads yet."""
+    """Write a file for the owner alone, in place; only for names that have no readers yet."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
     descriptor = os.open(path, flags, PRIVATE_FILE)
     try:
@@ -122,12 +122,12 @@ def write_private(path: Path, data: bytes, *, durable: bool) -> None:
 
 
 def replace(path: Path, data: bytes) -> None:
-    """Replaces a file atomically but not durably: for what only informs, like the heartbeat."""
+    """Replace a file atomically but not durably: for status files such as the heartbeat."""
     _replace(path, data, durable=False)
 
 
 def replace_durably(path: Path, data: bytes) -> None:
-    """Replaces a file atomically; when it returns, the new content survives a power cut."""
+    """Replace a file atomically; when it returns, the new content survives a power cut."""
     _replace(path, data, durable=True)
     sync_directory(path.parent)
 
@@ -138,7 +138,7 @@ def _replace(path: Path, data: bytes, *, durable: bool) -> None:
         write_private(temporary, data, durable=durable)
         temporary.replace(path)
     except OSError:
-        # A disk that is full needs what the half of a file takes.
+        # A full disk needs the space of the incomplete file.
         with contextlib.suppress(OSError):
             temporary.unlink()
 
@@ -146,9 +146,9 @@ def _replace(path: Path, data: bytes, *, durable: bool) -> None:
 
 
 def keep_original(path: Path) -> Path:
-    """Keep a file that another program wrote under a name of its own, durably; return that name.
+    """Keep another program's file under a second name, durably; return that name.
 
-    A second call for the same content keeps nothing again. The original stays where it is, to be
+    A second call for the same content keeps nothing again. The original stays in place and must be
     replaced by rename alone: the two names may be one file.
     """
     number = 1
@@ -173,13 +173,13 @@ def keep_original(path: Path) -> Path:
 
 
 def clear_temporaries(folder: Path) -> None:
-    """Removes what crashed writers have left in a folder; only its one writer may call this."""
+    """Remove what crashed writers left in a folder; only its single writer may call this."""
     for path in folder.glob("*.tmp"):
         path.unlink(missing_ok=True)
 
 
 def remove_durably(path: Path) -> None:
-    """Removes a file if it is there; when it returns, the removal survives a power cut."""
+    """Remove a file if it exists; when it returns, the removal survives a power cut."""
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
 

@@ -1,8 +1,8 @@
-"""server.log: one readable line for each thing the server did (seed 001, logs/).
+"""server.log: one readable line for each action of the server.
 
-structlog makes the events, the standard library's rotating handler keeps the file. The format is
-seed 001's: `2025-01-04T12:00:00.000Z [INFO] Beginning codon: observe#0`; or, for programs, a JSON
-object on each line. Whatever a message quotes, it is one line.
+structlog creates the entries, the standard library's rotating handler writes the file. The format
+is Hankweave's: `2025-01-04T12:00:00.000Z [INFO] Beginning codon: observe#0`; or, for programs, one
+JSON object per line. A message is always a single line, whatever it quotes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Logger = structlog.stdlib.BoundLogger
 
 
 def logger(name: str) -> Logger:
-    """Returns the logger of a room; what it says goes to server.log once that is open."""
+    """Return the logger of a module; its entries go to server.log once that is open."""
     bound: Logger = structlog.stdlib.get_logger(name)
     return bound
 
@@ -39,8 +39,8 @@ def logger(name: str) -> Logger:
 class _PrivateRotatingHandler(RotatingFileHandler):
     """A rotating file that only its owner can read.
 
-    On a full or broken disk it loses lines, and says how many when it can write again: that the
-    disk is at fault is told by whoever writes what matters.
+    On a full or broken disk it drops lines, and logs how many when it can write again: the writers
+    of important data report the disk's fault.
     """
 
     _lost = 0
@@ -72,7 +72,7 @@ class _PrivateRotatingHandler(RotatingFileHandler):
         self._let_go()
 
     def _let_go(self) -> None:
-        """Opens the file anew for the next line: what this one has buffered is lost."""
+        """Close the file, to be opened again for the next line; its buffer is lost."""
         stream, self.stream = self.stream, None
         if stream is not None:
             with contextlib.suppress(OSError):
@@ -106,7 +106,7 @@ def server_log(path: Path, level: int = logging.INFO, *, as_json: bool = False) 
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(level)
-    logging.getLogger("asyncio").setLevel(logging.WARNING)  # Its debug lines tell of selectors.
+    logging.getLogger("asyncio").setLevel(logging.WARNING)  # Its debug lines are about selectors.
     try:
         yield
     finally:
@@ -143,14 +143,14 @@ def _render(_: Any, __: str, event: MutableMapping[str, Any]) -> str:
 
 
 def _render_json(_: Any, __: str, event: MutableMapping[str, Any]) -> str:
-    """Write timestamp, level and message first, then what else is known."""
+    """Write timestamp, level and message first, then all other fields."""
     names = {"timestamp": "timestamp", "level": "level", "event": "message"}
     found = {new: event.pop(old) for old, new in names.items()}
     return json.dumps({**found, **event}, ensure_ascii=False, default=str)
 
 
 def _on_one_line(text: str) -> str:
-    """Show control characters, and marks that turn text around, by their escapes."""
+    """Escape control characters, and marks that change the text direction."""
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 

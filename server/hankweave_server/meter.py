@@ -1,7 +1,7 @@
-"""Counts long work where it is done, so that somebody else can look how far it is.
+"""Progress counters: long work counts where it is done, and other threads read the count.
 
-The worker only ever adds to a number; nobody is called, nothing is waited for, and no clock is
-read. Whoever wants to know reads the meter from another thread, as often as it likes.
+The worker only adds to a number: it makes no call, waits for nothing and reads no clock. A reader
+in another thread may read the meter at any time.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from hankweave_protocol.records import ProgressUnit
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How far a phase of some work is."""
+    """The progress of one phase of some work."""
 
     phase: str
     unit: ProgressUnit
     done: int
     total: int | None
-    """None while nobody knows it."""
+    """None while it is unknown."""
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class _Count:
 
 
 class Meter:
-    """How far one piece of work is; written by one thread, read by any."""
+    """The progress of one piece of work; written by one thread, read by any."""
 
     __slots__ = ("_count",)
 
@@ -39,8 +39,8 @@ class Meter:
         self._count: _Count | None = None
 
     def begin(self, phase: str, unit: ProgressUnit, total: int | None = None) -> None:
-        """Begins to count anew."""
-        # One assignment, so that no reader sees the count of one phase and the total of another.
+        """Start a new phase."""
+        # One assignment, so that no reader combines the count of one phase with another's total.
         self._count = _Count(phase, unit, total)
 
     def advance(self, by: int = 1) -> None:
@@ -48,16 +48,16 @@ class Meter:
             self._count.done += by
 
     def read(self) -> Reading | None:
-        """Gives how far it is; None before the first phase."""
+        """Return the progress; None before the first phase."""
         count = self._count
         if count is None:
             return None
 
         done = count.done
-        # A total may be an estimate: what is beyond it was not counted before.
+        # A total may be an estimate: a count beyond it raises it.
         total = None if count.total is None else max(count.total, done)
         return Reading(count.phase, count.unit, done, total)
 
 
 UNWATCHED = Meter()
-"""For work that nobody looks at; what it says means nothing."""
+"""For work without a reader; its content is meaningless."""

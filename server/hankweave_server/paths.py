@@ -1,4 +1,4 @@
-"""Where everything lies in an execution directory (seed 001, DESIGN 4)."""
+"""The paths in an execution directory."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from hankweave_protocol.ids import CodonId, RunId
 
 STATE_DIRECTORY = ".hankweave"
 REMOVED_STATE = ".hankweave.removing"
-"""What `.hankweave` is called while an execution is being removed: nobody resumes it any more."""
+"""The name of `.hankweave` while an execution is being removed, so that no start resumes it."""
 SHADOW_REPOSITORY = ".hankweavecheckpoints"
 DATA_SOURCE = "read_only_data_source"
 RIG_ARCHIVE = "rigArchive"
 
 NEVER_CAPTURED = frozenset({".git", DATA_SOURCE, RIG_ARCHIVE, STATE_DIRECTORY, SHADOW_REPOSITORY})
-"""Path components no checkpoint ever holds and no rollback ever touches (seed 000, DESIGN 7)."""
+"""Path components that no checkpoint contains and no rollback touches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The paths of one execution; in in-place mode the work tree is the root itself (DESIGN 4)."""
+    """The paths of one execution; in in-place mode the work tree is the root itself."""
 
     root: Path
     work_tree: Path
@@ -39,7 +39,7 @@ class Layout:
 
     @property
     def _beside_the_work_tree(self) -> Path:
-        """Where data and archive lie; in a person's own project nothing of ours has a name."""
+        """The folder of data and archive; in a user's own project that is the state directory."""
         return self.state_directory if self.is_in_place else self.root
 
     @property
@@ -49,12 +49,12 @@ class Layout:
 
     @property
     def data_link(self) -> Path | None:
-        """The link to the data in the work tree (Hankweave 0.2+); None in a person's project."""
+        """The link to the data in the work tree (Hankweave 0.2+); None in a user's project."""
         return None if self.is_in_place else self.work_tree / DATA_SOURCE
 
     @property
     def data_path(self) -> Path:
-        """The path of the data that prompts, agents, commands and clients are given."""
+        """The path of the data that prompts, agents, commands and clients receive."""
         return self.data_link or self.data_source
 
     @property
@@ -67,13 +67,13 @@ class Layout:
 
     @property
     def folders_of_small_files(self) -> tuple[Path, ...]:
-        """Where small files of ours are replaced, and a crash may leave a `.tmp`."""
+        """Folders in which small files are replaced, and a crash may leave a `.tmp`."""
         journals, agents = self.journal.parent, self.agent_processes
         return self.state_directory, self.checkpoints, journals, agents
 
     @property
     def ignore_file(self) -> Path:
-        """Hides us from the git of the project we are in."""
+        """Hides the state directory from the git repository of the surrounding project."""
         return self.state_directory / ".gitignore"
 
     @property
@@ -86,7 +86,7 @@ class Layout:
 
     @property
     def pipelines(self) -> Path:
-        """Architect's pipelines as the hanks that they mean, each in a folder of its own."""
+        """Architect's pipelines compiled to hanks, each in a folder of its own."""
         return self.state_directory / "pipelines"
 
     @property
@@ -119,7 +119,7 @@ class Layout:
 
     @property
     def runs_link(self) -> Path | None:
-        """A link to `runs` beside the work tree; None in a person's project."""
+        """A link to `runs` beside the work tree; None in a user's project."""
         return None if self.is_in_place else self.root / self.runs.name
 
     def run_folder(self, run: RunId) -> Path:
@@ -166,7 +166,7 @@ class Layout:
 
     @property
     def archive_manifest(self) -> Path:
-        """What lies in the rig archive, and where it came from."""
+        """The content of the rig archive, and its origins."""
         return self.state_directory / "archive-manifest.json"
 
     @property
@@ -175,17 +175,17 @@ class Layout:
 
     @property
     def aftermath_intent(self) -> Path:
-        """Names the codon after whose success files are to be handed out or archived."""
+        """Names the codon whose files are to be exported or archived after its success."""
         return self.state_directory / "aftermath.intent"
 
     @property
     def set_aside_intent(self) -> Path:
-        """Holds the suffix with which all of the execution is being renamed."""
+        """Contains the suffix with which the whole execution is being renamed."""
         return self.state_directory / "set-aside.intent"
 
     @property
     def reserve(self) -> Path:
-        """Takes room on the disk, to be given up when there is no other."""
+        """Occupies disk space, to be freed when the disk is full."""
         return self.state_directory / "reserve"
 
     @property
@@ -198,15 +198,15 @@ class Layout:
 
     @property
     def agent_sessions(self) -> Path:
-        """What scripted agents remember of their sessions, a file for each."""
+        """Sessions of scripted agents, one file each."""
         return self.state_directory / "sessions"
 
     @property
     def agent_homes(self) -> Path:
-        """What agents keep of their conversations, a folder for each kind of agent."""
+        """Conversations of agents, one folder for each kind of agent."""
         return self.state_directory / "homes"
 
     @property
     def agent_processes(self) -> Path:
-        """What is known of agents that live: read at start to kill leftovers (DESIGN 10)."""
+        """Records of running agents, read at a start to kill leftovers."""
         return self.state_directory / "agents"

@@ -1,13 +1,13 @@
-"""Text of other people's making on one line of a terminal."""
+"""Untrusted text on a terminal."""
 
 from __future__ import annotations
 
 
 def one_line(text: str) -> str:
-    r"""Shows control characters instead of sending them to the terminal: ESC as `\x1b`.
+    r"""Escape control characters instead of sending them to the terminal: ESC as `\x1b`.
 
-    C0, C1, DEL, marks that change the direction, and bytes that are no UTF-8 are all shown; spaces
-    of every kind, line ends included, are plain spaces.
+    C0, C1, DEL, marks that change the direction, and bytes that are not UTF-8 are escaped; spaces
+    of every kind, newlines included, become plain spaces.
     """
     return "".join(map(_harmless, text))
 
@@ -26,10 +26,10 @@ def _escaped(letter: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Shows control characters in names instead of sending them to the terminal."""
+    """Escape control characters in names instead of sending them to the terminal."""
     return "".join(each if each.isprintable() else _escaped(each) for each in text)
 
 
 def harmless(text: str) -> str:
-    """Shows control characters but for tabs and line ends, in text of many lines."""
+    """Escape control characters except tabs and newlines, in text of many lines."""
     return "\n".join("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))

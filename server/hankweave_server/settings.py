@@ -1,4 +1,4 @@
-"""What the person who started the server asked for."""
+"""The settings of one start of the server."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Literal, TypeAlias, cast, get_args
 from hankweave_protocol.ids import CodonId
 
 DEFAULT_ROOT = Path("~/.hankweave-executions")
-"""Where executions lie unless `--execution` or HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR says else."""
+"""The directory of executions without `--execution` or HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR."""
 
 LOOPBACK = "127.0.0.1"
 
 SafePoint: TypeAlias = Literal["rig-setup", "before-tool", "tool", "turn"]
-"""A rig is set up; a tool asks leave to change files; a tool changed files; a message ended after
-files had changed (seed 004, "How checkpoints get written")."""
+"""A rig is set up; a tool asks permission to change files; a tool changed files; a message ended
+after files had changed.
+"""
 
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 LogFormat: TypeAlias = Literal["console", "json"]
@@ -24,7 +25,7 @@ ALL_SAFE_POINTS: frozenset[SafePoint] = frozenset(get_args(SafePoint))
 
 
 def safe_points_named(text: str) -> frozenset[SafePoint]:
-    """Reads `all`, `none`, or names with commas between; raises ValueError with a sentence."""
+    """Parse `all`, `none`, or names separated by commas; raise ValueError with a sentence."""
     names = frozenset(name.strip() for name in text.split(","))
     if names == {"all"}:
         return ALL_SAFE_POINTS
@@ -48,64 +49,64 @@ class RunSettings:
     data: Path | None
     execution: Path | None = None
     workspace: Path | None = None
-    """A person's own project: the work tree is the directory itself."""
+    """A user's own project: the work tree is the directory itself."""
     executions_root: Path = DEFAULT_ROOT
     port: int = 0
     """0 lets the system choose."""
     headless: bool = False
-    """Ends when the plan ends, with the run's exit code."""
+    """End when the plan ends, with the run's exit code."""
     exit_on_complete: bool | None = None
-    """Whether the server ends with its plan; None: where nobody watches, see `unattended`."""
+    """End the server when its plan ends; None: only if `unattended` and without clients."""
     unattended: bool = False
-    """Stdout is no terminal, so that without a client nobody watches the server."""
+    """Stdout is not a terminal, so without a client the server is not watched."""
     autostart: bool = True
     begin_at: CodonId | None = None
-    """The plan begins again with this codon, on the files as they are."""
+    """Begin the plan again with this codon, on the files as they are."""
     plan_on_record: bool = False
-    """Follows the plan as it stands and reads no hank: nothing of it can run."""
+    """Use the recorded plan and read no hank: none of it can run."""
     copy: bool = False
     new: bool = False
     force: bool = False
-    """Goes on with other data or another hank; with `new`, sets aside what is in the way."""
+    """Continue with other data or another hank; with `new`, set aside what is in the way."""
     agent: str | None = None
-    """Overrides who does every codon: a name of `hanks.named_agents.BY_NAME`."""
+    """The agent of every codon: a name of `hank.agents.BY_NAME`."""
     model: str | None = None
-    """Overrides what every codon's agent is told to use."""
+    """The model of every codon's agent."""
     agent_check: bool = True
-    """Refuses to start where an agent is missing, too old or not logged in."""
+    """Refuse to start if an agent is missing, too old or not logged in."""
     no_token: bool = False
     json_output: bool = False
     plain: bool = False
-    """Prints lines on a terminal too, instead of the live view."""
+    """Print lines on a terminal too, instead of the live view."""
     safe_points: frozenset[SafePoint] = ALL_SAFE_POINTS
-    """When checkpoints are taken unasked, besides at a codon's end."""
+    """When checkpoints are taken automatically, besides at a codon's end."""
     max_cost: float | None = None
-    """USD that the execution may cost, whatever its hank allows."""
+    """The most USD that the execution may cost, whatever its hank allows."""
     max_time: float | None = None
-    """Seconds that its codons may take together."""
+    """The most seconds that its codons may take together."""
     prices: Path | None = None
-    """A price list of one's own, laid over the packaged one; None: the usual place, if it is."""
+    """A price list laid over the packaged one; None: the user's usual one, if it exists."""
     output: Path | None = None
     """Where output files are copied; None: nowhere."""
     overwrite_output: bool = False
-    """Replaces files that lie in the way there; else the copy gets another name."""
+    """Replace existing files there; otherwise the copy gets another name."""
     keep_work_tree: bool = False
-    """With `new` and `force`: the new execution begins with the files of the former one."""
+    """With `new` and `force`: begin the new execution with the files of the previous one."""
     yes: bool = False
-    """Takes every question for answered with yes."""
+    """Answer every question with yes."""
     data_is_implied: bool = False
-    """Nobody named the data: an execution that is there keeps its own."""
+    """The data was not named: an existing execution keeps its own."""
     idle_seconds: int | None = None
-    """How long an agent may be silent in codons that do not say so; beats the hank's overrides."""
+    """How long an agent may be silent in codons that set no limit; beats the hank's overrides."""
     default_idle_seconds: int | None = None
-    """The same where the hank's overrides do not say it either."""
+    """The same if the hank's overrides set no limit either."""
     ignore_rig_failures: bool = False
     sentinel_persistence: bool | None = None
-    """Whether sentinels keep what they remember; None: as the hank says."""
+    """Whether sentinels keep their history; None: as the hank says."""
     tool_result_limit: int = 2500
-    """Characters of a tool's result that an event carries."""
+    """The most characters of a tool's result in an event."""
     log_level: LogLevel = "info"
-    """What server.log has at least."""
+    """The lowest level in server.log."""
     log_format: LogFormat = "console"
     data_hash_seconds: float = 5.0
-    """How long looking at the data may take before it is known by its place alone."""
+    """How long hashing the data may take before only its path identifies it."""

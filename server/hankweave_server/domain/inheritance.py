@@ -1,8 +1,8 @@
-"""What a branch takes over of the execution it comes from: the past that leads to its checkpoint.
+"""Inheritance: the part of an execution's past that a branch takes over.
 
-Pure. Of the runs only the line to the checkpoint comes along, each cut where that line leaves it;
-what came later, and other timelines, belong to the original alone. So every checkpoint that the
-new state names is one that the branch has.
+Of the runs only the line to the branch's checkpoint is taken over, each cut where that line leaves
+it; what came later, and other timelines, belong to the original alone. So the branch has every
+checkpoint that its new state names.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from hankweave_server.domain.plan import Plan
 from hankweave_server.domain.targets import Checkpoints, RollbackTarget
 
 NO_SERVER = 0
-"""The server's pid of a run that waits for its first server."""
+"""The server pid of a run that waits for its first server."""
 
 LEFT_BEHIND = FailureReason(
     type="unknown",
@@ -51,7 +51,7 @@ LEFT_BEHIND = FailureReason(
 
 @dataclass(frozen=True, slots=True)
 class Inheritance:
-    """The past of a branch, and its first run of its own."""
+    """The past of a branch, and the first run of its own."""
 
     past: tuple[Run, ...]
     """Oldest first; all have ended."""
@@ -62,10 +62,10 @@ class Inheritance:
     run: Run
 
     def transitions(self, after_seq: int) -> Iterator[Transition]:
-        """What makes this state out of nothing, told from the event after that seq on.
+        """Yield the transitions that create this state, for the events after that seq.
 
         The events before an inherited checkpoint are not in this journal. Its coordinate names the
-        end of the past instead, where the state is what the whole past has led to.
+        end of the past instead, where the state is the result of the whole past.
         """
         told = len(self.checkpoints) + len(self.past) + 1 + (self.initial_checkpoint is not None)
         for record in self.checkpoints:
@@ -81,9 +81,9 @@ class Inheritance:
 
 
 def inherited_coordinates(lines: Iterable[bytes]) -> Iterator[Coordinate]:
-    """Reads from a journal which checkpoints were inherited, and what their coordinates are here.
+    """Read from a journal the coordinates of inherited checkpoints.
 
-    There are none in a journal that is no branch's; no more of it is read than that needs.
+    The journal of an execution that is not a branch has none; no more of it is read than needed.
     """
     events = map(codec.decode_event, lines)
     first = next(events, None)
@@ -102,7 +102,7 @@ def inherited_coordinates(lines: Iterable[bytes]) -> Iterator[Coordinate]:
 
 
 def continuation(target: RollbackTarget) -> Continuation:
-    """How the first run of a branch begins: as a rollback to the target would have it."""
+    """Return how the first run of a branch begins: as after a rollback to the target."""
     return Continuation(
         source=ContinuationSource(
             run_id=target.checkpoint.coordinate.run_id,
@@ -116,10 +116,10 @@ def continuation(target: RollbackTarget) -> Continuation:
 def inherited(
     state: State, target: RollbackTarget, history: Checkpoints, plan: Plan, run: Run
 ) -> Inheritance:
-    """Gives what a branch from the target begins with.
+    """Return the past and the first run of a branch from the target.
 
-    `history` are the target and all it descends from; `run` is the branch's first own run, and
-    `plan` the plan as that run enters it.
+    `history` is the target and all its ancestors; `run` is the branch's first own run, and `plan`
+    the plan with which that run begins.
     """
     seen = msgspec.structs.replace(state, runs=(run, *state.runs))
     kept = [entry.codon for entry in thread(seen)]
@@ -135,7 +135,7 @@ def inherited(
 
 
 def _cut(run: Run, kept: list[CodonExecution], at: CheckpointRecord, history: Checkpoints) -> Run:
-    """Ends a run where the line to the checkpoint leaves it."""
+    """End a run where the line to the checkpoint leaves it."""
     end = 0
     for position, codon in enumerate(run.codons, start=1):
         if any(codon is each for each in kept) or _is_in(codon, run, at.coordinate, history):
@@ -149,7 +149,7 @@ def _cut(run: Run, kept: list[CodonExecution], at: CheckpointRecord, history: Ch
 
 
 def _is_in(codon: CodonExecution, run: Run, at: Coordinate, history: Checkpoints) -> bool:
-    """Tells whether the line knows of a codon: by a checkpoint of it, or because it ends in it."""
+    """Return whether the line contains a codon: one of its checkpoints, or the last one."""
     if end_checkpoint(codon) in history or rig_checkpoint(codon) in history:
         return True
 
@@ -157,7 +157,7 @@ def _is_in(codon: CodonExecution, run: Run, at: Coordinate, history: Checkpoints
 
 
 def _as_it_was(codon: CodonExecution, at: CheckpointRecord, history: Checkpoints) -> CodonExecution:
-    """The record without what came after the checkpoint: a codon at work then was left behind."""
+    """Return the record at the time of the checkpoint: a codon that was active then has failed."""
     end = end_checkpoint(codon)
     if lifecycle.is_terminal(codon) and (end is None or end in history):
         return codon

@@ -1,13 +1,12 @@
-"""Which agent runs a model: Hankweave's `selectHarness`, for the agents that are known here.
+"""Model routes: which agent runs a model, as Hankweave's `selectHarness` decides it.
 
 Hankweave has two harnesses: the Claude Agent SDK for Anthropic's models, also on Amazon Bedrock,
-and Pi for all others. Here are more agents: OpenAI's and Google's models go to their makers'
-programs, and the rest to an agent that can reach many providers (OpenCode, Pi).
+and Pi for all others. This server knows more agents: OpenAI's and Google's models go to their
+makers' programs, and the rest to an agent that reaches many providers (OpenCode, Pi).
 
-The ACP agents that are known by name, and which of them ask before they change something.
-
-Found by running them (OpenCode 1.18, Gemini CLI 0.61). What any other does unasked, nobody here can
-tell.
+`known_as` and `is_known_to_ask` recognize ACP agents by name, and which of them ask before they
+change something. That was found by running them (OpenCode 1.18, Gemini CLI 0.61); of any other
+agent it is unknown.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from typing import Literal, TypeAlias
 AgentName: TypeAlias = Literal["claude", "codex", "gemini", "opencode", "pi"]
 
 _CLAUDE_ALIASES = frozenset({"opus", "sonnet", "haiku", "opusplan", "default", "best"})
-"""What Claude Code itself calls its models; each may have `[1m]` behind it."""
+"""Claude Code's own names of its models; each may have the suffix `[1m]`."""
 
 _CLAUDE_FAMILY = re.compile(
     r"(?:claude[- ])?(?P<family>opus|sonnet|haiku)(?:[- ]?(?P<major>\d)(?:[.-](?P<minor>\d))?)?"
@@ -32,7 +31,7 @@ _OPENAI = re.compile(r"(?:gpt-|chatgpt-|o\d|codex(?:-|$))")
 _GEMINI = re.compile(r"gemini(?:-|$)")
 _GLM = re.compile(r"glm(?:[\d./-]|$)")
 _EFFORT = re.compile(r"(?P<model>.+)-(?P<effort>high|xhigh)")
-"""Hankweave writes the effort of OpenAI's models behind their names."""
+"""Hankweave appends the effort to the names of OpenAI's models."""
 
 _BEDROCK = ("amazon-bedrock", "bedrock")
 _ZAI = ("zai", "z-ai", "zhipuai")
@@ -45,17 +44,17 @@ class Route:
 
     agent: AgentName
     model: str
-    """As this agent calls it; empty: its own choice."""
+    """The agent's name of the model; empty for the agent's own default."""
 
     on_bedrock: bool = False
-    """Claude Code is to ask Amazon Bedrock instead of Anthropic."""
+    """Whether Claude Code must use Amazon Bedrock instead of Anthropic."""
 
     effort: str | None = None
     """Codex's `model_reasoning_effort`."""
 
 
 def routes_of(model: str) -> tuple[Route, ...]:
-    """Return the agents that can run a model, preferred first; none if the name says nothing."""
+    """Return the agents that can run a model, preferred first; none for an unknown name."""
     name = model.strip()
     provider, slash, rest = name.partition("/")
     if slash and not name.lower().startswith("arn:"):
@@ -65,7 +64,7 @@ def routes_of(model: str) -> tuple[Route, ...]:
 
 
 def suggestion_for(model: str) -> str | None:
-    """Return the provider that a misspelt one probably stands for."""
+    """Return the provider that a misspelt one probably means."""
     provider, slash, rest = model.strip().partition("/")
     if not slash or provider.lower() in _MAKERS:
         return None
@@ -75,9 +74,9 @@ def suggestion_for(model: str) -> str | None:
 
 
 def is_of_another_maker(model: str, agent: AgentName) -> bool:
-    """Tell whether a model is one of another maker's that this agent cannot know.
+    """Return whether a model belongs to another maker, so that this agent cannot run it.
 
-    OpenCode and Pi reach every provider. A name that says nothing is not held against an agent.
+    OpenCode and Pi reach every provider. An unknown name counts as possible for every agent.
     """
     if agent in ("opencode", "pi"):
         return False
@@ -98,7 +97,7 @@ def _of_provider(provider: str, rest: str, name: str) -> tuple[Route, ...]:
         case "google" | "gemini" if _GEMINI.match(rest.lower()):
             return (Route("gemini", rest),)
         case "opencode":
-            # Alone it is a model of OpenCode's own provider, else the prefix of a shim.
+            # A bare name is a model of OpenCode's own provider; else this is the prefix of a shim.
             return (Route("opencode", rest if "/" in rest else name),)
         case "pi":
             return (Route("pi", rest), Route("opencode", rest))
@@ -129,7 +128,7 @@ def _of_bare(name: str) -> tuple[Route, ...]:
 
 
 def _claude_name(name: str) -> str:
-    """Return an alias of Claude Code for a family, and an id of Anthropic's for its version."""
+    """Return Claude Code's alias for a family, or Anthropic's ID for a version of it."""
     lower = name.lower()
     if lower == "claude":
         return "default"
@@ -155,7 +154,7 @@ def _codex(name: str) -> Route:
 
 
 def _glm(name: str) -> tuple[Route, ...]:
-    """Z.AI's models, whose catalogue is in lower case (Hankweave, `rewriteGlmModel`)."""
+    """Return routes for Z.AI's models, listed in lower case (Hankweave, `rewriteGlmModel`)."""
     model = f"zai/{name.lower()}"
     return Route("pi", model), Route("opencode", model)
 
@@ -174,17 +173,17 @@ _ALIASES: Mapping[str, KnownAgent] = {
 }
 
 _BOLD = frozenset({"autoEdit", "yolo"})
-"""Modes of Gemini CLI in which it asks for less than what changes something."""
+"""Modes of Gemini CLI in which it does not ask before every change."""
 
 
 def known_as(command: Sequence[str]) -> KnownAgent | None:
-    """Finds a known agent in a command line, whatever starts it: a name, a path, npx or node."""
+    """Return the known agent in a command line: by name, by path, or behind npx or node."""
     names = (word.rpartition("/")[2] for word in command if not word.startswith("-"))
     found = (_ALIASES.get(name.partition("@")[0]) for name in names)
     return next(filter(None, found), None)
 
 
 def is_known_to_ask(command: Sequence[str], mode: str | None) -> bool:
-    """Tells whether an agent asks in this mode before each tool that changes something."""
+    """Return whether an agent asks in this mode before each tool that changes something."""
     known = known_as(command)
     return known == "opencode" or (known == "gemini" and mode not in _BOLD)

@@ -1,21 +1,20 @@
-"""The patterns of `permissions`: which calls of a tool they mean.
+"""Patterns of `permissions`: which tool calls they match.
 
-`Tool` means every call of that tool, and a name may end in `*` (`mcp__server__*`). `Tool(argument)`
-means the calls whose main argument fits: a command line, one or more paths, or a text. In all of
-them `*` stands for anything; in a path it stops at `/`, and `**` is any number of folders. Nothing
-else is special.
+`Tool` matches every call of that tool, and a name may end in `*` (`mcp__server__*`).
+`Tool(argument)` matches the calls whose main argument fits: a command line, one or more paths, or a
+text. In all of them `*` matches anything; in a path it stops at `/`, and `**` matches any number of
+folders. There is no other special character.
 
-A pattern is asked in one of two ways, and is strict in the one, suspicious in the other:
+A pattern answers two questions, strictly the one and broadly the other:
 
-- *Does it allow this call?* Then all of the call has to be meant. A command line that holds more
-  than one plain command is meant by no `Bash(…)`: what comes after `git status; ` is not git's.
-- *Does it deny this call?* Then a part is enough: one command of a chain, what a wrapper such as
-  `sudo` runs, what stands in quotes, the place where a link leads. A call without a readable main
-  argument fits every pattern of its tool.
+- *Does it allow this call?* It must match the whole call. No `Bash(...)` matches a command line
+  with more than one plain command: in `git status; rm -rf .` the second command is not git's.
+- *Does it deny this call?* A part is enough: one command of a chain, the command that a wrapper
+  such as `sudo` runs, text in quotes, the place a link leads to. A call without a readable main
+  argument matches every pattern of its tool.
 
-A shell can say one thing in endlessly many ways: what is denied here is denied to an agent that
-speaks plainly. Whoever has to stop more than that denies the whole tool, or allows only what is
-listed.
+A shell has endless ways to write one command, so a deny pattern only stops an agent that writes it
+plainly. To stop more than that, deny the whole tool, or allow only what is listed.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from enum import Enum, auto
 
 
 class Kind(Enum):
-    """How the main argument of a tool is read."""
+    """The kinds of a tool's main argument."""
 
     COMMAND = auto()
     PATH = auto()
@@ -45,23 +44,23 @@ _ARGUMENTS: Mapping[str, tuple[Kind, tuple[str, ...]]] = {
     "WebFetch": (Kind.TEXT, ("url",)),
     "WebSearch": (Kind.TEXT, ("query",)),
 }
-"""The tools whose main argument a pattern can name, and the keys by which they are given it."""
+"""The tools whose main argument a pattern can name, and the keys that hold it."""
 
 _MORE_PATHS = "file_paths"
-"""Here stands a list, where a call has more paths than one."""
+"""The key of a list, for a call with more than one path."""
 
 DECIDING = frozenset(key for _, keys in _ARGUMENTS.values() for key in keys) | {_MORE_PATHS}
-"""Every key of a main argument: who shortens a call must not shorten these."""
+"""Every key of a main argument: code that shortens a call must not shorten these."""
 
 _SEARCH_FROM_HERE = frozenset({"Glob", "Grep", "LS"})
-"""Without a path these look at the whole work tree."""
+"""Without a path these search the whole work tree."""
 
 _WRITTEN = re.compile(r"(?P<tool>[^()]*)(?:\((?P<argument>.*)\))?", re.DOTALL)
 _NAME = re.compile(r"(?:[A-Za-z_][A-Za-z0-9_.:/-]*)?\*?")
 
 
 class MalformedPattern(ValueError):
-    """A pattern that means nothing; says what is wrong with it, and what to write instead."""
+    """An invalid pattern, with the fault and a hint."""
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)
@@ -70,9 +69,9 @@ class MalformedPattern(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a path leads, as it is written and as it is after links.
+    """A path as written and after resolving links.
 
-    Each is relative to the work tree, and `.` for the tree itself; absolute outside of it.
+    Each is relative to the work tree, with `.` for the tree itself, and absolute outside of it.
     """
 
     written: str
@@ -81,13 +80,13 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool that an agent wants to call, and what of it a pattern can ask about."""
+    """A tool call that an agent requests, reduced to the parts that patterns match."""
 
     tool: str
     texts: tuple[str, ...] = ()
-    """The command line, or the text."""
+    """The command line or the text."""
     places: tuple[Place, ...] = ()
-    """Of a tool that has paths."""
+    """The places of a tool that takes paths."""
 
     @property
     def is_unreadable(self) -> bool:
@@ -96,14 +95,14 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """One pattern, read."""
+    """A parsed pattern."""
 
     text: str
     tool: str
     argument: str | None
 
     def allows(self, call: Call) -> bool:
-        """Tells whether it means all of a call."""
+        """Return whether it matches the whole call."""
         if not _fits(self.tool, call.tool):
             return False
 
@@ -120,7 +119,7 @@ class Pattern:
         )
 
     def denies(self, call: Call) -> bool:
-        """Tells whether it means any part of a call."""
+        """Return whether it matches any part of a call."""
         if not _fits(self.tool, call.tool):
             return False
 
@@ -134,7 +133,7 @@ class Pattern:
         )
 
     def would_allow_but_for_a_chain(self, call: Call) -> bool:
-        """Tells of a command line that begins as it is allowed, and then goes on."""
+        """Return whether a command line begins with an allowed command but does not end there."""
         return (
             self.tool == call.tool == "Bash"
             and self.argument is not None
@@ -160,7 +159,7 @@ class Pattern:
 
 
 def parse(text: str) -> Pattern:
-    """Reads a pattern; raises MalformedPattern."""
+    """Parse a pattern; raise MalformedPattern."""
     written = _WRITTEN.fullmatch(text)
     if written is None:
         raise MalformedPattern(
@@ -182,9 +181,9 @@ def parse(text: str) -> Pattern:
 
 
 def arguments_of(tool: str, given: Mapping[str, object]) -> tuple[Kind, tuple[str, ...]] | None:
-    """Gives the main arguments of a call; none of them where they cannot be read.
+    """Return the kind and the main arguments of a call; no arguments if they cannot be read.
 
-    None stands for a tool whose arguments no pattern knows.
+    None for a tool whose arguments patterns do not support.
     """
     known = _ARGUMENTS.get(tool)
     if known is None:
@@ -203,7 +202,7 @@ def arguments_of(tool: str, given: Mapping[str, object]) -> tuple[Kind, tuple[st
     return kind, texts if len(texts) == len(values) else ()
 
 
-# --- what is well written -------------------------------------------------------------------------
+# --- checking patterns ----------------------------------------------------------------------------
 
 
 def _examine(tool: str, argument: str) -> None:
@@ -259,7 +258,7 @@ def _examine_command(command: str) -> None:
 
 
 def _fits(pattern: str, text: str) -> bool:
-    """Matches with `*` for anything at all; takes time in proportion to the text."""
+    """Match a text with `*` for anything at all, in time proportional to the text."""
     first, *rest = pattern.split("*")
     if not rest:
         return text == pattern
@@ -280,7 +279,7 @@ def _fits(pattern: str, text: str) -> bool:
 
 
 def _leads_below(pattern: str, path: str, *, strict: bool) -> bool:
-    """Matches a path; `folder/**` is all below a folder, and unless strict the folder itself."""
+    """Match a path; `folder/**` is all below a folder, and unless strict the folder itself."""
     if pattern.startswith("/") != path.startswith("/"):
         return False
 
@@ -292,7 +291,7 @@ def _leads_below(pattern: str, path: str, *, strict: bool) -> bool:
 
 
 def _fits_parts(wanted: list[str], parts: list[str]) -> bool:
-    """Walks a path with all places of the pattern in which one could stand."""
+    """Match a path by tracking every position of the pattern that it could have reached."""
     standing = _with_skips({0}, wanted)
     for part in parts:
         onward = {at for at in standing if at < len(wanted) and wanted[at] == "**"}
@@ -307,7 +306,7 @@ def _fits_parts(wanted: list[str], parts: list[str]) -> bool:
 
 
 def _with_skips(standing: set[int], wanted: list[str]) -> set[int]:
-    """Adds where a `**` that stands for nothing leads."""
+    """Add the positions reached by letting `**` match nothing."""
     reached = set(standing)
     for at in sorted(standing):
         while at < len(wanted) and wanted[at] == "**":
@@ -332,17 +331,17 @@ _WRAPPERS = frozenset(
         *("time", "timeout", "until", "watch", "while", "xargs", "zsh"),
     )
 )
-"""Words behind which another command stands."""
+"""Words that may be followed by another command."""
 
 _FAR_BEHIND = 8
-"""So many words further at most: options of the wrapper, and what they are given."""
+"""The most words between a wrapper and its command: options and their values."""
 
 
 def is_plain(command: str) -> bool:
-    """Tells whether a command line is one command with its arguments, and certainly no more.
+    """Return whether a command line is certainly one command with its arguments.
 
-    Quotes are read as a POSIX shell reads them. What a shell might expand, and line ends even in
-    quotes, make it not plain: a comment would hide the quote before them.
+    Quotes are read as a POSIX shell reads them. Anything that a shell might expand, and newlines
+    even in quotes, make it not plain: a comment would hide the quote before them.
     """
     quote, escaped = "", False
     for letter in command:
@@ -368,7 +367,7 @@ def is_plain(command: str) -> bool:
 
 
 def commands_in(line: str) -> Iterator[str]:
-    """Gives everything in a command line that may be a command, and more rather than less."""
+    """Yield every part of a command line that may be a command; too many rather than too few."""
     without_quotes = line.replace("\\\n", "").replace("\\", "")
     yield line.strip()
     for text in (line, _QUOTES.sub("", without_quotes), _QUOTES.sub(";", without_quotes)):
@@ -377,7 +376,7 @@ def commands_in(line: str) -> Iterator[str]:
 
 
 def _unwrapped(words: list[str]) -> Iterator[str]:
-    """Gives a command, and what it may be without its wrapper, assignments and directory."""
+    """Yield a command, and its variants without wrapper, assignments and directory."""
     start = next((i for i, word in enumerate(words) if not _ASSIGNMENT.match(word)), len(words))
     yield " ".join(words)
     if start == len(words):
@@ -394,5 +393,5 @@ def _base(word: str) -> str:
 
 
 def _fits_command(pattern: str, command: str) -> bool:
-    """Matches a command line; `git *` is `git` alone, too, and never `gitk`."""
+    """Match a command line; `git *` also matches `git` alone, but never `gitk`."""
     return _fits(pattern, command) or (pattern.endswith(" *") and command == pattern[:-2])

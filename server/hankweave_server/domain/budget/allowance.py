@@ -1,18 +1,16 @@
-"""How much the codon that comes next may use, and whether it has used it.
+"""Allowances: how much the next codon may use, and whether it has used it up.
 
-Three sorts of limit meet: the codon's own caps, the budget of its loop, and the hank's together
-with what the command line allows. Of each currency the tightest counts, and the owner of the limit
-says what happens when it is reached. The check is `used >= limit` (Hankweave, budgets): a limit of
-0 is reached before anything was done. What an agent spends within one message no budget can hold
-back, so what is over by it is taken from those that come after.
+Three kinds of limit apply: the codon's own caps, the budget of its loop, and the hank's, together
+with the limits of the command line. For each currency the tightest one counts, and its owner
+decides what happens when it is reached. The check is `used >= limit` (Hankweave, budgets): a limit
+of 0 is reached before anything is done. No budget can stop what an agent spends within one message;
+the excess is subtracted from the codons that follow.
 
-How the money of a hank or a loop is divided among its members.
-
-*shared*: whoever comes may use all that is left. *proportional-strict*: each has its share, and
-what it leaves is gone. *proportional*: what those that are done have left, or have used beyond
-their part, is divided among those that are still to come, in the ratio of their shares. A member
-without a share has an even part of what the shares leave. Whatever the rule, nobody is allotted
-more than there is (Hankweave, budgets).
+The money of a hank or a loop is divided among its members by one of three rules. *shared*: each
+member may use everything that is left. *proportional-strict*: each has its share, and an unused
+rest is lost. *proportional*: what finished members have left over, or overspent, is divided among
+the members still to come, in the ratio of their shares. A member without a share gets an even part
+of what the shares leave. Under every rule no member gets more than there is (Hankweave, budgets).
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ from hankweave_server.domain.history import newest_run
 
 
 def shares_of(budget: ContainerBudget, members: Sequence[str]) -> dict[str, float]:
-    """Each member's part of the whole, from 0 to 1."""
+    """Return each member's part of the whole, from 0 to 1."""
     named = budget.shares or {}
     others = [name for name in members if name not in named]
     left = max(0.0, 1.0 - sum(named[name] for name in members if name in named))
@@ -46,9 +44,9 @@ def shares_of(budget: ContainerBudget, members: Sequence[str]) -> dict[str, floa
 def still_to_come(
     members: Sequence[str], me: str, entry: PlanEntry, loop: Loop | None
 ) -> tuple[str, ...]:
-    """The members that may use anything from now on, the one about to start among them.
+    """Return the members that may still use anything, including the one about to start.
 
-    In a loop these are all until its last iteration; without a limit nobody knows which that is.
+    In a loop these are all until its last iteration; without a limit, no iteration counts as last.
     """
     if me not in members:
         return (me,)
@@ -66,7 +64,7 @@ def allotted_dollars(
     coming: Sequence[str],
     used: Mapping[str, float],
 ) -> float:
-    """What a member may use from now on, in USD; `used` has what each used until now."""
+    """Return what a member may use from now on, in USD; `used` has what each has used so far."""
     assert budget.max_dollars is not None, "money that is not limited is not divided"
     left = max(0.0, budget.max_dollars - sum(used.values()))
     if me not in members:
@@ -94,7 +92,7 @@ def _part_of_what_is_left(
     coming: Sequence[str],
     used: Mapping[str, float],
 ) -> float:
-    """A member's part, with what others left flowing back; what no share names stays unused."""
+    """Return a member's part, including returned money; money without a share stays unused."""
     of_all_to_come = sum(shares[name] for name in coming)
     if not of_all_to_come:
         return 0.0
@@ -115,14 +113,14 @@ OnExceeded: TypeAlias = Literal["complete", "fail"]
 Owner: TypeAlias = Literal["codon", "loop", "hank"]
 
 CURRENCIES: tuple[Currency, ...] = ("cost", "duration", "outputTokens", "contextTokens")
-"""In the order in which they are looked at: the first one that is used up is told."""
+"""In the order of the checks: the first one that is used up is reported."""
 
 NO_BUDGET = CodonBudget()
 
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """What whoever starts the server allows, whatever the hank says."""
+    """Limits from the command line, which apply whatever the hank allows."""
 
     max_dollars: float | None = None
     max_time_seconds: float | None = None
@@ -147,16 +145,16 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Overrun:
-    """A limit was reached."""
+    """A limit that was reached."""
 
     exceeded: BudgetExceeded
     fails: bool
-    """False: the codon is complete with what it has done (Hankweave's default)."""
+    """False: the codon completes with what it has done (Hankweave's default)."""
     owner: Owner
 
     @property
     def reason(self) -> FailureReason:
-        """Why the codon failed, where it does: trying again would not help."""
+        """The failure reason, if the codon fails: a retry would not help."""
         return FailureReason(type="unknown", retriable=False, message=self.sentence)
 
     @property
@@ -168,12 +166,12 @@ class Overrun:
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """What one execution may use: at most one limit of each currency."""
+    """The limits of one execution: at most one for each currency."""
 
     limits: tuple[Limit, ...] = ()
 
     def exceeded_by(self, spent: Spent) -> Overrun | None:
-        """Tells the first limit that is reached; ask with `NOTHING` before the codon begins."""
+        """Return the first limit that is reached; pass `NOTHING` before the codon begins."""
         for limit in self.limits:
             used = _used(spent, limit.currency)
             if used >= limit.most:
@@ -188,7 +186,7 @@ class Allowance:
 
     @property
     def seconds(self) -> float | None:
-        """After how many seconds time is up; None where it is not limited."""
+        """The time limit in seconds; None if there is none."""
         return next((each.most for each in self.limits if each.currency == "duration"), None)
 
 
@@ -198,11 +196,11 @@ UNLIMITED = Allowance()
 def allowance(
     hank: Hank, entry: PlanEntry, state: State, ceilings: Ceilings = NO_CEILINGS
 ) -> Allowance:
-    """Computes what the codon that is about to start may use.
+    """Compute what the codon that is about to start may use.
 
-    Only what has ended is counted, so the answer is the same while the codon runs. The state's
-    plan need not have the entry; a codon that the hank has no more is under the hank's budget
-    alone, as one that comes last.
+    Only ended executions are counted, so the answer does not change while the codon runs. The entry
+    need not be in the state's plan; a codon that the hank no longer has is subject to the hank's
+    budget alone, as if it came last.
     """
     done = counted(state)
     limits = [*_own_limits(entry.codon, _earlier_tries(state, entry))]
@@ -219,7 +217,7 @@ def allowance(
 
 
 def capped(hank: Hank, ceilings: Ceilings) -> ContainerBudget:
-    """The hank's budget with the ceilings in it: the lower of each counts."""
+    """Return the hank's budget combined with the ceilings: the lower of each counts."""
     overrides = hank.overrides
     own = (overrides.budget if overrides is not None else None) or ContainerBudget()
     return ContainerBudget(
@@ -232,9 +230,9 @@ def capped(hank: Hank, ceilings: Ceilings) -> ContainerBudget:
 
 
 def _own_limits(codon: Codon, tries: Spent) -> Iterator[Limit]:
-    """The codon's caps hold for each execution, so in a loop for each iteration.
+    """Yield the codon's caps, which hold for each execution, so in a loop for each iteration.
 
-    Of money and output, what automatic retries have used is gone; time and context are each
+    Money and output that automatic retries have used are subtracted; time and context are each
     attempt's own.
     """
     budget = codon.budget or NO_BUDGET
@@ -261,7 +259,7 @@ def _container_limits(
     done: Iterable[Execution],
     loop: Loop | None,
 ) -> Iterator[Limit]:
-    """What a loop or the hank leaves: shares are of its money, its time is one pool for all."""
+    """Yield what a loop or the hank leaves: its money by shares, its time as one pool."""
     used: dict[str, Spent] = {}
     for each in done:
         name = _member(each.codon.codon_id, each.codon.loop_context, owner)
@@ -281,7 +279,7 @@ def _container_limits(
 
 
 def _tightest(limits: list[Limit]) -> Iterator[Limit]:
-    """Of each currency the lowest; of equal ones the innermost, which comes first."""
+    """Yield the lowest limit of each currency; of equal ones the innermost, which comes first."""
     for currency in CURRENCIES:
         own = [limit for limit in limits if limit.currency == currency]
         if own:
@@ -289,7 +287,7 @@ def _tightest(limits: list[Limit]) -> Iterator[Limit]:
 
 
 def _earlier_tries(state: State, entry: PlanEntry) -> Spent:
-    """What the failed attempts right before this one have used; a redo has a run of its own."""
+    """Return what the failed attempts right before this one used; a redo has its own run."""
     run = newest_run(state)
     tries: list[Execution] = []
     for codon in reversed(run.codons if run is not None else ()):
@@ -312,7 +310,7 @@ def _is_of_loop(each: Execution, loop: Loop) -> bool:
 
 
 def _member(codon_id: str, context: LoopContext | None, owner: Owner) -> str:
-    """Whose budget it is: of the hank a codon or a whole loop, of a loop a codon of its body."""
+    """Return the member of a budget: a codon or a whole loop of the hank, or a codon of a loop."""
     if owner == "hank" and context is not None:
         return context.loop_id
 

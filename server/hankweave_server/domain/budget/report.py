@@ -1,7 +1,8 @@
-"""Budgets as tables: what the plan may use before it runs, and what it has used.
+"""Budget tables: what the plan may use before it runs, and what it has used.
 
-A share in the table is the part of the whole as the hank gives it. What a codon may really use is
-known only when it starts, since it depends on what those before it have left (`budget.allowance`).
+A share in the table is the part of the whole that the hank defines. What a codon may really use is
+known only when it starts, because it depends on what the codons before it left
+(`budget.allowance`).
 """
 
 from __future__ import annotations
@@ -42,18 +43,18 @@ from hankweave_server.domain.history import active_codon
 RowStatus: TypeAlias = Literal["completed", "failed", "skipped", "exceeded", "running"]
 
 _SECONDS = 3
-"""Decimals: a row says milliseconds, the sum of rows as well."""
+"""Decimals: rows are in milliseconds, and so is their sum."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedBudget:
-    """What one codon of the hank may use of each currency; None is as much as there is."""
+    """The limits of one codon of the hank in each currency; None means no limit."""
 
     codon_id: str
     loop_id: str | None
     model: str
     max_dollars: float | None
-    """For one execution; its part of a divided budget where that is lower."""
+    """For one execution; its part of a divided budget if that is lower."""
     max_time_seconds: float | None
     max_output_tokens: int | None
     max_context_tokens: int | None
@@ -74,7 +75,7 @@ class PlannedBudget:
 
 
 def planned_budgets(hank: Hank, ceilings: Ceilings = NO_CEILINGS) -> tuple[PlannedBudget, ...]:
-    """Lays out what each codon may use at most, in the hank's order."""
+    """Return the limits of each codon, in the hank's order."""
     whole = capped(hank, ceilings)
     parts = dollars_of_members(whole, tuple(step.id for step in hank.hank))
     rows: list[PlannedBudget] = []
@@ -94,7 +95,7 @@ def planned_budgets(hank: Hank, ceilings: Ceilings = NO_CEILINGS) -> tuple[Plann
 def dollars_of_members(
     budget: ContainerBudget, members: tuple[str, ...]
 ) -> dict[str, float | None]:
-    """Each member's part in USD: its share, or all of it where the money is one pool."""
+    """Return each member's part in USD: its share, or all of it if the money is one pool."""
     dollars = budget.max_dollars
     if dollars is None or budget.allocation == "shared":
         return dict.fromkeys(members, dollars)
@@ -103,7 +104,7 @@ def dollars_of_members(
 
 
 def is_budgeted(hank: Hank, ceilings: Ceilings = NO_CEILINGS) -> bool:
-    """Tells whether anything of a hank is limited, so that there is something to report."""
+    """Return whether anything in a hank is limited, so that there is something to report."""
     loops = [step for step in hank.hank if isinstance(step, Loop)]
     pools = [capped(hank, ceilings), *(loop.budget for loop in loops)]
     codons = [step for step in hank.hank if isinstance(step, Codon)]
@@ -122,10 +123,10 @@ def _limits_codon(budget: CodonBudget | None) -> bool:
 
 
 def summary(hank: Hank, state: State, ceilings: Ceilings = NO_CEILINGS) -> BudgetSummary:
-    """Tells what every codon that has begun has used of its budget (`budget.summary`).
+    """Return what every codon that has begun has used of its budget (`budget.summary`).
 
-    A row stands for all executions of a plan entry that budgets count; its status is the newest's.
-    A codon that is running has no time yet.
+    A row covers all executions of a plan entry that budgets count; its status is the newest's.
+    A running codon has no time yet.
     """
     whole = capped(hank, ceilings)
     planned = {row.codon_id: row.figures for row in planned_budgets(hank, ceilings)}
@@ -214,7 +215,7 @@ def _lowest(*limits: float | None) -> float | None:
 
 
 def figures_of(allowed: Allowance) -> BudgetFigures:
-    """Writes the limits of one execution as numbers."""
+    """Return the limits of one execution as numbers."""
     most = {limit.currency: limit.most for limit in allowed.limits}
     tokens = most.get("outputTokens")
     return BudgetFigures(
@@ -225,7 +226,7 @@ def figures_of(allowed: Allowance) -> BudgetFigures:
 
 
 def in_force(hank: Hank, state: State, ceilings: Ceilings) -> BudgetFigures | None:
-    """Gives what the codon that runs may use in all; None where none runs."""
+    """Return the limits of the active codon; None if there is none."""
     active = active_codon(state)
     plan = state.execution_plan
     entry = next((each for each in plan if active and each.codon_id == active.codon_id), None)

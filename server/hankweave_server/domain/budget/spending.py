@@ -1,8 +1,8 @@
-"""What executions of codons have used: money, time, tokens.
+"""Spending: the money, time and tokens that executions of codons have used.
 
-What the machine repeats by itself counts each time, or a budget would be worth nothing to whom it
-is to protect: a failed attempt, also one of a crashed server, stays counted. What a person takes
-back by a rollback counts no more, because it is to be done again (Hankweave counts prior runs).
+Everything that the server repeats by itself counts each time, or a budget would protect from
+nothing: a failed attempt stays counted, also one of a crashed server. Work that a person discards
+by a rollback no longer counts, because it will be done again (Hankweave counts prior runs).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from hankweave_server.domain.lifecycle import cost_of, sentinel_cost_of, tokens_
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Amounts that only grow; they add up, but for the context, of which the fullest counts."""
+    """Amounts that only grow; they add up, except for the context, of which the maximum counts."""
 
     dollars: float = 0.0
-    """With what sentinels cost."""
+    """Including the cost of sentinels."""
     seconds: float = 0.0
     output_tokens: int = 0
     context_tokens: int = 0
-    """The most that one turn held, prompt and answer together."""
+    """The most tokens of one turn, prompt and answer together."""
 
     def __add__(self, other: Spent) -> Spent:
         return Spent(
@@ -45,7 +45,7 @@ class Spent:
         )
 
     def after_turn(self, tokens: Tokens) -> Spent:
-        """Raises the high-water mark of the context, if this turn held more."""
+        """Return the same amounts, with the context maximum raised if this turn had more."""
         return replace(self, context_tokens=max(self.context_tokens, context_of(tokens)))
 
 
@@ -54,7 +54,7 @@ NOTHING = Spent()
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """A codon's execution that has ended, and the run it belongs to."""
+    """An ended execution of a codon, and its run."""
 
     run: Run
     codon: TerminalCodon
@@ -65,13 +65,13 @@ class Execution:
 
 
 def context_of(tokens: Tokens) -> int:
-    """What one turn takes of a model's context: what was cached is in it as well."""
+    """Return the tokens that one turn takes of a model's context, including cached ones."""
     prompt = tokens.input_tokens + tokens.cache_creation_tokens + tokens.cache_read_tokens
     return prompt + tokens.output_tokens
 
 
 def spent_by(codon: CodonExecution, *, seconds: float, context_tokens: int = 0) -> Spent:
-    """What an execution has used by now; its time and its fullest turn are the caller's to know."""
+    """Return what an execution has used; the caller knows its time and its fullest turn."""
     return Spent(
         dollars=cost_of(codon) + sentinel_cost_of(codon),
         seconds=seconds,
@@ -81,9 +81,9 @@ def spent_by(codon: CodonExecution, *, seconds: float, context_tokens: int = 0) 
 
 
 def counted(state: State) -> tuple[Execution, ...]:
-    """Every ended execution that budgets count, oldest run first.
+    """Return every ended execution that budgets count, oldest run first.
 
-    Those of the thread, and beside it every one that failed.
+    These are the ones of the thread, and in addition every failed one.
     """
     on_thread = {id(entry.codon) for entry in thread(state)}
     return tuple(
@@ -105,8 +105,10 @@ def _ended(state: State) -> Iterator[Execution]:
 
 
 def _seconds_of(execution: Execution) -> float:
-    """Time from start to end; none is known of a codon that died with its server, whose end is
-    only when somebody came to look."""
+    """Return the seconds from start to end.
+
+    0 for a codon that crashed with its server: its end time is only when the next server started.
+    """
     codon = execution.codon
     died = isinstance(codon, FailedCodon) and codon.error_checkpoint is None
     if died and execution.run.status == "crashed":

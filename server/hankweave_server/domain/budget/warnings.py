@@ -1,6 +1,6 @@
-"""Budgets that are valid and will surprise their author (Hankweave, validation warnings).
+"""Budget warnings: budgets that are valid but will surprise their author (as in Hankweave).
 
-None of them stops a hank: each names the place, and says what will happen.
+None of them stops a hank: each names the place and the effect.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _WHOLE = "$.overrides.budget"
 
 @dataclass(frozen=True, slots=True)
 class BudgetWarning:
-    """What will surprise, and the JSON path of what causes it."""
+    """A surprising effect, and the JSON path of its cause."""
 
     path: str
     message: str
@@ -54,7 +54,7 @@ class _Place:
 def warnings(
     hank: Hank, prices: Prices, ceilings: Ceilings = NO_CEILINGS
 ) -> tuple[BudgetWarning, ...]:
-    """Finds all of them, in the hank's order; those of the hank's own budget come first."""
+    """Return all warnings in the hank's order, after the ones about the hank's own budget."""
     whole = capped(hank, ceilings)
     members = tuple(step.id for step in hank.hank)
     found = [*_of_container(_WHOLE, whole, members), *_of_caps_in(hank, whole)]
@@ -117,7 +117,7 @@ def _of_shares(path: str, shares: dict[str, float]) -> Iterator[BudgetWarning]:
 
 
 def _of_caps_in(hank: Hank, whole: ContainerBudget) -> Iterator[BudgetWarning]:
-    """Caps that a tighter one above always comes before."""
+    """Yield a warning for each cap that a tighter one above makes unreachable."""
     parts = dollars_of_members(whole, tuple(step.id for step in hank.hank))
     for index, step in enumerate(hank.hank):
         path = f"$.hank[{index}]"
@@ -198,7 +198,7 @@ def _is_limited_in_time(place: _Place) -> bool:
 
 
 def _is_priced(codon: Codon, prices: Prices) -> bool:
-    """The scripted agent makes its costs up, and a plain program has no model to pay for."""
+    """Return whether costs are known: scripted agents invent theirs, programs have none."""
     if isinstance(codon.agent, ScriptedAgentSpec | CommandAgentSpec):
         return True
 
@@ -206,7 +206,7 @@ def _is_priced(codon: Codon, prices: Prices) -> bool:
 
 
 def _policies(place: _Place) -> Iterable[str]:
-    """What happens at each limit that there is for a codon."""
+    """Yield the `onExceeded` policy of each limit that applies to a codon."""
     own = place.own
     limits = (own.max_dollars, own.max_time_seconds, own.max_output_tokens, own.max_context_tokens)
     if any(limit is not None for limit in limits):

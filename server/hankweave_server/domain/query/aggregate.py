@@ -1,6 +1,7 @@
-"""`reduce`: one aggregate over what matches, or over each group of it.
+"""Aggregates (`reduce`) and sorting (`orderBy`) of a query's matches.
 
-`orderBy`: what a query sorts by, and where an event or a row stands by it.
+`Reducing` computes one aggregate over the matches, or over each group of them. A `Sorting` compares
+events, or rows, by one field.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ Row = dict[str, Any]
 
 
 class Aggregate(Protocol):
-    """What one group has come to."""
+    """The running result for one group."""
 
     def take(self, value: Any) -> None:
-        """Takes the field's value in one event; never null."""
+        """Add the field's value in one event; never null."""
 
     def result(self) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Reducing:
-    """An aggregate that was asked for."""
+    """A requested aggregate."""
 
     name: str
     new: Callable[[], Aggregate]
@@ -58,9 +59,9 @@ class Reducing:
         return self.group_by if self.field is None else (*self.group_by, self.field)
 
     def rows(self, matches: Iterable[Seen]) -> list[Row]:
-        """Reduces what matches, to rows in the order of their groups' values.
+        """Reduce the matches to rows, in the order of their groups' values.
 
-        Without `groupBy` there is one row, even of nothing. Raises Refused where the answer would
+        Without `groupBy` there is one row, even without matches. Raises Refused if the answer would
         be too large.
         """
         groups = _Groups(self)
@@ -130,7 +131,7 @@ def _require(holds: bool, too_much: str, key: str) -> None:
 
 @dataclass(slots=True)
 class _Count:
-    """Events in which the field is there; without a field, all of them."""
+    """The number of events that have the field; without a field, of all events."""
 
     count: int = 0
 
@@ -143,7 +144,7 @@ class _Count:
 
 @dataclass(slots=True)
 class _Sum:
-    """Of numbers; what is none does not count."""
+    """The sum of the numbers; other values are ignored."""
 
     whole: int = 0
     fraction: float = 0.0
@@ -176,7 +177,7 @@ class _Sum:
 
 @dataclass(slots=True)
 class _Average(_Sum):
-    """Of the numbers; null where there is none."""
+    """The average of the numbers; null if there are none."""
 
     def result(self) -> Any:
         if self.count == 0:
@@ -190,7 +191,7 @@ class _Average(_Sum):
 
 @dataclass(slots=True)
 class _Extreme:
-    """The first value that no other one lies beyond; null where there is none."""
+    """The first of the smallest or largest values; null if there are none."""
 
     is_beyond: Callable[[Ordered, Ordered], bool]
     best: Any = None
@@ -235,7 +236,7 @@ _DIRECTIONS = ("asc", "desc")
 
 @dataclass(frozen=True, slots=True)
 class Sorting:
-    """One thing to sort by: a field of events, or a column of rows."""
+    """One sort key: a field of events, or a column of rows."""
 
     name: str
     get: Callable[[Any], Any]
@@ -245,7 +246,7 @@ class Sorting:
 def sortings_of(
     orders: Order | tuple[Order, ...] | None, reducing: Reducing | None, at: str
 ) -> tuple[Sorting, ...]:
-    """Checks what is to be sorted by; raises Refused with the JSON path."""
+    """Check the sort keys; raise Refused with the JSON path."""
     if orders is None:
         return ()
 
@@ -278,12 +279,12 @@ def _getter(order: Order, reducing: Reducing | None, at: str) -> Callable[[Any],
 
 
 def is_by_seq(sortings: tuple[Sorting, ...], *, descending: bool) -> bool:
-    """Tells whether the order is the journal's own, or its reverse."""
+    """Return whether the order is the journal's own, or its reverse."""
     return sortings[0].name == "seq" and sortings[0].is_descending is descending
 
 
 def place_of(sortings: tuple[Sorting, ...], subject: Any, number: int) -> tuple[Any, ...]:
-    """Says where an event or row stands among all others; equal ones stand by their number."""
+    """Return the sort position of an event or row; equal ones are ordered by their number."""
     return *_keys(sortings, subject), number
 
 
@@ -295,7 +296,7 @@ def _keys(sortings: tuple[Sorting, ...], subject: Any) -> Iterator[Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Descending:
-    """A place in the order of values, counted from the other end."""
+    """A sort position in descending order."""
 
     place: Ordered
 

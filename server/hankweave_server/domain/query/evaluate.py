@@ -1,12 +1,11 @@
-"""Answers a checked query from the journal, which is read in pages and never held as a whole.
+"""Answer a checked query from the journal, which is read in pages and never held as a whole.
 
-The command on the wire and the command line answer through this module, so they answer alike.
-A cursor names the journal's end at the first page: events that come later change no page.
+The WebSocket command and the command line both use this module, so they give the same answers. A
+cursor names the journal's end at the first page: later events change no page.
 
-Which events led to which: the closure over `causes` (DESIGN 5).
-
-A cause is the seq of an earlier event or the id of a command. An effect always stands after its
-cause, so one pass in journal order finds all descendants, and ancestors are found by going back.
+The queries for ancestors and descendants use the closure over `causes`. A cause is the seq of an
+earlier event or the ID of a command. An effect always comes after its cause, so one pass in journal
+order finds all descendants, and ancestors are found by going back.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ from hankweave_server.domain.query.fields import Seen, SeenEnvelope, invalid
 from hankweave_server.domain.query.parse import Cursor, Query
 
 Read = Callable[[int, int], list[bytes]]
-"""Gives at most so many lines of the journal after a seq, oldest first."""
+"""Returns at most that many lines of the journal after a seq, oldest first."""
 
 
 class Descendants:
-    """All that an event or a command led to; asked about each later event in journal order."""
+    """All effects of an event or a command; fed with each later event in journal order."""
 
     def __init__(self, root: int | str) -> None:
         self._line: set[int | str] = {root}
 
     def take(self, seq: int, causes: list[int | str]) -> bool:
-        """Tells whether an event descends from the root, and remembers that it does."""
+        """Return whether an event descends from the root, and remember it if so."""
         if self._line.isdisjoint(causes):
             return False
 
@@ -50,7 +49,7 @@ _parents_in = msgspec.json.Decoder(_Parents).decode
 
 
 def ancestors(seq: int, read: Read) -> frozenset[int]:
-    """Returns the seqs of all events that led to one, itself not included."""
+    """Return the seqs of all events that led to one, itself not included."""
     found: set[int] = set()
     waiting = [seq]
     while waiting:
@@ -68,7 +67,7 @@ def ancestors(seq: int, read: Read) -> frozenset[int]:
 
 
 LINES_AT_ONCE = 256
-"""Lines of the journal that are read together: some hundred kilobytes."""
+"""Lines of the journal that are read at a time: some hundred kilobytes."""
 
 PAGE_BYTES = 1024 * 1024
 """A page ends before it would grow beyond this; one event alone may be larger."""
@@ -77,11 +76,11 @@ ROW_BYTES = 4 * 1024 * 1024
 """A row that `collect` makes larger than this is refused."""
 
 Item: TypeAlias = tuple[int, bytes]
-"""One event or row of an answer, as JSON, behind the position that a cursor would name."""
+"""One event or row of an answer as JSON, after the position for a cursor."""
 
 
 def answer(query: Query, read: Read, last: int) -> EventsPage:
-    """Answers one page of a query over the journal up to `last`; raises Refused."""
+    """Answer one page of a query over the journal up to `last`; raise Refused."""
     until = last if query.cursor is None else query.cursor.until
     if until > last:
         raise invalid(f"The journal ends at {last}; the cursor is of another.", "$.data.cursor")
@@ -95,12 +94,12 @@ def answer(query: Query, read: Read, last: int) -> EventsPage:
 
 
 def everything(query: Query, read: Read, last: int) -> Iterator[bytes]:
-    """Answers a query with all its events or rows, one by one; raises Refused."""
+    """Answer a query with all its events or rows, one by one; raise Refused."""
     return (text for _, text in _items(query, read, last, None))
 
 
 def row_of(query: Query, line: bytes, seen: Seen) -> bytes:
-    """Gives what the query shows of one event: its line, or the selected columns."""
+    """Return what the query shows of one event: its line, or the selected columns."""
     if query.columns is None:
         return line
 
@@ -108,9 +107,9 @@ def row_of(query: Query, line: bytes, seen: Seen) -> bytes:
 
 
 class Scan:
-    """Asks the lines of the journal, one after the other, whether a query means them.
+    """Tests the lines of the journal, one after the other, against a query.
 
-    Where it asks for descendants, `take` needs every line after the root, in journal order.
+    For a query of descendants, `take` needs every line after the root, in journal order.
     """
 
     def __init__(self, query: Query, read: Read, last: int) -> None:
@@ -129,7 +128,7 @@ class Scan:
 
     @property
     def begins_after(self) -> int:
-        """The seq after which the first line has to be taken."""
+        """The seq after which the scan must begin."""
         root = self._query.causes.descendants_of
         if root is None:
             return self._query.window.after_seq
@@ -141,7 +140,7 @@ class Scan:
         return self._descendants is not None
 
     def take(self, line: bytes) -> Seen | None:
-        """Returns what was seen of a line that the query means; None for any other."""
+        """Return the decoded line if it matches the query; None otherwise."""
         seen = self.decode(line)
         return seen if self._means(seen) else None
 
@@ -169,7 +168,7 @@ def _require_known(cause: int | str | None, last: int, at: str) -> None:
 
 
 def _items(query: Query, read: Read, until: int, at_most: int | None) -> Iterator[Item]:
-    """Gives what comes after the cursor; where it sorts, not more than `at_most` of it."""
+    """Return the items after the cursor; if sorted, not more than `at_most`."""
     scan = Scan(query, read, until)
     if query.window.until_seq is not None:
         until = min(until, query.window.until_seq)
@@ -191,11 +190,11 @@ def _items(query: Query, read: Read, until: int, at_most: int | None) -> Iterato
 
 
 def forward(scan: Scan, read: Read, until: int, after: int = 0) -> Iterator[tuple[bytes, Seen]]:
-    """Gives what a query means of the journal, in its order, up to a seq."""
+    """Yield the lines that match a query, in journal order, up to a seq."""
     position = max(after, scan.begins_after)
     while position < until:
         lines = read(position, min(LINES_AT_ONCE, until - position))
-        position += LINES_AT_ONCE  # Seqs have no gap (DESIGN 5), so counting is knowing.
+        position += LINES_AT_ONCE  # Seqs have no gap, so counting lines is enough.
         for line in lines:
             seen = scan.take(line)
             if seen is not None:
@@ -223,7 +222,7 @@ def _oldest_first(query: Query, scan: Scan, read: Read, until: int, after: int) 
 def _sorted(
     query: Query, scan: Scan, read: Read, until: int, at_most: int | None
 ) -> Iterator[Item]:
-    """Sorts by what the query names; only the sort keys of what matches are held."""
+    """Sort by the query's fields; only the sort keys of the matches are held in memory."""
     places = (place_of(query.sortings, seen, seen.seq) for _, seen in forward(scan, read, until))
     if query.cursor is not None:
         seq = query.cursor.after
@@ -266,7 +265,7 @@ def _rows_in_order(rows: list[Row], sortings: tuple[Sorting, ...], passed: int) 
 
 
 def _cut(items: Iterable[Item], limit: int) -> tuple[tuple[msgspec.Raw, ...], int | None]:
-    """Takes what fits on a page; returns also where it ended, if that is not the end of all."""
+    """Take the items that fit on a page; return also its end, if more items follow."""
     taken: list[msgspec.Raw] = []
     size = position = 0
     for at, text in items:

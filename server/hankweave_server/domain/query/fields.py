@@ -1,7 +1,7 @@
-"""What a query can name of an event, and how JSON values compare.
+"""Fields of events that a query can name, and the order of JSON values.
 
 A path begins with a field of the event itself; only `data` and `causes` have parts of their own.
-What is not there is null: a query cannot tell the two apart, and need not.
+A missing field is null: a query cannot tell the two apart, and need not.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import msgspec
 from hankweave_protocol.errors import ErrorCode, Refused
 
 PATH_LIMIT = 200
-"""Characters of a path: the longest that our own events need has 60."""
+"""The most characters of a path: the longest path in this server's events has 60."""
 
 ECHO_LIMIT = 80
-"""Characters of a client's text that an error repeats."""
+"""The most characters of a client's text that an error repeats."""
 
 
 class Seen(msgspec.Struct, rename="camel", gc=False):
-    """One line of the journal, as far as a query looks at it."""
+    """One line of the journal, with the fields that a query uses."""
 
     type: str
     seq: int = 0
@@ -37,7 +37,7 @@ class Seen(msgspec.Struct, rename="camel", gc=False):
 
 
 class SeenEnvelope(Seen, rename="camel", gc=False):
-    """The same for queries that do not look into `data`, which is then not taken apart."""
+    """The same for queries that do not use `data`, which is not decoded then."""
 
     data: msgspec.Raw = msgspec.Raw()
 
@@ -71,7 +71,7 @@ def is_in_data(path: str) -> bool:
 
 
 def path_of(text: str, at: str) -> Path:
-    """Reads a dotted path; raises Refused, naming the JSON path `at`, for what no event has."""
+    """Parse a dotted path; raise Refused, with the JSON path `at`, for a field no event has."""
     own, *parts = text.split(".")
     if len(text) > PATH_LIMIT or not all([own, *parts]):
         raise invalid(f"{shown(text)} is no path of at most {PATH_LIMIT} characters.", at)
@@ -114,10 +114,10 @@ def _index(part: str) -> int | None:
 
 
 def ordered(value: Any) -> Ordered:
-    """Gives a value its place among all JSON values: equal places are equal values.
+    """Return a value's position in the order of all JSON values; equal values have equal ones.
 
-    null < false < true < numbers < text < lists < objects; the last two as their JSON text, with
-    keys sorted. `true` is no number here, though it is one in Python.
+    null < false < true < numbers < texts < lists < objects; the last two by their JSON text, with
+    sorted keys. `true` is not a number here, though it is one in Python.
     """
     match value:
         case None:

@@ -1,12 +1,11 @@
-"""A question to the journal, checked: every name in it exists, every limit is kept.
+"""Parse and check a query: every name in it exists, every limit is kept.
 
-`checked` is the only door: what comes out of it can be answered, whatever the journal holds. What
-it refuses it names by its JSON path, with the nearest right word where there is one.
+`checked` is the only way to create a `Query`, so each one can be answered, whatever the journal
+holds. A refusal names the JSON path, with the closest correct word if there is one.
 
-`where`: conditions on events, checked once and then asked of every event.
-
-There is no regular expression among the operators, so no query can make one event expensive: each
-operator is linear in the value it looks at, and the number of conditions is bounded.
+`where` is checked once and compiled to a predicate that is applied to every event. There is no
+regular expression among the operators, so no query can make a single event expensive: each operator
+is linear in the value it looks at, and the number of conditions is bounded.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from hankweave_server.domain.query.fields import (
 )
 
 DEPTH_LIMIT = 16
-"""How deep `and`, `or` and `not` may nest."""
+"""The deepest nesting of `and`, `or` and `not`."""
 
 CONDITION_LIMIT = 100
 VALUE_LIMIT = 1_000
@@ -45,20 +44,20 @@ VALUE_LIMIT = 1_000
 _NOT_OF_MOMENTS = ("contains", "containsIgnoringCase", "startsWith", "exists")
 
 Test: TypeAlias = Callable[[Any], bool]
-"""Asked of the value a path leads to."""
+"""A test of the value that a path leads to."""
 
 Predicate: TypeAlias = Callable[[Seen], bool]
 
 
 @dataclass(slots=True)
 class Conditions:
-    """Makes predicates of conditions; keeps what it met on the way."""
+    """Compiles conditions to predicates, and collects the paths they use."""
 
     paths: list[Path] = field(default_factory=list)
     count: int = 0
 
     def predicate(self, where: Where, at: str) -> Predicate:
-        """Checks conditions and returns what asks them; raises Refused with the JSON path."""
+        """Check conditions and return their predicate; raise Refused with the JSON path."""
         if isinstance(where, tuple):
             return _all_of(self._each(where, at, 1))
 
@@ -147,7 +146,7 @@ def _none_of(part: Predicate) -> Predicate:
 
 
 def _moments(value: Any, at: str) -> Any:
-    """Writes moments as the journal does, so that texts compare as the moments they are."""
+    """Convert times to the journal's format, so that comparing texts compares times."""
     if isinstance(value, list):
         return [_moments(each, f"{at}[{i}]") for i, each in enumerate(value)]
 
@@ -179,7 +178,7 @@ def _neq(wanted: Any, at: str) -> Test:
 
 
 def _compares(holds: Callable[[Any, Any], bool]) -> Callable[[Any, str], Test]:
-    """Compares numbers with numbers and text with text; nothing else has an order of its own."""
+    """Compare numbers with numbers and texts with texts; other values have no order."""
 
     def make(bound: Any, at: str) -> Test:
         rank = _rank_with_order(bound, at)
@@ -266,7 +265,7 @@ OPERATORS: Mapping[str, Callable[[Any, str], Test]] = {
     "startsWith": _starts_with,
     "exists": _exists,
 }
-"""Codebolt's nine (seed 004's event log), two of its event view, and one for people who search."""
+"""Nine operators of Codebolt's event log, two of its event view, and one for text search."""
 
 
 PAGE = 1_000
@@ -280,7 +279,7 @@ _CURSOR = re.compile(r"(?P<until>[0-9]{1,15})-(?P<after>[0-9]{1,15})-(?P<digest>
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A part of the journal, by seqs and by moments."""
+    """A part of the journal, by seqs and by times."""
 
     after_seq: int = 0
     until_seq: int | None = None
@@ -298,7 +297,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Causes:
-    """What led to the events that are meant, or what they led to."""
+    """Filters by cause: the events that led to others, or resulted from them."""
 
     caused_by: int | str | None = None
     descendants_of: int | str | None = None
@@ -307,17 +306,17 @@ class Causes:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """Where the page before ended."""
+    """The position at which the previous page ended."""
 
     until: int
-    """The journal's last seq when the first page was asked for: what came later is on no page."""
+    """The journal's last seq at the first page: later events appear on no page."""
     after: int
-    """The seq of the last event of the page before; of rows, how many there were."""
+    """The seq of the last event of the previous page; for rows, how many there were."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query that can be answered."""
+    """A checked query."""
 
     window: Window
     causes: Causes
@@ -329,14 +328,14 @@ class Query:
     limit: int
     cursor: Cursor | None
     digest: str
-    """Tells this query from others, so that a cursor is not taken for another query's."""
+    """Identifies this query, so that a cursor of another query is rejected."""
 
     def cursor_text(self, cursor: Cursor) -> str:
         return f"{cursor.until}-{cursor.after}-{self.digest}"
 
 
 def checked(command: EventsQuery, at: str = "$.data") -> Query:
-    """Checks a query; raises Refused with the JSON path of what is wrong, and a suggestion."""
+    """Check a query; raise Refused with the JSON path of the fault, and a suggestion."""
     conditions = Conditions()
     where = command.where
     predicate = None if where is None else conditions.predicate(where, f"{at}.where")
@@ -373,7 +372,7 @@ def _window(command: EventsQuery, at: str) -> Window:
 
 
 def _bound(bound: Moment | None, at: str) -> tuple[int | None, str | None]:
-    """Parts a bound into a seq and a moment: it is one of them, or neither."""
+    """Split a bound into a seq and a time: it is one of them, or neither."""
     match bound:
         case None:
             return None, None
