@@ -1,15 +1,15 @@
-"""Makes one checkpoint: reads what changed, writes objects, then and only then moves the ref.
+"""Make one checkpoint: read what changed, write objects, then and only then move the ref.
 
-Order (DESIGN 5): blobs, trees, note and commit under temporary names; one flush; their final
-names; the notes ref; the branch. A crash leaves unreachable objects, or the whole checkpoint.
+Blobs, trees, note and commit are written under temporary names, flushed once, renamed to their
+final names; then the notes ref moves, then the branch. A crash leaves unreachable objects, or the
+whole checkpoint.
 
-Reads many files of the work tree into a checkpoint, on two threads when they are many.
+Many files are read on two threads. Opening, reading, hashing and deflating release the interpreter
+lock, so two threads are nearly twice as fast, and the rest of the daemon is hardly affected.
+Results come in the order of the request, and only a few files' content is in memory at a time.
 
-Opening, reading, hashing and deflating let the interpreter go, so that two threads are nearly
-twice as quick and the rest of the daemon hardly notices. What is read comes out in the order it
-was asked for, and only a few files' content is in memory at any moment.
-
-What changed in the tracked files and was not told yet: each change is told once, none never.
+`Untold` follows changes to tracked files that were not reported yet: each change is reported
+exactly once.
 """
 
 from __future__ import annotations
@@ -49,21 +49,21 @@ from hankweave_server.worktree.stat_index import StatIndex, TrackedFile
 
 THREADS = 2
 FEW = 32
-"""Files that are read before threads could be started."""
+"""Up to this many files are read before threads could be started."""
 
 CHUNK = 64  # Files in one batch, unless its content is large.
-BATCH_LIMIT = 1 << 20  # Deflated bytes after which a batch is handed over as it is.
+BATCH_LIMIT = 1 << 20  # Deflated bytes after which a batch is handed over early.
 
 Seen = tuple[TrackedFile, Observation]
 
 
 class Batch(NamedTuple):
-    """What was read of some neighbouring files."""
+    """The results of reading some neighbouring files."""
 
     seen: list[Seen]
     objects: list[PackedObject]
     rest: Sequence[TrackedFile]
-    """Not read, because the batch was full before."""
+    """Files not read because the batch was full."""
 
 
 def read_all(
@@ -72,9 +72,9 @@ def read_all(
     staging: ObjectStaging,
     size_limit: int | None,
 ) -> Iterator[Seen]:
-    """Reads the files in turn, stores their content, and says what was at each path.
+    """Read the files in turn, store their content, and yield what was at each path.
 
-    Raises StoreFailed when content cannot be stored, OSError for faults of the work tree's disk.
+    Raises StoreFailed when content cannot be stored, OSError for errors of the work tree's disk.
     """
     if len(files) <= FEW:
         capture = Capture(descent, staging, size_limit)
@@ -129,7 +129,7 @@ def _read(files: Sequence[TrackedFile], idle: SimpleQueue[_Reader]) -> Batch:
 
 
 class _Reader:
-    """What one thread reads with: its own way into the work tree, and what it has deflated."""
+    """One reading thread: its own descent into the work tree, and its deflated objects."""
 
     def __init__(self, descent: Descent, staging: ObjectStaging, size_limit: int | None) -> None:
         self._descent = descent
@@ -139,7 +139,7 @@ class _Reader:
         self._held = 0
 
     def batch(self, files: Sequence[TrackedFile]) -> Batch:
-        """Reads files until the batch is full."""
+        """Read files until the batch is full."""
         seen: list[Seen] = []
         self._objects, self._held = [], 0
         for file in files:
@@ -170,7 +170,7 @@ class _Reader:
 
 @dataclass(frozen=True, slots=True)
 class _Outline:
-    """What one state of the table came to: the same until its number changes."""
+    """A description of one state of the index, valid until the index's counter changes."""
 
     table: StatIndex
     number: int
@@ -179,7 +179,7 @@ class _Outline:
 
 
 class Recording:
-    """Turns the work tree as it is into commits."""
+    """Turn the present work tree into commits."""
 
     def __init__(
         self, repo: ShadowRepo, notes: Notes, memory: WorkTreeMemory, size_limit: int | None
@@ -197,10 +197,10 @@ class Recording:
     def record(
         self, request: CheckpointRequest, parent: Sha | None, meter: Meter = UNWATCHED
     ) -> CheckpointMade:
-        """Makes a checkpoint on the request's branch, which exists or has no parent.
+        """Make a checkpoint on the request's branch, which exists or has no parent.
 
-        Whatever is raised, the caller must make the memory forget: it may know of objects that
-        were never stored.
+        If this raises, the caller must reset the memory, which may name objects that were never
+        stored.
         """
         staging = ObjectStaging(self._objects, self._repo.stored())
         try:
@@ -227,7 +227,7 @@ class Recording:
         if request.before is None:
             self._repo.point_branch(request.run_id, commit)
         else:
-            # What a rollback is about to overwrite is no part of the run's line.
+            # Files that a rollback is about to overwrite are not part of the run's history.
             self._repo.point(SAFETY + commit, commit)
 
         self._memory.is_recorded(commit, tree)
@@ -250,9 +250,9 @@ class Recording:
     def _read(
         self, pending: Sequence[TrackedFile], staging: ObjectStaging, meter: Meter
     ) -> tuple[list[Skipped], dict[bytes, int]]:
-        """Reads the files into the staging area.
+        """Read the files into the staging area.
 
-        Gives those that could not be read, or not well, and the sizes of the unstable.
+        Returns the files that could not be read properly, and the sizes of the unstable ones.
         """
         memory = self._memory
         skipped = [Skipped(path, "unreadable") for path in memory.scan.unlistable]
@@ -286,9 +286,9 @@ class Recording:
     def _being_written(
         self, opened: OpenFiles, skipped: Sequence[Skipped], sizes: dict[bytes, int]
     ) -> list[Skipped]:
-        """Return what an agent was writing while it was captured.
+        """Return the files that an agent was writing while they were captured.
 
-        What it writes through a mapping has to be read again, whatever its stat data will say.
+        A file that it writes through a mapping must be read again, whatever its stat data will be.
         """
         known = {item.path for item in skipped}
         found = []
@@ -306,7 +306,7 @@ class Recording:
         return found
 
     def _outlined(self, skipped: list[Skipped]) -> _Outline:
-        """Describes what is captured, anew only if something but content changed."""
+        """Describe what is captured; reuse the last description if only content changed."""
         table, known = self._memory.table, self._outline
         if (
             known is None
@@ -327,7 +327,7 @@ class Recording:
         skipped: list[Skipped],
         staging: ObjectStaging,
     ) -> tuple[Sha, Sha | None]:
-        """Writes commit and manifest; gives the commit, and the notes tree if there is a note."""
+        """Write commit and manifest; return the commit, and the notes tree if there is a note."""
         parents = () if parent is None else (parent,)
         message = commit_message.written(request)
         body = commit_message.commit_object(tree, parents, request.timestamp, message)
@@ -343,7 +343,7 @@ class Recording:
             return commit, self._notes_gathered(commit, content, staging)
 
     def _notes_gathered(self, commit: Sha, content: bytes, staging: ObjectStaging) -> Sha:
-        """Write the notes from what older notes trees have, for the present one is damaged."""
+        """Write the notes from what older notes trees have, because the present one is damaged."""
         self._repo.is_doubted = True
         lost = self._repo.target(NOTES_REF)
         assert lost is not None, "without a ref there is no damage"
@@ -355,9 +355,9 @@ class Recording:
         return Sha(top.hex())
 
     def _changes(self, parent: Sha | None, sizes: Mapping[bytes, int]) -> tuple[FileChange, ...]:
-        """Compares the table with the parent; what cannot be read of it counts as nothing.
+        """Compare the index with the parent; unreadable parts of the parent count as absent.
 
-        A file's size is in its stat data, but for the unstable ones, whose sizes are given.
+        A file's size is in its stat data, except for unstable files, whose sizes are passed.
         """
 
         def described(difference: Difference) -> FileChange:
@@ -382,20 +382,20 @@ def kind_of_change(old: Entry | None, new: Entry | None) -> ChangeKind:
 
 
 class Untold:
-    """Follows looks at the work tree and checkpoints of it, in the order in which they are made."""
+    """Track unreported changes across scans and checkpoints, in the order of these."""
 
     def __init__(self, repo: ShadowRepo, memory: WorkTreeMemory) -> None:
         self._repo = repo
         self._memory = memory
         self._told: dict[bytes, Entry | None] = {}
-        """How a file was when it was looked at, where the last checkpoint may have it otherwise."""
+        """Last reported state of files that the last checkpoint may hold in another state."""
         self._basis: tuple[bytes | None, tuple[str, ...]] | None = None
-        """What the last look compared with, a checkpoint's tree, and what was tracked then."""
+        """The tree with which the last scan compared, and the patterns it used."""
 
     def look(
         self, last: bytes | None, patterns: tuple[str, ...], pending: Iterable[TrackedFile]
     ) -> Iterator[FileChange]:
-        """Gives what changed since the last checkpoint and was not given before.
+        """Yield what changed since the last checkpoint and was not yielded before.
 
         The memory must be fresh; `pending` are the files that it has found to differ.
         """
@@ -419,10 +419,11 @@ class Untold:
     def follow(
         self, request: CheckpointRequest, parent: bytes | None, made: CheckpointMade
     ) -> None:
-        """Measures from a new checkpoint, made upon one with the tree `parent`.
+        """Compare with a new checkpoint from now on; its parent has the tree `parent`.
 
-        What it took in between the last look and its own stays to be told: an agent does not wait.
-        But what is tracked anew is nobody's change; and after a safety checkpoint all may be moved.
+        Changes it captured after the last scan are still to be reported: agents do not pause.
+        Newly tracked files are not changes, and after a safety checkpoint everything may be
+        different.
         """
         if parent is None or request.kind == "safety" or self._basis != (parent, request.patterns):
             self._told, self._basis = {}, None

@@ -1,15 +1,13 @@
-"""What a branch needs of a shadow repository: one checkpoint and all it descends from.
+"""Create the shadow repository and the work tree of a branch from a checkpoint of another.
 
-It takes whole files, loose objects and packs, each that holds something needed: that is as quick
-as the disk. A pack may bring objects along that nobody needs there; the first `gc` of the new
-execution drops them.
+An `Offshoot` lists what is needed: one checkpoint and all its ancestors. Whole files are copied,
+loose objects and packs, if they hold something needed: this is as fast as the disk. A pack may
+contain objects that the branch does not need; the first `gc` of the new execution removes them.
 
-Makes the shadow repository and the work tree of a branch, from an `Offshoot`.
-
-Objects are copied, never linked: the files of two repositories that share inodes would be damaged,
-packed and given permissions together, and whoever writes to the one (an agent can) would write to
-the other. Where the file system can share blocks between files, a copy costs nothing all the same.
-Nothing of the source is written.
+Objects are copied, never linked. Two repositories that share inodes would be damaged, packed and
+have their permissions changed together, and a program that writes to one (an agent can) would
+write to the other. If the file system can share blocks between files, a copy costs nothing anyway.
+The source is never written.
 """
 
 from __future__ import annotations
@@ -57,16 +55,16 @@ _BESIDE_AN_INDEX = (".pack", ".idx")
 
 @dataclass(frozen=True, slots=True)
 class Offshoot:
-    """What has to be copied for one checkpoint; the source must not change until it is."""
+    """What has to be copied for one checkpoint; the source must not change until it is copied."""
 
     source: Path
     target: Sha
     commits: dict[Sha, RawCommit]
-    """The checkpoint and all it descends from, as far as they can be read."""
+    """The checkpoint and all its ancestors, as far as they can be read."""
     files: tuple[Path, ...]
-    """Relative to the repository."""
+    """Paths relative to the repository."""
     bytes: int
-    """Of the files, and of the work tree."""
+    """Total size of the files, and of the work tree."""
 
     @property
     def beginnings(self) -> frozenset[Sha]:
@@ -79,7 +77,7 @@ class Offshoot:
 
 
 def plan_offshoot(layout: Layout, target: Sha, meter: Meter = UNWATCHED) -> Offshoot:
-    """Reads the whole checkpoint, and finds the files its history lies in; writes nothing.
+    """Read the whole checkpoint, and find the files that hold its history; write nothing.
 
     Raises CheckpointNotFound, CheckpointDamaged and ShadowRepositoryError.
     """
@@ -112,9 +110,9 @@ def _planned(source: ShadowRepo, target: Sha, meter: Meter) -> Offshoot:
 
 
 def _objects_of(source: ShadowRepo, commits: dict[Sha, RawCommit]) -> set[bytes]:
-    """Names every object of these commits; a tree that cannot be read hides what is below it.
+    """Return every object of these commits; an unreadable tree hides what is below it.
 
-    That is damage of an older checkpoint, which the offshoot shares with its source.
+    That is damage of an older checkpoint, which the branch shares with its source.
     """
     found = {bytes.fromhex(sha) for sha in commits}
     found.update(_objects_of_notes(source, commits))
@@ -138,7 +136,7 @@ def _objects_of(source: ShadowRepo, commits: dict[Sha, RawCommit]) -> set[bytes]
 
 
 def _objects_of_notes(source: ShadowRepo, commits: dict[Sha, RawCommit]) -> Iterator[bytes]:
-    """Gives the notes of these commits, and the trees in which any note is."""
+    """Yield the notes of these commits, and the trees that contain any note."""
     top = notes_tree(source)
     waiting = [] if top is None else [(b"", top)]
     while waiting:
@@ -157,7 +155,7 @@ def _objects_of_notes(source: ShadowRepo, commits: dict[Sha, RawCommit]) -> Iter
 
 
 def notes_tree(source: ShadowRepo) -> bytes | None:
-    """Gives the tree with the notes in it; stock git makes a commit of it."""
+    """Return the tree that contains the notes; stock git makes a commit of it."""
     target = source.target(NOTES_REF)
     if target is None:
         return None
@@ -169,9 +167,9 @@ def notes_tree(source: ShadowRepo) -> bytes | None:
 def epochs_of(
     source: ShadowRepo, commits: Mapping[Sha, RawCommit]
 ) -> dict[bytes, dict[bytes, Entry]]:
-    """Gives what was remembered when these checkpoints were taken: trees, fanned out by epoch.
+    """Return the session snapshots that these checkpoints name: trees, fanned out by epoch.
 
-    A memory that cannot be read is lost to the offshoot as it is to its source.
+    If they cannot be read, they are lost to the branch as they are to its source.
     """
     named = {facts.memory_epoch for facts in facts_in(commits.values())}
     found: dict[bytes, dict[bytes, Entry]] = {}
@@ -194,7 +192,7 @@ def _fans(source: ShadowRepo) -> Iterator[tuple[bytes, dict[bytes, Entry]]]:
 
 
 def _blobs_of(source: ShadowRepo, commit: RawCommit) -> Iterator[bytes]:
-    """Gives the blob of every file of a checkpoint, again for each file that has it."""
+    """Yield the blob of every file of a checkpoint, again for each file that has it."""
     waiting = [bytes.fromhex(commit.tree)]
     while waiting:
         for _, entry in parsed(source.read_tree(waiting.pop())):
@@ -205,7 +203,7 @@ def _blobs_of(source: ShadowRepo, commit: RawCommit) -> Iterator[bytes]:
 
 
 def _files_with(repository: Path, needed: set[bytes]) -> Iterator[Path]:
-    """Finds the packs and loose objects that hold any of the objects."""
+    """Yield the packs and loose objects that hold any of the objects."""
     objects = repository / "objects"
     for index in sorted((objects / "pack").glob("*.idx")):
         if any(record.digest in needed for record in read_index(index)):
@@ -219,7 +217,7 @@ def _files_with(repository: Path, needed: set[bytes]) -> Iterator[Path]:
 
 
 def facts_in(commits: Iterable[RawCommit]) -> Iterator[CommitFacts]:
-    """Gives the checkpoints among commits; those of others are passed over."""
+    """Yield the facts of checkpoints among commits; skip commits of other programs."""
     for each in commits:
         try:
             yield read_back(each.sha, each.tree, each.parents, each.committed, each.message)
@@ -232,7 +230,7 @@ _COPIED_AT_ONCE = 64 << 20
 
 
 class Interrupted(Exception):
-    """A copy that was told to stop; what there is of it is of no use."""
+    """A copy was asked to stop; the partial result is unusable."""
 
 
 def copy_repository(
@@ -241,9 +239,9 @@ def copy_repository(
     should_stop: Callable[[], bool],
     meter: Meter = UNWATCHED,
 ) -> None:
-    """Makes the new shadow repository: objects, notes, branches, pins, and HEAD at the checkpoint.
+    """Create the shadow repository: objects, notes, branches, pins, and HEAD at the checkpoint.
 
-    Objects are not flushed. Raises Interrupted where it was to stop, InsufficientSpace and
+    Objects are not flushed. Raises Interrupted when asked to stop, InsufficientSpace and
     ShadowRepositoryError.
     """
     with disk_faults(layout.root):
@@ -257,7 +255,7 @@ def copy_repository(
             _copy(plan.source / file, layout.shadow_repository / file)
             meter.advance(size)
 
-        # Histories begin where the source's do, or where it has lost what came before.
+        # Histories begin where the source's do, or where the source has lost earlier commits.
         begun = plan.beginnings | shallow_in(plan.source) & plan.commits.keys()
         if begun:
             lines = "".join(f"{sha}\n" for sha in sorted(begun))
@@ -275,7 +273,7 @@ def copy_repository(
 
 
 def fill_work_tree(target: Sha, layout: Layout, meter: Meter = UNWATCHED) -> None:
-    """Brings the checkpoint into an empty work tree, and remembers that it is there.
+    """Restore the checkpoint into an empty work tree, and save the scan cache.
 
     Raises RestoreIncomplete, InsufficientSpace and ShadowRepositoryError.
     """
@@ -323,7 +321,7 @@ def _materialise(
 
 
 def _copy(source: Path, copy: Path) -> None:
-    """Copies a file; where the file system can, both share their blocks from then on."""
+    """Copy a file; both share their blocks from then on if the file system supports it."""
     copy.parent.mkdir(mode=0o700, exist_ok=True)
     with source.open("rb", buffering=0) as reader, copy.open("xb", buffering=0) as writer:
         mode = os.fstat(reader.fileno()).st_mode
@@ -342,9 +340,9 @@ def _copy(source: Path, copy: Path) -> None:
 def _copy_notes_and_memory(
     source: ShadowRepo, copy: ShadowRepo, commits: Mapping[Sha, RawCommit]
 ) -> None:
-    """Writes those trees anew that would lead to other checkpoints, and the empty one.
+    """Write the trees again that would lead to other checkpoints, and the empty tree.
 
-    All that is in them was copied. The work tree is filled from the empty tree.
+    Everything they name was copied. The work tree is filled starting from the empty tree.
     """
     top, epochs = notes_tree(source), epochs_of(source, commits)
     staging = ObjectStaging(copy.path / "objects", copy.stored())
@@ -372,7 +370,7 @@ def _copy_notes_and_memory(
 
 
 def _copy_branches(copy: ShadowRepo, plan: Offshoot) -> None:
-    """Gives each run of the history its branch back, up to where the history has it."""
+    """Recreate the branch of each run in the history, at its newest commit there."""
     tips: dict[str, Sha] = {}
     waiting, seen = [plan.target], set[Sha]()
     while waiting:

@@ -1,8 +1,8 @@
-"""Commit messages: written as the seed shows them, and read back into facts.
+"""Commit messages: write them in Hankweave's format, and parse them into facts.
 
 The subject and the first block are Hankweave's, letter for letter (seed 000, "Commit Message
-Format"). Ours follow as trailers, so that a commit alone is enough to rebuild what the journal
-and the state file say of it (DESIGN 5).
+Format"). Our own facts follow as trailers, so that a commit alone is enough to rebuild what the
+journal and the state file record about it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f\u0085\u2028\u2029]+")
 
 
 class NotACheckpoint(ValueError):
-    """A commit whose message no checkpoint has."""
+    """A commit whose message is not that of a checkpoint."""
 
 
 def written(request: CheckpointRequest) -> bytes:
-    """Writes the message of a checkpoint."""
+    """Return the message of a checkpoint."""
     codon = _one_line(request.codon_id or NO_CODON)
     name = _one_line(request.codon_name)
     body = [
@@ -58,7 +58,7 @@ def written(request: CheckpointRequest) -> bytes:
 
 
 def commit_object(tree: bytes, parents: Iterable[Sha], moment: datetime, message: bytes) -> bytes:
-    """Writes a commit as git stores it, in UTC."""
+    """Return a commit as git stores it, in UTC."""
     when = f"{AUTHOR} {epoch_ms(moment) // 1000} +0000"
     lines = [
         f"tree {tree.hex()}",
@@ -72,9 +72,9 @@ def commit_object(tree: bytes, parents: Iterable[Sha], moment: datetime, message
 def read_back(
     sha: Sha, tree: Sha, parents: tuple[Sha, ...], committed: datetime, message: bytes
 ) -> CommitFacts:
-    """Reads a checkpoint's facts; Hankweave's own commits, without trailers, are understood.
+    """Parse a checkpoint's facts; accept Hankweave's own commits, which have no trailers.
 
-    Raises NotACheckpoint for a commit that somebody else made.
+    Raises NotACheckpoint for a commit of another program.
     """
     lines = message.decode("utf-8", "replace").split("\n")
     subject = _SUBJECT.fullmatch(lines[0])
@@ -106,7 +106,7 @@ def read_back(
 
 
 def _one_line(text: str) -> str:
-    """Keeps a name from ending the line it stands in, and so from forging a trailer."""
+    """Replace control characters, so that a name cannot start a new line and forge a trailer."""
     return _CONTROL.sub(" ", text).strip()
 
 

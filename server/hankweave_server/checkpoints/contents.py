@@ -1,4 +1,4 @@
-"""Reads blobs of any size from the shadow repository, and says which objects cannot be read."""
+"""Read blobs of any size from the shadow repository, and find unreadable objects."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from hankweave_server.worktree.stat_index import Signature, signature_of
 
 
 class Contents:
-    """Gives blobs in pieces, checked against their names."""
+    """Read blobs in pieces, verified against their names."""
 
     def __init__(self, repo: ShadowRepo) -> None:
         self._repo = repo
         self._objects = repo.path / "objects"
 
     def pieces(self, digest: bytes) -> Iterator[bytes]:
-        """Gives a blob's content; a damaged one raises KeyError, at the latest after its end.
+        """Yield a blob's content; a damaged one raises KeyError, at the latest after its end.
 
         A large one comes in bounded pieces, unless stock git made a delta of it.
         """
-        # Size first: nearly every blob is a small one, and a header is cheap to read.
+        # Size first: nearly every blob is small, and a header is cheap to read.
         stream = self._stream(digest) if self._repo.size(digest) >= STREAMED_FROM else None
         if stream is None:
             yield self._repo.read_blob(digest)
@@ -59,7 +59,7 @@ class Contents:
 
 
 def store_signature(objects: Path) -> frozenset[tuple[str, Signature]]:
-    """Names every file objects live in, with the stat data that tells it from another."""
+    """Return every file that holds objects, with stat data that identifies its version."""
     found: list[tuple[str, Signature]] = []
     with os.scandir(objects) as folders:
         for folder in folders:
@@ -74,7 +74,7 @@ def store_signature(objects: Path) -> frozenset[tuple[str, Signature]]:
 
 
 def store_listing(objects: Path) -> dict[str, tuple[int, int, int]]:
-    """Return size, time of change and inode of every file objects live in, by relative name."""
+    """Return size, modification time and inode of every file with objects, by relative name."""
     return {
         os.path.relpath(path, objects): (signature.size, signature.mtime_ns, signature.inode)
         for path, signature in store_signature(objects)
@@ -83,11 +83,11 @@ def store_listing(objects: Path) -> dict[str, tuple[int, int, int]]:
 
 
 class Verification:
-    """Reads checkpoints down to each blob; an object is read once however often it is used.
+    """Verify checkpoints down to each blob; read an object once however often it is used.
 
-    What was found intact stays so while the files of the store that were there then are what
-    they were, by name, size, times and inode: content never changes under a name in git. One
-    that changed or went makes everything doubtful again.
+    Objects found intact remain so as long as the files of the store that existed then are
+    unchanged in name, size, times and inode: content never changes under a name in git. If one has
+    changed or is gone, everything is verified again.
     """
 
     def __init__(self, repo: ShadowRepo, notes: Notes) -> None:
@@ -97,11 +97,11 @@ class Verification:
         self._meter = UNWATCHED
         self._intact: set[bytes] = set()
         self._whole: set[bytes] = set()
-        """Trees of which everything below is intact."""
+        """Trees below which everything is intact."""
         self._store: frozenset[tuple[str, Signature]] = frozenset()
 
     def damages(self, sha: Sha, meter: Meter = UNWATCHED) -> list[Damage]:
-        """Lists what of a checkpoint cannot be read; empty means it can be restored whole.
+        """Return what cannot be read of a checkpoint; empty means it can be restored completely.
 
         The meter counts the objects that are read.
         """
@@ -182,7 +182,7 @@ class Verification:
     def _commits_that_need(self, broken: set[bytes]) -> dict[bytes, list[Sha]]:
         needed_below: dict[bytes, frozenset[bytes]] = {}
         hit: dict[bytes, list[Sha]] = {}
-        # Past a commit that is itself lost: that one is a damage of its own.
+        # Continue past a commit that is itself lost: that is separate damage.
         found, _ = self._repo.reached_from_refs()
         for commit in found.values():
             for digest in self._needed_by(bytes.fromhex(commit.tree), broken, needed_below):
@@ -193,7 +193,7 @@ class Verification:
     def _needed_by(
         self, tree: bytes, broken: set[bytes], known: dict[bytes, frozenset[bytes]]
     ) -> frozenset[bytes]:
-        """Gives the broken objects at or below a tree; every tree is read once."""
+        """Return the broken objects at or below a tree; every tree is read once."""
         waiting = [tree]
         while waiting:
             top = waiting[-1]

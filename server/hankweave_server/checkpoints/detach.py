@@ -1,4 +1,4 @@
-"""Takes lost checkpoints out of the history without changing any sha, and keeps all the others."""
+"""Remove lost checkpoints from the history without changing any sha, and keep all others."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from hankweave_server.git.repo import (
 )
 
 QUARANTINE = "quarantine"
-"""A folder of the repository that git has no opinion on: what is damaged is moved there."""
+"""A folder of the repository that git ignores; damaged files are moved there."""
 
 
 @dataclass(frozen=True, slots=True)
 class DetachedRef:
-    """A ref that named what is gone."""
+    """A ref whose target is lost."""
 
     ref: str
     was: Sha
     now: Sha | None
-    """The checkpoint that it names now; None where it was moved aside altogether."""
+    """The checkpoint that it names now; None if the ref was removed."""
 
 
 def set_aside(quarantine: Path, ref: str, target: Sha) -> None:
-    """Write down what a ref named, durably, where git does not look."""
+    """Record what a ref named, durably, where git does not look."""
     place = quarantine / ref
     make_private_directory(place.parent)
     replace_durably(place, f"{target}\n".encode())
 
 
 class Detaching:
-    """The last part of a repair; `quarantine` is where refs are moved to, under their names."""
+    """The last part of a repair; refs are recorded in `quarantine`, under their names."""
 
     def __init__(self, repo: ShadowRepo, quarantine: Path) -> None:
         self._repo = repo
@@ -68,7 +68,7 @@ class Detaching:
         return {ref: sha for ref, sha in refs.items() if ref not in (NOTES_REF, MEMORY_REF)}
 
     def _cut(self, whole: dict[Sha, RawCommit], gone: frozenset[Sha] | set[Sha]) -> None:
-        """Let histories begin with the commits that were made upon lost ones."""
+        """Make histories begin with the commits whose parents are lost."""
         cut = {sha for sha, commit in whole.items() if not gone.isdisjoint(commit.parents)}
         known = self._repo.shallow()
         if cut - known:
@@ -88,7 +88,7 @@ class Detaching:
             return DetachedRef(ref, target, pinned)
 
         if commit is None and target not in gone:
-            return None  # No commit of ours.
+            return None  # Not a commit of ours.
 
         newest = self._newest_of(ref, whole)
         self._set_aside(ref, target)
@@ -102,7 +102,7 @@ class Detaching:
     def _detached_head(
         self, whole: dict[Sha, RawCommit], gone: frozenset[Sha] | set[Sha]
     ) -> DetachedRef | None:
-        """Give HEAD a whole checkpoint, if it names a lost one and not a branch."""
+        """Point HEAD to a whole checkpoint, if it names a lost one and not a branch."""
         head = self._repo.head()
         if head is None or head in whole or head not in gone:
             return None
@@ -119,7 +119,7 @@ class Detaching:
         set_aside(self._quarantine, ref, target)
 
     def _newest_of(self, ref: str, whole: dict[Sha, RawCommit]) -> Sha | None:
-        """Find the newest whole checkpoint of a branch's run."""
+        """Return the newest whole checkpoint of a branch's run."""
         if not ref.startswith(BRANCHES):
             return None
 
@@ -133,7 +133,7 @@ class Detaching:
         return None if newest is None else newest[2]
 
     def _keep(self, whole: dict[Sha, RawCommit]) -> None:
-        """Give refs to whole checkpoints that none leads to any more."""
+        """Create refs for whole checkpoints that no ref reaches any more."""
         reached, _ = self._repo.reached_from_refs()
         alone = {sha: commit for sha, commit in whole.items() if sha not in reached}
         parents = {parent for commit in alone.values() for parent in commit.parents}
@@ -143,7 +143,7 @@ class Detaching:
 
 
 def _facts(commit: RawCommit) -> tuple[str, int, Sha] | None:
-    """Return run, event and sha of a checkpoint; None for a commit that is none."""
+    """Return run, event and sha of a checkpoint; None for any other commit."""
     try:
         facts = read_back(commit.sha, commit.tree, commit.parents, commit.committed, commit.message)
     except NotACheckpoint:

@@ -1,16 +1,14 @@
-"""What differs between two checkpoints, or between a checkpoint and the work tree.
+"""Compare two checkpoints, or a checkpoint with the work tree; read ranges of large files.
 
-Counts the lines two contents differ by where that needs no comparing of lines.
+`line_counts` counts changed lines where no line-by-line comparison is needed. Most edits add lines
+in one place or remove lines from one. Without the common beginning and end, one side is then
+empty, and the lines of the other are the result: any minimal diff gives the same. libgit2 compares
+all other cases.
 
-Most edits add lines in one place or take lines out of one. Without what both contents begin and
-end with, one side then has nothing left, and the lines of the other are the answer: any smallest
-diff gives the same. What is not so simple is libgit2's to compare.
-
-Ranges of large contents, in constant memory.
-
-Content is deflated, so that a range can only be reached by reading all that lies before it. Whoever
-reads a large file asks for one range after the other: the reading of the last range is kept where
-it stopped, and the next one goes on from there.
+`Ranges` reads ranges of large contents in constant memory. Content is deflated, so a range can be
+reached only by reading everything before it. Clients that read a large file ask for one range
+after the other: the reader of the last range is kept at its position, and the next range continues
+there.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ _LOOKED_AT = 8000
 
 
 def line_counts(old: bytes, new: bytes) -> tuple[int, int] | None:
-    """Gives how many lines were added and removed; None where the lines must be compared."""
+    """Return how many lines were added and removed; None if the lines must be compared."""
     if b"\0" in old[:_LOOKED_AT] or b"\0" in new[:_LOOKED_AT]:
         return None
 
@@ -45,7 +43,7 @@ def line_counts(old: bytes, new: bytes) -> tuple[int, int] | None:
 
 
 def _common_beginning(old: bytes, new: bytes) -> int:
-    """Gives the length of what both begin with, by halving: a comparison of bytes is one call."""
+    """Return the length of the common beginning, by bisection: comparing bytes is one call."""
     low, high = 0, min(len(old), len(new))
     while low < high:
         middle = (low + high + 1) // 2
@@ -58,7 +56,7 @@ def _common_beginning(old: bytes, new: bytes) -> int:
 
 
 def _common_ending(old: bytes, new: bytes) -> int:
-    """Gives the length of the whole lines that both end with."""
+    """Return the length of the whole lines at the common end."""
     low, high = 0, min(len(old), len(new))
     while low < high:
         middle = (low + high + 1) // 2
@@ -82,14 +80,17 @@ def _lines(text: bytes) -> int:
 
 
 LINES_LIMIT = 256 << 10
-"""Bytes above which files are not compared by lines: libgit2 keeps the interpreter meanwhile, for
-some 12 ms where two such files have nothing in common."""
+"""Bytes above which files are not compared by lines.
+
+libgit2 holds the interpreter lock meanwhile, for some 12 ms if two such files have nothing in
+common.
+"""
 
 Change = tuple[bytes, Entry | None, Entry | None]
 
 
 class Comparing:
-    """Compares trees with trees and with the disk."""
+    """Compare trees with trees and with the disk."""
 
     def __init__(self, repo: ShadowRepo, memory: WorkTreeMemory) -> None:
         self._repo = repo
@@ -108,7 +109,7 @@ class Comparing:
     def with_work_tree(
         self, old: bytes, selection: frozenset[bytes] | None, *, patch: bool
     ) -> tuple[FileDiff, ...]:
-        """Compares a tree with the disk; the memory must be fresh."""
+        """Compare a tree with the disk; the memory must be fresh."""
         recorded = dict(files_below(self._repo.read_tree, old))
         found: list[FileDiff] = []
         for path in sorted(recorded.keys() | self._memory.table.files.keys()):
@@ -125,7 +126,7 @@ class Comparing:
         return tuple(found)
 
     def towards(self, target: bytes, paths: Iterable[bytes]) -> tuple[FileDiff, ...]:
-        """Compares files as they are with those of a tree: what going there would do to them."""
+        """Compare the present files with those of a tree: the effect of a restore."""
         found: list[FileDiff] = []
         wanted_in = Lookup(self._repo.read_tree)
         for path in sorted(paths):
@@ -159,7 +160,7 @@ class Comparing:
         return FileDiff(path, kind, lines.added, lines.removed, lines.patch if patch else None)
 
     def _text(self, entry: Entry | None, at_hand: Mapping[bytes, bytes]) -> bytes | None:
-        """Gives the content to compare; None also when it is too long for that."""
+        """Return the content to compare; None also when it is too long for that."""
         if entry is None:
             return None
 
@@ -176,7 +177,7 @@ class Comparing:
 
 
 class _Keeper(HashOnly):
-    """Keeps what was read: the work tree's content is not in the repository."""
+    """Keep what was read: the work tree's content is not in the repository."""
 
     def __init__(self) -> None:
         self.content: dict[bytes, bytes] = {}
@@ -187,22 +188,22 @@ class _Keeper(HashOnly):
         return digest
 
     def streamed_blob(self, descriptor: int, size: int) -> bytes | None:
-        """Keeps it too: the limit of what is read for a diff bounds the memory."""
+        """Keep it as well: the limit of what is read for a diff bounds the memory."""
         data = b"".join(pieces(descriptor, size))
         return self.blob(data) if len(data) == size else None
 
 
 class Ranges:
-    """Gives ranges of blobs; remembers one reading."""
+    """Read ranges of blobs; keep one reader open."""
 
     def __init__(self, contents: Contents) -> None:
         self._contents = contents
         self._reading: _Reading | None = None
 
     def read(self, digest: bytes, size: int, offset: int, length: int) -> bytes:
-        """Gives a range of a blob of that size; raises KeyError for a damaged one.
+        """Return a range of a blob of that size; raise KeyError for a damaged one.
 
-        What was given of a large blob is vouched for only when its end has been read.
+        Ranges of a large blob are verified only when its end has been read.
         """
         if offset >= size > 0:
             return b""
@@ -250,7 +251,7 @@ class _Reading:
         return b"".join(self._parts(count))
 
     def finish(self) -> None:
-        """Reads to the end: only there it shows whether all was as its name promises."""
+        """Read to the end: only there does verification finish."""
         for _ in self._pieces:
             pass
 

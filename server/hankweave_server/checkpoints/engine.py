@@ -1,8 +1,8 @@
-"""The checkpoint engine: everything the daemon asks of the shadow repository.
+"""The checkpoint engine: the facade of the shadow repository for the daemon.
 
-All calls block and none may run beside another; the daemon makes them from one worker at a time.
-A call that raises has changed no ref, and a call that returns has left nothing in the page cache
-that a power cut could take.
+All calls block, and no two may run at the same time; the daemon makes them from one worker at a
+time. A call that raises has changed no ref, and when a call returns, its results are on disk and
+survive a power cut.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ from hankweave_server.worktree.tree_outline import Outline, outline
 from hankweave_server.worktree.tree_writer import folder_for_spares
 
 SPACE_RESERVE = 8 << 20
-"""Bytes that stay free whatever is restored: the journal must still be able to say so."""
+"""Bytes that a restore leaves free: the journal must still be able to record the outcome."""
 
 BLOCK = 4096
-SAVE_CACHE_AFTER = 1000  # Files read in one checkpoint that would be tiresome to read again.
+SAVE_CACHE_AFTER = 1000  # Number of files read in one checkpoint that justifies saving the cache.
 
 
 class CheckpointEngine:
-    """Takes checkpoints of a work tree and brings them back."""
+    """Take checkpoints of a work tree and restore them."""
 
     def __init__(
         self,
@@ -78,11 +78,11 @@ class CheckpointEngine:
         place: StorePlace | None = None,
     ) -> None:
         self.leftovers = leftovers
-        """What a crash had left in the repository, and was cleared at the opening."""
+        """Leftovers of a crash in the repository that were removed when it was opened."""
         self.recorded: frozenset[Sha] = frozenset()
-        """The checkpoints that the journal says are there: ways into a history that has gaps."""
+        """Checkpoints that the journal lists: entry points into a history with gaps."""
         self.detached: tuple[DetachedRef, ...] = ()
-        """Refs that were moved since the caller last looked, because they named what is lost."""
+        """Refs that were moved since the caller last asked, because their targets are lost."""
         self._layout = layout
         self._place = place
         self._repo = ShadowRepo(layout.shadow_repository if place is None else place.repository)
@@ -101,10 +101,10 @@ class CheckpointEngine:
 
     @classmethod
     def open(cls, layout: Layout, *, size_limit: int | None = None) -> CheckpointEngine:
-        """Opens the shadow repository, creating or repairing it first.
+        """Open the shadow repository, creating or repairing it first.
 
-        Files of more than `size_limit` bytes are passed over. Only the holder of the runtime
-        lock may call this. Raises ShadowRepositoryError when the repository cannot be used.
+        Files of more than `size_limit` bytes are skipped. Only the holder of the runtime lock may
+        call this. Raises ShadowRepositoryError when the repository cannot be used.
         """
         refuse_links(layout)
         with disk_faults(layout.root):
@@ -118,17 +118,17 @@ class CheckpointEngine:
             raise
 
     def require_unmoved(self) -> None:
-        """Raise StoreMoved where the store is not the one that was opened any more."""
+        """Raise StoreMoved if the store is no longer the one that was opened."""
         if self._place is not None:
             self._place.require_unmoved()
 
     @classmethod
     @contextmanager
     def for_reading(cls, layout: Layout) -> Iterator[CheckpointEngine]:
-        """Opens the shadow repository just as it is, beside whoever works with it.
+        """Open the shadow repository as it is, next to a process that may be using it.
 
-        Nothing is created, cleared, locked or saved; for calls that look and for no others.
-        Raises ShadowRepositoryError where there is none.
+        Nothing is created, cleared, locked or saved; use the engine for read-only calls alone.
+        Raises ShadowRepositoryError if there is no repository.
         """
         with disk_faults(layout.root):
             engine = cls(layout, (), None)
@@ -143,13 +143,13 @@ class CheckpointEngine:
         return self._layout.work_tree
 
     def close(self) -> None:
-        """Saves the scan cache, if the disk takes it, and lets go of the work tree."""
+        """Save the scan cache, if the disk has space, and release the work tree."""
         self._save_cache()
         self._let_go()
 
     def _save_cache(self) -> None:
-        # Without the cache a checkpoint is merely slower: a full disk must neither make one fail
-        # that is made already, nor hide, behind an error of ours, the one that is being told.
+        # Without the cache a checkpoint is merely slower: a full disk must neither fail a
+        # checkpoint that is complete, nor replace an exception that is already propagating.
         with contextlib.suppress(OSError):
             self._memory.save(self._layout.scan_cache)
 
@@ -163,10 +163,10 @@ class CheckpointEngine:
     # Checkpoints
 
     def checkpoint(self, request: CheckpointRequest, meter: Meter = UNWATCHED) -> CheckpointMade:
-        """Captures the work tree as a commit on the run's branch, even if nothing changed.
+        """Capture the work tree as a commit on the run's branch, even if nothing changed.
 
-        Its parent is the branch's last commit, or HEAD for a branch that does not exist yet.
-        When this returns, the checkpoint survives a power cut. Raises InsufficientSpace, or
+        Its parent is the branch's last commit, or HEAD for a branch that does not exist yet. When
+        this returns, the checkpoint survives a power cut. Raises InsufficientSpace, or
         ShadowRepositoryError when repository or work tree cannot be used at all.
         """
         with self._remembering_nothing_false():
@@ -179,18 +179,18 @@ class CheckpointEngine:
         return made
 
     def scan_changes(self, patterns: Iterable[str]) -> tuple[FileChange, ...]:
-        """Gives what changed since the last checkpoint and was not given by an earlier call."""
+        """Return what changed since the last checkpoint and was not returned by an earlier call."""
         with self._remembering_nothing_false():
             head, wanted = self.head(), tuple(patterns)
             pending = self._memory.refresh(head, wanted)
             if head is not None and not self.exists(head):
-                return ()  # What changed since a lost commit cannot be known.
+                return ()  # Changes since a lost commit cannot be determined.
 
             tree = None if head is None else self._tree_of(head)
             return tuple(self._untold.look(tree, wanted, pending))
 
     def outline(self, most: int) -> Outline:
-        """Draws the tracked files as the last look has found them."""
+        """Return an overview of the tracked files as of the last scan."""
         return outline(self._memory.table.top, most)
 
     # Branches
@@ -202,7 +202,7 @@ class CheckpointEngine:
         return self._repo.tip(run_id)
 
     def start_branch(self, run_id: RunId, at: Sha | None) -> None:
-        """Attaches HEAD to the run's branch, creating it at a commit (seed 000, "New branch").
+        """Attach HEAD to the run's branch, creating it at a commit (seed 000, "New branch").
 
         With `at` None the branch begins with its first checkpoint. An existing branch stays.
         """
@@ -212,15 +212,15 @@ class CheckpointEngine:
         self._repo.attach(run_id)
 
     def detach(self, at: Sha) -> None:
-        """Detaches HEAD at a commit; every branch keeps its history."""
+        """Detach HEAD at a commit; every branch keeps its history."""
         self._repo.detach(self._commit(at).sha)
 
     # History
 
     def commits(self, also: Iterable[Sha] = ()) -> Iterator[CommitFacts]:
-        """Walk every checkpoint on our refs, newest first; commits of others are passed over.
+        """Walk every checkpoint on our refs, newest first; skip commits of other programs.
 
-        Where one cannot be read, its ancestors are found as far as refs and `also` lead to them.
+        If a commit cannot be read, its ancestors are found as far as refs and `also` lead to them.
         """
         for commit in self._repo.history(also):
             try:
@@ -235,17 +235,17 @@ class CheckpointEngine:
             raise CheckpointNotFound(sha) from stranger
 
     def find(self, prefix: str) -> list[Sha]:
-        """Lists the checkpoints on our refs whose sha begins so; never a tree or a blob."""
+        """Return the checkpoints on our refs with that sha prefix; never a tree or a blob."""
         return [facts.sha for facts in self.commits() if facts.sha.startswith(prefix)]
 
     def skipped(self) -> dict[Sha, tuple[Skipped, ...]]:
-        """Gives what each checkpoint passed over; those that passed over nothing are left out."""
+        """Return the paths that each checkpoint skipped; checkpoints without any are left out."""
         try:
             return {
                 sha: manifest.skipped for sha, manifest in self._notes.every() if manifest.skipped
             }
         except (KeyError, ValueError):
-            return {}  # The notes themselves are damaged: fsck and each restore say so.
+            return {}  # The notes themselves are damaged: fsck and each restore report it.
 
     def exists(self, sha: Sha) -> bool:
         try:
@@ -254,16 +254,16 @@ class CheckpointEngine:
             return False
 
     def verify(self, sha: Sha) -> list[Damage]:
-        """Reads a checkpoint down to each blob; gives what cannot be read."""
+        """Read a checkpoint down to each blob; return what cannot be read."""
         return Verification(self._repo, self._notes).damages(sha)
 
     def prune(
         self, pruning: Pruning, should_stop: Callable[[], bool], meter: Meter = UNWATCHED
     ) -> Pruned:
-        """Lets checkpoints go, and with them what is remembered of the work tree.
+        """Remove checkpoints, and discard the knowledge about the work tree.
 
-        The memory takes blobs for stored that may be gone now; so does its cache on the disk,
-        which therefore goes first. Raises as `Housekeeping.prune`.
+        That knowledge assumes that blobs are stored which may be gone now. The same is true of its
+        cache on disk, which is therefore removed first. Raises as `Housekeeping.prune`.
         """
         with disk_faults(self._layout.root):
             self._layout.scan_cache.unlink(missing_ok=True)
@@ -284,9 +284,9 @@ class CheckpointEngine:
     ) -> Repaired:
         """Rewrite what can be found and detach what is lost (see `repair`).
 
-        `recorded` are the checkpoints that should be there; `patterns` say which files of the work
-        tree are looked at; `others` are further places to look in. Raises InsufficientSpace or
-        ShadowRepositoryError; a repair that was cut short can be done again.
+        `recorded` are the checkpoints that should exist; `patterns` select the files of the work
+        tree to read; `others` are further sources. Raises InsufficientSpace or
+        ShadowRepositoryError; an interrupted repair can be repeated.
         """
         with disk_faults(self._layout.root):
             self._layout.scan_cache.unlink(missing_ok=True)
@@ -294,7 +294,8 @@ class CheckpointEngine:
             wanted = tuple(patterns)
 
             def from_work_tree(lost: frozenset[bytes]) -> None:
-                # As the newest checkpoint tracked it, which gives its trees; and whatever there is.
+                # First as the newest checkpoint tracked it, which yields its trees; then every
+                # file.
                 for parent, tracked in ((self._repo.head(), wanted), (None, ("**",))):
                     self._memory.forget()
                     write_wanted(self._repo, self._memory, parent, tracked, lost)
@@ -311,7 +312,7 @@ class CheckpointEngine:
             self._repo.is_doubted = False
             return repaired
 
-    # The way back
+    # Restore
 
     def plan_restore(
         self,
@@ -321,11 +322,11 @@ class CheckpointEngine:
         meter: Meter = UNWATCHED,
         leftovers: frozenset[bytes] = frozenset(),
     ) -> RestorePlan:
-        """Says exactly what a restore would do, without touching anything.
+        """Return exactly what a restore would do, without touching anything.
 
-        `paths` are files or folders; None means all. Those of `leftovers` go with all that is in
-        them, tracked or not, unless the target has it. Raises CheckpointNotFound,
-        CheckpointDamaged, or InsufficientSpace: a restore would do the same, but too late.
+        `paths` are files or folders; None means all. Those of `leftovers` are removed with
+        everything in them, tracked or not, unless the target has it. Raises CheckpointNotFound,
+        CheckpointDamaged, or InsufficientSpace: a restore would raise the same, but too late.
         """
         meter.begin("checking", "objects")
         snapshot = self._readable(target, meter)
@@ -355,7 +356,7 @@ class CheckpointEngine:
         return plan
 
     def known_paths(self, sha: Sha, paths: Iterable[bytes]) -> frozenset[bytes]:
-        """Gives those of the paths that are files or folders of a checkpoint, or exist now."""
+        """Return those of the paths that are files or folders of a checkpoint, or exist now."""
         snapshot = self._snapshot(sha)
         with self._reading(sha), self._memory.descent.fresh() as descent:
             return frozenset(
@@ -374,11 +375,11 @@ class CheckpointEngine:
         keep: frozenset[bytes] = frozenset(),
         meter: Meter = UNWATCHED,
     ) -> RestoreReport:
-        """Takes the work tree from the safety checkpoint to the target, and flushes it.
+        """Take the work tree from the safety checkpoint to the target, and flush it.
 
         May be repeated after a crash, with the same or a newer safety checkpoint. Moves no ref.
         Raises RestoreIncomplete when a path holds what neither checkpoint has, InsufficientSpace
-        or ShadowRepositoryError when the disk gave out; what was done by then stands.
+        or ShadowRepositoryError when the disk failed; changes made by then stay.
         """
         goal, start = self._snapshot(target), self._snapshot(safety)
         with (
@@ -407,24 +408,24 @@ class CheckpointEngine:
 
         return report
 
-    # What agents and sentinels remember
+    # Session snapshots of agents and sentinels
 
     def remember(self, places: Mapping[str, Path], *, beyond: int) -> int:
-        """Keeps the remembered files as they are, and gives their epoch (see `Epochs.save`)."""
+        """Save the session files as they are, and return their epoch (see `Epochs.save`)."""
         with disk_faults(self._layout.root):
             return self._epochs.save(places, beyond=beyond)
 
     def names_in_epoch(self, epoch: int) -> frozenset[str]:
-        """Names the files of an epoch; none where it cannot be read."""
+        """Return the names of the files of an epoch; none if it cannot be read."""
         return self._epochs.names(epoch)
 
     def rewind(
         self, epoch: int, place_of: Callable[[str], Path | None], removable: Iterable[str]
     ) -> tuple[Skipped, ...]:
-        """Brings an epoch back; gives what could not be (see `Epochs.rewind`)."""
+        """Restore an epoch; return what could not be restored (see `Epochs.rewind`)."""
         return self._epochs.rewind(epoch, place_of, removable)
 
-    # Looking
+    # Read access
 
     def diff(
         self,
@@ -435,7 +436,7 @@ class CheckpointEngine:
         *,
         patch: bool = False,
     ) -> tuple[FileDiff, ...]:
-        """Compares two checkpoints, or with `b` None a checkpoint and the work tree."""
+        """Compare two checkpoints or, with `b` None, a checkpoint and the work tree."""
         old = self._tree_of(a)
         if b is not None:
             with self._reading(a, b):
@@ -447,13 +448,13 @@ class CheckpointEngine:
                 return self._comparing.with_work_tree(old, paths, patch=patch)
 
     def foresee(self, plan: RestorePlan) -> tuple[FileDiff, ...]:
-        """Says line by line what a restore by this plan would do to the files as they are."""
+        """Return, line by line, what a restore by this plan would do to the present files."""
         target = self._tree_of(plan.target)
         with self._reading(plan.target), self._memory.descent.fresh():
             return self._comparing.towards(target, plan.touched)
 
     def read_file(self, sha: Sha, path: bytes) -> FileContent:
-        """Reads one file, or a link's target, of a checkpoint."""
+        """Read one file, or a link's target, of a checkpoint."""
         snapshot = self._snapshot(sha)
         with self._reading(sha):
             entry = snapshot.entry(path)
@@ -464,7 +465,7 @@ class CheckpointEngine:
             return FileContent(data, snapshot.described(path, entry).mode)
 
     def read_range(self, sha: Sha, path: bytes, offset: int, length: int) -> ContentRange:
-        """Reads a range of a file; ranges of a large file in their order cost one reading of it.
+        """Read a range of a file; consecutive ranges of a large file cost one pass over it.
 
         Damage of a large file may show only in its last range. Raises as `read_file`.
         """
@@ -479,7 +480,7 @@ class CheckpointEngine:
             return ContentRange(data, found.size, found.mode)
 
     def tree(self, sha: Sha) -> tuple[PathEntry, ...]:
-        """Lists the files of a checkpoint."""
+        """Return the files of a checkpoint."""
         snapshot = self._snapshot(sha)
         with self._reading(sha):
             files = sorted(snapshot.files())
@@ -489,11 +490,11 @@ class CheckpointEngine:
         """Write the index, so that stock `git status` and `git diff` compare with a checkpoint."""
         self._repo.write_index(self._commit(sha).tree)
 
-    # Inside
+    # Helpers
 
     @contextmanager
     def _remembering_nothing_false(self) -> Iterator[None]:
-        """Makes the memory forget when a call fails: it may believe what never happened."""
+        """Reset the memory when a call fails: it may record something that never happened."""
         try:
             with disk_faults(self._layout.root):
                 yield
@@ -503,7 +504,7 @@ class CheckpointEngine:
 
     @contextmanager
     def _reading(self, *shas: Sha) -> Iterator[None]:
-        """Names the damage when an object of these checkpoints cannot be read."""
+        """Raise CheckpointDamaged when an object of these checkpoints cannot be read."""
         try:
             yield
         except KeyError as problem:
@@ -515,7 +516,7 @@ class CheckpointEngine:
             raise ShadowRepositoryError(f"cannot read {problem.args[0]}") from problem
 
     def _parent_of(self, request: CheckpointRequest) -> Sha | None:
-        """Return what a checkpoint is made upon; one before a restore leaves HEAD and branches."""
+        """Return the parent of a checkpoint; leave HEAD and branches alone before a restore."""
         if request.before is None:
             return self._parent_of_next(request.run_id)
 
@@ -523,7 +524,7 @@ class CheckpointEngine:
         return tip if tip and self.exists(tip) else self._whole_or_none(self._repo.head())
 
     def _parent_of_next(self, run_id: RunId) -> Sha | None:
-        """Finds the parent of a run's next checkpoint, and makes HEAD follow its branch."""
+        """Return the parent of a run's next checkpoint, and make HEAD follow its branch."""
         tip = self._repo.tip(run_id)
         if tip is None:
             tip = self._whole_or_none(self._repo.head())
@@ -537,7 +538,7 @@ class CheckpointEngine:
         return tip
 
     def _whole_or_none(self, sha: Sha | None) -> Sha | None:
-        """Return a commit, or the newest that can be read where it cannot; None without any."""
+        """Return a commit or, if it cannot be read, the newest readable one; None without any."""
         if sha is None or self.exists(sha):
             return sha
 
@@ -546,9 +547,9 @@ class CheckpointEngine:
         return None if newest is None else newest.sha
 
     def _replaced_tip(self, run_id: RunId) -> Sha | None:
-        """Let a branch whose tip is lost go on from its newest checkpoint that can be read.
+        """Let a branch whose tip is lost continue from its newest readable checkpoint.
 
-        The lost one is moved aside first: `fsck --repair` names it, and so does the journal.
+        The lost ref is moved aside first, for `fsck --repair` and the journal to report.
         """
         self._repo.is_doubted = True
         lost = self._repo.tip(run_id)
@@ -566,7 +567,7 @@ class CheckpointEngine:
         return newest
 
     def _is_doubted(self) -> None:
-        """Store what the work tree has again, if the repository turns out to lack it."""
+        """Make later checkpoints store content again that the repository turns out to lack."""
         self._repo.is_doubted = True
         self._memory.forget()
 
@@ -592,7 +593,7 @@ class CheckpointEngine:
             raise CheckpointDamaged(sha, tuple(self.verify(sha))) from problem
 
     def _readable(self, sha: Sha, meter: Meter) -> Snapshot:
-        """Opens a checkpoint of which every object can be read."""
+        """Open a checkpoint after verifying that every object can be read."""
         self._commit(sha)
         damages = self._verification.damages(sha, meter)
         if damages:

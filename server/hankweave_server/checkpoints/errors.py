@@ -1,4 +1,4 @@
-"""What can go wrong with checkpoints; each carries the facts a refusal or a report needs."""
+"""Exceptions of the checkpoint engine; each carries the facts that a reply or report needs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class PathNotInCheckpoint(Exception):
 
 
 class CheckpointDamaged(Exception):
-    """Objects of a checkpoint cannot be read; nothing was touched."""
+    """Objects of a checkpoint cannot be read; nothing was changed."""
 
     def __init__(self, sha: Sha, damages: tuple[Damage, ...]) -> None:
         super().__init__(f"checkpoint {sha} has {len(damages)} unreadable object(s)")

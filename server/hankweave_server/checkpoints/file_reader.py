@@ -1,7 +1,7 @@
-"""Reads what is at a path: content, link target, or the reason why neither can be had.
+"""Read what is at a path: content, link target, or the reason why neither is available.
 
-Never follows a link, never blocks on a pipe, and never believes a reading during which the file
-changed: stat data is taken before and after, and only if they agree do they describe the content.
+Never follow a link, never block on a pipe, and never trust a read during which the file changed:
+stat data is taken before and after, and describes the content only if both agree.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from hankweave_server.worktree.stat_index import Signature, signature_of
 ATTEMPTS = 3
 
 PERMISSIONS = 0o777
-"""Set-uid, set-gid and sticky bits are never recorded: a restore by another user would grant."""
+"""Mask without set-uid, set-gid and sticky bits: a restore by another user would grant them."""
 
 
 class Sink(Protocol):
-    """Takes content and names it; what becomes of the content is the sink's affair."""
+    """A receiver of content that returns its name; it may store the content or not."""
 
     def blob(self, data: bytes) -> bytes: ...
 
@@ -41,7 +41,7 @@ class Captured(NamedTuple):
     digest: bytes
     git_mode: int
     signature: Signature | None
-    """None for a file that changed each time it was read: it must be read again."""
+    """None for a file that changed during each attempt: it must be read again."""
     permissions: int
     size: int
 
@@ -62,7 +62,7 @@ Observation = Captured | Refused | Vanished
 
 
 class Capture:
-    """Reads paths of the work tree into a sink."""
+    """Read paths of the work tree into a sink."""
 
     def __init__(self, descent: Descent, sink: Sink, size_limit: int | None = None) -> None:
         self._descent = descent
@@ -70,9 +70,9 @@ class Capture:
         self._size_limit = size_limit
 
     def read(self, path: bytes) -> Observation:
-        """Reads one path, three times if it changes meanwhile.
+        """Read one path, up to three times if it changes meanwhile.
 
-        Raises StoreFailed when the sink cannot take the content, OSError for faults of the disk.
+        Raises StoreFailed when the sink cannot take the content, OSError for disk errors.
         """
         name = path.rpartition(b"/")[2]
         if is_reserved(name):
@@ -90,7 +90,7 @@ class Capture:
         return Refused("changing")
 
     def _read_once(self, folder: int, name: bytes, *, is_last: bool) -> Observation | None:
-        """Reads a name; None when it changed meanwhile and should be read again."""
+        """Read a name; return None when it changed meanwhile and should be read again."""
         status = os.lstat(name, dir_fd=folder)
         if stat.S_ISREG(status.st_mode):
             return self._read_file(folder, name, is_last=is_last)
@@ -125,10 +125,10 @@ class Capture:
     def _read_at_once(
         self, descriptor: int, status: os.stat_result, *, is_last: bool
     ) -> Captured | None:
-        # One byte more than promised shows a file that grew.
+        # One byte more than promised reveals a file that grew.
         data = os.read(descriptor, status.st_size + 1)
         if len(data) != status.st_size:
-            # It changes, or it is a pseudo file, and those promise nothing.
+            # It changes, or it is a pseudo file, whose size means nothing.
             return self._read_on(descriptor, status, data) if is_last else None
 
         signature = _signature_if_unchanged(descriptor, status)
@@ -138,7 +138,7 @@ class Capture:
         return _captured(self._stored(data), status, len(data), signature)
 
     def _read_on(self, descriptor: int, status: os.stat_result, data: bytes) -> Captured | None:
-        """Takes what there is of a file whose size is not what was said."""
+        """Read the whole content of a file whose size was wrong."""
         while data and (part := os.read(descriptor, STREAMED_FROM)):
             data += part
             if len(data) > 2 * STREAMED_FROM:
@@ -202,7 +202,7 @@ def _without_access(problem: OSError) -> Observation:
     if problem.errno in GONE:
         return Vanished()
 
-    # A socket gives ENXIO when it takes a file's place between the look and the opening.
+    # Opening yields ENXIO when a socket takes the file's place after the lstat.
     if problem.errno in (errno.EACCES, errno.EPERM, errno.ENXIO, errno.ENAMETOOLONG):
         return Refused("unreadable")
 

@@ -1,19 +1,18 @@
-"""Keeps the shadow repository small and true: what the engine offers beside checkpoints.
+"""Maintain the shadow repository: size, consolidation, pins, retention, garbage, fsck.
 
-Blocking like the engine, and never beside another of its calls. After `prune` the caller must
-forget what it remembers of the work tree and its scan cache: a blob it takes for stored may be
-gone.
+Calls block like the engine's and must not run at the same time as another of its calls. After
+`prune` the caller must discard its knowledge of the work tree and the scan cache: a blob that they
+assume to be stored may be gone.
 
-Finds what no ref needs any more, and gives its bytes back to the disk.
+`Sweeping` finds what no ref needs and frees its space. A pack of garbage alone is removed; one
+with enough garbage is repacked without it, a batch at a time; one with little stays as it is. If
+this is interrupted at any point, everything that a ref needs is still readable, and the next sweep
+does the rest: it writes the same packs under the same names.
 
-A pack that is all garbage goes; one that has enough of it is packed anew without, a batch at a
-time; one that has little stays as it is. Interrupted at any point, everything a ref needs is still
-readable, and the next sweep does the rest: it writes the same packs under the same names.
-
-Gathers the facts that retention decides on, and carries its decision out.
-
-Order: find what stays, moving nothing; branches; notes; the index; and only then objects. A crash
-leaves garbage, or notes of commits that are gone: the next pruning takes both away.
+`pruning_now` gathers the facts on which retention decides, and `PruningAct` carries out the
+decision. It finds what stays without moving anything, then moves branches, notes and the index,
+and only then removes objects. A crash leaves garbage, or notes of commits that are gone; the next
+pruning removes both.
 """
 
 from __future__ import annotations
@@ -50,19 +49,19 @@ from hankweave_server.paths import Layout
 
 MUCH_GARBAGE = 1 / 2
 SOME_GARBAGE = 1 / 8
-"""The part of a pack that must be garbage before what is not is copied; small ones copy easily."""
+"""Fraction of a pack that must be garbage before the rest is copied; small packs copy easily."""
 
 SMALL_PACK = 4 << 20
 LOOK_UP_EVERY = 64
-"""Objects read between two looks at whether to stop."""
+"""Number of objects read between two checks whether to stop."""
 
 
 class Stopped(Exception):
-    """Asked to stop before the end."""
+    """The operation was asked to stop before the end."""
 
 
 class Unreadable(Exception):
-    """An object that is needed cannot be read; what it names is not known to be garbage."""
+    """A needed object cannot be read; the objects it names might be needed too."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"{name} cannot be read, so nothing is removed")
@@ -71,7 +70,7 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Sweeping:
-    """One sweep; raises Stopped, between steps, when it is asked to."""
+    """One sweep; raises Stopped, between steps, when it is asked to stop."""
 
     repo: ShadowRepo
     files: StoreFiles
@@ -79,16 +78,16 @@ class Sweeping:
     meter: Meter = UNWATCHED
 
     def live(self, roots: Iterable[Sha]) -> set[bytes]:
-        """Gives everything that is reached from there.
+        """Return everything that is reachable from the roots.
 
-        Raises Unreadable where something cannot be read: as long as damage hides what is needed,
-        nothing may go.
+        Raises Unreadable if something cannot be read: as long as damage hides what is needed,
+        nothing may be removed.
         """
         self.meter.begin("tracing", "objects", self.files.count_objects())
         return self.reached_from(roots)
 
     def reached_from(self, roots: Iterable[Sha]) -> set[bytes]:
-        """The same for a few more: what is counted goes on."""
+        """Return what is reachable from further roots; the meter continues its count."""
         found: set[bytes] = set()
         cut = self.repo.shallow()
         waiting = [bytes.fromhex(root) for root in roots]
@@ -115,7 +114,7 @@ class Sweeping:
         return found
 
     def run(self, live: set[bytes]) -> None:
-        """Removes what is not among the living."""
+        """Remove everything that is not in `live`."""
         self._remove_shortcuts()
         try:
             self._stop_if_asked()
@@ -149,7 +148,7 @@ class Sweeping:
         self.files.remove([pack])
 
     def _batches(self, records: Iterable[Record]) -> Iterator[list[bytes]]:
-        """Cuts in the order of the pack, where like lies beside like."""
+        """Yield batches in pack order, in which similar objects are neighbours."""
         batch: list[bytes] = []
         room = STEP_BYTES
         for record in records:
@@ -165,7 +164,7 @@ class Sweeping:
             yield batch
 
     def _remove_shortcuts(self) -> None:
-        """Removes the commit graph that stock git may have written: it names what will be gone."""
+        """Remove the commit graph of stock git, if any: it names commits to be removed."""
         information = self.files.objects / "info"
         (information / "commit-graph").unlink(missing_ok=True)
         if (information / "commit-graphs").is_dir():
@@ -199,21 +198,21 @@ _RUNS = BRANCHES + "run-"
 
 
 class PruningOutdated(Exception):
-    """What was to be pruned is needed by now, or a branch has moved: ask again what may go."""
+    """The history changed since the pruning was planned: plan it again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """What a pruning came to."""
+    """The result of a pruning."""
 
     checkpoints: tuple[Sha, ...]
-    """Those that are on no ref any more."""
+    """Checkpoints that are on no ref any more."""
     bytes_before: int
     bytes_after: int
     finished: bool
-    """All garbage is gone; False when it was asked to stop: the next pruning goes on."""
+    """True if all garbage is gone; False if it was asked to stop: the next pruning continues."""
     unreadable: str | None = None
-    """An object that is lost: it may hide what is needed, so that no garbage was removed."""
+    """A lost object: it may hide what is needed, so no garbage was removed."""
 
 
 def pruning_now(
@@ -223,7 +222,7 @@ def pruning_now(
     now: datetime,
     keep: frozenset[Sha],
 ) -> Pruning:
-    """Applies a policy to the history as it is."""
+    """Apply a policy to the present history."""
     branches = movable_refs(repo)
     held = _needed(repo, frozenset(branches)) | keep
     history = _history(repo, held | frozenset(branches.values()))
@@ -239,7 +238,7 @@ def pruning_now(
 
 
 class PruningAct:
-    """Carries a decision out."""
+    """Carry out a pruning decision."""
 
     def __init__(
         self,
@@ -285,7 +284,7 @@ class PruningAct:
         return Pruned(gone, before, after, finished, unreadable)
 
     def _staying(self, pruning: Pruning) -> set[Sha]:
-        """Gives the commits that stay; raises PruningOutdated unless what goes may still go."""
+        """Return the commits that stay; raise PruningOutdated if the decision is outdated."""
         branches = movable_refs(self._repo)
         moved = frozenset(move.ref for move in pruning.moves)
         held = _needed(self._repo, moved) | pruning.keep
@@ -298,7 +297,7 @@ class PruningAct:
         return staying
 
     def _roots(self, pruning: Pruning) -> set[Sha]:
-        """Gives everything that must stay, notes excepted."""
+        """Return the roots of everything that must stay, notes excepted."""
         references = self._repo.references()
         references.pop(NOTES_REF, None)
         for move in pruning.moves:
@@ -316,7 +315,7 @@ class PruningAct:
             notes = self._notes.only_of(staying, staging.add)
             staging.settle()
         except (KeyError, ValueError):
-            return None  # They stay as they are: a repair gathers what there is of them.
+            return None  # They stay as they are: a repair gathers what is readable.
         finally:
             staging.abandon()
 
@@ -330,7 +329,7 @@ class PruningAct:
                 self._repo.point(move.ref, move.new)
 
     def _refresh_index(self) -> None:
-        """Lets the index name nothing that goes: it may be that of a checkpoint that does."""
+        """Rewrite the index so that it names nothing that is removed."""
         head = self._repo.head()
         try:
             commit = None if head is None else self._repo.commit(head)
@@ -346,7 +345,7 @@ class PruningAct:
                 self._repo.write_index(commit.tree)
                 return
         except ShadowRepositoryError:
-            pass  # Damage: no index is better than one that names what is gone.
+            pass  # Damage: no index is better than one that names removed objects.
 
         remove_durably(index)
 
@@ -361,14 +360,14 @@ class PruningAct:
 
 
 def movable_refs(repo: ShadowRepo) -> dict[str, Sha]:
-    """Return the refs that keep a checkpoint until a policy lets it go."""
+    """Return the refs that keep a checkpoint until a policy releases it."""
     return {
         ref: sha for prefix in (_RUNS, SAFETY, KEPT) for ref, sha in repo.references(prefix).items()
     }
 
 
 def _needed(repo: ShadowRepo, movable: frozenset[str]) -> frozenset[Sha]:
-    """Gives the commits that HEAD and all other refs name."""
+    """Return the commits that HEAD and all other refs name."""
     targets = [
         target
         for ref, target in repo.references().items()
@@ -385,7 +384,7 @@ def _history(repo: ShadowRepo, tips: Iterable[Sha]) -> dict[Sha, Lineage]:
 
 
 def _after_gaps(history: Mapping[Sha, Lineage]) -> frozenset[Sha]:
-    """Return the commits whose parents cannot be read: what lies behind them is not known."""
+    """Return the commits whose parents cannot be read: their earlier history is unknown."""
     return frozenset(
         sha
         for sha, commit in history.items()
@@ -428,7 +427,7 @@ class _Costs:
         return self._size(bytes.fromhex(facts.sha)) + self._below(before, bytes.fromhex(facts.tree))
 
     def _below(self, before: bytes | None, after: bytes) -> int:
-        """Adds up a tree and what it has that another has not."""
+        """Return the size of a tree and everything in it that another tree lacks."""
         if before == after:
             return 0
 
@@ -453,14 +452,14 @@ class _Costs:
 
 @dataclass(frozen=True, slots=True)
 class FsckReport:
-    """What a full reading of the store found."""
+    """The result of a full check of the store."""
 
     checked: int
-    """Checkpoints read down to each blob, or tried."""
+    """Number of checkpoints read down to each blob, successfully or not."""
     damages: dict[Sha, tuple[Damage, ...]]
-    """By checkpoint."""
+    """Damages by checkpoint."""
     missing: tuple[Sha, ...]
-    """Recorded, but not in the store at all."""
+    """Recorded checkpoints that are not in the store at all."""
 
     @property
     def is_sound(self) -> bool:
@@ -468,7 +467,7 @@ class FsckReport:
 
 
 class Housekeeping:
-    """Sizes, consolidates, pins, prunes and checks the shadow repository."""
+    """Measure, consolidate, pin, prune and check the shadow repository."""
 
     def __init__(self, repo: ShadowRepo, notes: Notes, layout: Layout) -> None:
         self._repo = repo
@@ -479,19 +478,19 @@ class Housekeeping:
         self._consolidation = Consolidation(repo, self._files)
 
     def size(self) -> StoreSize:
-        """Gives what the repository takes on the disk; folders that did not change are known."""
+        """Return the size of the repository on disk; unchanged folders are not listed again."""
         return self._files.size()
 
     # Consolidation
 
     def needs_consolidation(self) -> bool:
-        """Tells from file names alone whether small packs or loose objects have piled up."""
+        """Return, from file names alone, whether small packs or loose objects have accumulated."""
         return self._consolidation.is_needed()
 
     def consolidate(
         self, should_stop: Callable[[], bool], meter: Meter = UNWATCHED
     ) -> Consolidated:
-        """Makes few packs of many, in steps of some 100 ms; asks between them whether to stop.
+        """Combine many packs into few, in steps of some 100 ms; check for a stop between steps.
 
         Raises InsufficientSpace or ShadowRepositoryError with every object still readable.
         """
@@ -501,7 +500,7 @@ class Housekeeping:
     # Pins
 
     def pin(self, sha: Sha, name: str | None) -> None:
-        """Keeps a checkpoint from being pruned; raises CheckpointNotFound."""
+        """Protect a checkpoint from pruning; raise CheckpointNotFound."""
         with disk_faults(self._layout.root):
             self._pins.pin(sha, name)
 
@@ -515,9 +514,9 @@ class Housekeeping:
     # Retention
 
     def prunable(self, policy: RetentionPolicy, now: datetime, keep: frozenset[Sha]) -> Pruning:
-        """Says what a policy would prune, without touching anything.
+        """Return what a policy would prune, without touching anything.
 
-        `keep` are commits the caller still needs, on a ref or not: the target of an undo, an
+        `keep` are commits that the caller still needs, on a ref or not: the target of an undo, an
         intent. Raises ShadowRepositoryError when the history cannot be read.
         """
         return pruning_now(self._repo, self._files, policy, now, keep)
@@ -525,23 +524,24 @@ class Housekeeping:
     def prune(
         self, pruning: Pruning, should_stop: Callable[[], bool], meter: Meter = UNWATCHED
     ) -> Pruned:
-        """Moves the branches back, takes the notes away, and drops what no ref needs any more.
+        """Move the branches back, remove the notes, and remove what no ref needs any more.
 
-        An empty pruning drops what crashes left. Interrupted or stopped, every checkpoint that
-        stays is whole, and the next call does the rest. Raises PruningOutdated, before anything
-        moved, when a checkpoint to go is needed by now; ShadowRepositoryError, too, for a store
-        whose damage hides what is needed.
+        An empty pruning removes leftovers of crashes. If it is interrupted or stopped, every
+        checkpoint that stays is complete, and the next call does the rest. Raises PruningOutdated,
+        before anything moved, when a checkpoint to be removed is needed by now;
+        ShadowRepositoryError, too, for a store whose damage hides what is needed.
         """
         with disk_faults(self._layout.root):
             act = PruningAct(self._repo, self._notes, self._files, should_stop, meter)
             return act.run(pruning)
 
-    # Truth
+    # Integrity
 
     def fsck(self, recorded: Iterable[Sha] = (), meter: Meter = UNWATCHED) -> FsckReport:
-        """Reads every checkpoint on our refs, and every recorded one, down to each blob.
+        """Read every checkpoint on our refs, and every recorded one, down to each blob.
 
-        The meter counts objects, of all that are stored: what no checkpoint needs is not read.
+        The meter's total is the number of stored objects; those that no checkpoint needs are not
+        read.
         """
         meter.begin("checking", "objects", self._files.count_objects())
         found, lost = self._repo.reached_from_refs()

@@ -1,9 +1,9 @@
-"""What a git tree cannot say of a checkpoint: permissions, empty folders, what was passed over.
+"""The manifest: what a git tree cannot record, such as permissions, empty folders, skipped paths.
 
-One JSON object, kept as a git note of the commit (`git notes --ref=hankweave show SHA`). The notes
-ref names a notes tree and not a commit, so that `git log --all` shows checkpoints alone; git
-itself reads, checks and packs it all the same. A checkpoint of plain files and no surprises has
-no note, and costs nothing.
+It is one JSON object, kept as a git note of the commit (`git notes --ref=hankweave show SHA`). The
+notes ref names a notes tree and not a commit, so that `git log --all` shows checkpoints alone; git
+still reads, checks and packs it. A checkpoint of files with usual permissions, without empty
+folders or skipped paths, has no note and costs nothing.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _KEYS = {REGULAR: "file", EXECUTABLE: "executable", FOLDER: "folder"}
 
 
 class ManifestCorrupt(ValueError):
-    """A note that no checkpoint wrote."""
+    """A note that is not a valid manifest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Permissions that differ from the usual ones of their kind, and the rest of the truth."""
+    """Permissions unlike the usual ones of their kind, empty folders and skipped paths."""
 
     usual: Mapping[int, int] = field(default_factory=lambda: dict(_USUAL))
     modes: Mapping[bytes, int] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Manifest:
         return self.usual[git_mode] if mode is None else mode
 
     def protects(self, path: bytes) -> str | None:
-        """Says why a path must be left alone: it, or a folder above it, was not captured."""
+        """Return why a path must be left alone: it, or a folder above it, was not captured."""
         above = {path, *parents_of(path)}
         for skipped in self.skipped:
             if skipped.path in above and skipped.reason != CAPTURED_ANYWAY:
@@ -59,9 +59,9 @@ class Manifest:
 
 
 def manifest_of(table: StatIndex, skipped: Iterable[Skipped]) -> Manifest:
-    """Describes what the table holds; the commonest permissions of a kind become its usual ones.
+    """Describe what the index holds; the commonest permissions of a kind become its usual ones.
 
-    So a work tree under another umask has a short manifest too.
+    The manifest is short even for a work tree under another umask.
     """
     empty_folders = table.empty_folders()
     folders = {folder.path: folder.mode & PERMISSIONS for folder in _recorded(table, empty_folders)}
@@ -91,7 +91,7 @@ def _recorded(table: StatIndex, empty_folders: Iterable[Folder]) -> Iterator[Fol
 
 
 def encoded(manifest: Manifest) -> bytes:
-    """Writes the note; a byte that is not UTF-8 stands as a lone surrogate escape, as in Python."""
+    """Encode the note; a byte that is not UTF-8 becomes a lone surrogate escape, as in Python."""
     usual = manifest.usual
     document = {
         "version": VERSION,
@@ -106,7 +106,7 @@ def encoded(manifest: Manifest) -> bytes:
 
 
 def decoded(content: bytes) -> Manifest:
-    """Reads a note; raises ManifestCorrupt for anything else."""
+    """Decode a note; raise ManifestCorrupt if it is invalid."""
     try:
         document = json.loads(content)
         modes = {_KEY_KINDS[key]: int(text, 8) for key, text in document["usualModes"].items()}

@@ -1,4 +1,4 @@
-"""The values that go in and out of the engine: all frozen, all paths as bytes."""
+"""Input and output values of the engine: all frozen, all paths as bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_server.worktree.open_files import OpenFiles
 
 NO_CODON = CodonId("-")
-"""Stands where the commit message wants a codon and none is concerned (initial, manual, safety)."""
+"""Placeholder for the codon in commit messages that concern none (initial, manual, safety)."""
 
 ChangeKind = Literal["created", "modified", "deleted"]
 ObjectKind = Literal["blob", "tree", "commit"]
@@ -19,12 +19,12 @@ ObjectKind = Literal["blob", "tree", "commit"]
 REASONS_THAT_LOSE_CONTENT = frozenset({"unreadable", "too-large", "changing", "reserved-name"})
 CAPTURED_ANYWAY = "unstable"
 WITHOUT_CONTENT = frozenset({"fifo", "socket", "device"})
-"""What a restore may replace although it was not captured: nothing in it can be lost."""
+"""Kinds of files that a restore may replace uncaptured: they hold no content."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRequest:
-    """What the daemon knows about the moment that a checkpoint captures (DESIGN 7, "Commit")."""
+    """The facts about the moment that a checkpoint captures, for its commit message."""
 
     kind: str
     codon_id: CodonId | None
@@ -38,28 +38,32 @@ class CheckpointRequest:
     memory_epoch: int
     label: str | None
     patterns: tuple[str, ...]
-    """The accumulated trackedFiles; what is tracked already stays so, whatever they say."""
+    """The accumulated trackedFiles; files that are already tracked stay tracked regardless."""
     codon_state: str | None = None
     message_id: str | None = None
-    """The agent's message that its session had come to."""
+    """The agent's message that its session had reached."""
     also: frozenset[bytes] = frozenset()
-    """Paths to capture whatever patterns and `.gitignore` say."""
+    """Paths to capture regardless of patterns and `.gitignore`."""
     open_files: Callable[[], OpenFiles] = OpenFiles
-    """Looks at what agents have open for writing at this moment: those files are `unstable`."""
+    """Return what agents have open for writing at this moment: those files are `unstable`."""
     before: RestorePlan | None = None
-    """The restore that a safety checkpoint precedes: all it will touch is captured, whatever
-    patterns say, and what its plan saw besides is not looked at again if nothing came between."""
+    """For a safety checkpoint, the restore that follows it.
+
+    Everything that the restore will touch is captured, regardless of patterns. The rest of the
+    plan's scan is reused if nothing came between.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A path that a checkpoint or a restore passed over, and why.
+    """A path that a checkpoint or a restore skipped, and the reason.
 
     Reasons of a checkpoint: `fifo`, `socket`, `device`, `unreadable`, `too-large`, `changing`
-    (three readings, all torn), `reserved-name`; `unstable` was captured, but while it changed, or
-    while a process of an agent had it open for writing.
-    Of a restore: those, and `in-the-way` (a folder that holds what nobody captured), `changed`
-    (neither as in the safety checkpoint nor as in the target), `os-error`.
+    (three attempts to read, all torn), `reserved-name`. `unstable` files were captured, but while
+    they changed, or while a process of an agent had them open for writing.
+
+    Reasons of a restore: those, and `in-the-way` (a folder that holds files no checkpoint has),
+    `changed` (neither as in the safety checkpoint nor as in the target), `os-error`.
     """
 
     path: bytes
@@ -71,7 +75,7 @@ class FileChange:
     path: bytes
     kind: ChangeKind
     size: int
-    """Bytes now; 0 for a deleted file."""
+    """Present size in bytes; 0 for a deleted file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +85,10 @@ class CheckpointMade:
     kind: str
     skipped: tuple[Skipped, ...]
     partial: bool
-    """Something that should be in the checkpoint is not."""
+    """True if something is missing that should be in the checkpoint."""
     files: int
     changed: tuple[FileChange, ...]
-    """Against the parent commit."""
+    """Changes against the parent commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,7 @@ class PathEntry:
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
-    """What a restore would do to the work tree as it is now."""
+    """What a restore would do to the present work tree."""
 
     target: Sha
     added: tuple[PathEntry, ...]
@@ -105,12 +109,12 @@ class RestorePlan:
     removed: tuple[PathEntry, ...]
     unchanged_count: int
     kept: tuple[Skipped, ...]
-    """Left alone because nobody could bring it back: not captured there, or not capturable here."""
+    """Paths left alone: not captured there, or not capturable here, so not restorable."""
     bytes_to_write: int
     unsaved: frozenset[bytes] = frozenset()
-    """What it would change although HEAD has it otherwise: files edited, made or deleted since."""
+    """Paths it would change that differ from HEAD: files edited, created or deleted since."""
     folders_differ: bool = False
-    """Whether, where no file does, permissions or empty folders may differ from the target's."""
+    """True if no file differs, but permissions or empty folders may."""
 
     @property
     def changes_nothing(self) -> bool:
@@ -118,7 +122,7 @@ class RestorePlan:
 
     @property
     def touched(self) -> frozenset[bytes]:
-        """What the safety checkpoint must hold (`CheckpointRequest.before`)."""
+        """The paths that the safety checkpoint must hold (`CheckpointRequest.before`)."""
         return frozenset(entry.path for entry in (*self.added, *self.updated, *self.removed))
 
 
@@ -128,14 +132,14 @@ class RestoreReport:
     updated: tuple[PathEntry, ...]
     removed: tuple[PathEntry, ...]
     kept: tuple[PathEntry, ...]
-    """Left alone because the caller asked so."""
+    """Paths left alone because the caller asked for it."""
     skipped: tuple[Skipped, ...]
-    """Left alone because the path was not captured, here or there."""
+    """Paths left alone because they were not captured, here or there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """One object of the shadow repository that cannot be read back."""
+    """One unreadable object of the shadow repository."""
 
     sha: Sha
     kind: ObjectKind
@@ -151,7 +155,7 @@ class FileDiff:
     added: int
     removed: int
     patch: bytes | None
-    """Unified diff, if asked for; a binary file's says only that it differs."""
+    """Unified diff, if requested; for a binary file it says only that the file differs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +166,9 @@ class FileContent:
 
 @dataclass(frozen=True, slots=True)
 class ContentRange:
-    """Some bytes of a file; fewer than asked for where the file ends."""
+    """Some bytes of a file; fewer than requested at its end."""
 
     data: bytes
     size: int
-    """Of the whole file."""
+    """Size of the whole file."""
     mode: int

@@ -1,12 +1,12 @@
-"""The manifests, kept as git notes in a ref that names a notes tree directly.
+"""Manifests, kept as git notes in a ref that names a notes tree directly.
 
-Git fans notes out by the first two digits of the commit, so that adding one rewrites two small
-trees however many there are.
+Git fans notes out by the first two digits of the commit, so adding one rewrites two small trees,
+however many notes there are.
 
-Gathers manifests and memory epochs that damage has cut off from their refs.
-
-Every checkpoint with a note writes the notes tree anew, and the older ones stay in the store until
-a gc: the trees that a lost one was made from still hold all but its newest entries.
+Every checkpoint with a note writes the notes tree again, and the older trees stay in the store
+until a gc. After damage, `recover_notes` and `whole_memory` use them to gather manifests and
+memory epochs that are cut off from their refs: the predecessors of a lost tree hold all but its
+newest entries.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from hankweave_server.git.trees import FOLDER, REGULAR, Entry, encoded, parsed
 
 
 class Notes:
-    """Finds and adds the manifest of a commit."""
+    """Find and add the manifest of a commit."""
 
     def __init__(self, repo: ShadowRepo) -> None:
         self._repo = repo
 
     def manifest(self, sha: Sha) -> Manifest:
-        """Gives what was noted of a checkpoint; no note means nothing out of the ordinary.
+        """Return the manifest of a checkpoint; without a note, an empty one.
 
         Raises KeyError or ManifestCorrupt when there is a note and it cannot be read.
         """
@@ -40,7 +40,7 @@ class Notes:
         return Manifest() if note is None else decoded(self._repo.read_blob(note))
 
     def every(self) -> Iterator[tuple[Sha, Manifest]]:
-        """Gives the manifests, each with its commit; one that cannot be read is left out."""
+        """Yield the manifests, each with its commit; skip unreadable ones."""
         for name, entry in self._top().items():
             if entry.mode != FOLDER:
                 below = {b"": entry}
@@ -56,7 +56,7 @@ class Notes:
                     yield Sha(sha), decoded(self._repo.read_blob(note.digest))
 
     def unreadable_note(self, sha: Sha) -> bytes | None:
-        """Names the object that keeps a checkpoint's manifest from being read, if any."""
+        """Return the object that makes a checkpoint's manifest unreadable, if any."""
         try:
             note = self._find(sha)
         except KeyError as problem:
@@ -73,7 +73,7 @@ class Notes:
         return None
 
     def with_note(self, sha: Sha, content: bytes, add: Callable[[str, bytes], bytes]) -> Sha:
-        """Writes the note and the trees above it; the caller moves the ref to what this gives."""
+        """Write the note and the trees above it; return the tree that the ref must name."""
         top = self._top()
         fan, rest = sha[:2].encode(), sha[2:].encode()
         below = dict(parsed(self._repo.read_tree(top[fan].digest))) if fan in top else {}
@@ -90,7 +90,7 @@ class Notes:
     ) -> Sha | None:
         """Write the notes without those of other commits; None if there are no others.
 
-        The caller moves the ref to what this returns. An unreadable tree raises KeyError, or is
+        The caller moves the ref to the returned tree. An unreadable tree raises KeyError, or is
         left out with `past_damage`.
         """
         top = self._top()
@@ -128,7 +128,7 @@ class Notes:
         if fan in top:
             entry = dict(parsed(self._repo.read_tree(top[fan].digest))).get(rest)
         else:
-            # Somebody's git may have written the notes anew without a fan-out.
+            # Stock git may have rewritten the notes without a fan-out.
             entry = top.get(sha.encode())
 
         return None if entry is None else entry.digest
@@ -148,7 +148,7 @@ class Notes:
 Add = Callable[[str, bytes], bytes]
 
 MANIFEST_LOST = "manifest-lost"
-"""Why a checkpoint passed over the path ``""``: permissions and empty folders are unknown."""
+"""Reason for which a checkpoint skipped the path ``""``: its manifest is unknown."""
 
 _DIGITS = frozenset(b"0123456789abcdef")
 
@@ -156,9 +156,9 @@ _DIGITS = frozenset(b"0123456789abcdef")
 @dataclass(frozen=True, slots=True)
 class RecoveredNotes:
     top: bytes | None
-    """The notes tree to go on with; None where the present one is whole."""
+    """The notes tree to use from now on; None if the present one is complete."""
     unknown: tuple[Sha, ...]
-    """Checkpoints whose manifest may have existed and is not known."""
+    """Checkpoints whose manifest may have existed and is unknown."""
 
 
 def recover_notes(
@@ -193,7 +193,7 @@ def recover_notes(
 
 
 class _Present:
-    """What the notes ref leads to, as far as it can be read."""
+    """The contents of the notes ref, as far as they can be read."""
 
     def __init__(self, repo: ShadowRepo) -> None:
         self.notes: dict[Sha, bytes] = {}
@@ -240,7 +240,7 @@ def _tree_of(repo: ShadowRepo, target: Sha) -> bytes:
 
 
 def _every_note(repo: ShadowRepo, commits: frozenset[Sha]) -> Iterator[tuple[Sha, bytes]]:
-    """Find the notes of these commits in any tree that looks like a part of a notes tree."""
+    """Yield notes of these commits from any tree that looks like a part of a notes tree."""
     by_rest = {sha[2:].encode(): sha for sha in commits}
     for digest in _stored(repo):
         try:
@@ -276,7 +276,7 @@ def _is_manifest(repo: ShadowRepo, digest: bytes) -> bool:
 
 
 def whole_memory(repo: ShadowRepo, lost: set[bytes], add: Add) -> bytes | None:
-    """Write the tree of memory epochs without those that lack something; None if all are whole."""
+    """Write the tree of memory epochs without incomplete ones; None if all are complete."""
     target = repo.target(MEMORY_REF)
     if target is None:
         return None

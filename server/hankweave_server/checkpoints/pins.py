@@ -1,7 +1,7 @@
-"""Pins: checkpoints that no policy prunes, each with a name if it was given one.
+"""Pins: checkpoints that no policy prunes, optionally with a name.
 
 A pin is a ref, `refs/pins/<sha>`. Without a name it names the commit; with one it names an
-annotated tag whose message is the name. So pins outlive journal and state file.
+annotated tag whose message is the name. Pins therefore survive the loss of journal and state file.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\u0085\u2028\u2029]+")
 
 
 class Pins:
-    """Sets, removes and lists pins."""
+    """Set, remove and list pins."""
 
     def __init__(self, repo: ShadowRepo) -> None:
         self._repo = repo
 
     def pin(self, sha: Sha, name: str | None) -> None:
-        """Pins a checkpoint, durably; a name replaces an earlier one, None takes it away."""
+        """Pin a checkpoint, durably; a name replaces an earlier one, None removes it."""
         try:
             commit = self._repo.commit(sha)
         except KeyError as problem:
@@ -41,11 +41,11 @@ class Pins:
         self._repo.point(PINS + sha, target)
 
     def unpin(self, sha: Sha) -> None:
-        """Removes a pin, durably; a checkpoint that is not pinned is none the worse for it."""
+        """Remove a pin, durably; do nothing if the checkpoint is not pinned."""
         self._repo.drop(PINS + sha)
 
     def all(self) -> dict[Sha, str | None]:
-        """Gives every pinned checkpoint and its name."""
+        """Return every pinned checkpoint and its name."""
         found: dict[Sha, str | None] = {}
         for ref, target in self._repo.references(PINS).items():
             sha = Sha(ref.removeprefix(PINS))
@@ -57,13 +57,13 @@ class Pins:
         try:
             _, data = self._repo.read(bytes.fromhex(tag))
         except KeyError:
-            return None  # The checkpoint is pinned all the same; fsck says what is damaged.
+            return None  # The checkpoint is pinned all the same; fsck reports the damage.
 
         _, _, message = data.partition(b"\n\n")
         return message.decode("utf-8", "replace").strip() or None
 
     def _write_tag(self, commit: RawCommit, name: str) -> str:
-        """Writes the tag as a loose object; its time is the commit's, so that it is the same."""
+        """Write the tag as a loose object, with the commit's time, so that it is reproducible."""
         content = (
             f"object {commit.sha}\ntype commit\ntag {commit.sha}\n"
             f"tagger {AUTHOR} {epoch_ms(commit.committed) // 1000} +0000\n\n{name}\n"

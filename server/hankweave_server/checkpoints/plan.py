@@ -1,4 +1,4 @@
-"""Works out what a restore would do to the work tree as it is now, without touching it."""
+"""Compute what a restore would do to the present work tree, without touching it."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class _Draft:
 
 
 class Planning:
-    """Compares the work tree with one checkpoint.
+    """Compare the work tree with one checkpoint.
 
-    What the table says of a folder is compared with the target's tree, and where both are the same
-    tree nothing below is looked at: so a plan costs what differs, not what there is.
+    The index's tree of each folder is compared with the target's; where both are the same, nothing
+    below is visited. A plan therefore costs what differs, not what exists.
     """
 
     def __init__(
@@ -53,10 +53,11 @@ class Planning:
         head: bytes | None,
         leftovers: frozenset[bytes] = frozenset(),
     ) -> None:
-        """`doubted` are the paths of the table that the scan just made could not confirm.
+        """Prepare a plan.
 
-        `head` is the tree of the checkpoint that the table follows. `leftovers` are files and
-        folders that go with all that is in them, tracked or not, but for what the target has.
+        `doubted` are the paths of the index that the preceding scan could not confirm. `head` is
+        the tree of the checkpoint that the index follows. `leftovers` are files and folders to be
+        removed with everything in them, tracked or not, except what the target has.
         """
         self._target = target
         self._table = table
@@ -72,7 +73,7 @@ class Planning:
         self._clear_above: set[bytes] = set()
         """Folders known to be folders, or known to be missing."""
         self._replaced: set[bytes] = set()
-        """Pipes, sockets and devices that make room for a folder: nothing in them can be lost."""
+        """Pipes, sockets and devices that a folder replaces: they hold no content."""
 
     def plan(self) -> RestorePlan:
         wanted, unwanted = self._candidates()
@@ -107,7 +108,7 @@ class Planning:
         )
 
     def _folders_differ(self) -> bool:
-        """Return whether permissions or empty folders may not be those of the target."""
+        """Return whether permissions or empty folders may differ from those of the target."""
         now, then = manifest_of(self._table, ()), self._target.manifest
         return (now.usual, now.modes, now.empty_folders) != (
             then.usual,
@@ -116,7 +117,7 @@ class Planning:
         )
 
     def _candidates(self) -> tuple[dict[bytes, Entry], list[bytes]]:
-        """Finds what the target has and what it lacks, wherever table and target may differ."""
+        """Return what the target has and what it lacks, wherever index and target may differ."""
         wanted: dict[bytes, Entry] = {}
         unwanted: list[bytes] = []
         waiting: list[tuple[bytes, Folder | None, bytes | None]] = [
@@ -169,7 +170,7 @@ class Planning:
         return any(path.startswith(below) for path in self._selection or ())
 
     def _add_other_permissions(self, wanted: dict[bytes, Entry]) -> None:
-        """Adds files of equal content whose permissions the two manifests tell apart."""
+        """Add files of equal content whose permissions differ between the two manifests."""
         for path in self._paths_of_other_permissions():
             entry = self._target.entry(path)
             if path not in wanted and entry is not None and is_within(path, self._selection):
@@ -187,7 +188,7 @@ class Planning:
         ]
 
     def _is_as_wanted(self, path: bytes, entry: Entry) -> bool:
-        """Tells from the scan alone whether a path is as the target has it."""
+        """Return, from the scan alone, whether a path is as the target has it."""
         file = self._table.files.get(path)
         if file is None or path in self._doubted:
             return False
@@ -215,7 +216,7 @@ class Planning:
                 else:
                     draft.unchanged += 1
             case Refused(reason=reason) if reason in WITHOUT_CONTENT:
-                # Nothing in it can be lost, so the file takes its place.
+                # It holds no content, so the file replaces it.
                 draft.updated.append(described)
                 draft.bytes_to_write += described.size
             case Refused(reason=reason):
@@ -226,7 +227,7 @@ class Planning:
                     draft.bytes_to_write += described.size
 
     def _look(self, path: bytes) -> Observation:
-        """Observes a path, and notes it if no checkpoint on the way to HEAD has it so."""
+        """Observe a path; mark it as unsaved if HEAD does not have it in this state."""
         seen = self._observer.at(path)
         if isinstance(seen, Captured) and (path in self._doubted or path not in self._table.files):
             recorded = self._recorded.entry(self._head, path)
@@ -238,7 +239,7 @@ class Planning:
         return seen
 
     def _consider_above(self, path: bytes) -> bool:
-        """Finds a file or link where a folder must be; False if it has to stay."""
+        """Plan to remove a file or link where a folder must be; return False if it has to stay."""
         for folder in reversed(parents_of(path)):
             if folder in self._clear_above:
                 continue
@@ -262,10 +263,10 @@ class Planning:
         return is_never_captured(folder, name, self._descent.at_the_top) or is_reserved(name)
 
     def _consider_folder_in_place(self, path: bytes) -> bool:
-        """Lists everything below a folder that stands where a file must be.
+        """Plan to remove everything below a folder that is in the place of a file.
 
-        All of it goes into the safety checkpoint and then goes; if some of it cannot be
-        captured, the folder stays and with it the whole path is kept.
+        All of it is captured by the safety checkpoint and then removed. If some of it cannot be
+        captured, the folder stays, and the whole path is kept.
         """
         below: dict[bytes, PathEntry] = {}
         waiting = [path]
@@ -292,7 +293,7 @@ class Planning:
         return True
 
     def _consider_leftover(self, path: bytes) -> None:
-        """Find what nobody tracks at a path and below it; the rest has been considered."""
+        """Consider untracked files at a path and below it; the others have been considered."""
         status = self._descent.status(path)
         if status is not None and stat.S_ISDIR(status.st_mode):
             for name, _ in self._names_in(path):

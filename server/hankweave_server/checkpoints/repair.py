@@ -1,31 +1,30 @@
-"""Repairs a shadow repository that lost objects, without the git program.
+"""Repair a shadow repository that lost objects, without the git program.
 
-A store loses objects in two ways: a file is gone, or its bytes are not what its name promises. A
-checkpoint needs its commit, every tree below it and every blob below those, so that one lost blob
-can make many checkpoints unusable, and one lost commit hides all its ancestors from whoever walks
-the history. Objects are named by their content, though: whoever has the same content can give the
-object back, and that it is the right one is proven by its name.
+A store loses objects in two ways: a file is gone, or its bytes do not match its name. A checkpoint
+needs its commit, every tree below it and every blob below those, so one lost blob can make many
+checkpoints unusable, and one lost commit hides all its ancestors from a walk of the history.
+Objects are named by their content, though: any source with the same content can supply the object
+again, and its name proves that it is the right one.
 
-So a repair goes through these steps; every step may be interrupted and is then done again.
+A repair consists of these steps; an interrupted step is repeated.
 
     clear      Files of the store whose bytes are wrong are moved to `quarantine/`, where git does
                not look: an object that exists and is damaged would never be written again.
-    rewrite    What is needed and cannot be read is looked for in the damaged packs, the work tree
-               and the repositories that the caller names, until nothing more is found.
+    rewrite    Needed objects that cannot be read are searched for in the damaged packs, the work
+               tree and the repositories that the caller names, until nothing more is found.
     notes      Manifests of permissions and empty folders are gathered from older notes trees.
-    detach     Checkpoints that still lack something are taken out of the history: commits made
+    detach     Checkpoints that still lack something are removed from the history: commits made
                upon them become the beginnings of their history (git's `shallow` file), so that no
                sha changes; refs that name them are moved aside, into `quarantine/`, and a branch
                goes back to its newest whole checkpoint.
     keep       Whole checkpoints that no ref leads to any more get one, `refs/hankweave/kept/`.
 
-Afterwards stock `git fsck` finds no fault. Nothing is deleted: all that was taken away lies in the
-quarantine, named by the event that the caller journals.
+Afterwards stock `git fsck` finds no fault. Nothing is deleted: everything that was removed lies in
+the quarantine, named by the event that the caller journals.
 
-Where lost objects may still be found: other repositories, and packs that were set aside.
-
-Every source is a function from a digest to kind and content that raises KeyError; what it returns
-is held against the digest, so that no source can put anything wrong into the store.
+A source of lost objects (another repository, a pack in quarantine) is a function from a digest to
+kind and content that raises KeyError. Its result is verified against the digest, so no source can
+put wrong content into the store.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class NoRepository(Exception):
 def repository_source(place: Path) -> Source:
     """Return a source that reads a repository: a git directory, a clone, or an execution.
 
-    Raises NoRepository where the path is none of these.
+    Raises NoRepository if the path is none of these.
     """
     layout = Layout.of_execution(place)
     candidates = (place, place / ".git", layout.shadow_repository)
@@ -100,7 +99,7 @@ def objects_source(objects: Path) -> Source:
 def scanned_source(packs: Iterable[Path], wanted: frozenset[bytes]) -> Source:
     """Return a source that reads packs from their first byte to their last, without an index.
 
-    Only objects in `wanted` are kept in memory; deltas are passed over.
+    Only objects in `wanted` are kept in memory; deltas are skipped.
     """
     found = {
         digest: (kind, data)
@@ -116,7 +115,7 @@ def scanned_source(packs: Iterable[Path], wanted: frozenset[bytes]) -> Source:
 
 
 def _scanned(pack: Path) -> Iterator[tuple[bytes, str, bytes]]:
-    """Return the plain objects of a pack up to the first byte that makes no sense."""
+    """Yield the plain objects of a pack up to the first byte that makes no sense."""
     try:
         content = pack.read_bytes()
     except OSError:
@@ -166,7 +165,7 @@ def _header(content: bytes, at: int) -> tuple[int, int] | None:
 
 
 def first_of(sources: Iterable[Source], digest: bytes) -> tuple[str, bytes] | None:
-    """Return what the first source that has the object says of it."""
+    """Return the object from the first source that has it."""
     for source in sources:
         try:
             kind, data = source(digest)
@@ -186,7 +185,7 @@ def write_wanted(
     patterns: tuple[str, ...],
     wanted: frozenset[bytes],
 ) -> None:
-    """Read the work tree as a checkpoint upon `parent` would, and store what of it is wanted."""
+    """Read the work tree as a checkpoint upon `parent` would, and store the wanted objects."""
     staging = ObjectStaging(repo.path / "objects", lambda digest: digest not in wanted)
     try:
         pending = memory.refresh(parent, patterns)
@@ -208,25 +207,25 @@ def write_wanted(
 CHUNK = 1 << 20
 
 FromWorkTree = Callable[[frozenset[bytes]], None]
-"""Writes those of the objects that the work tree has the content of."""
+"""Write those of the objects whose content the work tree has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """What a repair did."""
+    """The result of a repair."""
 
     rewritten: tuple[Sha, ...]
     """Objects that could not be read before, and can be now."""
     lost: tuple[Sha, ...]
     """Checkpoints that were given up."""
     detached: tuple[DetachedRef, ...]
-    """Refs that named what is gone."""
+    """Refs whose targets are lost."""
     quarantined: tuple[str, ...]
     """Files that were moved aside, relative to the quarantine."""
     quarantine: Path | None
-    """Where they are; None where nothing was moved."""
+    """Their folder; None if nothing was moved."""
     unknown_manifests: tuple[Sha, ...]
-    """Checkpoints whose permissions and empty folders are not known any more."""
+    """Checkpoints whose permissions and empty folders are unknown now."""
 
     @property
     def has_changed(self) -> bool:
@@ -235,7 +234,7 @@ class Repaired:
 
 @dataclass
 class _Quarantine:
-    """The folder that everything of one repair is moved to, made when it is needed."""
+    """The folder for everything that one repair removes, created when it is needed."""
 
     folder: Path
     moved: list[str] = field(default_factory=list)
@@ -249,7 +248,7 @@ class _Quarantine:
 
 
 class Repair:
-    """One repair of one store; nothing else may use it meanwhile."""
+    """One repair of one store; nothing else may use the store meanwhile."""
 
     def __init__(
         self, repo: ShadowRepo, notes: Notes, stamp: str, meter: Meter = UNWATCHED
@@ -268,7 +267,8 @@ class Repair:
     ) -> Repaired:
         """Repair the store; `recorded` are the checkpoints that it should hold.
 
-        Raises OSError and ShadowRepositoryError with everything that was readable still so.
+        Raises OSError and ShadowRepositoryError; everything that was readable is still readable
+        then.
         """
         needed_at_first = self._unreadable(recorded)
         self._clear()
@@ -301,7 +301,7 @@ class Repair:
         return named | {bytes.fromhex(sha) for sha in recorded}
 
     def _unreadable(self, recorded: frozenset[Sha]) -> set[bytes]:
-        """Return what refs and recorded checkpoints need, as far as it is known, and is lost."""
+        """Return the unreadable objects that refs and recorded checkpoints are known to need."""
         contents, cut = Contents(self._repo), self._repo.shallow()
         seen, lost = set[bytes](), set[bytes]()
         waiting = list(self._roots(recorded))
@@ -330,7 +330,7 @@ class Repair:
         return lost
 
     def _lost(self, recorded: frozenset[Sha]) -> frozenset[Sha]:
-        """Return the checkpoints that cannot be restored whole."""
+        """Return the checkpoints that cannot be restored completely."""
         found, _ = self._repo.reached_from_refs()
         verification = Verification(self._repo, self._notes)
         return frozenset(sha for sha in {*found, *recorded} if verification.damages(sha))
@@ -354,9 +354,9 @@ class Repair:
     def _rewrite(
         self, recorded: frozenset[Sha], from_work_tree: FromWorkTree, others: tuple[Source, ...]
     ) -> tuple[set[bytes], set[bytes]]:
-        """Write what can be found elsewhere; return what is still lost, and all that was.
+        """Write what other sources have; return what is still lost, and everything that was.
 
-        A tree that comes back names what was not known to be needed: hence the loop.
+        A recovered tree names further objects that were not known to be needed: hence the loop.
         """
         lost = self._unreadable(recorded)
         seen = set(lost)
@@ -374,7 +374,7 @@ class Repair:
         return lost, seen
 
     def _quarantined(self, wanted: frozenset[bytes]) -> Iterator[Source]:
-        """Return what the packs still have that this and earlier repairs moved aside."""
+        """Yield the packs that this and earlier repairs moved aside, as sources."""
         for folder in sorted((self._repo.path / QUARANTINE).glob("*/objects")):
             if (folder / "pack").is_dir():
                 yield objects_source(folder)
@@ -395,7 +395,7 @@ class Repair:
     # --- notes and memory ----------------------------------------------------------------------
 
     def _repair_notes_and_memory(self, recorded: frozenset[Sha], lost: set[bytes]) -> set[Sha]:
-        """Make both refs name whole trees again; return the checkpoints without a manifest."""
+        """Make both refs name complete trees again; return the checkpoints without a manifest."""
         if not lost:
             return set()
 
@@ -429,7 +429,7 @@ def _is_sound_loose(objects: Path, digest: bytes) -> bool:
 
 
 def _is_sound(pack: PackFile) -> bool:
-    """Return whether pack and index are what their checksums say."""
+    """Return whether pack and index match their checksums."""
     try:
         pack.records()
         return _has_its_checksum(pack.index.with_suffix(".pack"))

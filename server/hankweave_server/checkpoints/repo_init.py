@@ -1,14 +1,14 @@
-"""The shadow repository's own files: made crash-safely, checked and cleaned at each start.
+"""The shadow repository's own files: created crash-safely, checked and cleaned at each start.
 
-A repository is a handful of small files; writing them here instead of asking libgit2 means no
-template, no hook sample, no `.git` file in the work tree, and one rename by which it all appears.
+A repository is a handful of small files. Writing them here instead of through libgit2 means no
+template, no hook samples, no `.git` file in the work tree, and one rename that makes it appear
+complete.
 
-Where a store lies, so that one that is moved or replaced by a link is noticed at once.
-
-An agent, or a person, can move `.hankweave` or `checkpoints` while a server works with it, and put
-a link or another folder in its place. Following that would write checkpoints where nobody looks
-for them, or begin a second store; so a link is refused at the start, and each call of the engine
-makes sure that the folders are the ones that were opened.
+`StorePlace` records where a store lies, to detect at once that it was moved or replaced by a link.
+An agent or a user can move `.hankweave` or `checkpoints` while a server uses it, and put a link or
+another folder in its place. Following that would write checkpoints to an unexpected place, or
+begin a second store. A link is therefore refused at the start, and each call of the engine
+verifies that the folders are the ones that were opened.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ IDENTITY = """\
 """
 """`checkpoints/.gitconfig`, as in seed 000."""
 
-# Hooks, the file monitor and automatic gc stay off for the stock git programs that people point
-# here: an agent can write this work tree. fsck has no opinion on what agents put in .gitmodules.
+# Hooks, the file monitor and automatic gc stay off for stock git programs that are pointed here:
+# an agent can write this work tree. fsck ignores what agents put in .gitmodules.
 _CONFIG = """\
 [core]
 \trepositoryformatversion = 0
@@ -84,11 +84,11 @@ _FOLDERS = ("info", "objects/info", "objects/pack", "refs/heads", "refs/notes", 
 
 
 def make_ready(layout: Layout) -> tuple[str, ...]:
-    """Creates the repository if it is missing, and clears what a crash left in it.
+    """Create the repository if it is missing, and remove what a crash left in it.
 
-    Gives the names of what was cleared or put right. A kill at any point leaves either no
-    repository and a temporary folder, or the whole one. Only the holder of the runtime lock may
-    call this: a lock file found here is taken for a dead process's.
+    Returns the names of what was removed or repaired. A kill at any point leaves either no
+    repository and a temporary folder, or the complete one. Only the holder of the runtime lock may
+    call this: a lock file found here is assumed to belong to a dead process.
     """
     make_private_directory(layout.checkpoints)
     leftovers = [*_unfinished_creations(layout), *_unfinished_restores(layout)]
@@ -146,7 +146,7 @@ def _create(layout: Layout) -> None:
 
 
 def _put_right(layout: Layout) -> Iterator[str]:
-    """Restores our settings where they were changed: an agent may have had its hands in them."""
+    """Restore our settings where they were changed, perhaps by an agent."""
     for name, content in _furnishing(layout).items():
         path = layout.shadow_repository / name
         if path.is_symlink() or not path.is_file() or path.read_bytes() != content:
@@ -156,7 +156,7 @@ def _put_right(layout: Layout) -> Iterator[str]:
 
 
 def _clear(repository: Path) -> Iterator[str]:
-    """Removes locks and temporary files: we are alone here, so whoever made them is dead."""
+    """Remove locks and temporary files: no other process runs here, so their creators are dead."""
     for folder in sorted(repository.glob("objects/pack/tmp_*/")):
         shutil.rmtree(folder)
         yield str(folder.relative_to(repository))
@@ -185,7 +185,7 @@ def _is_leftover(path: Path, repository: Path) -> bool:
 
 
 class StoreMoved(ShadowRepositoryError):
-    """A folder of the store is not where it was, or not what it was."""
+    """A folder of the store was moved or replaced."""
 
     def __init__(self, path: Path, fault: str, hint: str) -> None:
         super().__init__(f"{path} {fault}")
@@ -197,13 +197,13 @@ class StorePlace:
     """The folders of an open store, as they were when it was opened."""
 
     folders: tuple[tuple[Path, int, int], ...]
-    """The path of each, its device and its inode."""
+    """Path, device and inode of each."""
     descriptor: int
-    """The shadow repository as it was opened."""
+    """A descriptor of the shadow repository as it was opened."""
 
     @classmethod
     def of(cls, layout: Layout) -> StorePlace:
-        """Note where a store lies; raises StoreMoved, and OSError where a folder is missing."""
+        """Record where a store lies; raise StoreMoved, and OSError if a folder is missing."""
         refuse_links(layout)
         found = ((path, path.lstat()) for path in _folders(layout))
         folders = tuple((path, status.st_dev, status.st_ino) for path, status in found)
@@ -211,9 +211,9 @@ class StorePlace:
 
     @property
     def repository(self) -> Path:
-        """A path of the shadow repository that leads to no folder that took its place.
+        """A path of the shadow repository that never leads to a replacement folder.
 
-        A call that is under way while the folder is replaced ends in the folder it began in.
+        A call that is running while the folder is replaced completes in the original folder.
         """
         return Path(f"/proc/self/fd/{self.descriptor}")
 
@@ -221,7 +221,7 @@ class StorePlace:
         os.close(self.descriptor)
 
     def require_unmoved(self) -> None:
-        """Raise StoreMoved where a folder is gone, or another one than was opened."""
+        """Raise StoreMoved if a folder is gone, or is not the one that was opened."""
         for path, device, inode in self.folders:
             try:
                 status = path.lstat()
@@ -242,7 +242,7 @@ class StorePlace:
 
 
 def refuse_links(layout: Layout) -> None:
-    """Raise StoreMoved where a folder of an execution's state is a link; nothing is touched."""
+    """Raise StoreMoved if a folder of an execution's state is a link; touch nothing."""
     for path in (*_folders(layout), layout.journal.parent):
         if path.is_symlink():
             target = os.path.normpath(path.parent / path.readlink())

@@ -1,11 +1,69 @@
-"""Takes the work tree from a safety checkpoint to a target checkpoint.
+"""Take the work tree from a safety checkpoint to a target checkpoint, safely at every step.
 
-Only what differs between the two is looked at, and each path is changed only if it is there as
-the safety checkpoint, or already as the target, has it: what nobody captured cannot be brought
-back and is never overwritten or deleted (DESIGN 8, step 5). Every step can be done twice, so a
-crash is answered by doing it all again. There is no clean-up of anything else.
+The problem
+-----------
+A rollback rewrites files in a folder that other programs can write at any moment. The server can
+be killed or lose power in the middle; the disk can fill up; an agent can have replaced a folder by
+a link to `/home`; a person can save a file between the decision to overwrite it and the write. In
+each case two things must hold:
 
-A checkpoint opened for restoring: its tree and its manifest, asked as one thing.
+1. Content that no checkpoint holds is never overwritten or deleted.
+2. After a crash, the same restore can be run again, and then completes.
+
+The safety checkpoint
+---------------------
+The caller first takes a safety checkpoint, which captures every path that the plan will touch
+(`CheckpointRequest.before`). This module then looks only at the difference between two commits:
+the safety checkpoint and the target. `_differences` finds the paths whose content differs, and
+`_mode_differences` those whose permissions do. Each path is observed again right before its
+change. It is changed only if it is as the safety checkpoint has it, hence can be brought back, or
+is already as the target has it. Otherwise it is left alone and listed in `unfinished`, and the
+engine raises RestoreIncomplete: a new safety checkpoint and a second restore finish the work.
+Paths that could not be captured (pipes, unreadable files), that the target's manifest or ignore
+rules protect, or that the caller wants to keep are left alone and reported as skipped or kept.
+
+Repeating instead of logging
+----------------------------
+There is no undo log. Every step checks its own result first: a removed file is gone, a written
+file compares equal to the target, an existing folder is not made. So a restore that was
+interrupted anywhere is simply run again from the start, with the same or a newer safety
+checkpoint. Nothing is flushed here; the engine calls `sync_filesystem` once at the end. The caller
+records its intention durably before the restore and clears it afterwards, so a start knows that it
+must repeat one.
+
+The order within one run keeps each step possible:
+
+1. Remove temporary files of a crashed restore (`Placing.sweep`).
+2. Remove files and links, deepest first, and the folders this empties.
+3. Write files and links, creating folders on the way.
+4. Create empty folders, then set the permissions of folders, because a read-only folder takes no
+   files. Folders that had to be made writable are in `Placing.opened_up`.
+
+Writing one file
+----------------
+`worktree.tree_writer` never changes the content of a file in place. New content goes into a
+temporary file, outside the work tree where possible, which gets its final permissions and then
+takes its place in one system call: a rename, or RENAME_EXCHANGE if a file was observed there. A
+reader or a crash sees the old or the new file, never half of one. After an exchange the displaced
+file's time and size are compared with the observation; if a different file had appeared in
+between, the exchange is undone and the path counts as changed. Removals, links, and files for
+paths where nothing was observed have no such check: there, a few system calls lie between the
+observation and the change.
+
+Links
+-----
+`worktree.dirfd.Descent` opens each component of a path relative to the one above it with
+O_NOFOLLOW, and the last step is a `*at` call on that folder. A link in the middle of a path is an
+error, not a detour: the path counts as missing, and where a folder must be, `Obstructed` reports
+it.
+
+Errors
+------
+A fault of one path is noted and the others are still done (`_attempt`). A fault of the disk itself
+(`_FAULTS_OF_THE_DISK`) ends the run; the changes made by then stay, and a repetition continues.
+
+Read `Materialising.run` first, then `_remove` and `_bring`, which decide about one path each, then
+`_attempt`. `Snapshot` combines the tree and the manifest of a checkpoint.
 """
 
 from __future__ import annotations
@@ -35,12 +93,12 @@ from hankweave_server.worktree.scan import WorkTreeScan
 from hankweave_server.worktree.stat_index import signature_of
 from hankweave_server.worktree.tree_writer import Displaced, NewFile, Obstructed, Placing
 
-TREES_AT_HAND = 1000  # A few megabytes; the way through a tree of any size needs far fewer.
+TREES_AT_HAND = 1000  # A few megabytes; the path through a tree of any size needs far fewer.
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What one checkpoint says of every path."""
+    """The tree and the manifest of one checkpoint."""
 
     repo: ShadowRepo
     sha: Sha
@@ -48,13 +106,13 @@ class Snapshot:
     manifest: Manifest
     _rules: dict[bytes, IgnoreRules | None] = field(default_factory=dict, compare=False)
     _trees: dict[bytes, dict[bytes, Entry]] = field(default_factory=dict, compare=False)
-    """The trees looked into by name, by digest: neighbours are asked for in turn."""
+    """Trees read so far, by digest: neighbouring paths are looked up in turn."""
 
     def files(self) -> Iterator[tuple[bytes, Entry]]:
         return files_below(self.repo.read_tree, self.tree)
 
     def entry(self, path: bytes) -> Entry | None:
-        """Looks up a file or link; None where there is none of that name."""
+        """Return a file or link; None if there is none of that name."""
         *above, name = path.split(b"/")
         tree: bytes = self.tree
         for folder in above:
@@ -81,23 +139,23 @@ class Snapshot:
         return self.manifest.permissions(path, git_mode)
 
     def described(self, path: bytes, entry: Entry) -> PathEntry:
-        """Describes a file of the checkpoint as stat would."""
+        """Describe a file of the checkpoint as stat would."""
         kind = stat.S_IFLNK if entry.mode == LINK else stat.S_IFREG
         mode = kind | self.permissions(path, entry.mode)
         return PathEntry(path, self.repo.size(entry.digest), mode)
 
     def protects(self, path: bytes) -> str | None:
-        """Why a rollback to this checkpoint must not remove a path that the checkpoint lacks.
+        """Return why a restore of this checkpoint must not remove a path that it lacks.
 
-        It lacks what could not be captured, and what its own `.gitignore` files hid: such a file
-        may well have been there, so its absence from the tree says nothing.
+        The checkpoint lacks what could not be captured, and what its own `.gitignore` files hid:
+        such a file may well have existed, so its absence from the tree proves nothing.
         """
         return self.manifest.protects(path) or ("ignored" if self._hides(path) else None)
 
     def _hides(self, path: bytes) -> bool:
         above = list(reversed(parents_of(path)))
         if any(self._is_file(folder) for folder in above):
-            return False  # It stands in the way of what the checkpoint does hold.
+            return False  # It is in the way of something that the checkpoint holds.
 
         for outer, folder in pairwise([b"", *above]):
             rules = self._rules_in(outer)
@@ -112,7 +170,7 @@ class Snapshot:
         return entry is not None and entry.mode != FOLDER
 
     def _rules_in(self, folder: bytes) -> IgnoreRules | None:
-        """The rules that hold in a folder of the checkpoint, those from above included."""
+        """Return the rules that apply in a folder of the checkpoint, outer ones included."""
         if folder not in self._rules:
             outer = self._rules_in(folder.rpartition(b"/")[0]) if folder else None
             entry = self.entry(joined(folder, b".gitignore"))
@@ -125,7 +183,7 @@ class Snapshot:
         return self._rules[folder]
 
     def has_folder(self, path: bytes) -> bool:
-        """Tells whether the checkpoint has that folder, be it an empty one."""
+        """Return whether the checkpoint has that folder, even if it is empty."""
         if any(is_within(empty, frozenset({path})) for empty in self.manifest.empty_folders):
             return True
 
@@ -133,7 +191,7 @@ class Snapshot:
 
     @cached_property
     def folders(self) -> frozenset[bytes]:
-        """Every folder of the checkpoint, the empty ones and those above them included."""
+        """Every folder of the checkpoint, including empty ones and their parents."""
         found = set(self.manifest.empty_folders)
         for path in self.manifest.empty_folders:
             while path := path.rpartition(b"/")[0]:
@@ -198,7 +256,10 @@ class Materialising:
         spares: int,
         meter: Meter = UNWATCHED,
     ) -> None:
-        """`spares` is the descriptor of a folder for temporary files, on the work tree's disk."""
+        """Prepare a restore.
+
+        `spares` is the descriptor of a folder for temporary files, on the work tree's disk.
+        """
         self._safety = safety
         self._target = target
         self._scan = scan
@@ -216,7 +277,7 @@ class Materialising:
         return tuple(self._tally.unfinished)
 
     def run(self) -> RestoreReport:
-        """Does it; what could not be done is in `unfinished`. Nothing is flushed to the disk."""
+        """Perform the restore; paths that failed are in `unfinished`. Nothing is flushed."""
         changes = {**self._differences(), **self._mode_differences()}
         self._meter.begin("writing", "files", len(changes))
         self._placing.sweep()
@@ -250,7 +311,7 @@ class Materialising:
         return {path: pair for path, pair in found.items() if self._must_happen(path, found)}
 
     def _must_happen(self, path: bytes, found: Iterable[bytes]) -> bool:
-        """Tells whether a path was asked for, or stands where a folder of one has to be."""
+        """Return whether a path is selected, or is in the place of a parent folder of one."""
         if self._is_concerned(path):
             return True
 
@@ -258,7 +319,7 @@ class Materialising:
         return any(path in parents_of(wanted) for wanted in selected)
 
     def _mode_differences(self) -> _Changes:
-        """Finds files of equal content whose permissions the two manifests tell apart."""
+        """Return files of equal content whose permissions differ between the two manifests."""
         old, new = self._safety.manifest, self._target.manifest
         if (old.usual, old.modes) == (new.usual, new.modes):
             return {}
@@ -282,7 +343,7 @@ class Materialising:
     def _attempt(
         self, path: bytes, act: Callable[P, None], *args: P.args, **details: P.kwargs
     ) -> None:
-        """Does one path; a fault there is noted and the others are done all the same."""
+        """Process one path; record its failure and let the others continue."""
         try:
             try:
                 act(*args, **details)
@@ -302,7 +363,7 @@ class Materialising:
             self._tally.unfinished.append(Skipped(path, "os-error"))
 
     def _clears(self, path: bytes, obstacle: bytes) -> bool:
-        """Removes what stands where a folder must be, if nothing in it can be lost."""
+        """Remove an obstacle in the place of a folder if it holds no content; return success."""
         match self._observer.at(obstacle):
             case Refused(reason=reason) if reason in WITHOUT_CONTENT:
                 self._placing.remove(obstacle)
@@ -337,7 +398,7 @@ class Materialising:
             self._prune_above(path)
 
     def _prune_above(self, path: bytes) -> None:
-        """Removes the folders that the removal emptied, up to one that the target has."""
+        """Remove the folders that the removal emptied, up to one that the target has."""
         for folder in parents_of(path):
             if self._target.has_folder(folder) or not self._placing.remove_empty_folder(folder):
                 return
@@ -378,13 +439,13 @@ class Materialising:
         self._know(path, new, status)
 
     def _know(self, path: bytes, entry: Entry, status: os.stat_result) -> None:
-        """Tells the table what was written, so that the next scan need not read it."""
+        """Record in the index what was written, so that the next scan need not read it."""
         file = self._scan.table.track(path)
         permissions = stat.S_IMODE(status.st_mode)
         self._scan.remember(file, signature_of(status), entry.digest, entry.mode, permissions)
 
     def _clear_folder(self, path: bytes) -> bool:
-        """Removes a folder, if one is there, that holds nothing but folders."""
+        """Remove a folder, if there is one, that contains nothing but folders."""
         status = self._descent.status(path)
         if status is None or not stat.S_ISDIR(status.st_mode):
             return True
@@ -411,7 +472,7 @@ class Materialising:
                 self._attempt(folder, self._placing.make_folder, folder)
 
     def _settle_folder_modes(self) -> None:
-        """Gives folders their permissions, last of all: a read-only one takes no files."""
+        """Set the permissions of folders last: a read-only folder takes no files."""
         for folder, before in self._placing.opened_up.items():
             if not self._target.has_folder(folder):
                 self._attempt(folder, self._set_folder_mode, folder, before)

@@ -1,18 +1,15 @@
-"""What agents and sentinels remember, kept epoch by epoch beside the checkpoints.
+"""Session files of agents and sentinels, saved epoch by epoch beside the checkpoints.
 
-`refs/hankweave/memory` names a tree directly, as the notes do: so `git log --all` goes on to show
-checkpoints and nothing else. In it is a tree for each state that the remembered files had when a
-checkpoint was taken, fanned out by hundreds: epoch 1234 is `0000012/34`. A file is named by what
-it is, not by where it lies, so that an execution which was moved finds its memory again. One of
+`refs/hankweave/memory` names a tree directly, as the notes ref does, so `git log --all` still
+shows checkpoints and nothing else. It contains a tree for each state that the session files had
+when a checkpoint was taken, fanned out by hundreds: epoch 1234 is `0000012/34`. A file is
+identified by its role, not by its path, so that a moved execution finds its files again. A file of
 more than `PIECE` bytes is a folder of pieces: a transcript that grew costs its last piece.
 
-An epoch is durable before the checkpoint that names it is begun; one that no checkpoint names,
-because of a crash in between, is the next one's. Epoch 0 is the time before anything was
-remembered.
+An epoch is durable before the checkpoint that names it is begun. One that no checkpoint names,
+because of a crash in between, is used by the next. Epoch 0 is the time before anything was saved.
 
-Reads the files that agents and sentinels remember by, as they are stored in an epoch.
-
-Puts a remembered file back, which may lie anywhere: in an agent's own folder, for one.
+Restored files may lie anywhere, for example in an agent's own folder (see `put_back`).
 """
 
 from __future__ import annotations
@@ -45,12 +42,12 @@ PIECE = 128 << 10
 _OPENING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 Add = Callable[[str, bytes], bytes]
-"""Stores an object, and gives its name."""
+"""Store an object, and return its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """One file as it was read last; without a signature it has to be read again."""
+    """One file as it was last read; without a signature it has to be read again."""
 
     signature: Signature | None
     entry: Entry
@@ -64,9 +61,9 @@ def look_at(path: Path) -> Signature | None:
 
 
 def remembered(path: Path, add: Add) -> Remembered | None:
-    """Stores a file; None for what is none, or not for us to read.
+    """Store a file; return None if it is not a regular file, or not readable.
 
-    Of a file of lines that is being written, the whole lines are the file.
+    Of a file of lines that is being written, only the complete lines are stored.
     """
     try:
         descriptor = os.open(path, _OPENING)
@@ -81,7 +78,7 @@ def remembered(path: Path, add: Add) -> Remembered | None:
         size = status.st_size
         end = _end_of_lines(descriptor, size) if path.suffix == ".jsonl" else size
         entry = _stored(descriptor, end, add)
-        # One that changed just now may change again under the same times.
+        # A file that changed just now may change again under the same times.
         is_steady = status.st_ctime_ns < time.time_ns() - RACY_WINDOW_NS
         return Remembered(signature_of(status) if is_steady else None, entry)
     finally:
@@ -89,7 +86,7 @@ def remembered(path: Path, add: Add) -> Remembered | None:
 
 
 def content_of(path: Path) -> Entry | None:
-    """Names the content of a file without storing it."""
+    """Return the entry that a file's content would have, without storing it."""
     try:
         descriptor = os.open(path, _OPENING)
     except OSError:
@@ -116,7 +113,7 @@ def _stored(descriptor: int, size: int, add: Add) -> Entry:
 
 
 def _end_of_lines(descriptor: int, size: int) -> int:
-    """Gives where the last whole line ends."""
+    """Return where the last complete line ends."""
     end = size
     while end > 0:
         start = max(0, end - PIECE)
@@ -133,13 +130,13 @@ _CREATING = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class NotOurs(Exception):
-    """The file, or the folder it lies in, belongs to somebody else, or is no file."""
+    """The file or its folder belongs to another user, or it is not a regular file."""
 
 
 def put_back(path: Path, content: Iterable[bytes]) -> None:
-    """Replaces a file at once and durably, readable by its owner alone.
+    """Replace a file atomically and durably, readable by its owner alone.
 
-    Raises NotOurs and OSError, and whatever `content` raises, with the file as it was.
+    Raises NotOurs, OSError, and any exception of `content`, with the file unchanged.
     """
     make_private_directory(path.parent)
     _refuse_foreign(path)
@@ -182,7 +179,7 @@ _EMPTY = digest_of("tree", b"")
 
 @dataclass(frozen=True, slots=True)
 class _Standing:
-    """The newest epoch, and the tree of all; none yet, or none that can be read."""
+    """The newest epoch, and the tree of all epochs; empty if none can be read."""
 
     number: int
     files: bytes
@@ -190,7 +187,7 @@ class _Standing:
 
 
 class Epochs:
-    """Saves epochs and brings them back; blocking, as the engine is."""
+    """Save epochs and restore them; blocking, as the engine is."""
 
     def __init__(self, repo: ShadowRepo) -> None:
         self._repo = repo
@@ -198,11 +195,11 @@ class Epochs:
         self._kept: dict[str, Remembered] = {}
 
     def save(self, places: Mapping[str, Path], *, beyond: int) -> int:
-        """Keeps the files as they are, if they changed, and gives the number of their epoch.
+        """Save the files if they changed, and return the number of their epoch.
 
-        Files that are not there, or that we may not read, are not remembered. A new epoch has a
-        higher number than `beyond`, too: than all that checkpoints name, wherever they come from.
-        Raises OSError when the disk fails; then the epochs are as they were.
+        Missing and unreadable files are left out. A new epoch also has a higher number than
+        `beyond`: than all epochs that checkpoints name, wherever they come from. Raises OSError
+        when the disk fails; the epochs are then unchanged.
         """
         standing = self._standing or self._newest()
         looks = {name: look for name, path in places.items() if (look := look_at(path)) is not None}
@@ -232,9 +229,9 @@ class Epochs:
         place_of: Callable[[str], Path | None],
         removable: Iterable[str],
     ) -> tuple[Skipped, ...]:
-        """Brings the files of an epoch back, and removes those `removable` that it has not.
+        """Restore the files of an epoch, and remove those of `removable` that it lacks.
 
-        May be repeated. Gives what could not be brought back; nothing else is touched.
+        May be repeated. Returns what could not be restored; nothing else is touched.
         """
         files = self._files_of(epoch)
         if files is None:
@@ -249,7 +246,7 @@ class Epochs:
     def _read(
         self, places: Mapping[str, Path], looks: Mapping[str, Signature], add: Add
     ) -> dict[str, Remembered]:
-        """Reads what changed; what did not is stored already."""
+        """Read what changed; the rest is stored already."""
         found: dict[str, Remembered] = {}
         for name, look in looks.items():
             known = self._kept.get(name)
@@ -275,7 +272,7 @@ class Epochs:
     # --- reading -------------------------------------------------------------------------------
 
     def _newest(self) -> _Standing:
-        """Reads the newest epoch; where that cannot be done, the epochs begin anew."""
+        """Read the newest epoch; if that is impossible, numbering starts again."""
         try:
             everything = self._all()
             folder = max(everything)
@@ -296,7 +293,7 @@ class Epochs:
         return dict(parsed(self._repo.read_tree(everything[folder].digest)))
 
     def _files_of(self, epoch: int) -> dict[str, Entry] | None:
-        """Lists an epoch; None where it is not kept here, or cannot be read."""
+        """Return the files of an epoch; None if it is not stored here, or cannot be read."""
         if epoch == 0:
             return {}
 
@@ -335,7 +332,7 @@ class Epochs:
 
 
 def _in_tree(name: str) -> bytes:
-    """Makes one name of a tree of any text."""
+    """Encode any text as one name of a tree."""
     return quote(name, safe="", errors="surrogateescape").encode()
 
 

@@ -1,17 +1,15 @@
-"""What the engine knows of the work tree between two calls: tracked paths, stat data, digests.
+"""State of the work tree between two calls of the engine: tracked paths, stat data, digests.
 
-Which paths are tracked follows the commit the next checkpoint will have as its parent, as it
-does with git's index: a path of the parent stays tracked even if `.gitignore` hides it by now.
-What is known of their content does not depend on any commit, only on stat data.
+The tracked paths follow the commit that will be the parent of the next checkpoint, as with git's
+index: a path of the parent stays tracked even if `.gitignore` hides it by now. Knowledge about
+file contents does not depend on any commit, only on stat data.
 
-The scan cache: what was read of each file, kept over a restart.
+The scan cache keeps that knowledge over a restart. It is only a cache: it is used if its checksum
+is right and the checkpoint it was made at is in the repository; otherwise it is ignored, and the
+next checkpoint reads every file. Its format is a checksum, then blocks of msgpack, each preceded
+by its length: first the head, then the files.
 
-Only ever a cache. It is believed if its checksum is right and the checkpoint it was made at is
-in the repository; else it is as if there were none, and the next checkpoint reads every file.
-
-A checksum, then blocks of msgpack, each after its length: first the head, then the files.
-
-Says what is at a path now, reading it only when stat data cannot tell.
+`Observer` reports what is at a path now, and reads it only when stat data is inconclusive.
 """
 
 from __future__ import annotations
@@ -76,11 +74,11 @@ class ScanCache:
     made_at: Sha
     """The checkpoint whose repository holds every digest of the cache."""
     store: dict[str, tuple[int, int, int]]
-    """The files that the repository's objects were in, with size, time and inode."""
+    """The files that held the repository's objects, with size, time and inode."""
     _files: bytes
 
     def apply(self, table: StatIndex) -> None:
-        """Tells the tracked files what was read of them before."""
+        """Fill in what was read of the tracked files before."""
         for block in _blocks(self._files):
             for cached in _DECODE_FILES(block):
                 file = table.files.get(cached.path)
@@ -96,7 +94,7 @@ def save(
     files: Iterable[TrackedFile],
     store: dict[str, tuple[int, int, int]],
 ) -> None:
-    """Writes the cache; racy files are left out, for their stat data proves nothing."""
+    """Write the cache, without racy files: their stat data proves nothing."""
     body = bytearray(_block(_Head(VERSION, made_at, store)))
     remembered = _remembered(files)
     while chunk := list(islice(remembered, FILES_IN_A_BLOCK)):
@@ -106,7 +104,7 @@ def save(
 
 
 def load(path: Path) -> ScanCache | None:
-    """Reads the cache; None when there is none that can be believed."""
+    """Read the cache; return None if there is none that can be trusted."""
     try:
         content = path.read_bytes()
         checksum, body = content[:_CHECKSUM_SIZE], content[_CHECKSUM_SIZE:]
@@ -147,7 +145,7 @@ def _blocks(body: bytes) -> Iterator[bytes]:
 
 
 class Observer:
-    """Looks at paths without storing anything."""
+    """Observe paths without storing anything."""
 
     def __init__(
         self,
@@ -164,7 +162,7 @@ class Observer:
         self._seen: dict[bytes, Captured] = {}
 
     def at(self, path: bytes) -> Observation:
-        """Observes one path; raises OSError only for faults of the disk."""
+        """Observe one path; raise OSError only for disk errors."""
         try:
             status = self._descent.status(path)
         except PermissionError:
@@ -193,7 +191,7 @@ class Observer:
         if not isinstance(seen, Captured) or seen.signature is None:
             return seen
 
-        # A reading in the same tick as the last write may not be the last word.
+        # A file read in the same tick as its last write may change again unnoticed.
         if seen.signature.ctime_ns < self._now_ns() - RACY_WINDOW_NS:
             self._seen[path] = seen
 
@@ -208,7 +206,7 @@ class _Planned:
 
 
 class WorkTreeMemory:
-    """StatIndex, scan and observer of one work tree, kept in step with HEAD and with the disk."""
+    """Index, scan and observer of one work tree, kept in step with HEAD and with the disk."""
 
     def __init__(
         self,
@@ -222,13 +220,13 @@ class WorkTreeMemory:
         self._repo = repo
         self._notes = notes
         self._size_limit = size_limit
-        # In a person's own project no name at the top is ours, and other rules may hold already.
+        # In an in-place project no name at the top is reserved, and outer ignore rules may apply.
         self.descent = Descent(work_tree, at_the_top=frozenset() if in_place else AT_THE_TOP)
         self._above = rules_above(work_tree) if in_place else None
         self.forget()
 
     def forget(self) -> None:
-        """Believes nothing any more: the next checkpoint reads every file again."""
+        """Discard everything: the next checkpoint reads every file again."""
         self.table = StatIndex()
         self.scan = WorkTreeScan(self.descent, self.table, above=self._above)
         self.observer = Observer(self.descent, self.scan, self._size_limit)
@@ -238,7 +236,7 @@ class WorkTreeMemory:
 
     @property
     def tree(self) -> bytes | None:
-        """The tree of the commit that the table follows."""
+        """The tree of the commit that the index follows."""
         return self._tree
 
     def refresh(
@@ -247,7 +245,7 @@ class WorkTreeMemory:
         patterns: Iterable[str],
         also: Iterable[bytes] = (),
     ) -> list[TrackedFile]:
-        """Looks at the work tree; gives the files that must be read before they are believed."""
+        """Scan the work tree; return the files that must be read."""
         self._planned = None
         self.follow(parent)
         return self.scan.refresh(UnifiedFileResolver(patterns), also)
@@ -255,15 +253,15 @@ class WorkTreeMemory:
     def has_planned(
         self, plan: RestorePlan, patterns: Iterable[str], pending: list[TrackedFile]
     ) -> None:
-        """Notes what the look that a plan was made from has found."""
+        """Record the result of the scan that a plan is based on."""
         self._planned = _Planned(plan, tuple(patterns), pending)
 
     def refresh_after(
         self, plan: RestorePlan, parent: Sha | None, patterns: Iterable[str]
     ) -> list[TrackedFile]:
-        """Looks again at what the plan will touch, and relies on its look for the rest.
+        """Check the paths that the plan will touch again, and reuse its scan for the rest.
 
-        Looks at everything where that was not the last look, or at something else.
+        Scans everything if that was not the last scan, or had other parameters.
         """
         planned, self._planned = self._planned, None
         if (
@@ -280,33 +278,33 @@ class WorkTreeMemory:
         return changed + [file for file in before if file.slot not in known]
 
     def follow(self, parent: Sha | None) -> None:
-        """Tracks what that commit has, and of the rest only what patterns want anew."""
+        """Track the files of that commit; patterns add others later."""
         if parent == self._commit:
             return
 
         try:
             self._track_as(parent)
         except (KeyError, ManifestCorrupt):
-            # A damaged past must not forbid new checkpoints; patterns alone decide then.
+            # A damaged past must not prevent new checkpoints; patterns alone decide then.
             self.forget()
 
         self._commit = parent
 
     def is_recorded(self, commit: Sha, tree: bytes) -> None:
-        """Notes that what the table says has become that commit."""
+        """Record that the state of the index has become that commit."""
         self._commit, self._tree = commit, tree
         self.table.gone.clear()
         self.table.empty_members = {folder.path for folder in self.table.empty_folders()}
         self.observer.forget()
 
     def load(self, path: Path) -> None:
-        """Takes over what an earlier process knew, if it can be believed."""
+        """Load what an earlier process knew, if it can be trusted."""
         saved = load(path)
         if saved is None:
             return
 
         if not saved.store.items() <= store_listing(self._objects).items():
-            # A file of the store is gone or was changed, and with it perhaps what the cache names.
+            # A file of the store is gone or changed, perhaps with objects that the cache names.
             self._repo.is_doubted = True
         elif self._is_ours(saved.made_at):
             self.follow(self._repo.head())
