@@ -55,7 +55,7 @@ _BESIDE_AN_INDEX = (".pack", ".idx")
 
 @dataclass(frozen=True, slots=True)
 class Offshoot:
-    """What has to be copied for one checkpoint; the source must not change until it is copied."""
+    """A plan of what to copy for one checkpoint; the source must not change until it is done."""
 
     source: Path
     target: Sha

@@ -125,7 +125,7 @@ class CheckpointEngine:
     @classmethod
     @contextmanager
     def for_reading(cls, layout: Layout) -> Iterator[CheckpointEngine]:
-        """Open the shadow repository as it is, next to a process that may be using it.
+        """Open the shadow repository unchanged, next to a process that may be using it.
 
         Nothing is created, cleared, locked or saved; use the engine for read-only calls alone.
         Raises ShadowRepositoryError if there is no repository.

@@ -5,7 +5,7 @@ Calls block like the engine's and must not run at the same time as another of it
 assume to be stored may be gone.
 
 `Sweeping` finds what no ref needs and frees its space. A pack of garbage alone is removed; one
-with enough garbage is repacked without it, a batch at a time; one with little stays as it is. If
+with enough garbage is repacked without it, a batch at a time; one with little is left alone. If
 this is interrupted at any point, everything that a ref needs is still readable, and the next sweep
 does the rest: it writes the same packs under the same names.
 
@@ -406,7 +406,7 @@ def _lineage(commit: RawCommit) -> Lineage:
 
 
 class _Costs:
-    """Tells what checkpoints take on the disk beyond their parents."""
+    """The bytes that checkpoints take on disk beyond their parents."""
 
     def __init__(self, repo: ShadowRepo, files: StoreFiles) -> None:
         self._repo = repo

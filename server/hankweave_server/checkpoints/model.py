@@ -101,7 +101,7 @@ class PathEntry:
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
-    """What a restore would do to the present work tree."""
+    """The changes that a restore would make to the present work tree."""
 
     target: Sha
     added: tuple[PathEntry, ...]

@@ -316,7 +316,7 @@ _REPLACED = ".replaced-"
 
 @dataclass(frozen=True, slots=True)
 class Displaced:
-    """What was found in place of the link."""
+    """The link, file or folder found in place of the link to the data."""
 
     led_to: str | None = None
     """Target of another link, which is gone."""
