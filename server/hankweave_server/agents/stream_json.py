@@ -1,10 +1,9 @@
-"""Reads one line of an agent's stdout: Claude's stream-json, or plain text; writes its answers.
+"""Parse lines of an agent's stdout (Claude's stream-json, or plain text), and encode answers.
 
-Unknown kinds of message and unknown fields are passed over, for the format grows; a field of the
-wrong type counts as absent. A line that is no JSON object with a `type` is plain output.
-Source: facts of Hankweave, "Agent log / stdout protocol"; seed 001 for the older, flat lines.
-
-JSON of strangers, a line each: nothing in it is believed to have the type it should have.
+The input is untrusted: no field is assumed to have the right type, and one with a wrong type counts
+as absent. Unknown kinds of message and unknown fields are ignored, because the format grows. A line
+that is not a JSON object with a `type` is plain output. Hankweave's older, flat lines are
+understood as well.
 """
 
 from __future__ import annotations
@@ -43,13 +42,16 @@ from hankweave_server.agents.base import (
 Object: TypeAlias = Mapping[str, object]
 
 MOST = 10**12
-"""More tokens or dollars than that are no count: sums of them could be written down no more."""
+"""Tokens or dollars; a larger number is ignored, because sums of such could not be encoded."""
 
 _LONG_NUMBER = re.compile(rb"[0-9]{19}")
 
 
 def object_in(line: bytes) -> Object:
-    """The object that a line is, with no number in it that could not be written again; or none."""
+    """Return the JSON object of a line, or an empty one if it is something else.
+
+    Every number in it can be encoded again.
+    """
     try:
         value = msgspec.json.decode(line)
         if _LONG_NUMBER.search(line):
@@ -83,7 +85,7 @@ def as_count(value: object) -> int:
 
 
 def _encodable(value: object) -> object:
-    """The value with a text for each integer beyond 64 bits: those can be read, but not written."""
+    """Return the value with integers beyond 64 bits as strings; msgspec cannot encode those."""
     match value:
         case dict():
             return {name: _encodable(each) for name, each in value.items()}
@@ -96,7 +98,7 @@ def _encodable(value: object) -> object:
 
 
 HOOK_SECONDS = 600
-"""How long it waits for us; then it goes on by its own rules."""
+"""Seconds that a hook waits for the server; after that the agent's own rules decide."""
 
 _REQUEST_TIMED_OUT = "API Error: Request timed out."
 _SYNTHETIC_MODEL = "<synthetic>"
@@ -106,7 +108,7 @@ _INPUT_OVERFLOW = re.compile(r"prompt is too long|context_length_exceeded", re.I
 
 
 def parse(line: bytes) -> list[AgentSignal]:
-    """Reads one line, without its line end; `[PlainOutput]` if and only if it is no message."""
+    """Parse one line without its line end; `[PlainOutput]` if and only if it is not a message."""
     message = object_in(line)
     match message.get("type"):
         case "system":
@@ -143,7 +145,7 @@ def _system(message: Object) -> Iterator[AgentSignal]:
 
 
 def _control_request(message: Object) -> Iterator[AgentSignal]:
-    """What an agent wants to know from us: of several things only whether it may call a tool."""
+    """Parse a request to the server; only those about permission to call a tool are understood."""
     request, request_id = as_object(message.get("request")), as_text(message.get("request_id"))
     match request.get("subtype"):
         case "can_use_tool":
@@ -156,7 +158,7 @@ def _control_request(message: Object) -> Iterator[AgentSignal]:
 
 
 def answer_to(asked: PermissionAsked, verdict: Verdict) -> bytes:
-    """Writes the answer that lets an agent go on."""
+    """Encode the answer to a permission request."""
     answer = hook_output(verdict) if asked.by_hook else _permission_result(asked, verdict)
     response = {"subtype": "success", "request_id": asked.request_id, "response": answer}
     return msgspec.json.encode({"type": "control_response", "response": response}) + b"\n"
@@ -173,7 +175,7 @@ def _permission_result(asked: PermissionAsked, verdict: Verdict) -> Object:
 
 
 def hook_output(verdict: Verdict) -> Object:
-    """What a PreToolUse hook decides (Claude Code 2.1.329); nothing leaves it to the agent."""
+    """Return the output of a PreToolUse hook (Claude Code 2.1.329); empty: the agent decides."""
     match verdict:
         case Granted():
             return {}
@@ -188,10 +190,10 @@ def hook_output(verdict: Verdict) -> Object:
 
 
 def ask_first() -> str:
-    """Return what makes Claude Code wait for us before it calls a tool.
+    """Return the line that makes Claude Code wait for the server before it calls a tool.
 
-    Before any tool: those of MCP servers and plugins change files, too, and which of them do,
-    their names do not tell.
+    It matches every tool: those of MCP servers and plugins may change files too, and their names do
+    not show which ones do.
     """
     hook = {"matcher": "*", "hookCallbackIds": ["before-tool"], "timeout": HOOK_SECONDS}
     request = {"subtype": "initialize", "hooks": {"PreToolUse": [hook]}}
@@ -200,13 +202,13 @@ def ask_first() -> str:
 
 
 def user_message(text: str) -> str:
-    """Writes a prompt for an agent whose stdin stays open: one line."""
+    """Encode a prompt as one line, for an agent whose stdin stays open."""
     message = {"type": "user", "message": {"role": "user", "content": text}}
     return msgspec.json.encode(message).decode() + "\n"
 
 
 def _named(message: Object) -> Iterator[AgentSignal]:
-    """A message of the conversation itself; what an agent's helpers say among them is none."""
+    """Name a message of the main conversation; messages of subagents get no name."""
     name = as_text(message.get("uuid"))
     if name and message.get("parent_tool_use_id") is None:
         yield MessageNamed(name)
@@ -241,10 +243,10 @@ def _assistant_block(block: Object, model: str) -> Iterator[AgentSignal]:
 
 
 def _meaning_of(text: str, model: str) -> Iterator[AgentSignal]:
-    """Finds the texts by which Claude Code reports an error as if the model had said it.
+    """Recognize errors that Claude Code reports as if they were text of the model.
 
-    Only synthetic messages and texts that begin as its errors do are looked at: an agent may well
-    write about prompts that are too long.
+    Only synthetic messages and texts that begin like its errors are examined, because an agent may
+    legitimately write about prompts that are too long.
     """
     if text == _REQUEST_TIMED_OUT:
         yield RequestTimedOut(text)
@@ -274,7 +276,7 @@ def _user(message: Object) -> Iterator[AgentSignal]:
 
 
 def _result(message: Object) -> Iterator[AgentSignal]:
-    # Billing errors come as subtype success with is_error (facts of Hankweave, "Completion").
+    # Billing errors come with subtype success and is_error.
     success = message.get("subtype") == "success" and message.get("is_error") is not True
     text = _result_text(message)
     if not success and _is_overflow(text):
@@ -329,7 +331,7 @@ def _tokens(usage: Object) -> TokenCounts:
 
 
 def _flattened(content: object) -> str:
-    """A tool's result is a text, a list of blocks, or any object; all of them become one text."""
+    """Return a tool's result, which is a text, a list of blocks or any object, as one text."""
     match content:
         case None:
             return ""

@@ -1,9 +1,8 @@
-"""Any agent that speaks the Agent Client Protocol, through a bridge of ours (`acp_bridge`).
+"""Run any agent that speaks the Agent Client Protocol, through the program `acp.bridge`.
 
-What is known of single ACP agents: the keys they need, and where they keep a conversation.
-
-Found by running them, as what `domain.acp_agents` tells. Of any other agent nothing is known: it
-gets the keys that the hank names, and its conversations lie wherever it puts them.
+The module also has the facts about single agents that were found by running them: the keys they
+need and where they keep a conversation (`domain.model_routes` has others). Any other agent gets the
+keys that the hank names, and keeps its conversations wherever it does.
 """
 
 from __future__ import annotations
@@ -40,18 +39,18 @@ _PROVIDERS: Mapping[str, tuple[str, ...]] = {
     "google-vertex-anthropic": ("GOOGLE_",),
     "zai": ("ZAI_", "ZHIPU_"),
 }
-"""Providers of OpenCode and Pi whose keys are not called after them."""
+"""Variables of OpenCode's and Pi's providers whose keys are not named after them."""
 
 _ANY_PROVIDER = ("ANTHROPIC_", "OPENAI_", *_GEMINI, "OPENROUTER_")
 
 _GEMINI_FOLDER = ".gemini"
 _COMMENT = re.compile(r'("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _GEMINI_OF_A_WORK_TREE = frozenset({"tmp", "history", "projects.json", "settings.json"})
-"""What Gemini CLI writes for what it works on, and the settings, which it changes."""
+"""Entries that Gemini CLI writes for its work tree, and the settings, which it changes."""
 
 
 def keys_of(command: Sequence[str], model: str) -> tuple[str, ...]:
-    """The variables of the server's environment that a known agent gets, or their prefixes."""
+    """Return the variables, or prefixes of variables, of the server that a known agent gets."""
     match known_as(command):
         case "gemini":
             return _GEMINI
@@ -70,26 +69,26 @@ def keys_of(command: Sequence[str], model: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """Where a known agent keeps its conversations, inside the execution directory.
+    """The folder of a known agent's conversations, inside the execution directory.
 
-    OpenCode is told its database: login and settings stay where they are. Gemini CLI keeps all it
-    has below one home, so it gets a home of its own that shows the person's.
+    OpenCode gets the path of its database; its login and settings stay where they are. Gemini CLI
+    keeps everything below one home, so it gets its own home with links to the user's.
     """
 
     folder: Path
     memory: Literal["database", "lines"]
     variable: str
-    """Tells the agent its place; where the codon's env has it, nothing is kept here."""
+    """The variable with the storage path; if the codon's `env` sets it, nothing is kept here."""
 
     def settle(
         self, person: Mapping[str, str], *, asks: bool = False, data: str | None = None
     ) -> None:
-        """Prepares the folder; what is added to it is the execution's, what is found the person's.
+        """Prepare the folder.
 
-        Login, memory and extensions are links: a login that is renewed is renewed for the person.
-        Settings are a copy, as they are now, for Gemini CLI writes into them how it logged in.
-        For an agent that has to ask (`asks`) they let no tool pass. `data` is a directory outside
-        of the work tree that its file tools may read.
+        Login, memory and extensions are links, so a renewed login is renewed for the user. Settings
+        are a copy, because Gemini CLI writes its login method into them; for an agent that has to
+        ask (`asks`), the copy allows no tool. `data` is a directory outside of the work tree that
+        the agent's file tools may read.
         """
         make_private_directory(self.folder)
         if self.memory == "database":
@@ -107,7 +106,7 @@ class Home:
         replace(ours / "settings.json", _settings(theirs / "settings.json", asks, data))
 
     def memory_of(self, session_id: str, environment: Mapping[str, str]) -> tuple[Path, ...]:
-        """The session's file, which the bridge keeps; none where the codon names a place itself."""
+        """Return the session's file, kept by the bridge; none if the codon's `env` sets a path."""
         if self.variable in environment or not is_file_name(session_id):
             return ()
 
@@ -116,10 +115,10 @@ class Home:
 
 
 def _settings(person: Path, asks: bool, data: str | None) -> bytes:
-    """A person's settings, but that Gemini CLI cleans no sessions up, nor lets tools pass unasked.
+    """Return the user's settings, without cleanup of sessions and (`asks`) without allowed tools.
 
-    It takes the empty files that it leaves itself for broken ones, and with them removes every file
-    of the same session; and what a rollback brings back may be old.
+    Gemini CLI mistakes the empty files that it leaves behind for broken ones, and then removes
+    every file of the same session. Also, a rollback may restore sessions that it considers too old.
     """
     try:
         text = person.read_text(encoding="utf-8", errors="replace")
@@ -137,13 +136,13 @@ def _settings(person: Path, asks: bool, data: str | None) -> bytes:
         if asks:
             settings.get("tools", {}).pop("allowed", None)
     except (ValueError, AttributeError, TypeError, RecursionError):
-        return text.encode()  # Gemini CLI says itself what is wrong with them.
+        return text.encode()  # Gemini CLI itself reports invalid settings.
 
     return json.dumps(settings, indent=2).encode()
 
 
 def home_of(command: Sequence[str], homes: Path | None) -> Home | None:
-    """Where a known agent keeps its conversations, below the homes of one execution."""
+    """Return the home of a known agent below the homes of one execution; None for others."""
     match known_as(command):
         case "gemini" if homes is not None:
             return Home(homes / "gemini", "lines", "GEMINI_CLI_HOME")
@@ -161,30 +160,30 @@ _OPENCODE = "opencode"
 _READS = ("read", "list", "glob", "grep", "webfetch", "websearch", "todowrite", "todoread")
 _ASKS_FOR_CHANGES = json.dumps({"*": "ask"} | dict.fromkeys(_READS, "allow"))
 _ASKS_FOR_ALL = '{"*":"ask"}'
-"""OpenCode's setting `permission`: what may change files, those of tool servers included, or all;
-of several rules that fit, the last counts."""
+"""OpenCode's setting `permission`: ask for tools that may change files, including those of MCP
+servers, or for all tools. The last matching rule applies."""
 
 _ASKING = "default"
-"""The mode of Gemini CLI in which it asks."""
+"""The mode in which Gemini CLI asks."""
 
 
 @dataclass(frozen=True, slots=True)
 class AcpAgent:
-    """Runs a program that speaks ACP; of our environment it sees only the keys meant for it."""
+    """A program that speaks ACP; of the server's environment it only sees the keys meant for it."""
 
     command: tuple[str, ...]
     mode: str | None = None
-    """The session mode to work in, by the agent's own name for it."""
+    """The session mode, by the agent's own name for it."""
 
     keys: tuple[str, ...] | None = None
-    """Names of variables of our environment, or prefixes that end in `_`; None: what is known."""
+    """Names of variables of the server, or prefixes that end in `_`; None: those of `keys_of`."""
 
     homes: Path | None = None
-    """Below this a known agent keeps its conversations; without, where it always does."""
+    """The folder of known agents' conversations; None: the agents' usual places."""
 
     asks_first: bool = False
-    """Asks before each tool that can change files, and waits. OpenCode has to be told; Gemini CLI
-    does in its mode `default`, and works in that one where the hank names none."""
+    """If true, it asks before each tool that can change files, and waits. OpenCode needs a setting
+    for this; Gemini CLI does it in its mode `default`, which is used if the hank names none."""
 
     clock: Clock = field(default_factory=SystemClock)
 
@@ -216,7 +215,7 @@ class AcpAgent:
     def memory_of(
         self, session_id: str, work_tree: Path, environment: Mapping[str, str]
     ) -> tuple[Path, ...]:
-        """The files of an agent that is known; nothing for any other."""
+        """Return the session files of a known agent; none for any other."""
         home = home_of(self.command, self.homes)
         seen = {**common(os.environ, {}), **environment}
         return () if home is None else home.memory_of(session_id, seen)
@@ -240,7 +239,11 @@ class AcpAgent:
         )
 
     def _mode(self, task: AgentTask) -> str | None:
-        """Gemini CLI could begin in a bold mode, by a person's settings or those of a work tree."""
+        """Return the session mode.
+
+        Gemini CLI needs one where it must ask: the settings of the user or of the work tree could
+        make it start in a mode that does not.
+        """
         asks = self._is_to_ask(task) and known_as(self.command) == _GEMINI_CLI
         return _ASKING if asks and self.mode is None else self.mode
 
@@ -252,19 +255,19 @@ class AcpAgent:
         given = {name: value for name, value in os.environ.items() if _is_among(name, wanted)}
         if home := home_of(self.command, self.homes):
             home.settle(os.environ, asks=self._is_to_ask(task), data=data_directory(task))
-            given.pop(home.variable, None)  # The server's own is not this execution's.
+            given.pop(home.variable, None)  # The server's value is not for this execution.
 
         return given if known_as(self.command) != _OPENCODE else given | self._for_opencode(task)
 
     def _for_opencode(self, task: AgentTask) -> dict[str, str]:
-        """What it asks about stands above a person's own settings: the hank's permissions do."""
+        """Return OpenCode's variables; permissions given here override the user's settings."""
         asks = _ASKS_FOR_ALL if task.asks else _ASKS_FOR_CHANGES if self.asks_first else None
         quiet = {"OPENCODE_DISABLE_AUTOUPDATE": "1"}
         return quiet if asks is None else quiet | {"OPENCODE_PERMISSION": asks}
 
 
 def _is_among(name: str, wanted: Sequence[str]) -> bool:
-    """What is the server's own reaches no agent this way, whatever a hank asks for."""
+    """Return whether an agent gets a variable; never one of the server's own (HANKWEAVE_…)."""
     if name.startswith(_NEVER):
         return False
 
@@ -272,7 +275,7 @@ def _is_among(name: str, wanted: Sequence[str]) -> bool:
 
 
 def missing_library() -> AgentNotFound | None:
-    """Return why no ACP agent can be started here, if none can."""
+    """Return the error that keeps ACP agents from starting here, or None."""
     try:
         _bridge()
     except AgentNotFound as missing:

@@ -1,20 +1,18 @@
-"""The program between the server and an ACP agent: speaks ACP below, Claude's stream-json above.
+"""Translate between the server (Claude's stream-json) and an ACP agent: the bridge program.
 
-It runs where an agent's program runs (below the keeper), and the ACP agent is its child: so limits,
-signals, log and answers are those of every agent. On stdin comes the order, then the answers to
-what the agent asked; on stdout go lines that `transcript` understands, and the raw messages as
-`{"type": "acp", …}`, which it passes over. SIGINT cancels the turn. It ends with 0 after a result
-that is a success, else with 1.
+It runs in the place of an agent's program, below the keeper, and the ACP agent is its child. So
+limits, signals, log and answers work as for every other agent. On stdin it gets the order, then the
+answers to permission requests. On stdout it prints lines that `agents.stream_json` parses, and raw
+messages as `{"type": "acp", …}`, which that parser ignores. SIGINT cancels the turn. The exit code
+is 0 after a successful result, 2 for an invalid order, else 1.
 
-The client offers no file system and no terminal: the agents that are known write and run by
-themselves, in the work tree, under the eyes of the checkpoints.
+The client offers neither a file system nor a terminal: the known agents write files and run
+commands themselves in the work tree, where checkpoints see the changes.
 
-The ACP agent as a child process, and JSON-RPC to it: lines in and out that never raise.
-
-The SDK's `Connection` numbers requests and finds their answers; this is its transport. What comes
-from the agent is checked here, for a message of a wrong shape would end the SDK's loop.
-
-What an ACP agent asks leave for: told to the server, and answered as the server answers.
+Parts: `Child` is the agent's process. `Wire` is the transport for the SDK's `Connection`, which
+numbers requests and matches answers; it checks what the agent sends, because a message of a wrong
+shape would end the SDK's loop. `Questions` forwards permission requests to the server and returns
+its answers. `Bridge` puts them together.
 """
 
 from __future__ import annotations
@@ -54,19 +52,19 @@ from hankweave_server.agents.base import is_file_name
 from hankweave_server.agents.process.stdio import LineSplitter, PipeReader
 
 LONGEST_LINE = 32 * 1024 * 1024
-"""Bytes of a line from the agent; a longer one is passed over."""
+"""Bytes of a line from the agent; a longer one is ignored."""
 
 _CHUNK = 64 * 1024
 _LAST_LINES = 12
 _LONGEST_WORD = 2_000
-"""Characters of a line of stderr that are repeated in a result."""
+"""Characters of a line of stderr that a result repeats."""
 
 _FAREWELL = 3.0
-"""Seconds in which an agent that nobody speaks to any more may end by itself."""
+"""Seconds for the agent to end by itself after its stdin is closed, and after each signal."""
 
 
 class Child:
-    """The agent's process; in a session of its own, so that a signal to us is none to it."""
+    """The agent's process; in its own session, so that signals to the bridge do not reach it."""
 
     def __init__(self, process: anyio.abc.Process, voice: Voice) -> None:
         self._process = process
@@ -78,19 +76,19 @@ class Child:
     async def start(
         cls, command: Sequence[str], environment: Mapping[str, str], voice: Voice
     ) -> Child:
-        """Raises OSError where the program cannot be run."""
+        """Start the program. Raises OSError if it cannot be run."""
         process = await anyio.open_process(command, env=environment, start_new_session=True)
         return cls(process, voice)
 
     async def last_words(self) -> str:
-        """Gives the end of its stderr, once that is known; not for a child that still lives."""
-        with anyio.move_on_after(_FAREWELL):  # One of its own children may keep the pipe open.
+        """Return the end of its stderr; call it only after the child has ended."""
+        with anyio.move_on_after(_FAREWELL):  # One of its children may keep the pipe open.
             await self._has_finished.wait()
 
         return "\n".join(self._last)
 
     async def write(self, line: bytes) -> None:
-        """Raises ConnectionError when the agent does not read any more."""
+        """Write a line. Raises ConnectionError if the agent no longer reads."""
         assert self._process.stdin is not None
         try:
             await self._process.stdin.send(line)
@@ -98,7 +96,7 @@ class Child:
             raise ConnectionError("The agent does not read any more.") from error
 
     async def chunk(self) -> bytes:
-        """Gives the next piece of stdout, or nothing at its end."""
+        """Return the next piece of stdout, empty at its end."""
         assert self._process.stdout is not None
         try:
             return await self._process.stdout.receive(_CHUNK)
@@ -106,7 +104,7 @@ class Child:
             return b""
 
     async def listen(self) -> None:
-        """Passes on what the agent says on stderr, and remembers the end of it."""
+        """Forward the agent's stderr, and keep its last lines."""
         assert self._process.stderr is not None
         splitter = LineSplitter(LONGEST_LINE)
         with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -120,14 +118,14 @@ class Child:
         self._has_finished.set()
 
     def remark(self, text: str) -> None:
-        """Keeps a line for people as one of the agent's last words."""
+        """Print a remark, and keep it as one of the agent's last lines."""
         if text.strip():
             self._last.append(cut(text, _LONGEST_WORD))
 
         self._voice.note(text)
 
     async def farewell(self) -> int:
-        """Lets the agent end, ends it if it does not, and gives its exit code."""
+        """Close the agent's stdin, end the agent if it does not exit, and return its exit code."""
         assert self._process.stdin is not None
         with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
             await self._process.stdin.aclose()
@@ -171,7 +169,7 @@ class Wire:
         return self._unread.popleft()
 
     async def close(self) -> None:
-        """The child is ended by who started it."""
+        """Do nothing; the owner of the child ends it."""
 
     def _take(self, line: bytes, dropped: int) -> None:
         if not line.strip():
@@ -190,7 +188,7 @@ class Wire:
 
 
 def _sound(message: Message) -> Message | None:
-    """The message in a shape that JSON-RPC allows; None for what has none."""
+    """Return the message in a form that JSON-RPC allows, or None."""
     if "method" in message:
         is_call = isinstance(message["method"], str) and _is_id(message.get("id"))
         return message if is_call else None
@@ -210,13 +208,13 @@ def _is_id(value: Any) -> bool:
 
 _ALLOWING = ("allow_once", "allow_always")
 _REFUSING = ("reject_once", "reject_always")
-"""In the order in which they are chosen: what was answered holds for one call."""
+"""In order of preference: an answer is for one call."""
 
 _CANCELLED: Message = {"outcome": {"outcome": "cancelled"}}
 
 
 class _Question:
-    """Waits for its answer; one that nobody gives is a refusal by the one who asked, a cancel."""
+    """A pending permission request; an answer of None means that it was cancelled."""
 
     def __init__(self) -> None:
         self._given = anyio.Event()
@@ -233,6 +231,8 @@ class _Question:
 
 
 class Questions:
+    """The agent's permission requests."""
+
     def __init__(self, story: Story, voice: Voice) -> None:
         self._story = story
         self._voice = voice
@@ -241,7 +241,7 @@ class Questions:
         self._is_closed = False
 
     async def ask(self, asked: Mapping[str, Any]) -> Message:
-        """Gives the agent the answer that the server gives."""
+        """Ask the server, and return its answer in the agent's terms."""
         self._asked += 1
         name = f"permission-{self._asked}"
         line = self._story.question(name, asked)
@@ -250,7 +250,7 @@ class Questions:
             return _CANCELLED
 
         if not is_whole(line):
-            # Whoever answers must see all that decides.
+            # The answer must be based on the complete request.
             self._voice.note("Leave for a tool's call was refused: it is too long to be shown.")
             return _chosen(options, allowed=False)
 
@@ -261,7 +261,7 @@ class Questions:
         return _CANCELLED if allowed is None else _chosen(options, allowed=allowed)
 
     def answered(self, message: Mapping[str, Any]) -> None:
-        """Takes a line of the server's; anything but a clear yes is a no."""
+        """Handle a line from the server; anything but a clear yes is a no."""
         match message:
             case {
                 "type": "control_response",
@@ -272,7 +272,7 @@ class Questions:
                 self._open[name].settle(is_yes)
 
     def close(self) -> None:
-        """Answers what is open, and all that will be asked, with a cancel: nobody is there."""
+        """Cancel all pending requests, and those that still come: there is no one to answer."""
         self._is_closed = True
         for name, question in self._open.items():
             self._voice.say({"type": "control_cancel_request", "request_id": name})
@@ -299,11 +299,11 @@ def _chosen(options: list[tuple[str, str]], *, allowed: bool) -> Message:
     return _CANCELLED
 
 
-_LONGEST_ANSWER = 64 * 1024 * 1024  # Bytes; an order holds its prompt, too.
+_LONGEST_ANSWER = 64 * 1024 * 1024  # Bytes; an order includes its prompt.
 
 
 def main(_arguments: list[str]) -> int:
-    logging.disable()  # What the SDK would tell of an agent that fails, the result tells.
+    logging.disable()  # The result reports what the SDK would log about a failing agent.
     return anyio.run(_run)
 
 
@@ -320,7 +320,7 @@ async def _run() -> int:
 
 
 class _StandardInput:
-    """Lines of stdin, as they come."""
+    """The lines of stdin, as they arrive."""
 
     def __init__(self) -> None:
         self._chunks = PipeReader(0).chunks()
@@ -383,7 +383,7 @@ class Bridge:
         return await Child.start(self._order.command, environment, self._voice)
 
     async def _converse(self, child: Child, tasks: anyio.abc.TaskGroup) -> Ended:
-        """Has the dialogue until it ends, whoever ends it."""
+        """Hold the dialogue until one side ends it."""
         wire = Wire(child, RawLog(self._voice.say, time.monotonic))
         connection = Connection(self._handle, wire)
         dialogue = Dialogue(self._order, connection, self._story, self._voice, self._began)
@@ -404,7 +404,7 @@ class Bridge:
         return "\n".join(each for each in (first, await child.last_words()) if each)
 
     async def _handle(self, method: str, params: Any, is_notification: bool) -> Any:
-        """Answers one call of the agent; never raises for what is in it."""
+        """Answer one call of the agent; invalid parameters do not raise."""
         given = params if isinstance(params, dict) else {}
         match method:
             case "session/update":
@@ -413,7 +413,7 @@ class Bridge:
             case "session/request_permission":
                 return await self._questions.ask(given)
             case "fs/write_text_file" if self._order.announces_writes:
-                return {}  # The agent has told its editor; it writes the file itself.
+                return {}  # A notice for an editor; the agent writes the file itself.
             case _ if not is_notification:
                 raise RequestError.method_not_found(method)
 
@@ -470,11 +470,11 @@ def _memory_for(order: Order) -> Memory | None:
 
 
 def said(error: RequestError) -> str:
-    """What an error of JSON-RPC says: its message, and what its data adds."""
+    """Return the text of a JSON-RPC error: its message and the details in its data."""
     data = error.data if isinstance(error.data, dict) else {}
     details = [data.get(name) for name in ("details", "message", "errorName")]
     message = str(error)
     added = [each for each in details if isinstance(each, str) and each and each not in message]
     text = ": ".join((message or f"Error {error.code}", *added))
-    # What OpenCode calls it; the word by which every reader of ours knows a full context.
+    # OpenCode's name for a full context; `context_length_exceeded` is recognized everywhere here.
     return f"{text} (context_length_exceeded)" if "ContextOverflow" in text else text

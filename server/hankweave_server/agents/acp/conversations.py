@@ -1,13 +1,15 @@
-"""Keeps the conversation of an ACP agent in one file a session, whatever the agent keeps it in.
+"""Keep the conversation of an ACP agent in one file per session, whatever format the agent uses.
 
-Such a file is what a checkpoint keeps, what a rollback puts back and what the session is resumed
-from. It is brought up to date at each step, whole or not at all; a crash loses the steps since.
+A checkpoint stores this file, a rollback restores it, and the session is resumed from it. It is
+replaced atomically at each step; a crash loses the steps since.
 
-- OpenCode has one SQLite database for all sessions. That can neither be read while it is written,
-  for it is two files then, nor be taken back, for other sessions are in it. So every conversation
-  works on a database of its own, and the session's file is a copy that SQLite itself makes.
-- Gemini CLI writes a file of lines, but empties it when it resumes a session in the minute in which
-  that began. So it resumes from a file that no minute is the name of.
+- OpenCode has one SQLite database for all sessions. It cannot be copied while it is being written,
+  because it then consists of two files, and it cannot be restored, because it contains other
+  sessions. So every conversation uses a separate database, and the session's file is a copy that
+  SQLite makes.
+- Gemini CLI writes a file of lines, named after the minute in which the session began. It empties
+  the file if it resumes the session within that minute. So it resumes from a file whose name is no
+  valid minute.
 """
 
 from __future__ import annotations
@@ -23,27 +25,29 @@ from typing import Protocol
 
 AT_WORK = "at-work.db"
 _PATIENCE = 2.0
-"""Seconds to wait for a writer that holds the database."""
+"""Seconds to wait for a writer that has locked the database."""
 
 _FROM = "session-0000-00-00T00-00"
 
 
 class Memory(Protocol):
+    """The storage of one agent's conversations."""
+
     @property
     def place(self) -> Path:
-        """What the agent is told, by an environment variable, to keep its conversation in."""
+        """The path that the agent gets in an environment variable."""
 
     def begin(self, session: str | None) -> None:
-        """Puts the session to be resumed in place, or nothing. Raises OSError."""
+        """Install the session to resume, or none. Raises OSError."""
 
     def keep(self, session: str) -> None:
-        """Brings the session's file up to date; nothing to do if the agent has written nothing.
+        """Update the session's file; does nothing if the agent has written nothing.
 
-        Raises sqlite3.Error and OSError; then the session's file is what it was.
+        Raises sqlite3.Error and OSError; the session's file is then unchanged.
         """
 
     def forget(self, session: str) -> None:
-        """Removes a session's file that could not be brought up to date: it would resume a lie."""
+        """Remove a session's file that could not be updated and would resume an outdated state."""
 
     def end(self) -> None: ...
 
@@ -53,7 +57,7 @@ def memory_in(kind: str, folder: Path, work_tree: Path) -> Memory:
 
 
 class Database:
-    """`folder` holds the files of all sessions, and the database at work."""
+    """OpenCode's storage; `folder` has the files of all sessions and the current database."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -74,7 +78,7 @@ class Database:
         connection = self._connected()
         version = connection.execute("PRAGMA data_version").fetchone()
         if version == self._seen:
-            return  # Nobody else has changed it since.
+            return  # No other connection has changed it since.
 
         draft = self._file(session).with_suffix(".tmp")
         draft.unlink(missing_ok=True)
@@ -109,7 +113,7 @@ class Database:
 
 
 class Lines:
-    """`place` is a home for Gemini CLI; it holds the files of all sessions, too."""
+    """Gemini CLI's storage; `place` is its home and also has the files of all sessions."""
 
     def __init__(self, place: Path, work_tree: Path) -> None:
         self.place = place
@@ -128,7 +132,7 @@ class Lines:
         shutil.copyfile(self._file(session), chats / f"{_FROM}-{session[:8]}.jsonl")
 
     def keep(self, session: str) -> None:
-        """Takes the longest of the session's files: the others begin it, and hold nothing."""
+        """Update the session's file from the longest of Gemini's; the others have no content."""
         found = [(path.stat(), path) for path in self._files_of(session)]
         if not found:
             return
@@ -148,7 +152,7 @@ class Lines:
         self._file(session).unlink(missing_ok=True)
 
     def end(self) -> None:
-        """Everything lies where it is to lie."""
+        """Do nothing; all files are in place."""
 
     def _file(self, session: str) -> Path:
         return self.place / f"{session}.jsonl"
@@ -158,7 +162,7 @@ class Lines:
         return sorted((self.place / ".gemini").glob(f"tmp/*/chats/{name}"))
 
     def _project(self) -> Path:
-        """The folder that Gemini CLI has, or from now on has, for this work tree."""
+        """Return Gemini CLI's folder for this work tree; register one if there is none."""
         below = self.place / ".gemini"
         registry, work_tree = below / "projects.json", str(self._work_tree)
         try:
@@ -177,7 +181,7 @@ class Lines:
 
 
 def _settle(draft: Path, place: Path) -> None:
-    """Puts a finished file in its place, durably but for its name."""
+    """Rename a finished file to its place; its content is synced, the rename is not."""
     descriptor = os.open(draft, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

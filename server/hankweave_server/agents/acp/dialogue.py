@@ -1,7 +1,7 @@
-"""The order of things with an ACP agent: initialize, authenticate, a session, its mode and model,
-the prompt, and what its end means.
+"""Hold the dialogue with an ACP agent: initialize, authenticate, session, mode, model, prompt.
 
-What an ACP agent's answers amount to: its abilities, its offer, and how a turn ended.
+The functions interpret an agent's answers: its capabilities, what it offers, and how a turn ended.
+`Dialogue` sends the requests in order.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
     "openai-api-key": ("OPENAI_API_KEY",),
     "codex-api-key": ("CODEX_API_KEY",),
 }
-"""Ways to authenticate that need no person, by the variables of which one has to be there."""
+"""Non-interactive authentication methods, with variables of which one must be set."""
 
 STOPPED = {
     "max_tokens": "The answer exceeded the model's output token maximum (max_tokens).",
@@ -57,14 +57,14 @@ STOPPED = {
     "refusal": "The model refused to go on (refusal).",
     "cancelled": "The agent's turn was cancelled.",
 }
-"""Why a turn ended that did not end well; the first as every reader knows a full model."""
+"""Messages for stop reasons of failed turns; the first matches what recognizes a full context."""
 
 WORDLESS = "The turn ended without a word or a call: perhaps the model refused this prompt."
-"""Gemini CLI says no more than that of a prompt that was blocked."""
+"""The message for an empty turn; Gemini CLI reports nothing else for a blocked prompt."""
 
 
 def resuming(abilities: Message, forks: bool) -> str:
-    """The method that takes up an earlier session; empty if there is none."""
+    """Return the method that resumes an earlier session; empty if there is none."""
     within = as_object(abilities.get("sessionCapabilities"))
     if forks and isinstance(within.get("fork"), dict):
         return AGENT_METHODS["session_fork"]
@@ -76,7 +76,7 @@ def resuming(abilities: Message, forks: bool) -> str:
 
 
 def fitting(methods: list[Any]) -> Iterator[str]:
-    """The ways to authenticate for which the environment has what they need."""
+    """Yield the authentication methods whose variables are set."""
     for each in methods:
         match each:
             case {"id": str() as name, "type": "env_var", "vars": [_, *_] as variables}:
@@ -109,7 +109,7 @@ def option(offer: Message, category: str) -> Message:
 
 
 def options(offer: Message, category: str) -> list[str]:
-    """The values of a setting, out of their groups where they are in groups."""
+    """Return the values of a setting, without their grouping."""
     values: list[str] = []
     for each in as_list(option(offer, category).get("options")):
         grouped = as_object(each).get("options")
@@ -124,7 +124,7 @@ def named(entries: Any, name: str) -> list[str]:
 
 
 def match_of(wanted: str, offered: list[str]) -> str | None:
-    """The model of that name, or the only one of that name at any provider."""
+    """Return the model with that name, or the only one with that name at any provider."""
     if wanted in offered:
         return wanted
 
@@ -133,7 +133,7 @@ def match_of(wanted: str, offered: list[str]) -> str | None:
 
 
 def usage_of(answer: Message) -> Message:
-    """Tokens of the turn, as the protocol has them or as Gemini CLI says them."""
+    """Return the tokens of a turn, in the form of the protocol or of Gemini CLI."""
     usage = as_object(answer.get("usage"))
     if usage:
         return {
@@ -162,9 +162,9 @@ def _in_camel(counts: Message) -> Message:
 
 
 def cost_of(before: float | None, after: float | None) -> Message:
-    """What this conversation cost: the agent tells what its whole session has.
+    """Return the cost of this conversation; the agent reports that of its whole session.
 
-    Of a resumed session that told none before, it cannot be known; tokens are priced then.
+    Unknown for a resumed session without an earlier report; then the price of its tokens is used.
     """
     if before is None or after is None:
         return {}
@@ -175,17 +175,17 @@ def cost_of(before: float | None, after: float | None) -> Message:
 AUTHENTICATION_REQUIRED = -32000
 
 _QUIET = 0.5
-"""Seconds without an update after which a loaded session has been told again to its end."""
+"""Seconds without an update after which the replay of a loaded session is complete."""
 
 _LONGEST_HISTORY = 20.0
-"""Seconds; an agent that has not told it by then is not waited for."""
+"""Seconds to wait for the replay of a loaded session at most."""
 
 _SET_MODEL = "session/set_model"
-"""Not in the SDK any more; agents of an older draft know it, and offer `models` then."""
+"""No longer in the SDK; agents that follow an older draft know it and offer `models`."""
 
 
 class Peer(Protocol):
-    """The agent, as JSON-RPC; the SDK's `Connection` is one."""
+    """The agent as a JSON-RPC peer; the SDK's `Connection` is one."""
 
     def send_request(self, method: str, params: Any = None) -> Awaitable[Any]: ...
 
@@ -194,13 +194,17 @@ class Peer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ended:
+    """The end of a dialogue."""
+
     success: bool
     text: str = ""
     spent: Message = field(default_factory=dict)
-    """Usage and cost, in the words of a result."""
+    """Usage and cost, as fields of a result line."""
 
 
 class Dialogue:
+    """The requests of one session with an ACP agent."""
+
     def __init__(
         self,
         order: Order,
@@ -209,7 +213,7 @@ class Dialogue:
         voice: Voice,
         began: Callable[[str, str], None],
     ) -> None:
-        """`began` is called with the session and its model, before the prompt."""
+        """Start; `began` is called with the session and its model before the prompt is sent."""
         self._order = order
         self._peer = peer
         self._story = story
@@ -219,10 +223,10 @@ class Dialogue:
         self._is_prompting = False
         self._giving_up = anyio.CancelScope()
         self.doing = "initialize"
-        """The method whose answer is awaited."""
+        """The method whose answer is pending."""
 
     async def hold(self) -> Ended:
-        """Has the whole dialogue. Raises RequestError, and ConnectionError where the agent ends."""
+        """Run the whole dialogue. Raises RequestError, and ConnectionError if the agent ends."""
         with self._giving_up:
             abilities, methods = await self._initialize()
             if self._order.resume is not None and not resuming(abilities, self._order.forks):
@@ -245,7 +249,7 @@ class Dialogue:
         return Ended(False, STOPPED["cancelled"])
 
     async def cancel(self) -> None:
-        """Asks the agent to end its turn; before there is one, the dialogue ends at once."""
+        """Ask the agent to end its turn; before the prompt, end the dialogue at once."""
         if self._session is not None and self._is_prompting:
             notice = CancelNotification(session_id=self._session)
             with contextlib.suppress(ConnectionError):
@@ -274,7 +278,7 @@ class Dialogue:
         return abilities, methods if isinstance(methods, list) else []
 
     async def _open(self, abilities: Message, methods: list[Any]) -> Message:
-        """Begins or resumes the session, authenticates if it must; gives what the agent offers."""
+        """Start or resume the session, authenticate if required; return what the agent offers."""
         try:
             return await self._begin(abilities)
         except RequestError as error:
@@ -313,7 +317,7 @@ class Dialogue:
         return offer
 
     async def _history_ends(self) -> None:
-        """Waits until a loaded session has been told again; some agents go on after the answer."""
+        """Wait until a loaded session is replayed; some agents continue after their answer."""
         with anyio.move_on_after(_LONGEST_HISTORY):
             while True:
                 heard = self._story.heard_so_far
@@ -322,7 +326,7 @@ class Dialogue:
                     return
 
     async def _set_mode(self, offer: Message) -> str | None:
-        """Sets the hank's mode; gives what is wrong with it."""
+        """Set the hank's mode; return an error message if the agent does not have it."""
         mode = self._order.mode
         if mode is None:
             return None
@@ -339,7 +343,7 @@ class Dialogue:
         return None
 
     async def _set_model(self, offer: Message) -> str:
-        """Sets the hank's model if the agent has it; gives the model that is at work."""
+        """Set the hank's model if the agent offers it; return the model in use."""
         wanted, setting = self._order.model, option(offer, "model")
         models = as_object(offer.get("models"))
         if found := match_of(wanted, options(offer, "model")):

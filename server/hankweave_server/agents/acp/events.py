@@ -1,7 +1,7 @@
-"""Tells an ACP session as Claude Code would: pieces joined to messages, tool calls and results.
+"""Translate an ACP session into Claude Code's stream-json: messages, tool calls and results.
 
-Pure but for the voice it tells with. Updates are read leniently, as `transcript` reads: the
-protocol grows, and what is unknown or of a wrong type counts as absent.
+Pure except for the output callback. Updates are parsed leniently, as in `agents.stream_json`: the
+protocol grows, and anything unknown or of a wrong type counts as absent.
 """
 
 from __future__ import annotations
@@ -32,23 +32,25 @@ _NAMES = {
     "fetch": "WebFetch",
     "switch_mode": "SwitchMode",
 }
-"""Kinds of tools by Claude Code's names: so that one rule of a hank holds for every agent."""
+"""Claude Code's names for kinds of tools, so that one rule of a hank applies to every agent."""
 
 _CHUNKS = {"agent_message_chunk": "text", "agent_thought_chunk": "thinking"}
 _SILENT = frozenset(
     {"available_commands_update", "usage_update", "session_info_update", "config_option_update"}
 )
-"""Updates that come in the midst of a message and do not end it."""
+"""Updates that may arrive within a message and do not end it."""
 
 _LONGEST_NAME = 100
 _CALLS_REMEMBERED = 10_000
 _PREVIEW = 2_000
-"""Characters of what an agent asks leave for, where they decide nothing."""
+"""Characters shown of a field in a permission request that is not relevant to the decision."""
 
 
 class Story:
+    """The translation of one session."""
+
     def __init__(self, say: Callable[[Message], None], before_telling: Callable[[], None]) -> None:
-        """`before_telling` is called before a line after which the server may take a checkpoint."""
+        """Start; `before_telling` is called before lines that may trigger a checkpoint."""
         self._say = say
         self._before_telling = before_telling
         self._kind = ""
@@ -62,13 +64,13 @@ class Story:
         self.model = ""
         self.last_words = ""
         self.has_answered = False
-        """It has said something, or called a tool; thinking alone is no answer."""
+        """True once there was a text or a tool call; thinking alone is not an answer."""
         self.cost: float | None = None
-        """US dollars that the whole session has cost, as the agent said last."""
+        """The cost of the whole session in US dollars, as the agent last reported it."""
         self.is_history = False
-        """What comes now was told when it happened; only what it has cost is heard."""
+        """True while a loaded session is replayed; then only costs are read."""
         self.heard_so_far = 0
-        """Updates."""
+        """Number of updates."""
 
     @property
     def messages(self) -> int:
@@ -93,7 +95,7 @@ class Story:
                 self.end_message()
 
     def end_message(self) -> None:
-        """Tells the pieces that have come as one message."""
+        """Print the pieces received so far as one message."""
         words = well_formed("".join(self._pieces))
         self._pieces.clear()
         self._length = 0
@@ -107,13 +109,13 @@ class Story:
         self._message({"type": self._kind, self._kind: words})
 
     def end(self) -> None:
-        """Tells what has not been told yet: nothing more comes."""
+        """Print what has not been printed yet, at the end of the session."""
         self.end_message()
         for call_id in [each for each in self._calls if each not in self._told]:
             self._tell(call_id)
 
     def question(self, request_id: str, asked: Mapping[str, Any]) -> Message:
-        """Words the request for a tool's call, which is told first if it was not."""
+        """Return the permission request for a tool call; prints the call first if necessary."""
         self.end_message()
         update = as_object(asked.get("toolCall"))
         call_id = self._remember(update)
@@ -159,14 +161,14 @@ class Story:
             self._returned.pop(as_text(update.get("toolCallId")), None)
 
         if as_text(update.get("toolCallId")) in self._returned:
-            return  # Some agents say more than once that a call has ended.
+            return  # Some agents report the end of a call more than once.
 
         is_new = as_text(update.get("toolCallId")) not in self._calls
         call_id = self._remember(update)
         call = self._calls[call_id]
         status = call.get("status")
         if is_new and status not in ("in_progress", "completed", "failed"):
-            # The input comes later; an agent that does not ask may begin before that.
+            # The input comes later, and an agent that does not ask may start the call before that.
             announced = {"type": "system", "subtype": "tool_announced", "tool_use_id": call_id}
             self._say({**announced, "name": _name_of(call)})
 
@@ -177,7 +179,7 @@ class Story:
             self._return(call_id)
 
     def _remember(self, update: Mapping[str, Any]) -> str:
-        """Adds an update to what is known of its call; what it leaves out stays as it was."""
+        """Merge an update into the state of its call; fields that it lacks are unchanged."""
         call_id = as_text(update.get("toolCallId"))
         news = {name: value for name, value in update.items() if value not in (None, [], {})}
         self._calls[call_id] = self._calls.get(call_id, {}) | news
@@ -187,7 +189,7 @@ class Story:
         return call_id
 
     def _tell(self, call_id: str) -> None:
-        """Tells of a call once: when it is asked for or begins, for its input is whole then."""
+        """Print a call once, when it is asked for or begins; its input is complete then."""
         if call_id in self._told:
             return
 
@@ -236,7 +238,7 @@ def _name_of(call: Mapping[str, Any]) -> str:
 
 
 def _input_of(call: Mapping[str, Any]) -> Message:
-    """What the tool is called with; names that rules are written for are added where they lack."""
+    """Return the input of a tool; adds missing fields that permission rules refer to."""
     raw = call.get("rawInput")
     given: Message = dict(raw) if isinstance(raw, dict) else {}
     if raw is not None and not given:

@@ -1,9 +1,11 @@
-"""JSON lines at both doors of the ACP bridge: what agents send is tamed, what we print is bounded.
+"""Read and write the JSON lines of the ACP bridge, in both directions.
 
-The session above cuts a line of more than a mebibyte and then understands nothing of it. So long
-texts are cut here, where it is known what can be spared, and no line is longer than that.
+Messages of agents are sanitized, and printed lines are bounded: the server's session cuts a line of
+more than a mebibyte and can then not parse it. So long texts are cut here, where it is known which
+parts matter less.
 
-What the server tells the ACP bridge: one line of JSON on its stdin, before any answer.
+`Order` is the first line on the bridge's stdin, from the server: the task. Answers to questions
+follow.
 """
 
 from __future__ import annotations
@@ -19,13 +21,13 @@ from typing import Any, Literal, Protocol, TypeAlias
 Message: TypeAlias = dict[str, Any]
 
 LONGEST_TEXT = 100_000
-"""Characters of one text in one line: even as six bytes each they leave room for the rest."""
+"""Characters of one text in a line; even with six bytes each, the line stays below its limit."""
 
 LONGEST_LINE = 900_000
-"""Bytes; below the mebibyte that the session takes of a line."""
+"""Bytes; less than the mebibyte that the session accepts for a line."""
 
 LONGEST_RAW = 64 * 1024
-"""Bytes of a message that is kept as it came; of a longer one only its kind and length are."""
+"""Bytes of a message that is logged verbatim; of a longer one, only kind and length are logged."""
 
 _TIGHTER = (LONGEST_TEXT, 5_000, 200)
 _STREAMED = frozenset({"agent_message_chunk", "agent_thought_chunk", "user_message_chunk"})
@@ -33,17 +35,17 @@ _ENDED = frozenset({"completed", "failed"})
 
 
 class Voice(Protocol):
-    """How the bridge is heard."""
+    """The output of the bridge."""
 
     def say(self, line: Mapping[str, Any]) -> None:
-        """Prints one line of stream-json."""
+        """Print one line of stream-json."""
 
     def note(self, text: str) -> None:
-        """Prints a remark for people."""
+        """Print a human-readable remark."""
 
 
 class StandardVoice:
-    """Speaks on stdout and stderr; waits for a slow reader, as every program does."""
+    """Output to stdout and stderr; blocks while the reader is slow."""
 
     def say(self, line: Mapping[str, Any]) -> None:
         _write(1, encoded(line))
@@ -53,7 +55,7 @@ class StandardVoice:
 
 
 def decoded(line: bytes) -> Message | None:
-    """Reads a JSON object; None for what is none, or is one beyond all reason."""
+    """Decode a JSON object; None if it is not one or nests too deeply."""
     try:
         message = json.loads(line, parse_constant=lambda _: None)
     except (ValueError, RecursionError):
@@ -63,7 +65,7 @@ def decoded(line: bytes) -> Message | None:
 
 
 def encoded(line: Mapping[str, Any]) -> bytes:
-    """Writes one line with its end; what is too long is cut, what nests too deep left out."""
+    """Encode one line with its line end; long texts are cut, deeply nested values left out."""
     for longest in _TIGHTER:
         try:
             data = _dumped(line, longest)
@@ -77,12 +79,12 @@ def encoded(line: Mapping[str, Any]) -> bytes:
 
 
 def whole(message: Mapping[str, Any]) -> bytes:
-    """Writes a message for the agent, whatever its length."""
+    """Encode a message for the agent, without a limit on its length."""
     return _dumped(message, sys.maxsize)
 
 
 def is_whole(line: Mapping[str, Any]) -> bool:
-    """Tells whether `encoded` leaves a line as it is."""
+    """Return whether `encoded` leaves a line unchanged."""
     try:
         data = whole(line)
         return data == _dumped(line, LONGEST_TEXT) and len(data) <= LONGEST_LINE
@@ -110,7 +112,7 @@ def cut(text: str, longest: int = LONGEST_TEXT) -> str:
 
 
 def well_formed(text: str) -> str:
-    """The text with halves of a pair put together, and lone halves replaced."""
+    """Return the text with surrogate pairs joined and lone surrogates replaced."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
@@ -119,7 +121,7 @@ def _dumped(line: Mapping[str, Any], longest: int) -> bytes:
 
 
 def _tamed(value: Any, longest: int) -> Any:
-    """A value that every reader of JSON takes: no lone surrogate, no number beyond all numbers."""
+    """Return a value that every JSON reader accepts: no lone surrogates, no infinite numbers."""
     match value:
         case str():
             return cut(well_formed(value), longest)
@@ -134,11 +136,12 @@ def _tamed(value: Any, longest: int) -> Any:
 
 
 class RawLog:
-    """Keeps the messages of both directions in the agent's log, beside what they were told as.
+    """A log of the raw messages of both directions, next to their stream-json form.
 
-    Pieces of a streamed text and of a tool that has not ended are not kept: the pieces come joined,
-    and an update repeats all that came before it. They are counted instead, and the count is told
-    now and then, because an agent that streams for long is not silent.
+    Pieces of a streamed text and updates of an unfinished tool call are not logged: the text is
+    logged when it is complete, and an update repeats everything before it. They are counted
+    instead, and the count is printed every 10 seconds or more, so that a streaming agent does not
+    look idle.
     """
 
     def __init__(self, say: Callable[[Message], None], clock: Callable[[], float]) -> None:
@@ -167,7 +170,7 @@ class RawLog:
 
 
 _BETWEEN_COUNTS = 10.0
-"""Seconds; well below any sensible limit of silence."""
+"""Seconds; well below any sensible idle limit."""
 
 
 def _is_piece(message: Message) -> bool:
@@ -181,7 +184,7 @@ def _is_piece(message: Message) -> bool:
 
 
 def _without_secrets(message: Message) -> Message:
-    """What a server of tools gets in its environment is for it alone, and for no log."""
+    """Return the message without the values of MCP servers' variables, which may be secrets."""
     match message:
         case {"params": {"mcpServers": list() as servers} as params}:
             masked = [_masked(server) for server in servers]
@@ -207,7 +210,7 @@ def _write(descriptor: int, data: bytes) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """A server of tools that the agent is to start."""
+    """An MCP server that the agent is to start."""
 
     name: str
     command: tuple[str, ...]
@@ -216,7 +219,7 @@ class Tools:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Not on the command line: that can be read by everybody on the machine."""
+    """The bridge's task; not passed on the command line, which every local user can read."""
 
     command: tuple[str, ...]
     prompt: str
@@ -225,15 +228,15 @@ class Order:
     mode: str | None = None
     resume: str | None = None
     forks: bool = False
-    """What follows is to be a session of its own that begins as the resumed one."""
+    """If true, the conversation becomes a new session that begins like the resumed one."""
     tools: tuple[Tools, ...] = ()
     memory: Literal["database", "lines"] | None = None
-    """How the agent keeps its conversation, where that is known."""
+    """The storage format of the agent's conversation, if it is known."""
     memory_folder: str = ""
     memory_variable: str = ""
-    """Tells the agent where; one that the codon's env has set stands, and nothing is kept."""
+    """The variable with the storage path; if the codon's `env` sets it, nothing is kept."""
     announces_writes: bool = False
-    """It tells the client to write what it writes itself, whether the client offers that or not."""
+    """True for an agent that sends write requests for files that it writes itself."""
 
 
 def to_line(order: Order) -> str:
@@ -241,7 +244,7 @@ def to_line(order: Order) -> str:
 
 
 def from_line(line: bytes) -> Order:
-    """Raises ValueError, KeyError or TypeError for what `to_line` has not written."""
+    """Decode an order; raises ValueError, KeyError or TypeError for any other line."""
     fields: dict[str, Any] = json.loads(line)
     tools = tuple(
         Tools(each["name"], tuple(each["command"]), each["environment"]) for each in fields["tools"]

@@ -1,11 +1,10 @@
-"""Codex as an agent, through `codex exec --json`.
+"""Run Codex as an agent, through `codex exec --json`.
 
-Where Codex keeps what it knows of its conversations (CODEX_HOME), and how it is logged in there.
-
-The home is one of ours, inside the execution directory, so that the conversations of an execution
-lie with its files. Of a person's own home only the login is used, through a link: `auth.json` is
-never copied, and what Codex renews in it is renewed where it lies (Codex writes through the link).
-Their `config.toml` is not: what a hank does must not depend on whose machine it runs on.
+Codex keeps its conversations in its home (CODEX_HOME). Here it gets a home inside the execution
+directory, so that the conversations of an execution are stored with its files. From the user's own
+home only the login is used, through a link: `auth.json` is never copied, and when Codex renews the
+login it writes through the link. The user's `config.toml` is not used, because a hank must not
+behave differently on another machine.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ _LOGIN = "auth.json"
 
 
 def home_of(ours: Path | None, environment: Mapping[str, str]) -> Path:
-    """The home Codex works with: the one that a codon's `env` names, else ours, else a person's.
+    """Return Codex's home: the one that the codon's `env` names, else `ours`, else the user's.
 
-    `environment` is the codon's; the server's own CODEX_HOME is the home of a person.
+    `environment` is the codon's `env`; the server's own CODEX_HOME is the user's home.
     """
     named = {**common(os.environ, {}), **environment}.get(HOME)
     if named:
@@ -45,7 +44,7 @@ def home_of(ours: Path | None, environment: Mapping[str, str]) -> Path:
 
 
 def persons_home(environment: Mapping[str, str]) -> Path:
-    """The home that a person uses, in which they are logged in."""
+    """Return the user's own Codex home, which has their login."""
     own = os.environ.get(HOME)
     if own:
         return Path(os.path.expanduser(own))
@@ -55,17 +54,17 @@ def persons_home(environment: Mapping[str, str]) -> Path:
 
 
 def has_login(home: Path) -> bool:
-    """Tells whether somebody has logged in there; if the login still holds, Codex finds out.
+    """Return whether the home has a login; only Codex can tell if it is still valid.
 
-    A home that may not be looked into has none.
+    False for a home that cannot be read.
     """
     return os.path.isfile(home / _LOGIN)
 
 
 def prepare(home: Path, person: Path) -> None:
-    """Makes the home for the owner alone, and lets the person's login be found in it.
+    """Create the home, readable by the owner only, and link the user's login into it.
 
-    A file that lies there already is a login of its own and stays. Raises OSError.
+    A file that is already there is a separate login and stays. Raises OSError.
     """
     make_private_directory(home)
     link, login = home / _LOGIN, (person / _LOGIN).absolute()
@@ -84,42 +83,42 @@ HINT = "Install it with 'npm install -g @openai/codex', then start again."
 
 _OWN_PREFIXES = ("OPENAI_", "CODEX_")
 _PLACES = frozenset({HOME, "CODEX_SQLITE_HOME"})
-"""Where the server's owner keeps their own conversations; ours lie elsewhere."""
+"""Variables with the locations of the user's own conversations; not passed on."""
 
 _API_KEY = "OPENAI_API_KEY"
 _CODEX_KEY = "CODEX_API_KEY"
 _PREFERRED = frozenset({_CODEX_KEY, "CODEX_ACCESS_TOKEN"})
-"""What `codex exec` heeds; an OPENAI_API_KEY it does not."""
+"""Keys that `codex exec` uses; it ignores OPENAI_API_KEY."""
 
 _MOUNT_POINTS = (".agents", ".aws", ".codex", ".git")
-"""Its sandbox makes these, to forbid them; a Codex that is stopped leaves them behind, empty."""
+"""Folders that its sandbox creates in order to block them; a stopped Codex leaves them, empty."""
 
 _QUIET = (
-    # Without these the program talks to more hosts than the model's.
+    # Without these Codex contacts more hosts than the model's.
     "analytics.enabled=false",
     "check_for_update_on_startup=false",
     "features.apps=false",
     "features.plugins=false",
-    # With it a dead network is waited for without end, and each attempt looks like life.
+    # If enabled, Codex waits for a dead network for ever, and each attempt counts as output.
     "features.unbounded_connection_retries=false",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class CodexAgent:
-    """Runs `codex`, which sees OPENAI_… and CODEX_… of our environment."""
+    """Codex; it sees OPENAI_… and CODEX_… of the server's environment."""
 
     sandbox: Literal["read-only", "workspace-write", "danger-full-access"] = "danger-full-access"
-    """What its commands can reach; it asks for approval in none of these modes."""
+    """Codex's sandbox mode; it asks for approval in none of them."""
 
     config: Mapping[str, str] = field(default_factory=dict)
-    """What its config.toml would say: dotted names, values in TOML."""
+    """Settings in place of its config.toml: dotted names, values in TOML."""
 
     home: Path | None = None
-    """Where it keeps its conversations; None: where the server's owner keeps theirs."""
+    """The home with its conversations; None: the user's."""
 
     asks_first: bool = False
-    """Waits for us before each call of a tool, by a hook; what it may do stays the same."""
+    """If true, a hook waits for the server before each tool call; permissions are unchanged."""
 
     program: str = "codex"
     clock: Clock = field(default_factory=SystemClock)
@@ -144,17 +143,17 @@ class CodexAgent:
                 yield session
         finally:
             for folder in absent:
-                with suppress(OSError):  # Not there, as a rule; or in use, by what it has written.
+                with suppress(OSError):  # Usually absent; or not empty because Codex wrote there.
                     folder.rmdir()
 
     def memory_of(
         self, session_id: str, work_tree: Path, environment: Mapping[str, str]
     ) -> tuple[Path, ...]:
-        """Its rollout: `sessions/<day>/rollout-<time>-<session>.jsonl` of its home."""
+        """Return its rollout, `sessions/<day>/rollout-<time>-<session>.jsonl` in its home."""
         return rollouts_of(home_of(self.home, environment), session_id)
 
     def _prepared(self, task: AgentTask) -> Program:
-        """Makes the home ready, and reads in it what a resumed session has used until now."""
+        """Prepare the home, and read the token counts of a resumed session."""
         home = home_of(self.home, task.environment)
         is_ours = self.home is not None and home == self.home.absolute()
         if is_ours:
@@ -167,7 +166,7 @@ class CodexAgent:
 
         keys = _keys(task, home)
         hooks = None
-        if self.asks_first and is_ours:  # Another home has hooks that a person did not approve.
+        if self.asks_first and is_ours:  # Another home may have hooks without the user's approval.
             hooks = task.processes_dir / f"{secrets.token_hex(8)}{SUFFIX}"
 
         return Program(
@@ -199,14 +198,14 @@ class CodexAgent:
         yield "-"  # The prompt comes on stdin.
 
     def _settings(self, task: AgentTask, keys: Mapping[str, str]) -> Iterator[str]:
-        """What its config.toml would say, each as `name=value`; later ones win."""
+        """Yield settings for `-c` as `name=value`; later ones win."""
         yield from _QUIET
         if hidden := sorted(keys.keys() - task.environment.keys()):
-            # For Codex alone: a command that it runs could print them.
+            # Keys are for Codex alone; a command that it runs could print them.
             yield f"shell_environment_policy.exclude={_toml(hidden)}"
 
         if endpoint := _seen(task, keys).get("OPENAI_BASE_URL"):
-            yield f"openai_base_url={_toml(endpoint)}"  # The variable alone it does not heed.
+            yield f"openai_base_url={_toml(endpoint)}"  # Codex ignores the variable.
 
         if task.system_prompt is not None and task.resume_session is None:
             yield f"developer_instructions={_toml(task.system_prompt)}"
@@ -216,11 +215,11 @@ class CodexAgent:
 
 
 def _asking_first(hooks: Path) -> Iterator[str]:
-    """Make it run a hook of ours before each tool.
+    """Yield the options that make Codex run the server's hook before each tool call.
 
-    It runs no hook that a person has not approved, except with this flag. Hooks in the work tree
-    (`.codex/`) still have no effect: Codex reads them only in projects that a person trusts, and in
-    a home of ours there are none.
+    Codex runs no hook that the user has not approved, except with this flag. Hooks in the work tree
+    (`.codex/`) still have no effect: Codex only reads them in trusted projects, and the execution's
+    own home has none.
     """
     command = _toml(hook_command(hooks))
     handler = f'{{type = "command", command = {command}, timeout = {HOOK_SECONDS}}}'
@@ -233,7 +232,10 @@ def _absent(paths: Iterable[Path]) -> tuple[Path, ...]:
 
 
 def _prompt(task: AgentTask, resumed: Rollout | None) -> str:
-    """A resumed thread keeps the instructions that it began with: new ones go before the prompt."""
+    """Return the prompt; new instructions for a resumed thread precede it.
+
+    A resumed thread keeps the developer instructions that it began with.
+    """
     system_prompt = task.system_prompt
     if resumed is None or system_prompt is None or resumed.has_told(system_prompt):
         return task.message
@@ -242,9 +244,9 @@ def _prompt(task: AgentTask, resumed: Rollout | None) -> str:
 
 
 def _keys(task: AgentTask, home: Path) -> dict[str, str]:
-    """What of the server's environment is for Codex, and the key under the name it heeds.
+    """Return the variables of the server that are for Codex, with the key by the name it uses.
 
-    Like Codex itself, this prefers a login to an OPENAI_API_KEY that only happens to be there.
+    Like Codex itself, this prefers a login to an OPENAI_API_KEY that merely happens to be set.
     """
     keys = {
         name: value
@@ -268,11 +270,11 @@ def _table(server: McpServer) -> str:
     environment = ", ".join(f"{_toml(n)} = {_toml(v)}" for n, v in server.environment.items())
     return (
         f"{{command = {_toml(program)}, args = {_toml(arguments)}, env = {{{environment}}}, "
-        # Else the first turn begins without its tools, and each call of one is refused.
+        # Otherwise the first turn begins without its tools, and each call of one is refused.
         'required = true, default_tools_approval_mode = "approve"}'
     )
 
 
 def _toml(value: str | list[str]) -> str:
-    """Writes a value as TOML, which takes JSON but for one character."""
+    """Encode a value as TOML, which accepts JSON except for one character (DEL)."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,14 +1,14 @@
-"""The file in which Codex keeps one thread, its *rollout*, and from which it resumes the thread.
+"""Read Codex's *rollout*, the file of one thread, and complete Codex's output with it.
 
-It lies below `sessions/` of Codex's home, is called `rollout-<local time>-<thread id>.jsonl`, and
-is found there by its id alone: neither the folder nor the time in the name has to be right, and
-Codex's databases need not agree (tried with 0.169.0). It only grows while Codex works.
+Codex resumes a thread from its rollout, `rollout-<local time>-<thread id>.jsonl` below `sessions/`
+of its home. It finds the file by the id alone: neither the folder nor the time in the name has to
+be right, and Codex's databases need not agree (tested with 0.169.0). The file only grows while
+Codex works.
 
-What Codex says, made whole by what it writes down.
-
-It prints how many tokens were used only at the end of a turn, and then those of the whole thread,
-earlier processes' included; of a turn that fails it prints none. Its rollout has them after each
-answer of the model. And it numbers its items anew in each process.
+The output alone is not enough. Codex prints token counts only at the end of a turn, and then those
+of the whole thread, including earlier processes; for a turn that fails it prints none. The rollout
+has them after each answer of the model. Codex also numbers its items from the start in each
+process, so `CodexListener` adds a prefix that makes their ids unique.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ NOTHING = TokenCounts()
 
 
 def rollouts_of(home: Path, session_id: str) -> tuple[Path, ...]:
-    """Names the session's rollout; where there is none, the names that Codex may have given it.
+    """Return the session's rollout; if there is none, the paths that Codex may give it.
 
-    Those are told from the id, which is as old as the thread. The file is made a moment later, so
-    that there are two: one for the same second, one for the next.
+    Those follow from the id, which contains the time when the thread began. The file is created a
+    moment later, so there are two: one for the same second and one for the next.
     """
     if not is_file_name(session_id):
         return ()
 
     sessions = home / _SESSIONS
-    is_open = os.path.isdir(sessions)  # Else `glob` raises, for some reasons.
+    is_open = os.path.isdir(sessions)  # Otherwise `glob` may raise.
     found = sessions.glob(f"**/rollout-*-{session_id}.jsonl") if is_open else ()
     by_name = {path.name: path for path in sorted(found)}
     return tuple(by_name.values()) or _usual_places(home, session_id)
@@ -67,7 +67,7 @@ def _usual_places(home: Path, session_id: str) -> tuple[Path, ...]:
     except (ValueError, OverflowError, OSError):
         return ()
 
-    if thread.version != 7:  # Only these begin with the time.
+    if thread.version != 7:  # Only version 7 begins with the time.
         return ()
 
     times = (begun, begun + timedelta(seconds=1))
@@ -78,12 +78,12 @@ def _usual_places(home: Path, session_id: str) -> tuple[Path, ...]:
 
 
 class Rollout:
-    """Reads a rollout as it grows: what the thread has used, and how often it was made smaller."""
+    """A growing rollout: the tokens that the thread has used, and how often it was compacted."""
 
     def __init__(self, home: Path, session_id: str) -> None:
         self.session_id = session_id
         self.tokens = NOTHING
-        """What the thread has used since its beginning, in this process and in those before."""
+        """Tokens that the thread has used since its beginning, in this and earlier processes."""
         self.compactions = 0
         self.is_found = False
         self._home = home
@@ -91,12 +91,11 @@ class Rollout:
         self._read_until = 0
 
     def read_on(self) -> tuple[TokenCounts, ...]:
-        """Takes in what was written since the last time; gives each count that was in it.
+        """Read what was added since the last call, and return each token count in it.
 
-        A count is that of the thread, once more after each answer of the model, and now and then
-        without one. What cannot be read is not there yet.
-
-        No fault is raised: what Codex prints at its end holds without this, too.
+        A count covers the whole thread; Codex writes one after each answer of the model, and
+        occasionally without one. A file that cannot be read counts as not there yet. No error is
+        raised, because the counts that Codex prints at its end are valid without this.
         """
         try:
             news = self._news()
@@ -106,7 +105,7 @@ class Rollout:
         return tuple(filter(None, map(self._take_in, news.split(b"\n"))))
 
     def has_told(self, text: str) -> bool:
-        """Tells whether the thread contains a text, word for word."""
+        """Return whether the thread contains a text verbatim."""
         written = msgspec.json.encode(text)[1:-1]
         try:
             return self._path is not None and written in self._path.read_bytes()
@@ -114,7 +113,7 @@ class Rollout:
             return False
 
     def _news(self) -> bytes:
-        """Whole lines only: the last one may still be written."""
+        """Return new complete lines; the last line may still be incomplete."""
         if self._path is None:
             there = (each for each in rollouts_of(self._home, self.session_id) if each.exists())
             self._path = next(there, None)
@@ -133,7 +132,7 @@ class Rollout:
 
     def _take_in(self, line: bytes) -> TokenCounts | None:
         if b'"token_count"' not in line and b'"compacted"' not in line:
-            return None  # Most lines, and the long ones: they need not be understood.
+            return None  # Skip the parser for most lines, including the long ones.
 
         entry = object_in(line)
         payload = as_object(entry.get("payload"))
@@ -148,25 +147,25 @@ class Rollout:
 
 
 class CodexListener:
-    """Understands the lines of one process, in their order."""
+    """The parser of the output of one Codex process; feed it the lines in order."""
 
     def __init__(self, home: Path, model: str, resumed: Rollout | None) -> None:
-        """Expects the rollout of the session that is resumed as it was before the process."""
+        """Start; `resumed` is the rollout of a resumed session, read before the process started."""
         self._home = home
         self._model = model
         self._rollout = resumed
         self._before = NOTHING if resumed is None else resumed.tokens
         self._reported = self._before
-        """What the thread has used, as far as it was told."""
+        """Tokens of the thread that were already reported."""
         self._answers = 0
         self._compactions = 0 if resumed is None else resumed.compactions
         self._label = f"codex-{secrets.token_hex(4)}-"
         self._called: set[str] = set()
-        """Calls that have not returned."""
+        """Ids of calls that have not returned."""
         self._last_message = ""
 
     def parse(self, line: bytes) -> list[AgentSignal]:
-        """Reads one line of stdout; `[PlainOutput]` if and only if it is no event."""
+        """Parse one line of stdout; `[PlainOutput]` if and only if it is not an event."""
         return [whole for signal in stream.parse(line) for whole in self._completed(signal)]
 
     def _completed(self, signal: AgentSignal) -> Iterator[AgentSignal]:
@@ -199,7 +198,7 @@ class CodexListener:
             self._compactions = 0
 
     def _news(self) -> Iterator[AgentSignal]:
-        """What the rollout tells since the last look: each answer of the model by itself."""
+        """Yield the new entries of the rollout: the usage of each answer, and a compaction."""
         if self._rollout is None:
             return
 
@@ -225,14 +224,14 @@ class CodexListener:
             return
 
         if self._rollout is not None and self._rollout.is_found:
-            yield from self._used(result.tokens)  # Of the last answer, if it was not written yet.
+            yield from self._used(result.tokens)  # The last answer may be missing in the rollout.
 
         used = _difference(result.tokens, self._before)
         yield replace(result, text=self._last_message, tokens=used)
 
 
 def _difference(later: TokenCounts, earlier: TokenCounts) -> TokenCounts:
-    """What came in between; nothing where the counts began anew."""
+    """Return the increase from `earlier` to `later`; 0 where a count started again."""
     return TokenCounts(
         input_tokens=max(0, later.input_tokens - earlier.input_tokens),
         output_tokens=max(0, later.output_tokens - earlier.output_tokens),

@@ -1,11 +1,11 @@
-"""Reads one line of what `codex exec --json` prints.
+"""Parse one line of the output of `codex exec --json`.
 
-Pure, and without a memory: that an item which has ended was announced before, and that token counts
-are those of the whole thread, is for `codex_listener` to know. Unknown kinds of event and of item
-are passed over, for the format grows; a field of the wrong type counts as absent. A line that is no
-JSON object with a `type` is plain output.
+Pure and stateless. `rollout.CodexListener` handles items that are reported more than once, and
+token counts that cover the whole thread. Unknown kinds of event and item are ignored, because the
+format grows; a field of the wrong type counts as absent. A line that is not a JSON object with a
+`type` is plain output.
 
-Source: the program itself, 0.169.0; lines of its in tests/golden/agents/codex.
+Source: output of Codex 0.169.0; examples are in tests/golden/agents/codex.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _UNSUCCESSFUL = ("failed", "declined")
 
 
 def parse(line: bytes) -> list[AgentSignal]:
-    """Reads one line, without its line end; `[PlainOutput]` if and only if it is no event.
+    """Parse one line without its line end; `[PlainOutput]` if and only if it is not an event.
 
-    A call is told again with its return. Tokens are those of the thread until now.
+    A call is reported again with its result. Token counts cover the thread until now.
     """
     event = object_in(line)
     match event.get("type"):
@@ -56,7 +56,8 @@ def parse(line: bytes) -> list[AgentSignal]:
         case "turn.failed":
             return list(_failure(as_text(as_object(event.get("error")).get("message"))))
         case "error":
-            # Also each attempt to connect anew; what ends the turn comes again with `turn.failed`.
+            # Also sent for each reconnect; an error that ends the turn is repeated in
+            # `turn.failed`.
             return [Stderr(as_text(event.get("message")))]
         case str():
             return []
@@ -65,7 +66,7 @@ def parse(line: bytes) -> list[AgentSignal]:
 
 
 def tokens_in(usage: object) -> TokenCounts | None:
-    """Token counts as OpenAI gives them: the input contains what came from and went to caches."""
+    """Convert OpenAI's token counts, whose input includes tokens read from or written to caches."""
     if not isinstance(usage, dict) or not usage:
         return None
 
@@ -96,7 +97,7 @@ def _result(*, success: bool, text: str = "", tokens: TokenCounts | None = None)
     return ResultReported(
         success=success,
         text=text,
-        cost_usd=None,  # It knows none; our list of prices does.
+        cost_usd=None,  # Codex reports no cost; the price list is used.
         tokens=tokens,
         session_id=None,
         model_usage={},
@@ -115,7 +116,7 @@ def _item(item: Object, *, has_ended: bool) -> Iterator[AgentSignal]:
         case "error" if has_ended:
             yield Stderr(as_text(item.get("message")))
         case "todo_list" if not has_ended:
-            # Its end is that of the turn and says nothing new.
+            # Its end comes with the end of the turn and adds nothing.
             yield from _call("TodoWrite", {"todos": _todos(item)}, item)
             yield ToolReturned(as_text(item.get("id")), "", "", is_error=False)
         case _ if called := _tool_of(item):
@@ -126,7 +127,7 @@ def _item(item: Object, *, has_ended: bool) -> Iterator[AgentSignal]:
 
 
 def _tool_of(item: Object) -> tuple[str, dict[str, object]] | None:
-    """The tool an item stands for, by the name other agents give it, and what it was given."""
+    """Return the tool of an item, by the name that other agents use, and its input."""
     match item.get("type"):
         case "command_execution":
             return "Bash", {"command": as_text(item.get("command"))}

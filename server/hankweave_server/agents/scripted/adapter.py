@@ -1,4 +1,4 @@
-"""An agent that does what its script says, the same every time: for the demo and for tests."""
+"""Run the scripted agent, which plays a script deterministically; for the demo and for tests."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from hankweave_server.fsutil import make_private_directory
 
 @dataclass(frozen=True, slots=True)
 class ScriptedAgent:
-    """Plays the prompt if it is a script, else the file HANKWEAVE_SCRIPT names, else a default.
+    """An agent that plays the prompt if it is a script, else a script file, else a default script.
 
-    `script_player.py` has the steps. The file is named by the codon's `env` or the daemon's.
+    HANKWEAVE_SCRIPT, in the codon's `env` or the server's, names the file. `player` has the steps.
     """
 
     script: Path | None = None
-    """Played where the prompt is none; wins over the file that the environment names."""
+    """The script to play if the prompt is none; overrides the one that the environment names."""
 
     sessions: Path | None = None
-    """Where it keeps what it remembers; without, it remembers nothing."""
+    """The folder of its sessions; without it, nothing is remembered."""
 
     asks_first: bool = False
-    """Waits for us before each step that changes files."""
+    """If true, it waits for the server before each step that changes files."""
 
     clock: Clock = field(default_factory=SystemClock)
 
@@ -75,7 +75,7 @@ class ScriptedAgent:
     def memory_of(
         self, session_id: str, work_tree: Path, environment: Mapping[str, str]
     ) -> tuple[Path, ...]:
-        """One file a session: each prompt it was given and each step it has played, a line each."""
+        """Return the session's file, with one line for each prompt and each step played."""
         if self.sessions is None or not is_file_name(session_id):
             return ()
 

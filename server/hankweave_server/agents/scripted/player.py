@@ -1,27 +1,27 @@
-"""The program behind the scripted agent: plays a script and speaks as Claude Code does.
+"""Play a script and print it as Claude Code would: the scripted agent's program.
 
 A script is `{"steps": [step, …]}`; a step is an object with one of these names:
 
-| step | what happens |
+| step | effect |
 |---|---|
 | `{"say": text}`, `{"think": text}` | a message of that text, or of that thought |
 | `{"write": {"path", "text"}}`, `{"append": {"path", "text"}}` | a file is written, or extended |
 | `{"delete": path}` | a file is removed |
 | `{"run": command}` | a shell runs it; its output is the tool's result |
 | `{"wait": seconds}`, `{"waitForFile": path}` | nothing, until time has passed or the file exists |
-| `{"ask": {"tool", "input"?}}` | it asks leave to call that tool, and waits for the answer |
-| `{"recall": words}` | it says them, and how many prompts and steps of its session it remembers |
+| `{"ask": {"tool", "input"?}}` | asks for permission to call that tool, and waits for the answer |
+| `{"recall": words}` | a message of the words and the number of prompts and steps in its session |
 | `{"cost": usd}` | is added to the cost that the result reports |
-| `{"stderr": text}`, `{"raw": line}` | a line is printed as it is |
-| `{"fail": {"message", "exitCode"?}}` | an error result, and the end |
-| `{"exit": code}`, `{"crash": signal}` | the end at once, without a result |
+| `{"stderr": text}`, `{"raw": line}` | a line is printed verbatim |
+| `{"fail": {"message", "exitCode"?}}` | an error result, and exit |
+| `{"exit": code}`, `{"crash": signal}` | immediate exit without a result |
 
-Every file step is a tool call and its result. With `{"steps": …, "asks": true}`, or where the codon
-has permissions, it asks leave before each; what is refused is not done, and with
-`"onRefusal": "fail"` it fails then, with what it was told. Paths are relative to the work tree. Ids
-and token counts follow from run, codon and words, so that two runs of a script print the same.
-After the last step comes a successful result, whose text is the last message. Standard library
-only, as `own_program` demands.
+Every file step is a tool call and its result. With `{"steps": …, "asks": true}`, or if the codon
+has permissions, the player asks for permission before each one. A refused step is skipped; with
+`"onRefusal": "fail"` the player then fails with the message of the refusal. Paths are relative to
+the work tree. Ids and token counts derive from run, codon and words, so two runs of a script print
+the same. After the last step comes a successful result, whose text is the last message. Standard
+library only, as `own_program` requires.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 SCRIPT = "HANKWEAVE_SCRIPT"
-"""Names the environment variable with the path of a script file."""
+"""The environment variable with the path of a script file."""
 
 SESSIONS = "HANKWEAVE_AGENT_SESSIONS"
-"""Names the environment variable with the folder where it remembers; without, it does not."""
+"""The environment variable with the folder of sessions; without it, nothing is remembered."""
 
 GOES_ON = "HANKWEAVE_AGENT_GOES_ON"
-"""Names the environment variable that is there where it goes on in the midst of its script: what
-its session remembers since the newest prompt, up to the message in the variable if that is among
-it, is not played again."""
+"""The environment variable that is set to continue an interrupted script. Steps that the session
+has recorded since the newest prompt are not played again, up to the message that the variable
+names, or all of them if it is not among them."""
 
 ASKS = "HANKWEAVE_AGENT_ASKS"
-"""Names the environment variable by which it asks leave, whatever its script says."""
+"""The environment variable that makes it ask for permission, whatever its script says."""
 
 WAITS = "HANKWEAVE_AGENT_WAITS"
-"""Names the environment variable by which it waits before each step that changes files, as Claude
-Code does for a hook; what it may do is not asked."""
+"""The environment variable that makes it wait before each step that changes files, as Claude Code
+does for a hook. It does not ask for permission then."""
 
 _POLL = 0.01
 _BAD_SCRIPT = 2
@@ -98,6 +98,8 @@ def _default_script(prompt: str, codon: str) -> dict[str, Any]:
 
 
 class Player:
+    """One run of a script."""
+
     def __init__(self, prompt: str, codon: str) -> None:
         self._prompt_words = len(prompt.split())
         self._model = os.environ.get("HANKWEAVE_MODEL") or "scripted"
@@ -109,17 +111,17 @@ class Player:
         self._questions = 0
         self._memory = _Memory(self._session)
         self._lines = len(self._memory.entries())
-        """Lines of its conversation so far; each is named by its number."""
+        """Number of lines of its conversation so far; a line's id contains its number."""
         self._step: str | None = None
-        """The step that is being played, until it is remembered."""
+        """The step that is being played and is not yet recorded."""
         self.last_words = "Done."
-        """What its result says: the last of its messages, if it has said any."""
+        """The text of its result: its last message, if there is one."""
         self.asks = False
-        """Whether it asks leave before each step that changes files."""
+        """If true, it asks for permission before each step that changes files."""
         self.waits = False
-        """Whether it lets us know before each step that changes files, and waits."""
+        """If true, it runs a hook before each step that changes files, and waits for the answer."""
         self.gives_up = False
-        """Whether it fails when it is refused."""
+        """If true, it fails when a step is refused."""
         self._steps: dict[str, Callable[[Any], None]] = {
             "say": self._say,
             "think": lambda text: self._message({"type": "thinking", "thinking": text}),
@@ -140,7 +142,7 @@ class Player:
         }
 
     def steps_played(self, until: str) -> int:
-        """Counts the steps since the newest prompt, as far as a message, or all."""
+        """Return the number of steps since the newest prompt, up to a message if it is there."""
         return self._memory.steps_played(until)
 
     def begin(self, *, anew: bool) -> None:
@@ -172,7 +174,7 @@ class Player:
         self._remember()
 
     def _remember(self) -> None:
-        """Remembers a step no later than anybody can see that it is done."""
+        """Record the current step, before its result becomes visible."""
         if self._step is not None:
             self._memory.add({"step": self._step, "message": self._line_name()})
             self._step = None
@@ -181,7 +183,7 @@ class Player:
         return f"{self._session}/{self._lines}"
 
     def _read_notices(self) -> None:
-        """Says of every new line in HANKWEAVE_NOTICES that it was read."""
+        """Acknowledge every new line in HANKWEAVE_NOTICES."""
         path = Path(os.environ.get("HANKWEAVE_NOTICES", ""))
         if not path.is_file():
             return
@@ -271,7 +273,7 @@ class Player:
         self._return(tool, done.stdout.decode(errors="replace"), is_error=done.returncode != 0)
 
     def _is_refused(self, name: str, argument: dict[str, str], tool: str) -> bool:
-        """Ask or wait, if it does; a refusal is the tool's result."""
+        """Ask or wait, if enabled; emit a refusal as the tool's result and return True."""
         refusal = None
         if self.asks:
             refusal = self._permission(name, argument)
@@ -290,7 +292,7 @@ class Player:
         self._steps["say"](f"{question['tool']}: {refusal or 'allowed'}")
 
     def _permission(self, name: str, argument: dict[str, Any]) -> str | None:
-        """Waits for leave; returns why there is none. Nobody who answers is a refusal, too."""
+        """Ask for permission and return the reason of a refusal; no answer is a refusal too."""
         question = {"subtype": "can_use_tool", "tool_name": name, "input": argument}
         answer = self._answer_to(question)
         if answer is None:
@@ -362,7 +364,7 @@ class Player:
 
 
 class _Memory:
-    """A file of lines that outlives the process: what the session has been through."""
+    """The file of a session, with one line for each prompt and step."""
 
     def __init__(self, session: str) -> None:
         folder = os.environ.get(SESSIONS)
