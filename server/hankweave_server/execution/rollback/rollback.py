@@ -45,9 +45,10 @@ cannot tell. This is what a start does (`finish_interrupted`) after a crash
 
 Two failures do not end the process. If some paths cannot be restored, or the disk is full, the
 intent stays, `rollback.failed` is recorded, and `Runner.blocked` keeps codons from starting.
-`finish_when_there_is_room` retries after a full disk; for the rest, the next start retries or the
-user rolls back to something else. If the target itself is lost or damaged, no start could ever
-finish: the intent is renamed (`.given-up-...`) and an error names the safety checkpoint.
+`finish_when_there_is_room` retries after a full disk. For the rest, the user rolls back to
+something else, or the next start retries, and refuses to serve if it fails too. If the target
+itself is lost or damaged, no start could ever finish: the intent is renamed (`.given-up-...`) and
+an error names the safety checkpoint.
 
 Variants: an undo is a rollback to the safety checkpoint of the rollback that it undoes. A rollback
 of some paths, one under a frozen agent, and one before a retry end no run (`to_run` is None). They
