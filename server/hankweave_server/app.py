@@ -254,7 +254,7 @@ class App:
         )
 
     def status(self) -> ServerStatus:
-        """Return everything but the size of the store, which needs a look at the disk."""
+        """Return the status without the size of the store, which needs disk access."""
         state = self._opened.ledger.durable_state
         active = active_codon(state)
         return ServerStatus(

@@ -132,7 +132,7 @@ class StopSwitch:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What this start found of the previous server."""
+    """The traces of the previous server that this start found."""
 
     differences: Differences
     agents: tuple[int, ...]

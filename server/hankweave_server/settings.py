@@ -102,7 +102,7 @@ class RunSettings:
     """The same if the hank's overrides set no limit either."""
     ignore_rig_failures: bool = False
     sentinel_persistence: bool | None = None
-    """Whether sentinels keep their history; None: as the hank says."""
+    """True if sentinels keep their history; None: as the hank defines."""
     tool_result_limit: int = 2500
     """The most characters of a tool's result in an event."""
     log_level: LogLevel = "info"

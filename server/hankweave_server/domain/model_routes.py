@@ -47,7 +47,7 @@ class Route:
     """The agent's name of the model; empty for the agent's own default."""
 
     on_bedrock: bool = False
-    """Whether Claude Code must use Amazon Bedrock instead of Anthropic."""
+    """True if Claude Code must use Amazon Bedrock instead of Anthropic."""
 
     effort: str | None = None
     """Codex's `model_reasoning_effort`."""

@@ -20,7 +20,7 @@ from hankweave_server.domain.model_routes import is_known_to_ask
 from hankweave_server.domain.permission_patterns import Call, Pattern, parse
 
 RISKY_TOOLS = frozenset({"Bash", "Edit", "MultiEdit", "NotebookEdit", "Write"})
-"""Tools that an agent's own settings may not allow, like tools of MCP servers: we are asked."""
+"""Only this server may allow these and tools of MCP servers; an agent's own settings may not."""
 
 OUR_TOOLS = "mcp__hankweave__"
 """The prefix of this server's own tools: `agentTools` lists them, and they are allowed."""

@@ -57,7 +57,7 @@ class RollbackTarget:
 
     @property
     def is_in_place(self) -> bool:
-        """Whether only files move: it takes back a journey that moved nothing else."""
+        """True if only files move: the journey it undoes moved nothing else."""
         return self.undone is not None and self.undone.in_place
 
     @property

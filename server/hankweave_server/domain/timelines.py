@@ -54,7 +54,7 @@ class RunLine(Value, kw_only=True):
     end_time: str | None = None
     is_current: bool = False
     on_thread: bool
-    """Whether the run is on the execution thread, at least in part."""
+    """True if the run is on the execution thread, at least in part."""
     reason: Reason | None = None
     """Why it continued another run; None for a fresh start."""
     source: ContinuationSource | None = None

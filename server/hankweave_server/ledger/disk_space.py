@@ -122,7 +122,7 @@ class Space:
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether work that must not be lost waits for space."""
+        """True while work that must not be lost waits for space."""
         return self._waiting > 0
 
     def note(self, error: BaseException) -> None:
