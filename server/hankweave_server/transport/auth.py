@@ -83,7 +83,7 @@ Admission = Admitted | Undecided | Rejected
 
 
 class Gate:
-    """Check requests and handshakes; without a keyring (`--no-token`) loopback is trusted."""
+    """The access check of requests; without a keyring (`--no-token`) loopback is trusted."""
 
     def __init__(self, keyring: Keyring | None) -> None:
         self._keyring = keyring

@@ -49,7 +49,7 @@ _trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it, musl an
 
 
 class FreedMemory:
-    """Count clients and release memory when half of a crowd has left."""
+    """A counter of clients that releases memory when half of a crowd has left."""
 
     def __init__(self) -> None:
         self._most = 0

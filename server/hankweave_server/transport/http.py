@@ -115,7 +115,7 @@ class Upgrade:
 
 
 class FrontDoor:
-    """Decide about each request: an upgrade, a page, or a refusal."""
+    """The handler of HTTP requests: an upgrade, a page, or a refusal for each."""
 
     def __init__(self, addresses: Addresses, gate: Gate, doors: Doors) -> None:
         self._addresses = addresses

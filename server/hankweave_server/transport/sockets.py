@@ -2,10 +2,10 @@
 
 `Socket` is a WebSocket connection, `SocketWire` its interface for an outbox, and `Port` the
 listening socket, which reserves file descriptors for the server's own work. Each connection takes a
-descriptor, and clients could take all of them; then no file could be opened any more: no
-heartbeat, no state, no checkpoint. The kernel assigns the lowest free number, so a high
-number means that few are left. A connection whose number is in the reserved range is closed at
-once. It is accepted first, because a connection left waiting would wake the event loop for ever.
+descriptor, and clients could take all of them; then no file could be opened any more: no heartbeat,
+no state, no checkpoint. The kernel assigns the lowest free number, so a high number means that few
+are left. A connection whose number is in the reserved range is closed at once. It is accepted
+first, because a connection left waiting would wake the event loop for ever.
 """
 
 from __future__ import annotations
