@@ -225,7 +225,7 @@ def end_state(codon: CodonExecution) -> bool:
 
 
 def attempts_made(state: State, codon_id: CodonId) -> int:
-    """Count the failed attempts of the thread's newest codon, if it is the named one."""
+    """Count the attempts that `failed_attempts` yields, including one that still runs."""
     return sum(1 for _ in failed_attempts(state, codon_id))
 
 

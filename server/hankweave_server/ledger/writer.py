@@ -6,8 +6,8 @@ sentinels. All of them go through one `Ledger`. It must guarantee four things:
 
 1. One order. The journal, the state and every subscriber see the same events in the same order,
    with the numbers 1, 2, 3 ... and no gap.
-2. No decision on an old state. A caller that checks the state and then records a transition is
-   sure that no other transition came in between.
+2. No decision on an old state. A caller that checks the state and records a transition without an
+   await in between is sure that no other transition came first.
 3. No event is published before it is durable. A client never sees an event that the next start,
    after a power cut, knows nothing of.
 4. The event loop never waits for the disk.
