@@ -179,7 +179,7 @@ class _Outline:
 
 
 class Recording:
-    """Turn the present work tree into commits."""
+    """A recorder that turns the present work tree into commits."""
 
     def __init__(
         self, repo: ShadowRepo, notes: Notes, memory: WorkTreeMemory, size_limit: int | None
@@ -355,7 +355,7 @@ class Recording:
         return Sha(top.hex())
 
     def _changes(self, parent: Sha | None, sizes: Mapping[bytes, int]) -> tuple[FileChange, ...]:
-        """Compare the index with the parent; unreadable parts of the parent count as absent.
+        """Compare the stat index with the parent; unreadable parts of the parent count as absent.
 
         A file's size is in its stat data, except for unstable files, whose sizes are passed.
         """
@@ -382,7 +382,7 @@ def kind_of_change(old: Entry | None, new: Entry | None) -> ChangeKind:
 
 
 class Untold:
-    """Track unreported changes across scans and checkpoints, in the order of these."""
+    """The unreported changes, followed across scans and checkpoints in their order."""
 
     def __init__(self, repo: ShadowRepo, memory: WorkTreeMemory) -> None:
         self._repo = repo

@@ -20,7 +20,7 @@ from hankweave_server.worktree.stat_index import Signature, signature_of
 
 
 class Contents:
-    """Read blobs in pieces, verified against their names."""
+    """A reader of blobs in pieces, verified against their names."""
 
     def __init__(self, repo: ShadowRepo) -> None:
         self._repo = repo
@@ -83,7 +83,7 @@ def store_listing(objects: Path) -> dict[str, tuple[int, int, int]]:
 
 
 class Verification:
-    """Verify checkpoints down to each blob; read an object once however often it is used.
+    """A verifier of checkpoints down to each blob; it reads an object once, however often used.
 
     Objects found intact remain so as long as the files of the store that existed then are
     unchanged in name, size, times and inode: content never changes under a name in git. If one has

@@ -88,7 +88,7 @@ class Detaching:
             return DetachedRef(ref, target, pinned)
 
         if commit is None and target not in gone:
-            return None  # Not a commit of ours.
+            return None  # It names no commit.
 
         newest = self._newest_of(ref, whole)
         self._set_aside(ref, target)

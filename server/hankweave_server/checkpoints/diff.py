@@ -90,7 +90,7 @@ Change = tuple[bytes, Entry | None, Entry | None]
 
 
 class Comparing:
-    """Compare trees with trees and with the disk."""
+    """A comparison of trees with trees and with the disk."""
 
     def __init__(self, repo: ShadowRepo, memory: WorkTreeMemory) -> None:
         self._repo = repo
@@ -177,7 +177,7 @@ class Comparing:
 
 
 class _Keeper(HashOnly):
-    """Keep what was read: the work tree's content is not in the repository."""
+    """A sink that keeps what was read: the work tree's content is not in the repository."""
 
     def __init__(self) -> None:
         self.content: dict[bytes, bytes] = {}
@@ -188,13 +188,13 @@ class _Keeper(HashOnly):
         return digest
 
     def streamed_blob(self, descriptor: int, size: int) -> bytes | None:
-        """Keep it as well: the limit of what is read for a diff bounds the memory."""
+        """Keep streamed content as well: the size limit for diffs bounds the memory."""
         data = b"".join(pieces(descriptor, size))
         return self.blob(data) if len(data) == size else None
 
 
 class Ranges:
-    """Read ranges of blobs; keep one reader open."""
+    """A reader of ranges of blobs that keeps one blob open."""
 
     def __init__(self, contents: Contents) -> None:
         self._contents = contents

@@ -68,7 +68,7 @@ SAVE_CACHE_AFTER = 1000  # Number of files read in one checkpoint that justifies
 
 
 class CheckpointEngine:
-    """Take checkpoints of a work tree and restore them."""
+    """The checkpoints of a work tree: take, restore, compare and maintain them."""
 
     def __init__(
         self,

@@ -48,7 +48,7 @@ class Captured(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Something is there that cannot be captured."""
+    """Something that cannot be captured."""
 
     reason: str
 
@@ -62,7 +62,7 @@ Observation = Captured | Refused | Vanished
 
 
 class Capture:
-    """Read paths of the work tree into a sink."""
+    """A reader that passes content of the work tree to a sink."""
 
     def __init__(self, descent: Descent, sink: Sink, size_limit: int | None = None) -> None:
         self._descent = descent
@@ -128,7 +128,7 @@ class Capture:
         # One byte more than promised reveals a file that grew.
         data = os.read(descriptor, status.st_size + 1)
         if len(data) != status.st_size:
-            # It changes, or it is a pseudo file, whose size means nothing.
+            # The file changes, or is a pseudo file, whose size means nothing.
             return self._read_on(descriptor, status, data) if is_last else None
 
         signature = _signature_if_unchanged(descriptor, status)

@@ -238,7 +238,7 @@ def pruning_now(
 
 
 class PruningAct:
-    """Carry out a pruning decision."""
+    """The execution of a pruning decision."""
 
     def __init__(
         self,
@@ -467,7 +467,7 @@ class FsckReport:
 
 
 class Housekeeping:
-    """Measure, consolidate, pin, prune and check the shadow repository."""
+    """Maintenance of the shadow repository: measure, consolidate, pin, prune and check."""
 
     def __init__(self, repo: ShadowRepo, notes: Notes, layout: Layout) -> None:
         self._repo = repo

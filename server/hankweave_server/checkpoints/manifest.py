@@ -59,7 +59,7 @@ class Manifest:
 
 
 def manifest_of(table: StatIndex, skipped: Iterable[Skipped]) -> Manifest:
-    """Describe what the index holds; the commonest permissions of a kind become its usual ones.
+    """Describe the stat index; the commonest permissions of a kind become its usual ones.
 
     The manifest is short even for a work tree under another umask.
     """

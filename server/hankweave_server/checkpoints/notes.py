@@ -26,7 +26,7 @@ from hankweave_server.git.trees import FOLDER, REGULAR, Entry, encoded, parsed
 
 
 class Notes:
-    """Find and add the manifest of a commit."""
+    """The notes of a repository: the manifest of each commit."""
 
     def __init__(self, repo: ShadowRepo) -> None:
         self._repo = repo

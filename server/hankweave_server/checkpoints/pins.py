@@ -21,7 +21,7 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\u0085\u2028\u2029]+")
 
 
 class Pins:
-    """Set, remove and list pins."""
+    """The pins of a repository."""
 
     def __init__(self, repo: ShadowRepo) -> None:
         self._repo = repo

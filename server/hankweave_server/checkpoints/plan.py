@@ -36,10 +36,10 @@ class _Draft:
 
 
 class Planning:
-    """Compare the work tree with one checkpoint.
+    """A comparison of the work tree with one checkpoint.
 
-    The index's tree of each folder is compared with the target's; where both are the same, nothing
-    below is visited. A plan therefore costs what differs, not what exists.
+    The stat index's tree of each folder is compared with the target's; where both are the same,
+    nothing below is visited. A plan therefore costs what differs, not what exists.
     """
 
     def __init__(

@@ -187,7 +187,7 @@ class _Standing:
 
 
 class Epochs:
-    """Save epochs and restore them; blocking, as the engine is."""
+    """The epochs of a repository: save and restore them; blocking, as the engine is."""
 
     def __init__(self, repo: ShadowRepo) -> None:
         self._repo = repo

@@ -145,7 +145,7 @@ def _blocks(body: bytes) -> Iterator[bytes]:
 
 
 class Observer:
-    """Observe paths without storing anything."""
+    """An observer of paths that stores nothing in the repository."""
 
     def __init__(
         self,

@@ -67,7 +67,7 @@ def packed(digest: bytes, kind: str, data: bytes) -> PackedObject:
 
 
 class PackWriter:
-    """Write one pack incrementally under `tmp_` names; the caller flushes and adopts it.
+    """A pack written incrementally under `tmp_` names; the caller flushes and adopts it.
 
     For each object it keeps only name, checksum and offset, about 70 bytes, and at most one
     mebibyte of records that are not yet written.
@@ -211,7 +211,7 @@ def digest_of(kind: str, data: bytes) -> bytes:
 
 
 class HashOnly:
-    """Hash content without storing it: for comparisons, never for checkpoints."""
+    """A sink that only hashes content: for comparisons, never for checkpoints."""
 
     def blob(self, data: bytes) -> bytes:
         return digest_of("blob", data)
@@ -231,7 +231,7 @@ class HashOnly:
 
 
 class ObjectStaging:
-    """Collect the new objects of one checkpoint.
+    """The new objects of one checkpoint, not yet part of the repository.
 
     Several threads may claim and stream at the same time; one thread must make all other calls.
     """

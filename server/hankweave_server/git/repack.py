@@ -215,7 +215,7 @@ class Consolidated:
 
 
 class Consolidation:
-    """Consolidate one store; keep in memory only which sources must not be tried again."""
+    """The consolidation of one store; its only state is which sources must not be tried again."""
 
     def __init__(self, repo: ShadowRepo, files: StoreFiles) -> None:
         self._repo = repo

@@ -85,7 +85,7 @@ class _Folder:
 
 
 class StoreFiles:
-    """List packs and loose objects; an unchanged folder is not listed again."""
+    """The packs and loose objects of a store; an unchanged folder is not listed again."""
 
     def __init__(self, repository: Path) -> None:
         self._repository = repository

@@ -102,9 +102,9 @@ def _entries_of(folder: Folder) -> dict[bytes, Entry]:
 
 
 def changes(table: StatIndex, read: ReadTree, before: bytes | None) -> Iterator[Difference]:
-    """Compare a tree (None means empty) with the index, whose trees are written; in path order.
+    """Compare a tree (None: empty) with the stat index, whose trees are written; in path order.
 
-    Trees of the index are never read: their entries are in memory. Raises KeyError when a
+    Trees of the stat index are never read: their entries are in memory. Raises KeyError when a
     differing tree cannot be read.
     """
     waiting: list[tuple[bytes, Entry | None, Entry | None, Folder | int | None]] = [
@@ -128,7 +128,7 @@ def changes(table: StatIndex, read: ReadTree, before: bytes | None) -> Iterator[
 
 
 def _at(folder: Folder | None, key: bytes) -> Folder | int | None:
-    """Return the index's entry in a folder: a folder, or the slot of a file."""
+    """Return the stat index's entry in a folder: a folder, or the slot of a file."""
     if folder is None:
         return None
 
@@ -165,7 +165,7 @@ FOLDERS_AT_HAND = 32
 
 
 class Lookup:
-    """Look up paths in trees; for paths in sorted order, each folder is read once.
+    """A lookup of paths in trees; for paths in sorted order, each folder is read once.
 
     Use an instance for one pass: it caches the entries of the newest folders, which can be large.
     """

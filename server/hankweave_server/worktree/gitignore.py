@@ -232,7 +232,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """One line."""
+    """One line of a `.gitignore`."""
 
     hides: bool
     """False if it re-includes what an earlier line hides."""

@@ -37,7 +37,7 @@ class UnsupportedPattern(ValueError):
 
 
 class UnifiedFileResolver:
-    """Decide which paths are tracked (seeds 000 and 001, "UnifiedFileResolver")."""
+    """The patterns that decide which paths are tracked (seeds 000 and 001)."""
 
     def __init__(self, patterns: Iterable[str]) -> None:
         self.patterns = tuple(patterns)

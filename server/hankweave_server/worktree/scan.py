@@ -85,7 +85,7 @@ IGNORE_FILE_LIMIT = 1 << 20  # A larger file is no list of rules; git reads none
 
 
 class WorkTreeScan:
-    """Keep a stat index in step with the disk."""
+    """A scanner that keeps a stat index in step with the disk."""
 
     def __init__(
         self,

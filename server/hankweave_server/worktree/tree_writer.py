@@ -249,7 +249,7 @@ class Obstructed(Exception):
 
 
 class Placing:
-    """Change the work tree, one path at a time."""
+    """A writer that changes the work tree one path at a time."""
 
     def __init__(self, descent: Descent, spares: int) -> None:
         """Use `spares`, the descriptor of a private folder, for new files."""
