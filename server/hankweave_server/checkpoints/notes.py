@@ -4,9 +4,9 @@ Git fans notes out by the first two digits of the commit, so adding one rewrites
 however many notes there are.
 
 Every checkpoint with a note writes the notes tree again, and the older trees stay in the store
-until a gc. After damage, `recover_notes` and `whole_memory` use them to gather manifests and
-memory epochs that are cut off from their refs: the predecessors of a lost tree hold all but its
-newest entries.
+until a gc. After damage, `recover_notes` gathers from them the manifests that are cut off from
+their ref: the predecessors of a lost tree hold all but its newest entries. `whole_memory` drops
+the memory epochs that have lost something.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ never mistake a temporary name for a file of the agent.
 
 A temporary file trades places with the file it replaces (renameat2, RENAME_EXCHANGE), so readers
 and crashes see either the old or the new file. The displaced file is then a temporary file itself
-and is written next: a restore of thousands of files creates and frees a handful, and on many disks
-that would cost ten times as much as the writing.
+and is written next, so a restore of thousands of files creates and frees only a handful: on many
+disks, creating and freeing all of them would cost ten times as much as writing them.
 
 A displaced file is reused only if nothing else can notice: it belongs to this user, has no other
 name and no extended attributes, and no process has it open, which a write lease proves (fcntl(2)).
