@@ -1,7 +1,4 @@
-"""What sentinels need from around them, handed over by whoever runs the codon.
-
-From the events of a trigger to what a model is asked.
-"""
+"""Define a sentinel's context (codon, work tree, clock, callbacks), and render its questions."""
 
 from __future__ import annotations
 
@@ -26,18 +23,20 @@ from hankweave_server.sentinels.strategies import Waiting
 from hankweave_server.worktree.dirfd import FILE_FLAGS, Descent
 
 LARGEST_CONTENT = 256 * 1024
-"""Bytes of a file that a template is shown."""
+"""Bytes of a file that a template sees."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
+    """The rendered prompts for one call."""
+
     prompt: str
     system: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class CodonFacts:
-    """What a template may say about the codon."""
+    """Facts about the codon for templates."""
 
     id: str
     name: str
@@ -57,9 +56,9 @@ class CodonFacts:
 def question_of(
     loaded: LoadedConfig, codon: CodonFacts, trigger: Waiting, work_tree: Path
 ) -> Question:
-    """Renders the prompts of a trigger, blocking; raises NotRendered.
+    """Render the prompts of a trigger. Blocks; raises NotRendered.
 
-    The codon is the codon: Hankweave shows the sentinel's own name and description under its name.
+    `codon` has the name and description of the codon. (In Hankweave it has those of the sentinel.)
     """
     config = loaded.config
     context = {
@@ -84,7 +83,7 @@ def _event(frame: bytes, work_tree: Path) -> dict[str, Any]:
 
 
 class _WithContent(dict[str, Any]):
-    """The data of a `file.updated`; its `content` is read where a template asks for it."""
+    """The data of a `file.updated` event; `content` is read when a template accesses it."""
 
     def __init__(self, data: dict[str, Any], work_tree: Path) -> None:
         super().__init__(data)
@@ -98,7 +97,7 @@ class _WithContent(dict[str, Any]):
 
 
 def _content(work_tree: Path, path: str) -> str:
-    """A file as it is now, without following a link; empty where it is gone."""
+    """Return a file's current content without following links; empty if it cannot be read."""
     descent = Descent(work_tree)
     try:
         name = os.fsencode(path)
@@ -112,23 +111,23 @@ def _content(work_tree: Path, path: str) -> str:
 
 
 Price: TypeAlias = Callable[[str, Tokens], float | None]
-"""What a call of a model cost in USD; None where its price is not known."""
+"""A function that returns the price of a call in USD; None if it is unknown."""
 
 
 class Tell(Protocol):
-    """Takes what a sentinel has to say; the sentinels' new states go with it."""
+    """A callback that emits a sentinel's events, together with the sentinels' new states."""
 
     async def __call__(self, *events: EventData) -> None: ...
 
 
 class TellAll(Protocol):
-    """Takes events and the transition of the sentinels' states, in order."""
+    """A callback that emits events and the transition of the sentinels' states, in order."""
 
     async def __call__(self, *entries: EventData | Transition) -> None: ...
 
 
 class Wait(Protocol):
-    """Waits until an event is set, or until so many seconds have passed (None: for ever)."""
+    """A function that waits for an event or a timeout in seconds (None: no timeout)."""
 
     async def __call__(self, wake: anyio.Event, seconds: float | None) -> None: ...
 
@@ -140,7 +139,7 @@ async def wait_for(wake: anyio.Event, seconds: float | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """One codon, as its sentinels see it."""
+    """The context of one codon's sentinels."""
 
     codon: CodonFacts
     work_tree: Path
@@ -149,7 +148,7 @@ class Around:
     tell: Tell
     wait: Wait
     threads: anyio.CapacityLimiter
-    """Sentinels' files and templates wait for each other, and nobody else for them."""
+    """Limits the threads for sentinels' files and templates, so that other work never waits."""
 
     @property
     def codon_id(self) -> CodonId:

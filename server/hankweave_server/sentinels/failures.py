@@ -1,4 +1,4 @@
-"""How a trigger can come to nothing, and why a sentinel ends."""
+"""Define the failures of triggers and the reasons why a sentinel is unloaded."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ErrorType: TypeAlias = Literal[
 
 
 class Failure(Exception):
-    """A trigger that came to nothing."""
+    """A trigger failed."""
 
     def __init__(
         self, type: ErrorType, message: str, *, retriable: bool, fatal: FatalKind | None = None

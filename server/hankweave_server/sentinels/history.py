@@ -1,7 +1,7 @@
-"""What a conversational sentinel remembers: `history/{sentinelId}-codon-{codonId}.json`.
+"""Keep the history of a conversational sentinel: `history/{sentinelId}-codon-{codonId}.json`.
 
-The file is seed 001's: `turns` and `metadata`. Hankweave's own form, a list of messages, is read as
-well. It is replaced as a whole after each exchange, so that a crash leaves the one before.
+The file has `turns` and `metadata`. Hankweave's own format, a list of messages, is read as well.
+The file is replaced atomically after each exchange, so a crash leaves the previous version.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from hankweave_server.sentinels.providers.base import Message
 from hankweave_server.sentinels.providers.scripted import CHARACTERS_PER_TOKEN
 
 INVALID_SHARE = 0.2
-"""Where more entries than this are not messages, the file is set aside (Hankweave)."""
+"""A file in which a larger share of entries is not a message is set aside, as in Hankweave."""
 
 LARGEST_FILE = 64 * 1024 * 1024
 
 
 class HistoryDamaged(Exception):
-    """A history that was not understood and is kept under another name."""
+    """A history could not be parsed; its file is kept under another name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A question and its answer; trimming never parts them."""
+    """A question and its answer; trimming never separates them."""
 
     question: Turn
     answer: Turn
@@ -50,7 +50,7 @@ class Exchange:
 
 
 class History:
-    """The exchanges of one sentinel in one codon; its calls block."""
+    """The exchanges of one sentinel in one codon; its methods block."""
 
     def __init__(self, path: Path, trimming: MaxTurns | MaxTokens, *, persists: bool) -> None:
         self._path = path
@@ -60,7 +60,7 @@ class History:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """What the next question is asked with, oldest first."""
+        """The messages that precede the next question, oldest first."""
         return tuple(
             Message(turn.role, turn.content)
             for exchange in self._exchanges
@@ -68,9 +68,10 @@ class History:
         )
 
     def load(self, aside: str) -> None:
-        """Reads what an earlier codon run left; raises HistoryDamaged, and begins anew then.
+        """Read the history of an earlier run of the codon.
 
-        `aside` is put behind the name of a file that was not understood.
+        A file that cannot be parsed is renamed with the suffix `aside`; the history is then empty,
+        and HistoryDamaged is raised.
         """
         try:
             if self._path.stat().st_size > LARGEST_FILE:
@@ -89,7 +90,7 @@ class History:
         self._exchanges = self._trimmed(tuple(_paired(turns)))
 
     def add(self, question: str, answer: str, *, answered: int | None = None) -> None:
-        """Remembers an exchange, trims, and writes; tokens are estimated where nobody knows."""
+        """Add an exchange, trim, and write the file; unknown token counts are estimated."""
         exchange = Exchange(
             Turn("user", question, _estimated(question)),
             Turn("assistant", answer, answered or _estimated(answer)),
@@ -139,7 +140,7 @@ def _within(exchanges: tuple[Exchange, ...], limit: int) -> tuple[Exchange, ...]
 
 
 def _turns(whole: Any) -> list[Turn]:
-    """Reads seed 001's form, Hankweave's, and its older one of bare messages."""
+    """Parse the current format, Hankweave's, and its older list of plain messages."""
     entries = whole.get("turns") if isinstance(whole, dict) else whole
     if not isinstance(entries, list):
         raise ValueError("it has no turns")
@@ -165,7 +166,7 @@ def _turn(entry: Any) -> Turn | None:
 
 
 def _paired(turns: list[Turn]) -> Iterator[Exchange]:
-    """Joins questions with their answers; one that stands alone is not asked again."""
+    """Pair questions with their answers; a question without an answer is dropped."""
     for first, second in itertools.pairwise(turns):
         if first.role == "user" and second.role == "assistant":
             yield Exchange(first, second)

@@ -1,8 +1,8 @@
-"""What a sentinel writes down: every answer into a log, the newest into a file of its own.
+"""Write a sentinel's answers: all of them to a log, the newest also to a separate file.
 
-A name without a slash is a file in `.hankweave/sentinels/outputs/{id}/`, a path with one lies in
-the work tree. An agent may have put a link on the way there: each folder is opened without
-following one, so that nothing outside is ever written.
+A name without a slash is a file in `.hankweave/sentinels/outputs/{id}/`; a path with a slash is
+relative to the work tree. An agent may have put a symbolic link on that path, so each folder is
+opened without following links, and nothing outside is ever written.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ FOLDER_THERE = 0o755
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A file below a folder that is ours or the agent's."""
+    """A file below a private folder or below the work tree."""
 
     root: Path
     path: str
-    """POSIX, below the root."""
+    """A POSIX path relative to the root."""
     is_private: bool
 
     @contextlib.contextmanager
     def opened(self, flags: int, suffix: str = "") -> Iterator[tuple[int, int]]:
-        """Gives the descriptors of the folder and of the file; makes both where they lack."""
+        """Provide the descriptors of the folder and the file; create both if they are missing."""
         *folders, name = self.path.split("/")
         mode = PRIVATE_DIRECTORY if self.is_private else FOLDER_THERE
         with contextlib.ExitStack() as held:
@@ -77,7 +77,7 @@ class Place:
             write_all(file, text.encode("utf-8", "replace"))
 
     def replace(self, text: str) -> None:
-        """Replaces the file as a whole: a reader sees the old value or the new one."""
+        """Replace the file atomically; its content is synced, the rename is not."""
         name = self.path.rpartition("/")[2]
         with self.opened(_ANEW, suffix=".tmp") as (folder, file):
             write_all(file, text.encode("utf-8", "replace"))
@@ -87,7 +87,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """Where one sentinel writes, and how; its calls block and raise OSError."""
+    """The output files of one sentinel and their format; its methods block and raise OSError."""
 
     sentinel_id: str
     log: Place
@@ -102,11 +102,11 @@ class Outputs:
         return any(place is not None and not place.is_private for place in places)
 
     def begin(self) -> None:
-        """Creates the log, empty where it is new."""
+        """Create the log if it does not exist."""
         self.log.append("")
 
     def write(self, content: Any, timestamp: str) -> None:
-        """Writes one answer."""
+        """Write one answer."""
         self.log.append(self._entry(content, timestamp))
         if self.last_value is not None:
             is_text = isinstance(content, str) and not self.is_structured
@@ -120,7 +120,7 @@ class Outputs:
             line = {"text": content, "timestamp": timestamp, "sentinelId": self.sentinel_id}
             return _json(line) + "\n"
 
-        # The join stands before the first entry as well (Hankweave).
+        # As in Hankweave, the join string also precedes the first entry.
         return f"{self.join}{content}\n"
 
 
@@ -131,7 +131,7 @@ def outputs_of(
     codon_id: CodonId,
     loaded_ms: int,
 ) -> Outputs:
-    """Decides on the files: the codon's settings go before the sentinel's own, then the default."""
+    """Return the output files: the codon's settings, else the sentinel's own, else a default."""
     own = config.output or SentinelOutputPlace()
     wanted = (None if settings is None else settings.output_paths) or SentinelOutputPaths()
     is_structured, is_jsonl = config.structured_output is not None, own.format == "jsonl"

@@ -1,4 +1,4 @@
-"""Models of Anthropic, through its SDK; imported only where one is asked for."""
+"""Ask Anthropic's models through its SDK; imported only when such a model is used."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hankweave_server.sentinels.providers.base import Answer, Call, CallFailed
 
 
 class AnthropicModel:
-    """Asks by the messages API; JSON is asked for as the input of the one tool there is."""
+    """A model behind the messages API; JSON is requested as the input of a single tool."""
 
     def __init__(self, name: str, key: str, base_url: str | None, timeout: timedelta) -> None:
         self._name = name
@@ -46,7 +46,7 @@ class AnthropicModel:
             request["system"] = call.system
 
         if call.temperature is not None:
-            # Recent versions of the SDK have no parameter for it; older ones accept this as well.
+            # Recent versions of the SDK have no parameter for it; older ones accept this too.
             request["extra_body"] = {"temperature": call.temperature}
 
         if (form := call.form) is not None:

@@ -1,4 +1,4 @@
-"""What a sentinel needs of a model, whoever provides it."""
+"""Define the interface between sentinels and models, independent of the provider."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from hankweave_server.sentinels.structured import Form
 
 FatalKind = Literal["template", "configuration", "corruption", "resource"]
-"""Errors that trying again cannot mend (Hankweave)."""
+"""Kinds of errors that a retry cannot fix, as in Hankweave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +28,11 @@ class Call:
     """Oldest first; the last is the user's."""
     system: str | None = None
     form: Form | None = None
-    """Of the answer; None for a text."""
+    """The form of the answer; None for text."""
     max_output_tokens: int = 8192
     temperature: float | None = None
     max_retries: int = 2
-    """How often a failure that may pass is tried again, before it counts as one failure."""
+    """Retries of a transient failure before the call counts as failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,33 +43,33 @@ class Answer:
 
 
 class CallFailed(Exception):
-    """A question without an answer, after all retries."""
+    """A call without an answer, after all retries."""
 
     def __init__(self, message: str, *, retriable: bool, fatal: FatalKind | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.retriable = retriable
-        """The same question may be answered later."""
+        """True if the same question may be answered later."""
         self.fatal = fatal
-        """Set where no question will ever be: a wrong key, an unknown model."""
+        """Set if no question will be answered, for instance with a wrong key or unknown model."""
 
 
 class ModelMissing(Exception):
-    """A model that cannot be asked: no provider, no key or no SDK. It says what to do."""
+    """A model has no provider, key or SDK; the message has the remedy."""
 
 
 class Model(Protocol):
-    """One model, ready to be asked."""
+    """One model that can be called."""
 
     async def ask(self, call: Call) -> Answer:
-        """Asks; raises CallFailed."""
+        """Send a call and return the answer; raises CallFailed."""
 
     async def aclose(self) -> None:
-        """Lets go of connections."""
+        """Close the connections."""
 
 
 class OpensModels(Protocol):
-    """Finds a model by its name."""
+    """A factory of models."""
 
     def open(self, model: str) -> Model:
-        """Returns it ready to be asked; blocks, and raises ModelMissing."""
+        """Return the model with a name. Blocks; raises ModelMissing."""

@@ -1,4 +1,4 @@
-"""Models of OpenAI and of all who speak its protocol; imported only where one is asked for."""
+"""Ask models of OpenAI and of compatible endpoints; imported only when such a model is used."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from hankweave_server.sentinels.providers.base import Answer, Call, CallFailed
 
 
 class OpenAIModel:
-    """Asks by chat completions, the part of the protocol that all its speakers share."""
+    """A model behind chat completions, the part of the protocol that all endpoints share."""
 
     def __init__(
         self, name: str, key: str, base_url: str | None, timeout: timedelta, *, is_openai: bool
     ) -> None:
         self._name = name
-        # OpenAI's newer models refuse the old name of the limit, other speakers the new one.
+        # OpenAI's newer models reject the old name of the limit, other endpoints the new one.
         self._limit = "max_completion_tokens" if is_openai else "max_tokens"
         self._client = openai.AsyncOpenAI(
             api_key=key, base_url=base_url, timeout=timeout.total_seconds()

@@ -1,8 +1,8 @@
-"""From a model's name to a model: `scripted/…`, `anthropic/…`, `openai/…`, or any endpoint.
+"""Open a model by its name: `scripted/…`, `anthropic/…`, `openai/…`, or any endpoint.
 
-Keys and addresses come from the environment. `HANKWEAVE_SENTINEL_ANTHROPIC_API_KEY` goes before
-`ANTHROPIC_API_KEY`, and so for each name. A provider that is not known by itself is one of the many
-that speak OpenAI's protocol: `HANKWEAVE_SENTINEL_GROQ_BASE_URL` says where `groq/…` is.
+Keys and addresses come from the environment. `HANKWEAVE_SENTINEL_ANTHROPIC_API_KEY` overrides
+`ANTHROPIC_API_KEY`; the same holds for the other names. An unknown provider is assumed to speak
+OpenAI's protocol: `HANKWEAVE_SENTINEL_GROQ_BASE_URL` has the address of `groq/…`.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from hankweave_server.sentinels.providers.scripted import ScriptedModel
 
 OWN_PREFIX = "HANKWEAVE_SENTINEL_"
 NO_KEY = "none"
-"""Sent where an endpoint of one's own wants no key."""
+"""The key for a self-hosted endpoint that needs none."""
 
 _BY_NAME = {"claude": "anthropic", "gpt": "openai", "o1": "openai", "o3": "openai", "o4": "openai"}
-"""Providers of models that are named without one, by how the name begins."""
+"""Providers of models without a provider in their name, by the beginning of the name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """Opens models; called in a worker thread, since an SDK takes its time to be imported."""
+    """A factory of models; call it in a worker thread, because importing an SDK takes time."""
 
     environment: Mapping[str, str]
     timeout: timedelta = timedelta(seconds=120)
-    """How long an endpoint may be silent."""
+    """The longest silence of an endpoint."""
 
     def open(self, model: str) -> Model:
-        """Returns the model of a name; raises ModelMissing."""
+        """Return the model with a name; raises ModelMissing."""
         provider, name = self._parts(model)
         if provider == "scripted":
             return ScriptedModel()

@@ -1,8 +1,8 @@
-"""A model that is no model: it answers from the prompt's own text, the same each time.
+"""Simulate a model that answers deterministically from the prompt's own text.
 
-Lines that begin with `SAY:` are its answer; without one it repeats the prompt. A line `FAIL:` with
-`rate-limit`, `overloaded` or `refused` behind it makes the call fail that way. Where JSON is asked
-for and `SAY:` gives none, it is the smallest that the schema allows.
+Lines that begin with `SAY:` are its answer; without one it repeats the prompt. A line `FAIL:`
+followed by `rate-limit`, `overloaded` or `refused` makes the call fail in that way. If JSON is
+requested and `SAY:` has none, the answer is the smallest value that the schema allows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CHARACTERS_PER_TOKEN = 4
 
 
 class ScriptedModel:
-    """For demonstrations and tests."""
+    """A model for demonstrations and tests."""
 
     async def ask(self, call: Call) -> Answer:
         prompt = call.messages[-1].content
@@ -39,7 +39,7 @@ class ScriptedModel:
         return Answer(text, _counted(asked, len(text)))
 
     async def aclose(self) -> None:
-        """Holds nothing."""
+        """Do nothing; there are no connections."""
 
 
 def _said(prompt: str, mark: str) -> list[str]:

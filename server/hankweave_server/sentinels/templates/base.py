@@ -1,4 +1,4 @@
-"""A sentinel's prompts: in Eta, as in Hankweave, or in jinja where the sentinel says so."""
+"""Define templates of prompts, and choose their language: Eta, as in Hankweave, or jinja."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 LARGEST_PROMPT: Final = 4 * 1024 * 1024
-"""Characters; no model reads as much."""
+"""Characters; more than any model accepts."""
 
 LARGEST_TEMPLATE: Final = 1024 * 1024
 
@@ -16,28 +16,28 @@ _JINJA_FILES = (".j2", ".jinja", ".jinja2")
 
 
 class BadTemplate(Exception):
-    """A template that is not valid: its author's fault, found when it is loaded."""
+    """A template is not valid; detected when it is loaded."""
 
 
 class NotRendered(Exception):
-    """A template that failed on what it was given."""
+    """A template failed for its context."""
 
 
 class RenderLimit(NotRendered):
-    """A template that took too long, or grew too large."""
+    """A template took too long, or its result is too large."""
 
 
 class Template(Protocol):
     """One prompt that can be rendered."""
 
     def render(self, context: Mapping[str, Any]) -> str:
-        """Render, blocking; raise NotRendered, and RenderLimit where it is too much."""
+        """Render. Blocks; raises NotRendered, and RenderLimit if a limit is exceeded."""
 
 
 def engine_of(chosen: Engine | None, files: tuple[str, ...]) -> Engine:
-    """Tell in which language a prompt is: `templateEngine` says so, else the names of its files.
+    """Return the language of a prompt, from `templateEngine`, else from the names of its files.
 
-    Everything else is Eta, because a sentinel of Hankweave has nothing else.
+    The default is Eta, because Hankweave's sentinels use nothing else.
     """
     if chosen is not None:
         return chosen
@@ -46,5 +46,5 @@ def engine_of(chosen: Engine | None, files: tuple[str, ...]) -> Engine:
 
 
 def looks_like_jinja(source: str) -> bool:
-    """Tell whether a text without Eta's tags has jinja's, which Eta leaves as they are."""
+    """Return whether a text has jinja's tags, which Eta ignores, and none of Eta's."""
     return "<%" not in source and any(tag in source for tag in ("{{", "{%"))

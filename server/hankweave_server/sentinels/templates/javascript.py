@@ -1,13 +1,15 @@
-"""Prompts in Eta, the template language of Hankweave: JavaScript between `<%` and `%>`.
+"""Evaluate the JavaScript of Hankweave's sentinels: Eta templates and zod schemas.
 
-The real Eta runs, with Hankweave's options, in a QuickJS process (`quickjs_process`). A template
-sees `it` with `events`, `codon`, `sentinel` and `world`; times are Dates, as there.
+Both run in a QuickJS process (`quickjs_process`) with the original libraries.
 
-Schemas in zod, as Hankweave's sentinels have them: JavaScript that evaluates to a schema.
+Eta is Hankweave's template language: JavaScript between `<%` and `%>`. It runs with Hankweave's
+options. A template sees `it` with `events`, `codon`, `sentinel` and `world`; times are Dates, as in
+Hankweave.
 
-The real zod evaluates the text in a QuickJS process, says what JSON a model is to fill, and checks
-the answer, with the refinements, defaults and transforms that no JSON Schema can say. Version 3 is
-Hankweave's; a text that only version 4 understands is evaluated by that.
+A zod schema is JavaScript that evaluates to a schema. zod converts it to the JSON Schema that a
+model has to fill, and checks the answer, including refinements, defaults and transforms, which JSON
+Schema cannot express. Hankweave uses version 3; a text that only version 4 accepts is evaluated by
+version 4.
 """
 
 from __future__ import annotations
@@ -29,20 +31,20 @@ from hankweave_server.sentinels.templates.quickjs_process import (
 OPENING: Final = "<%"
 
 MOST_EVENTS: Final = 1000
-"""Hankweave shows a template the first 1,000 events of a trigger."""
+"""As in Hankweave, a template sees the first 1,000 events of a trigger."""
 
 MOST_CONTENT: Final = 8 * 1024 * 1024
-"""Characters of files that one template is shown."""
+"""Characters of files that one template sees."""
 
 
 class EtaTemplate:
-    """One prompt. Raises BadTemplate where it is not valid, or QuickJS is missing."""
+    """One prompt. Raises BadTemplate if it is not valid or QuickJS is missing."""
 
     def __init__(self, source: str, quickjs: QuickJs) -> None:
         self._source = source
         self._quickjs = quickjs
         if OPENING not in source:
-            return  # Eta leaves such a text as it is, so it needs no engine.
+            return  # Eta does not change such a text, so no engine is needed.
 
         try:
             quickjs.call("eta", "compile", {"template": source})
@@ -52,7 +54,7 @@ class EtaTemplate:
             raise BadTemplate(f"The template is not valid Eta: {summary(error)}") from None
 
     def render(self, context: Mapping[str, Any]) -> str:
-        """Render, blocking; raise NotRendered, and RenderLimit where it is too much."""
+        """Render. Blocks; raises NotRendered, and RenderLimit if a limit is exceeded."""
         if OPENING not in self._source:
             return self._source
 
@@ -72,7 +74,7 @@ class EtaTemplate:
         return rendered
 
     def _contents(self, events: Sequence[Mapping[str, Any]]) -> list[tuple[int, str]]:
-        """Read the files of `file.updated` events, if the template can ask for their `content`."""
+        """Read the files of `file.updated` events, if the template may access `content`."""
         if "content" not in self._source:
             return []
 
@@ -91,7 +93,7 @@ _VERSIONS: tuple[Library, ...] = ("zod3", "zod4")
 
 
 class ZodSchema:
-    """A schema's text. Raises BadSchema where it is none."""
+    """A zod schema. Raises BadSchema if the text is not valid."""
 
     def __init__(self, source: str, quickjs: QuickJs) -> None:
         self._source = source
@@ -108,17 +110,14 @@ class ZodSchema:
             except JavaScriptError as error:
                 first = first or error
             else:
-                # OpenAI refuses the key inside a schema, and everyone knows the dialect.
+                # OpenAI rejects the key inside a schema, and the dialect is clear without it.
                 return version, {key: each for key, each in schema.items() if key != "$schema"}
 
         assert first is not None, "each version failed"
         raise BadSchema(f"The zod schema is not valid: {summary(first)}")
 
     def parse(self, value: Any, *, is_array: bool) -> Any:
-        """Check an answer, or each element of one, and return what zod makes of it.
-
-        Raises BadAnswer.
-        """
+        """Check an answer, or each element of one, and return zod's result; raises BadAnswer."""
         arguments = {"source": self._source, "isArray": is_array, "value": value}
         try:
             found = self._quickjs.call(self._version, "parse", arguments)

@@ -1,8 +1,8 @@
-"""Prompts in jinja: sandboxed, and bounded in time and size.
+"""Render prompts in jinja: sandboxed, and limited in time and size.
 
-A template sees `events`, `codon`, `sentinel` and `world`, and all of them again as `it`. Rendering
-runs in a worker thread. A thread cannot be stopped from outside, so it stops itself: a trace
-function looks at the clock at every line of Python that a template executes.
+A template sees `events`, `codon`, `sentinel` and `world`, and the same four as attributes of `it`.
+Rendering runs in a worker thread. A thread cannot be stopped from outside, so it stops itself: a
+trace function checks the clock at every line of Python that a template executes.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _FILTERS = (
     *("slice", "sort", "string", "sum", "title", "trim", "truncate", "unique", "upper"),
     "wordcount",
 )
-"""Filters whose result is no larger than what they were given allows; `center` is none of them."""
+"""Filters whose result is bounded by the size of their input; `center`, for one, is not."""
 
 _WIDENING = frozenset({"center", "ljust", "rjust", "zfill", "expandtabs", "format", "format_map"})
-"""Methods of texts that make megabytes of a number."""
+"""Methods of str that can produce megabytes from a small number."""
 
 
 class JinjaTemplate:
-    """One prompt. Raises BadTemplate where it is not valid."""
+    """One prompt. Raises BadTemplate if it is not valid."""
 
     def __init__(self, source: str) -> None:
         try:
@@ -53,13 +53,13 @@ class JinjaTemplate:
             raise BadTemplate(f"This is no template: {error}.") from None
 
     def render(self, context: Mapping[str, Any]) -> str:
-        """Render, blocking; raise NotRendered, and RenderLimit where it is too much."""
+        """Render. Blocks; raises NotRendered, and RenderLimit if a limit is exceeded."""
         try:
             return _limited(lambda: self._template.generate(**context, it=dict(context)))
         except (RenderLimit, SecurityError, MemoryError, RecursionError) as error:
             raise RenderLimit(f"The template was stopped: {error}") from None
         except Exception as error:
-            # Whatever a template does with what it was given: it is its author's to repair.
+            # A template can raise anything; its author has to fix it.
             raise NotRendered(f"The template failed: {type(error).__name__}: {error}") from None
 
 
@@ -111,7 +111,7 @@ def _length(value: Any) -> int:
 
 
 def _written(value: Any) -> Any:
-    """How a value stands in a prompt: as JSON has it, not as Python has it."""
+    """Return the form of a value in a prompt: JSON, not Python's repr."""
     if value is None:
         return ""
 
@@ -120,7 +120,7 @@ def _written(value: Any) -> Any:
 
 def _json(value: Any, indent: int | None = None) -> str:
     if indent is None and isinstance(value, list | tuple):
-        # Piece by piece: one call for megabytes would keep every other thread from running.
+        # Element by element: a single call for megabytes would block every other thread.
         return f"[{', '.join(_within_bounds(map(_json, value)))}]"
 
     try:

@@ -1,9 +1,9 @@
-"""A process that runs a sentinel's JavaScript, and its bounds as the server sees them.
+"""Run a sentinel's JavaScript in a separate process, with limits.
 
-Templates and schemas are code of whoever wrote the hank. It runs in QuickJS, in a process of its
-own (`quickjs_worker`), for three reasons: the time limit of QuickJS counts the CPU time of the
-whole process and would fire early beside other threads; a bug in the engine must not take the
-server along; and a process can be killed by the wall clock, which is the limit that always holds.
+Templates and schemas are untrusted code of the hank's author. They run in QuickJS, in a process of
+their own (`quickjs_worker`), for three reasons. QuickJS's time limit counts the CPU time of the
+whole process and would fire early beside other threads. A bug in the engine must not crash the
+server. And a process can be killed after a wall-clock time, which is the limit that always works.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ Library = Literal["eta", "zod3", "zod4"]
 WORKER: Final = Path(__file__).with_name("quickjs_worker.py")
 
 CPU_SECONDS: Final = 2.0
-"""Of CPU time that one call may take."""
+"""CPU time of one call."""
 
 WALL_SECONDS: Final = 30.0
-"""After which the process is killed, however busy the machine is."""
+"""Wall-clock time after which the process is killed, however busy the machine is."""
 
 LARGEST_RESULT: Final = 4 * 1024 * 1024
 """Characters of JSON."""
 
 _KEPT_VARIABLES = ("LD_LIBRARY_PATH", "PATH", "PYTHONHOME", "PYTHONPATH", "TZ")
-"""What the worker's environment has: an interpreter's needs, and no keys."""
+"""Variables that the worker gets: those that an interpreter needs, and no keys."""
 
 _LENGTH = struct.Struct(">I")
 
@@ -47,19 +47,19 @@ MISSING: Final = (
 
 
 class JavaScriptError(Exception):
-    """The text failed: a syntax error, or what it threw."""
+    """The JavaScript failed, with a syntax error or an exception."""
 
 
 class JavaScriptLimit(JavaScriptError):
-    """The text took too long, or grew too large."""
+    """The JavaScript took too long, or its result is too large."""
 
 
 class JavaScriptMissing(JavaScriptError):
-    """There is no QuickJS on this machine."""
+    """QuickJS is not installed."""
 
 
 def summary(error: JavaScriptError) -> str:
-    """Return what went wrong in one line: the message without the engine's stack."""
+    """Return the error message in one line, without the engine's stack trace."""
     lines: list[str] = []
     for line in str(error).splitlines():
         if line.startswith(("    at ", "====")):
@@ -72,7 +72,7 @@ def summary(error: JavaScriptError) -> str:
 
 
 class QuickJs:
-    """A worker process, started by the first call; safe to share between threads.
+    """A worker process that the first call starts. Thread-safe.
 
     A call blocks. After a kill or a crash the next call starts a new process.
     """
@@ -90,9 +90,9 @@ class QuickJs:
         cpu_seconds: float = CPU_SECONDS,
         wall_seconds: float = WALL_SECONDS,
     ) -> Any:
-        """Call an entry point of `host.js`, with values that are JSON; return what it returns.
+        """Call an entry point of `host.js` with JSON values, and return its result.
 
-        Raises JavaScriptError, and JavaScriptLimit where it was stopped.
+        Raises JavaScriptError, and JavaScriptLimit if it was stopped.
         """
         request = {
             "library": library,
@@ -114,14 +114,14 @@ class QuickJs:
 
     @property
     def is_idle(self) -> bool:
-        """True where no process runs."""
+        """True if no process is running."""
         return self._process is None
 
     def close(self) -> None:
-        """End the process, also in the middle of a call; a later call starts another one."""
+        """Kill the process, even during a call; a later call starts another one."""
         process = self._process
         if process is not None:
-            process.kill()  # A call that waits for it ends, and gives the lock back.
+            process.kill()  # A call that waits for it fails and releases the lock.
 
         with self._lock:
             self._end()

@@ -1,17 +1,15 @@
-"""The program of the worker process that runs a sentinel's JavaScript.
+"""Run a sentinel's JavaScript: the program of the worker process.
 
-It is started by `quickjs_process` as a script of its own, in an interpreter that imports nothing of
-the server. It reads requests from stdin and writes answers to stdout, one after the other: four
-bytes of length, big-endian, then JSON. Each request gets a fresh QuickJS context, so that nothing a
-template or schema changes is seen by the next one, and each context has limits of CPU time, memory
-and stack.
+`quickjs_process` starts it as a script, in an interpreter that imports nothing of the server. It
+reads requests from stdin and writes answers to stdout, one at a time: a length of four bytes,
+big-endian, then JSON. Each request gets a fresh QuickJS context, so a template or schema cannot
+affect the next one, and each context has limits on CPU time, memory and stack.
 
-What the context can reach is the language: QuickJS has no modules, files, network, timers or
-processes unless its host adds them, and this one adds nothing. If the limits of QuickJS should
-fail, those of the process hold: no more memory, no open files, no core dumps, and the parent kills
-it by the wall clock.
+A context only has the language itself: QuickJS has no modules, files, network, timers or processes
+unless its host adds them, and this one adds nothing. If the limits of QuickJS fail, those of the
+process apply: memory, open files, file size, no core dumps, and the parent's wall-clock timeout.
 
-Everything crosses the border as ASCII JSON: the binding cuts strings at NUL, truncates integers and
+Values are passed as ASCII JSON, because the binding cuts strings at NUL, truncates integers and
 fails on unpaired surrogates.
 """
 
@@ -37,7 +35,7 @@ MEMORY = 256 * 1024 * 1024
 STACK = 512 * 1024
 
 PROCESS_MEMORY = 2 * 1024 * 1024 * 1024
-"""Bytes; room for a request of the largest size and the context."""
+"""Bytes; enough for a request of the largest size and the context."""
 
 OPEN_FILES = 16
 """Descriptors; the interpreter and the libraries need a few."""
@@ -73,7 +71,7 @@ def _requests(stream: BinaryIO) -> Iterator[dict[str, Any]]:
 
 
 def _answered(request: dict[str, Any], sources: dict[str, str]) -> dict[str, Any]:
-    """Run one request; a failure is an answer too, `limit` where the text was stopped."""
+    """Run one request; failures are answers with `error`, or with `limit` if it was stopped."""
     try:
         context = _context(request["library"], sources)
         context.set_time_limit(request["seconds"])
