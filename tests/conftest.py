@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from support.golden_files import GoldenFiles
 from support.reference_client import Heard
 from support.tally import Tally
 
@@ -69,6 +70,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--agents", action="store_true", help="real agents, where it is safe")
     group.addoption("--summary", type=Path, help="write the table of the campaigns as JSON")
+    group = parser.getgroup("golden")
+    group.addoption("--update-golden", action="store_true", help="rewrite the golden files")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -131,6 +134,11 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def tally(pytestconfig: pytest.Config) -> Tally:
     return pytestconfig.stash[TALLY]
+
+
+@pytest.fixture(scope="session")
+def golden(pytestconfig: pytest.Config) -> GoldenFiles:
+    return GoldenFiles(update=bool(pytestconfig.getoption("--update-golden")))
 
 
 @pytest.fixture(scope="session")

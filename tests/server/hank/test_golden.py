@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import closing
 from pathlib import Path
 
@@ -16,8 +15,8 @@ from hankweave_server.hank.prompts import HankFiles
 from hankweave_server.sentinels.config import load_config
 from hankweave_server.sentinels.templates.quickjs_process import QuickJs
 from support.golden import GOLDEN, INVALID, VALID, hank_directory, problems_of
+from support.golden_files import GoldenFiles
 
-EXPECTED = json.loads((GOLDEN / "expected.json").read_text())
 REAL = GOLDEN / "valid" / "schema-from-data"
 
 
@@ -27,21 +26,21 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("text", INVALID, ids=lambda path: path.stem)
-def test_a_malformed_hank_yields_exactly_its_fault(directory: Path, text: Path) -> None:
+def test_a_malformed_hank_yields_exactly_its_fault(
+    directory: Path, text: Path, golden: GoldenFiles
+) -> None:
     """The fault in the file's name is told, once and alone, with its place and what to do."""
     [problem] = problems_of(text, directory)
     at = None if problem.line is None else f"{problem.line}:{problem.column}"
-    assert EXPECTED[text.stem] == {
-        "at": at,
-        "path": problem.path,
-        "message": problem.message,
-        "suggestion": problem.suggestion,
-    }
+    golden.check_entry("expected.json", text.stem, {"at": at, "path": problem.path})
+    prose = {"message": problem.message, "suggestion": problem.suggestion}
+    golden.check_entry("messages.json", text.stem, prose)
 
 
-def test_every_expectation_has_its_hank() -> None:
+def test_every_expectation_has_its_hank(golden: GoldenFiles) -> None:
     """No fault is expected of a hank that is not there; there are enough to mean something."""
-    assert set(EXPECTED) == {path.stem for path in INVALID}
+    golden.check_keys("expected.json", {path.stem for path in INVALID})
+    golden.check_keys("messages.json", {path.stem for path in INVALID})
     assert len(INVALID) >= 60
 
 

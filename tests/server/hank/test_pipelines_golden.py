@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -12,32 +11,30 @@ from hankweave_server.hank.pipelines.compile import compile_pipeline, write_comp
 from hankweave_server.hank.pipelines.load import load_pipeline
 from hankweave_server.hank.pipelines.model import PipelineInvalid
 from support.golden import GOLDEN
+from support.golden_files import GoldenFiles
 
 PIPELINES = GOLDEN / "pipelines"
 INVALID = sorted((PIPELINES / "invalid").glob("*.yaml"))
 VALID = sorted((PIPELINES / "valid").glob("*.yaml"))
-EXPECTED = json.loads((PIPELINES / "expected.json").read_text())
 
 
 @pytest.mark.parametrize("file", INVALID, ids=lambda path: path.stem)
-def test_a_malformed_pipeline_yields_exactly_its_fault(file: Path) -> None:
+def test_a_malformed_pipeline_yields_exactly_its_fault(file: Path, golden: GoldenFiles) -> None:
     """The fault in the file's name is told, once and alone, with its place and what to do."""
     with pytest.raises(PipelineInvalid) as caught:
         load_pipeline(file)
 
     [problem] = caught.value.problems
     at = None if problem.line is None else f"{problem.line}:{problem.column}"
-    assert EXPECTED[file.stem] == {
-        "at": at,
-        "path": problem.path,
-        "message": problem.message,
-        "suggestion": problem.suggestion,
-    }
+    golden.check_entry("pipelines/expected.json", file.stem, {"at": at, "path": problem.path})
+    prose = {"message": problem.message, "suggestion": problem.suggestion}
+    golden.check_entry("pipelines/messages.json", file.stem, prose)
 
 
-def test_every_expectation_has_its_pipeline() -> None:
+def test_every_expectation_has_its_pipeline(golden: GoldenFiles) -> None:
     """No fault is expected of a pipeline that is not there; there are enough to mean something."""
-    assert set(EXPECTED) == {path.stem for path in INVALID}
+    golden.check_keys("pipelines/expected.json", {path.stem for path in INVALID})
+    golden.check_keys("pipelines/messages.json", {path.stem for path in INVALID})
     assert len(INVALID) >= 60
 
 
