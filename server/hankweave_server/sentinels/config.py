@@ -1,11 +1,10 @@
-"""From an entry of a codon to a sentinel that can be started, or to all that is wrong with it.
+"""Load the configuration of a sentinel from a codon's entry, or report all its problems.
 
-An entry holds a sentinel, or names its file. What a sentinel's file refers to lies relative to that
-file, and below the hank's directory like everything else. Reading blocks.
+An entry contains a sentinel or names its file. References in a sentinel's file are relative to that
+file, and must stay below the hank's directory. Reading blocks.
 
-What must hold in a sentinel beyond its shape.
-
-Each rule takes one part of the configuration, so that a fault in one part hides none in another.
+`findings` has the rules beyond the shape of the configuration. Each rule checks one part, so a
+fault in one part does not hide faults in another.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ _SCHEMAS = ("schemaStr", "schemaFile", "jsonSchema", "jsonSchemaFile")
 
 
 def findings(raw: dict[str, Any]) -> Iterator[Finding]:
-    """Finds what cannot be right; what has the wrong shape is passed over, it is told already."""
+    """Yield faults of a sentinel; parts of the wrong shape are skipped, as `shape` reports them."""
     yield from _of_id(raw)
     yield from _of_prompts(raw)
     yield from _of_exclusions(raw)
@@ -76,7 +75,7 @@ def findings(raw: dict[str, Any]) -> Iterator[Finding]:
 
 
 def of_settings(settings: SentinelSettings, raw: dict[str, Any]) -> Iterator[Finding]:
-    """Finds what cannot be right in what a codon says about a sentinel."""
+    """Yield faults in a codon's settings for a sentinel."""
     if (paths := settings.output_paths) is not None:
         path = ("settings", "outputPaths")
         yield from _of_places(paths.log_file, paths.last_value_file, raw, path, log_key="logFile")
@@ -230,7 +229,7 @@ _SHAPE = msgspec.inspect.type_info(SentinelConfig)
 
 
 class SentinelInvalid(Exception):
-    """A sentinel that cannot be started; `problems` has every fault of it."""
+    """A sentinel cannot be started; `problems` has all its faults."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__(" ".join(problems))
@@ -239,7 +238,7 @@ class SentinelInvalid(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LoadedConfig:
-    """A checked sentinel; nothing of it is read again."""
+    """A checked sentinel; its files are not read again."""
 
     config: SentinelConfig
     settings: SentinelSettings
@@ -249,11 +248,11 @@ class LoadedConfig:
     system_prompt: Template | None
     form: Form | None
     warnings: tuple[str, ...] = ()
-    """What is valid and probably not meant."""
+    """Remarks on settings that are valid but probably not intended."""
 
 
 def reference_of(entry: SentinelEntry, index: int) -> str:
-    """What an entry is called where it may not even have an id."""
+    """Return a name for an entry, which may not even have an id."""
     if isinstance(entry.sentinel_config, str):
         return entry.sentinel_config
 
@@ -262,9 +261,9 @@ def reference_of(entry: SentinelEntry, index: int) -> str:
 
 
 def load_config(entry: SentinelEntry, files: HankFiles, quickjs: QuickJs) -> LoadedConfig:
-    """Load one entry; raise SentinelInvalid with all its problems at once.
+    """Load one entry; raises SentinelInvalid with all its problems.
 
-    Its templates and schemas run in `quickjs`, which the caller closes when it has no more use for
+    Its templates and schemas run in `quickjs`, which the caller closes when it no longer needs
     them.
     """
     return _Loading(entry, files, quickjs).loaded()
@@ -350,7 +349,7 @@ class _Loading:
             return None
 
     def _place(self, reference: str, path: JsonPath) -> str | None:
-        """Where a reference leads, below the hank's directory."""
+        """Return the path of a reference below the hank's directory; None with a fault recorded."""
         place = reference if reference[:1] == "/" else posixpath.join(self._folder, reference)
         fault = self._files.fault_of_file(place)
         if fault is None:
@@ -365,7 +364,7 @@ class _Loading:
     # --- prompts ------------------------------------------------------------------------------
 
     def _template(self, file_key: str, text_key: str) -> Template | None:
-        """Join the files and then the text by blank lines, and read it as one template."""
+        """Join the files and then the text with blank lines, and compile one template."""
         parts = list(self._prompt_files(file_key))
         text = self._raw.get(text_key) if isinstance(self._raw, dict) else None
         if isinstance(text, str) and text:
@@ -431,7 +430,7 @@ class _Loading:
             schema = self._json_schema(structured)
             return None if self._found else form_of(structured, schema)
         except msgspec.ValidationError:
-            return None  # Of the wrong shape, which is told already.
+            return None  # The wrong shape is already reported.
         except BadSchema as error:
             self._fault(("structuredOutput",), str(error))
             return None

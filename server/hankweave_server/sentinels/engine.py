@@ -1,8 +1,8 @@
-"""The front of the room: all sentinels of one codon.
+"""Run all sentinels of one codon; the interface of this package.
 
-`load` when the codon starts, `observe` for each event of it, `drain` when its agent has ended and
-again when its end was told, `unload` at last. Between these calls the sentinels work by themselves,
-each in a task of its own in the caller's task group.
+Call `load` when the codon starts, `observe` for each of its events, `drain` when its agent has
+ended and again when its end was recorded, and finally `unload`. Between these calls each sentinel
+works in its own task, in the caller's task group.
 """
 
 from __future__ import annotations
@@ -48,19 +48,21 @@ THREADS = 2
 
 @dataclass(frozen=True, slots=True)
 class FailedLoad:
-    """A sentinel that will not watch."""
+    """A sentinel that could not be loaded."""
 
     reference: str
     """Its file, or its id."""
     message: str
     is_required: bool
-    """The codon is not to run without it."""
+    """True if the codon must not run without it."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
+    """The result of loading a codon's sentinels."""
+
     loaded: tuple[str, ...]
-    """Ids."""
+    """Ids of the loaded sentinels."""
     failed: tuple[FailedLoad, ...]
 
     @property
@@ -70,7 +72,7 @@ class LoadReport:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What the sentinels of a codon are given."""
+    """The parameters of a codon's sentinels."""
 
     run_id: RunId
     entry: PlanEntry
@@ -81,15 +83,15 @@ class Setting:
     models: OpensModels
     price: Price
     tell: TellAll
-    """Takes events, and the transition of their states, in order; may wait, never drops."""
+    """Emits events and the transition of the sentinels' states, in order; may wait, never drops."""
     wait: Wait = field(default=wait_for)
     persists: bool = True
-    """Histories are written to the disk (Hankweave, `enablePersistence`)."""
+    """If true, histories are written to disk (Hankweave's `enablePersistence`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """All of a sentinel that takes files and packages to be read."""
+    """The parts of a sentinel whose preparation blocks on files and imports."""
 
     loaded: LoadedConfig
     model: Model
@@ -122,16 +124,16 @@ class Watch:
 
     @property
     def writes_into_the_work_tree(self) -> bool:
-        """Its files are of the codon, not of a person who edits."""
+        """True if a sentinel writes into the work tree; such changes belong to the codon."""
         return any(sentinel.outputs.in_the_work_tree for sentinel in self._sentinels)
 
     def states(self) -> LoadedSentinels:
-        """What all have done so far."""
+        """Return the current state of all sentinels."""
         states = tuple(sentinel.state for sentinel in self._sentinels)
         return LoadedSentinels(loaded=states, total_cost=sum(each.total_cost for each in states))
 
     async def load(self, tasks: anyio.abc.TaskGroup) -> LoadReport:
-        """Loads what can be loaded, and tells of each; the tasks run until `unload`."""
+        """Load every sentinel that can be loaded, and report each; the tasks run until `unload`."""
         around = self._around()
         files = HankFiles(self._setting.hank_directory)
         failed: list[FailedLoad] = []
@@ -154,14 +156,14 @@ class Watch:
         return LoadReport(tuple(each.config.id for each in self._sentinels), tuple(failed))
 
     def observe(self, event: Event, frame: bytes) -> None:
-        """Shows an event to all; neither waits nor raises, and costs next to nothing."""
+        """Pass an event to all sentinels; never waits or raises, and takes very little time."""
         if self._sentinels and is_routed(event):
             seen = Seen(event.type, event.data, frame)
             for sentinel in self._sentinels:
                 sentinel.observe(seen)
 
     async def drain(self, within: timedelta = DRAIN_DEADLINE) -> None:
-        """Has all that was seen called for; what takes longer is dropped, and told."""
+        """Process all pending triggers; those left after `within` are dropped and reported."""
         for sentinel in self._sentinels:
             sentinel.flush()
 
@@ -176,19 +178,19 @@ class Watch:
         await self._settle()
 
     def hurry(self) -> None:
-        """Ends a drain now: a person or the server does not want to wait."""
+        """End a running drain now, for a user or a shutdown that does not want to wait."""
         if self._draining is not None:
             self._draining.cancel()
 
     async def unload(self, reason: UnloadReason) -> None:
-        """End all that still watch."""
+        """End all sentinels that are still active."""
         for sentinel in self._sentinels:
             await sentinel.unload(reason)
 
         self.close()
 
     def close(self) -> None:
-        """End the process that runs their templates and schemas."""
+        """End the process that runs templates and schemas."""
         self._quickjs.close()
 
     async def _settle(self) -> None:
@@ -248,7 +250,7 @@ class Watch:
             await sentinel.tell_damage(prepared.damage)
 
     async def _tell(self, *events: EventData) -> None:
-        """Tells events, and with them what has become of the sentinels' states."""
+        """Emit events, followed by the sentinels' states if they have changed."""
         states = self.states()
         if states == self._told_states:
             if events:

@@ -1,13 +1,12 @@
-"""One sentinel at work: what it sees becomes triggers, and triggers become calls, one by one.
+"""Run one sentinel: turn events into triggers, and triggers into model calls, one at a time.
 
-`observe` is called for every event of the codon and does next to nothing; the calls are made by
-`work`, a task of the sentinel's own. What has to be told is told by that task alone, in its order.
+`Sentinel.observe` runs for every event of the codon, so it only matches the trigger and queues the
+result. The calls are made by `Sentinel.work`, a task of the sentinel's own. That task also emits
+the events of triggers, answers and failures, so they are in order.
 
-What one sentinel has done in one codon, as state.json will have it (seed 002).
-
-From a trigger to an answer that is written down: prompt, call, check, files.
-
-What a sentinel tells, and whether anybody wants to hear it.
+Parts: `Tally` counts calls and costs for state.json. `Answering` gets from a trigger to a written
+answer: prompt, call, check, files. `Voice` emits the sentinel's events, except those that the
+configuration turns off.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ from hankweave_server.sentinels.triggers import Seen, TooSlow, trigger_of
 
 @dataclass(slots=True)
 class Tally:
-    """Counts; costs in USD, moments as text."""
+    """The counters of one sentinel in one codon; costs in USD, times as text."""
 
     id: str
     model: str
@@ -84,17 +83,17 @@ class Tally:
 
 
 LONGEST_CALL = 600.0
-"""Seconds for one call with all its retries; an endpoint that trickles must end some time."""
+"""Seconds for one call with all its retries; bounds an endpoint that sends very slowly."""
 
 LARGEST_ANSWER = 1024 * 1024
-"""Characters; an answer goes into an event, and to every client."""
+"""Characters; an answer becomes an event that every client gets."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What came of a trigger."""
+    """The result of a trigger."""
 
     content: Any
     tokens: Tokens
@@ -103,7 +102,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Answering:
-    """How one sentinel answers; each step raises Failure, and what was spent is in the tally."""
+    """The steps from a trigger to an answer; each may raise Failure, and the tally has the cost."""
 
     loaded: LoadedConfig
     model: Model
@@ -113,7 +112,7 @@ class Answering:
     tally: Tally
 
     async def answer(self, trigger: Waiting) -> Said:
-        """Asks about a trigger and writes the answer down."""
+        """Call the model for a trigger and write the answer to the files."""
         question = await self._question(trigger)
         answer, cost = await self._ask(question)
         content = await self._content(answer)
@@ -182,7 +181,7 @@ class Answering:
             raise Failure("llm-call-failed", str(error), retriable=True) from None
 
     async def _write(self, question: Question, answer: Answer, content: Any) -> None:
-        """Writes the log first, then what is remembered: what is remembered was said."""
+        """Write the log first and then the history, so the history has only logged answers."""
         try:
             await self._in_thread(self.outputs.write, content, self.around.now_text())
             if self.history is not None:
@@ -197,7 +196,11 @@ class Answering:
 
 
 class Voice:
-    """One sentinel's; its states are told with every word, also where the word itself is not."""
+    """The events of one sentinel.
+
+    Each of them also publishes the sentinels' states, even if the configuration turns the event
+    off.
+    """
 
     def __init__(self, loaded: LoadedConfig, around: Around) -> None:
         self._loaded = loaded
@@ -208,7 +211,7 @@ class Voice:
         }
         own = loaded.config.report_to_websocket or SentinelReports()
         said = loaded.settings.report_to_websocket or SentinelReports()
-        # The codon's word goes before the sentinel's (Hankweave, reportToWebsocket).
+        # As in Hankweave (reportToWebsocket), the codon's setting overrides the sentinel's.
         self._lifecycle = _first(said.lifecycle, own.lifecycle, True)
         self._errors = _first(said.errors, own.errors, True)
         self._outputs = _first(said.outputs, own.outputs, True)
@@ -241,7 +244,7 @@ class Voice:
 
     async def triggered(self, trigger: Waiting, waiting: int) -> None:
         if not self._triggers:
-            return  # The count goes with the answer.
+            return  # The states are published with the answer.
 
         event = SentinelTriggered(
             **self._about,
@@ -284,7 +287,7 @@ def _first(*choices: bool | None) -> bool:
 
 
 def _tag(part: Any) -> str:
-    """What a trigger or strategy is called in configurations."""
+    """Return the name of a trigger or strategy in configurations."""
     tag = type(part).__struct_config__.tag
     assert isinstance(tag, str)
     return tag
@@ -296,7 +299,7 @@ def _counts(tokens: Tokens) -> dict[str, int]:
 
 
 class Sentinel:
-    """A loaded sentinel; `work` must run for anything to happen."""
+    """A loaded sentinel; `work` must run as a task."""
 
     def __init__(
         self,
@@ -319,7 +322,7 @@ class Sentinel:
         self._failures_in_a_row = 0
         self._untold_drops = 0
         self._broken: Failure | None = None
-        """A condition that cannot be asked; the task tells it and ends."""
+        """A condition that could not be evaluated; the task reports it and ends."""
         self._is_unloaded = False
         self._wake = anyio.Event()
         self._quiet = anyio.Event()
@@ -333,7 +336,7 @@ class Sentinel:
     # --- seeing -------------------------------------------------------------------------------
 
     def observe(self, seen: Seen) -> None:
-        """Looks at an event: never waits, never raises, and keeps a bounded amount."""
+        """Process an event; never waits or raises, and uses bounded memory."""
         if self._is_unloaded or self._broken is not None:
             return
 
@@ -349,7 +352,7 @@ class Sentinel:
             self._wake.set()
 
     def flush(self) -> None:
-        """Makes a last trigger of what waits for a time or a number."""
+        """Make a last trigger of the firings that the strategy still holds."""
         if not self._is_unloaded:
             self._queue(self._strategy.flush())
 
@@ -365,7 +368,7 @@ class Sentinel:
         self._untold_drops += count
 
     def _stir(self) -> None:
-        """There is something for the task to do."""
+        """Wake the task up."""
         if self._quiet.is_set():
             self._quiet = anyio.Event()
 
@@ -374,7 +377,7 @@ class Sentinel:
     # --- the task -----------------------------------------------------------------------------
 
     async def work(self) -> None:
-        """Calls for triggers until the sentinel is unloaded."""
+        """Process triggers until the sentinel is unloaded."""
         while not self._is_unloaded:
             await self._around.wait(self._wake, self._rest())
             if self._is_unloaded:
@@ -397,12 +400,12 @@ class Sentinel:
         self._quiet.set()
 
     async def settle(self) -> None:
-        """Waits until all triggers are called for."""
+        """Wait until all triggers are processed."""
         while not self._quiet.is_set():
             await self._quiet.wait()
 
     def abandon(self) -> None:
-        """Gives up what waits and what is being asked; both are counted as dropped."""
+        """Drop pending triggers and the running call; both are counted as dropped."""
         if self._is_unloaded:
             return
 
@@ -413,7 +416,7 @@ class Sentinel:
         self._stir()
 
     async def unload(self, reason: UnloadReason, error_type: FatalKind | None = None) -> None:
-        """Ends for good; what waited is dropped, and told."""
+        """End the sentinel; pending triggers are dropped and reported. Idempotent."""
         if self._is_unloaded:
             return
 
@@ -434,7 +437,7 @@ class Sentinel:
         return None if due is None else max(0.0, due - self._around.clock.monotonic())
 
     async def _attempt(self, trigger: Waiting) -> None:
-        """Calls for one trigger; a failure is told and counted, never raised."""
+        """Process one trigger; a failure is reported and counted, never raised."""
         with anyio.CancelScope() as scope:
             self._call_scope = scope
             try:
@@ -451,7 +454,7 @@ class Sentinel:
     async def _call_for(self, trigger: Waiting) -> None:
         await self.voice.triggered(trigger, len(self._backlog))
         said = await self._answering.answer(trigger)
-        with anyio.CancelScope(shield=True):  # It is written; nobody may find it untold.
+        with anyio.CancelScope(shield=True):  # The answer is on disk, so its event must follow.
             await self.voice.answered(trigger, said.content, said.tokens, said.cost)
 
     # --- failures -----------------------------------------------------------------------------
@@ -469,7 +472,7 @@ class Sentinel:
         await self.voice.failed(failure, self._failures_in_a_row)
 
     async def tell_damage(self, message: str) -> None:
-        """Tells that what it remembered could not be read."""
+        """Report that the history could not be read."""
         await self.voice.failed(Failure("history-damaged", message, retriable=False), 0)
 
     async def _unload_if_hopeless(self, failure: Failure) -> None:

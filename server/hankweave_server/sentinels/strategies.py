@@ -1,9 +1,10 @@
-"""When firings become a call: at once, when it is quiet, by number, or by the clock.
+"""Decide when firings become a call: at once, after quiet, by count, or by time window.
 
-Nothing here waits. A strategy is told what fired and what time it is, and says what is to be
-called for and when it wants to be asked again; times are a monotonic clock's seconds.
+Nothing here waits. A strategy gets firings and the current time, and returns the batches to call
+the model for and the time at which it wants to be asked again. Times are seconds of a monotonic
+clock.
 
-Triggers that wait for their call: bounded, and what has no room is counted.
+`Backlog` is the bounded queue of triggers that wait for their call; it counts those it drops.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from hankweave_protocol.sentinels import (
 from hankweave_server.sentinels.triggers import Firing
 
 Batch: TypeAlias = tuple[bytes, ...]
-"""The frames that one call is about."""
+"""The frames of one call."""
 
 BUFFER_LIMIT = 10_000
-"""Events that may wait for a time or a number; then they are called for early, not dropped."""
+"""Events that a strategy may collect; at the limit it makes a batch early and drops nothing."""
 
 
 @dataclass(slots=True)
 class _Buffer:
-    """Firings that wait."""
+    """Collected firings."""
 
     frames: list[bytes] = field(default_factory=list)
     firings: int = 0
@@ -49,19 +50,19 @@ class _Buffer:
 
 
 class Strategy(Protocol):
-    """All four."""
+    """The interface of the four strategies."""
 
     def add(self, firing: Firing, now: float) -> list[Batch]:
-        """Takes a firing; returns what is to be called for because of it."""
+        """Add a firing; return the batches that it completes."""
 
     def due(self) -> float | None:
-        """When to ask again; None where only a firing can change anything."""
+        """Return the time to call `at`; None if only a firing can change anything."""
 
     def at(self, now: float) -> list[Batch]:
-        """Returns what is to be called for by now."""
+        """Return the batches that are due by now."""
 
     def flush(self) -> list[Batch]:
-        """Returns all that waits: the codon is at its end."""
+        """Return everything collected, at the end of the codon."""
 
 
 def strategy_of(config: SentinelConfig, now: float) -> Strategy:
@@ -79,7 +80,7 @@ def strategy_of(config: SentinelConfig, now: float) -> Strategy:
 
 
 class Immediate:
-    """Every firing is a call."""
+    """A strategy that makes a batch of every firing."""
 
     def add(self, firing: Firing, now: float) -> list[Batch]:
         return [firing]
@@ -95,7 +96,7 @@ class Immediate:
 
 
 class Debounce:
-    """Calls when nothing has fired for a while."""
+    """A strategy that makes a batch when nothing has fired for `quiet` seconds."""
 
     def __init__(self, quiet: float) -> None:
         self._quiet = quiet
@@ -119,7 +120,7 @@ class Debounce:
 
 
 class Count:
-    """Calls for each so many firings, exactly."""
+    """A strategy that makes a batch of every `threshold` firings."""
 
     def __init__(self, threshold: int) -> None:
         self._threshold = threshold
@@ -141,7 +142,10 @@ class Count:
 
 
 class TimeWindow:
-    """Calls on a fixed schedule since the start, wherever a window has firings."""
+    """A strategy that makes a batch at the end of each window of `length` seconds with firings.
+
+    Windows are counted from the start, so the schedule is fixed.
+    """
 
     def __init__(self, length: float, start: float) -> None:
         self._length = length
@@ -170,18 +174,18 @@ class TimeWindow:
 
 TRIGGER_LIMIT = 100
 BYTES_LIMIT = 64 * 1024 * 1024
-"""Of the events in all triggers of one sentinel: an agent may write megabytes in a tool call."""
+"""Size of the events in all triggers of one sentinel; one tool call may have megabytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """One trigger."""
+    """A pending trigger."""
 
     number: int
-    """Counted from 1 for each sentinel of a codon."""
+    """The number of the trigger, from 1 for each sentinel of a codon."""
     frames: Batch
     queued_at: str
-    """The time that its template sees."""
+    """The current time for its template."""
 
     @property
     def size(self) -> int:
@@ -189,7 +193,7 @@ class Waiting:
 
 
 class Backlog:
-    """A queue that drops its oldest trigger where there is no room for a new one (Hankweave)."""
+    """A queue that drops its oldest trigger when it is full, as in Hankweave."""
 
     def __init__(self, *, limit: int = TRIGGER_LIMIT, bytes_limit: int = BYTES_LIMIT) -> None:
         self._limit = limit
@@ -201,7 +205,7 @@ class Backlog:
         return len(self._waiting)
 
     def push(self, trigger: Waiting) -> int:
-        """Takes a trigger; returns how many older ones had to go. The new one always stays."""
+        """Add a trigger; return the number of older ones dropped. The new one always stays."""
         self._waiting.append(trigger)
         self._bytes += trigger.size
         dropped = 0
@@ -212,7 +216,7 @@ class Backlog:
         return dropped
 
     def pop(self) -> Waiting | None:
-        """Returns the oldest trigger, if any."""
+        """Remove and return the oldest trigger, or None."""
         if not self._waiting:
             return None
 
@@ -221,7 +225,7 @@ class Backlog:
         return trigger
 
     def clear(self) -> int:
-        """Drops all that waits; returns how many."""
+        """Drop all triggers; return their number."""
         count = len(self._waiting)
         self._waiting.clear()
         self._bytes = 0

@@ -1,7 +1,7 @@
-"""Answers that are JSON: what a model is asked to fill, and whether it did.
+"""Define the schema that a model has to fill, and check its answer.
 
-Models fill objects. An array is asked for as `elements` of an object, one word of a list as its
-`result`; what a sentinel's files and events get is the array or the word itself.
+Models fill objects. An array is requested as the field `elements` of an object, and an enum value
+as its field `result`. A sentinel's files and events get the array or the value itself.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ Schema: TypeAlias = Mapping[str, Any]
 
 _WRAPPERS = {"array": "elements", "enum": "result"}
 DEEPEST_ANSWER = codec.MAX_DEPTH // 2
-"""Levels of an answer: it goes into an event as it is, and frames may nest twice as deep."""
+"""Levels of nesting in an answer, which becomes part of an event; frames may nest twice as deep."""
 
 
 class BadSchema(Exception):
-    """A schema that is none, or that reaches outside itself."""
+    """A schema is not valid, or refers to something outside itself."""
 
 
 class BadAnswer(Exception):
-    """A model's answer that is not of the form it was asked for."""
+    """A model's answer does not have the requested form."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a model is to fill."""
+    """The requested form of an answer."""
 
     name: str
     description: str
     schema: Schema
-    """Of the object that the model fills."""
+    """The schema of the object that the model fills."""
     wrapper: str | None
-    """The object's one field that is meant; None where it is the object itself."""
+    """The field of the object that has the content; None: the object itself is the content."""
     parse: Callable[[Any], Any] | None = None
-    """Checks what is meant in place of the schema, and may change it; raises BadAnswer."""
+    """Checks the content instead of the schema, and may convert it; raises BadAnswer."""
 
     def content_of(self, text: str) -> Any:
-        """Reads and checks an answer; raises BadAnswer."""
+        """Parse and check an answer, and return its content; raises BadAnswer."""
         value = _plain(text)
         if self.parse is not None:
             return self.parse(self._unwrapped(value))
@@ -77,7 +77,7 @@ class Form:
 
 
 def _plain(text: str) -> Any:
-    """Reads JSON that an event can carry: no endless numbers, no endless nesting."""
+    """Parse JSON that an event can carry: limited numbers and limited nesting."""
     try:
         value = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -99,9 +99,9 @@ def form_of(
     schema: Schema | None,
     parse: Callable[[Any], Any] | None = None,
 ) -> Form:
-    """Make the form of a sound configuration and the schema it names; raise BadSchema.
+    """Return the form for a valid configuration and its schema; raises BadSchema.
 
-    With `parse` the schema only tells the model what to fill, and `parse` checks the answer.
+    With `parse`, the schema is only sent to the model, and `parse` checks the answer.
     """
     if schema is not None and parse is None:
         _refuse_unsound(schema)
@@ -136,7 +136,7 @@ def _wrapped(name: str, schema: Schema) -> Schema:
 
 
 def _moved(schema: Any, to: str) -> Any:
-    """Rewrite the references of a schema that becomes part of another one, at `to`."""
+    """Rewrite the references of a schema that is embedded in another one at `to`."""
     if isinstance(schema, list):
         return [_moved(each, to) for each in schema]
 
@@ -174,7 +174,7 @@ def _pairs(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _validator(schema: Schema) -> Any:
-    # The registry is empty: nothing is ever fetched for a schema.
+    # The registry is empty, so no schema is ever fetched.
     return _Validator(schema, registry=Registry())
 
 

@@ -1,11 +1,10 @@
-"""What makes a sentinel fire: one event, or several in an order.
+"""Match events against the triggers of sentinels: a single event, or a sequence.
 
-Conditions on what an event says: checked when a sentinel loads, then asked of every event.
+Conditions on the data of an event are checked when a sentinel loads, and evaluated for every event.
 
-Which events sentinels may see: all of an execution's own, none of what sentinels cause.
-
-A sentinel that saw sentinels would watch itself. Their states travel as `state.transition`, so
-that one transition is kept from them as well.
+Sentinels see all journaled events of an execution except those that sentinels cause; otherwise a
+sentinel could trigger itself. The states of sentinels are published as a `state.transition`, so
+that transition is hidden from them as well (`is_routed`).
 """
 
 from __future__ import annotations
@@ -27,18 +26,18 @@ from hankweave_protocol.transitions import SentinelStatesUpdated
 Test: TypeAlias = Callable[[EventData], bool]
 
 SLOWEST_MATCH: Final = 0.01
-"""Seconds that one `matches` may take: the events of a codon wait for it."""
+"""Seconds that one `matches` may take, because the codon's events wait for it."""
 
 MISSING: Final = object()
-"""What a path leads to where there is nothing; no condition holds of it."""
+"""The value of a path that leads nowhere; no condition holds for it."""
 
 
 class TooSlow(Exception):
-    """A regular expression takes too long on what it is asked of."""
+    """A regular expression takes too long on a value."""
 
 
 def all_of(conditions: Sequence[Condition]) -> Test:
-    """Makes one test of conditions that are known to be sound; it raises TooSlow."""
+    """Return one test for all the conditions, which must be valid; the test may raise TooSlow."""
     tests = [(each.path.split("."), _test_of(each)) for each in conditions]
 
     def holds(data: EventData) -> bool:
@@ -51,7 +50,7 @@ def all_of(conditions: Sequence[Condition]) -> Test:
 
 
 def fault_of_value(condition: Condition) -> str | None:
-    """Says what is wrong with the value of a condition, given its operator."""
+    """Return a message if the value of a condition does not fit its operator, or None."""
     value = condition.value
     match condition.operator:
         case "equals" | "notEquals":
@@ -70,7 +69,7 @@ def fault_of_value(condition: Condition) -> str | None:
 
 
 def has_path(event_type: str, path: str) -> bool:
-    """Tells whether events of a type can have such a field."""
+    """Return whether events of a type can have such a field."""
     member = EVENTS.get(event_type)
     return member is not None and _leads(inspect.type_info(member), path.split("."))
 
@@ -102,7 +101,7 @@ def _test_of(condition: Condition) -> Callable[[Any], bool]:
 
 
 def _same(value: object, wanted: object) -> bool:
-    """As `===` has it: true is not 1."""
+    """Compare like JavaScript's `===`: true is not 1."""
     return isinstance(value, bool) == isinstance(wanted, bool) and value == wanted
 
 
@@ -146,7 +145,7 @@ def _member(value: Any, step: str) -> Any:
 
 
 def _field(value: msgspec.Struct, step: str) -> Any:
-    """A field by its name on the wire; one that is null because nobody said it is not there."""
+    """Return a field by its name on the wire; MISSING for an optional field that is not set."""
     known = _fields(type(value)).get(step)
     if known is None:
         return MISSING
@@ -224,7 +223,7 @@ ROUTED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """An event as a sentinel sees it; the frame is what its template gets."""
+    """An event for sentinels; templates get the frame."""
 
     type: str
     data: EventData
@@ -232,7 +231,7 @@ class Seen:
 
 
 def is_routed(event: Event) -> bool:
-    """Tells whether sentinels may see an event."""
+    """Return whether sentinels may see an event."""
     if event.type not in ROUTED:
         return False
 
@@ -241,17 +240,20 @@ def is_routed(event: Event) -> bool:
 
 
 HISTORY_LIMIT = 1000
-"""How far back a sequence may reach, in events of its interest filter (Hankweave)."""
+"""Events of its interest filter that a sequence may reach back, as in Hankweave."""
 
 Firing: TypeAlias = tuple[bytes, ...]
 """The frames of the events that made a sentinel fire, oldest first."""
 
 
 class Trigger(Protocol):
-    """Both kinds; `take` raises TooSlow where a condition cannot be decided in time."""
+    """The interface of both kinds of trigger."""
 
     def take(self, seen: Seen) -> Firing | None:
-        """Looks at the next event; returns what fires, or None."""
+        """Process the next event; return a firing or None.
+
+        Raises TooSlow if a condition cannot be evaluated in time.
+        """
 
 
 def trigger_of(config: EventTrigger | SequenceTrigger) -> Trigger:
@@ -291,17 +293,17 @@ class _Step:
 
 @dataclass(frozen=True, slots=True)
 class _Past:
-    """An event of the filter, and which steps of the pattern it fits."""
+    """An event that passed the filter, and the steps of the pattern that it fits."""
 
     frame: bytes
     steps: frozenset[int]
 
 
 class _OnSequence:
-    """Keeps the filtered events since the last match, and looks back when the last step comes.
+    """A sequence trigger: keeps the filtered events since the last match, and looks back.
 
-    Every event that fits the last step is looked at, whichever type the filter lists last: to look
-    only at that type, as Hankweave does, misses patterns that end with another one.
+    It looks back on every event that fits the last step. Hankweave does so only for the type that
+    the filter lists last, which misses patterns that end with another type.
     """
 
     def __init__(self, config: SequenceTrigger) -> None:
@@ -334,7 +336,7 @@ class _OnSequence:
         return tuple(past.frame for past in tail)
 
     def _in_order(self) -> Firing | None:
-        """Takes the first event for each step but the last, which is the newest event."""
+        """Match each step except the last to its first event; the last is the newest event."""
         *before, newest = self._past
         found: list[bytes] = []
         for past in before:
@@ -352,7 +354,7 @@ def _is_among(seen: Seen, types: frozenset[str]) -> bool:
 
 
 def types_of(config: EventTrigger | SequenceTrigger) -> Sequence[str]:
-    """Every type of event that a trigger names."""
+    """Return every type of event that a trigger names."""
     match config:
         case EventTrigger(on=on):
             return on
