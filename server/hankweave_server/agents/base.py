@@ -106,6 +106,8 @@ class AgentTask:
 
 @dataclass(frozen=True, slots=True)
 class TokenCounts:
+    """Numbers of tokens by kind."""
+
     input_tokens: int = 0
     output_tokens: int = 0
     cache_creation_tokens: int = 0
@@ -129,11 +131,15 @@ class MessageNamed:
 
 @dataclass(frozen=True, slots=True)
 class Said:
+    """A text of the agent's."""
+
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Thought:
+    """The text of the agent's thinking."""
+
     text: str
 
 
@@ -147,6 +153,8 @@ class ToolAnnounced:
 
 @dataclass(frozen=True, slots=True)
 class ToolCalled:
+    """A tool call, with its complete input."""
+
     tool_use_id: str
     name: str
     input: dict[str, object]
@@ -199,11 +207,15 @@ class PlainOutput:
 
 @dataclass(frozen=True, slots=True)
 class Stderr:
+    """A line of stderr."""
+
     line: str
 
 
 @dataclass(frozen=True, slots=True)
 class ContextExceeded:
+    """The model's context or output limit was exceeded, or the context was compacted."""
+
     reason: str
 
 
@@ -281,16 +293,22 @@ Verdict: TypeAlias = Granted | ToBeAsked | Forbidden
 
 @dataclass(frozen=True, slots=True)
 class Exited:
+    """The agent exited with a code."""
+
     code: int
 
 
 @dataclass(frozen=True, slots=True)
 class Killed:
+    """A signal ended the agent."""
+
     signal: int
 
 
 @dataclass(frozen=True, slots=True)
 class TimedOut:
+    """The agent exceeded a time limit and was stopped."""
+
     which: TimeLimit
 
 

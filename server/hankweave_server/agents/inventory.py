@@ -144,6 +144,7 @@ class Found(Value, kw_only=True, omit_defaults=False):
 
 
 def known_of(name: str) -> Acquaintance:
+    """Return the facts about an agent, or generic ones for an unknown name."""
     return _BY_NAME.get(name, _STRANGER)
 
 
@@ -171,6 +172,7 @@ def look(name: str, spec: AgentSpec) -> Found:
 
 
 def kind_of(spec: AgentSpec) -> str:
+    """Return the `agent.type` of a specification."""
     return str(spec.__struct_config__.tag)
 
 

@@ -63,18 +63,22 @@ def object_in(line: bytes) -> Object:
 
 
 def as_object(value: object) -> Object:
+    """Return the value if it is an object, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def as_objects(value: object) -> list[Object]:
+    """Return the elements of a list as objects; empty if the value is not a list."""
     return [as_object(each) for each in value] if isinstance(value, list) else []
 
 
 def as_text(value: object) -> str:
+    """Return the value if it is a string, else an empty one."""
     return value if isinstance(value, str) else ""
 
 
 def as_count(value: object) -> int:
+    """Return the value if it is a positive integer up to `MOST`, else 0."""
     match value:
         case bool():
             return 0

@@ -133,6 +133,7 @@ class Wait(Protocol):
 
 
 async def wait_for(wake: anyio.Event, seconds: float | None) -> None:
+    """Wait until the event is set, or for some seconds (None: without a limit)."""
     with anyio.move_on_after(seconds):
         await wake.wait()
 

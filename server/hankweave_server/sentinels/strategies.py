@@ -66,6 +66,7 @@ class Strategy(Protocol):
 
 
 def strategy_of(config: SentinelConfig, now: float) -> Strategy:
+    """Return the strategy that a sentinel is configured with."""
     match config.execution:
         case ImmediateExecution():
             return Immediate()

@@ -257,6 +257,7 @@ class Trigger(Protocol):
 
 
 def trigger_of(config: EventTrigger | SequenceTrigger) -> Trigger:
+    """Return the matcher for a configured trigger."""
     match config:
         case EventTrigger():
             return _OnEvent(config)

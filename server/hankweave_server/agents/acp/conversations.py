@@ -53,6 +53,7 @@ class Memory(Protocol):
 
 
 def memory_in(kind: str, folder: Path, work_tree: Path) -> Memory:
+    """Return the storage of a kind ("database" or "lines") in a folder."""
     return Database(folder) if kind == "database" else Lines(folder, work_tree)
 
 

@@ -92,6 +92,7 @@ def _is_set(variable: str) -> bool:
 
 
 def unauthenticated(message: str, methods: list[Any]) -> str:
+    """Return the message for an agent that no available method authenticates."""
     offered = ", ".join(named(methods, "id")) or "none"
     return (
         f"Not authenticated: {message} Give it a key in the environment, or log in with the agent "
@@ -100,6 +101,7 @@ def unauthenticated(message: str, methods: list[Any]) -> str:
 
 
 def option(offer: Message, category: str) -> Message:
+    """Return the select option of a category from an agent's offer; empty if there is none."""
     for each in as_list(offer.get("configOptions")):
         match each:
             case {"category": str() as found, "type": "select"} if found == category:
@@ -119,6 +121,7 @@ def options(offer: Message, category: str) -> list[str]:
 
 
 def named(entries: Any, name: str) -> list[str]:
+    """Return the non-empty texts of a field in a list of objects."""
     found = [as_text(as_object(each).get(name)) for each in as_list(entries)]
     return [each for each in found if each]
 

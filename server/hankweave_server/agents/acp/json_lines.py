@@ -93,18 +93,22 @@ def is_whole(line: Mapping[str, Any]) -> bool:
 
 
 def as_object(value: Any) -> Message:
+    """Return the value if it is an object, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def as_list(value: Any) -> list[Any]:
+    """Return the value if it is a list, else an empty one."""
     return value if isinstance(value, list) else []
 
 
 def as_text(value: Any) -> str:
+    """Return the value if it is a string, else an empty one."""
     return value if isinstance(value, str) else ""
 
 
 def cut(text: str, longest: int = LONGEST_TEXT) -> str:
+    """Return the text, cut to `longest` characters and marked if it is longer."""
     if len(text) <= longest:
         return text
 
@@ -240,6 +244,7 @@ class Order:
 
 
 def to_line(order: Order) -> str:
+    """Encode an order as one line."""
     return json.dumps(asdict(order)) + "\n"
 
 

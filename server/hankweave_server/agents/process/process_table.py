@@ -21,6 +21,8 @@ from typing import Literal, NamedTuple, TypeAlias
 
 
 class ProcessFacts(NamedTuple):
+    """The fields of /proc/PID/stat that identify a process and its relatives."""
+
     pid: int
     state: str
     parent: int
@@ -39,6 +41,7 @@ ProcessTable: TypeAlias = Mapping[int, ProcessFacts]
 
 
 def read(pid: int) -> ProcessFacts | None:
+    """Return the facts about one process, or None if it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             stat = file.read()
@@ -51,6 +54,7 @@ def read(pid: int) -> ProcessFacts | None:
 
 
 def scan() -> dict[int, ProcessFacts]:
+    """Return all processes by pid."""
     pids = (int(name) for name in os.listdir("/proc") if name.isdigit())
     return {pid: facts for pid in pids if (facts := read(pid)) is not None}
 
@@ -72,6 +76,7 @@ def descendants(table: ProcessTable, roots: Iterable[int]) -> set[int]:
 
 
 def ancestors(table: ProcessTable, pid: int) -> set[int]:
+    """Return the pids of the parent of a process, of its parent, and so on."""
     found: set[int] = set()
     while (facts := table.get(pid)) is not None and facts.parent not in found:
         pid = facts.parent
@@ -89,6 +94,7 @@ def carries(pid: int, name: str, value: str) -> bool:
 
 
 def command_of(pid: int) -> str:
+    """Return the command line of a process; empty if it cannot be read."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
         return file.read().replace(b"\0", b" ").decode(errors="replace").strip()
 

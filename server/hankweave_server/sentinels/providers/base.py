@@ -16,6 +16,8 @@ FatalKind = Literal["template", "configuration", "corruption", "resource"]
 
 @dataclass(frozen=True, slots=True)
 class Message:
+    """One message of a conversation."""
+
     role: Literal["user", "assistant"]
     content: str
 
@@ -37,6 +39,8 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
+    """An answer and the tokens it used."""
+
     text: str
     """The JSON text of an object where the call has a form."""
     tokens: Tokens = NO_TOKENS
