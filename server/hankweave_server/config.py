@@ -190,89 +190,83 @@ def _refusing(why: str) -> Callable[[object], str | None]:
 
 # --- the settings ---------------------------------------------------------------------------------
 
-_FIXED = "files of an execution have fixed places, so that clients and tools find them"
+_FIXED = "the files of an execution have fixed paths, so that clients and tools find them"
 NO_PROXY: Final = (
-    "there is no proxy here: agents speak to their providers themselves, and what they say and "
-    "use is in their logs and in the journal"
+    "there is no proxy here: agents connect to their providers directly, and their messages and "
+    "usage are in their logs and in the journal"
 )
-_NO_DIET = "a journal is kept as it is; nothing of it is moved or compressed"
+_NO_DIET = "journals are never compressed or moved"
 
 _ALL = (
-    Setting("port", _integer(0, 65535), 0, "The port; 0 takes a free one.", "--port"),
-    Setting("autostart", _truth, True, "Begin with the plan at once.", "--no-autostart"),
+    Setting("port", _integer(0, 65535), 0, "Port; 0 selects a free one.", "--port"),
+    Setting("autostart", _truth, True, "Start the plan at once.", "--no-autostart"),
     Setting(
         "exitOnComplete",
         _truth,
         None,
-        "End with the plan; by default if stdout is no terminal and no client is connected.",
+        "Exit when the plan ends. Default: if stdout is not a terminal and no client is connected.",
         "--exit-on-complete",
     ),
-    Setting("model", _text, None, "The model of every codon.", "--model"),
+    Setting("model", _text, None, "Model for all codons.", "--model"),
     Setting(
         "anthropicBaseUrl",
         _url,
         None,
-        "Where agents and sentinels find Anthropic's API.",
+        "Base URL of Anthropic's API, for agents and sentinels.",
         "--anthropic-base-url",
     ),
-    Setting("outputDirectory", _path, None, "Where output files are copied.", "--output"),
-    Setting(
-        "executionBaseDir", _path, Path("~/.hankweave-executions"), "Where executions are made."
-    ),
+    Setting("outputDirectory", _path, None, "Directory for copies of output files.", "--output"),
+    Setting("executionBaseDir", _path, Path("~/.hankweave-executions"), "Directory of executions."),
     Setting(
         "dataHashTimeLimit",
         _integer(1),
         5000,
-        "Milliseconds that looking at the data may take before it is known by its place alone.",
+        "Milliseconds for hashing the data; beyond that, only its path identifies it.",
     ),
     Setting(
         "shimIdleTimeout",
         _integer(1, 1800),
         None,
-        "Seconds that an agent may be silent, in codons that do not say so themselves.",
+        "Maximum silence of an agent in seconds, for codons that do not set it.",
         "--shim-idle-timeout",
     ),
     Setting(
         "ignoreRigFailures",
         _truth,
         False,
-        "Go on when an operation of a rig fails.",
+        "Continue when a rig operation fails.",
         "--ignore-rig-failures",
     ),
     Setting(
-        "budget.maxDollars", _amount, None, "Dollars that the execution may cost.", "--max-cost"
+        "budget.maxDollars", _amount, None, "Budget of the execution, in US dollars.", "--max-cost"
     ),
     Setting(
         "budget.maxTimeSeconds",
         _seconds,
         None,
-        "Seconds that its codons may take together.",
+        "Budget of all codons together, in seconds.",
         "--max-time",
     ),
-    Setting(
-        "sentinel.enablePersistence", _truth, True, "Keep what sentinels remember on the disk."
-    ),
+    Setting("sentinel.enablePersistence", _truth, True, "Save the state of sentinels on disk."),
     Setting(
         "toolResultTruncateLength",
         _integer(1),
         2500,
-        "Characters of a tool's result that an event carries.",
+        "Maximum characters of a tool's result in an event.",
     ),
-    Setting(
-        "safePoints", _safe_points, "all", "Which checkpoints are taken unasked.", "--safe-points"
-    ),
+    Setting("safePoints", _safe_points, "all", "Automatic checkpoints.", "--safe-points"),
     Setting(
         "logLevel",
         _one_of(get_args(LogLevel)),
         "info",
-        "What server.log has: debug, info, warning or error.",
+        "Minimum level of server.log: debug, info, warning or error.",
         "--log-level",
     ),
     Setting(
         "logFormat",
         _one_of(get_args(LogFormat)),
         "console",
-        "How server.log has it: console, for people, or json.",
+        "Format of server.log: console or json.",
         "--log-format",
     ),
     Setting(
@@ -286,7 +280,7 @@ _ALL = (
         "withoutProxy",
         _truth,
         True,
-        "No proxy between agents and their models.",
+        "Do not use a proxy between agents and their models.",
         "--without-proxy",
         refusal=lambda value: None if value else NO_PROXY,
     ),
@@ -297,42 +291,42 @@ _ALL = (
         0,
         "Seconds after which an idle connection is closed.",
         "--idle-timeout",
-        no_effect="a client that is gone is noticed within 40 seconds, and one that lives stays",
+        no_effect="lost clients are detected within 40 seconds, and idle ones stay connected",
     ),
     Setting(
         "logParsingInterval",
         _integer(1),
         1000,
-        "Milliseconds between two looks into an agent's log.",
-        no_effect="what an agent says is read the moment it is said",
+        "Milliseconds between two reads of an agent's log.",
+        no_effect="output of agents is read at once",
     ),
     Setting(
         "dietOnFinalize",
         _truth,
         False,
-        "Compress the journal of a run that ended.",
+        "Compress the journal when a run has ended.",
         no_effect=_NO_DIET,
     ),
     Setting(
         "journalDietThresholdBytes",
         _integer(1),
         4096,
-        "The smallest file body that a diet takes out of the journal.",
+        "Minimum size of a file body to move out of the journal.",
         no_effect=_NO_DIET,
     ),
     Setting(
         "sentinel.healthCheckGracePeriodMs",
         _integer(1),
         2000,
-        "How long a sentinel's model may take to say that it is there.",
-        no_effect="models of sentinels are not asked beforehand",
+        "Milliseconds for the health check of a sentinel's model.",
+        no_effect="there are no health checks of sentinels' models",
     ),
     Setting(
         "sentinel.waitForAllHealthChecks",
         _truth,
         False,
-        "Wait for the models of all sentinels.",
-        no_effect="models of sentinels are not asked beforehand",
+        "Wait for the health checks of all sentinels' models.",
+        no_effect="there are no health checks of sentinels' models",
     ),
     Setting(
         "telemetry", _telemetry, False, "Anonymous statistics.", no_effect="nothing is ever sent"
@@ -342,21 +336,21 @@ _ALL = (
         _integer(1),
         50,
         "Events in the answer to a handshake.",
-        refusal=_refusing("it is always 50; `sinceSeq` and `history.sync` bring the others"),
+        refusal=_refusing("it is always 50; `sinceSeq` and `history.sync` return earlier events"),
     ),
     Setting("lockFile", _text, ".hankweave/runtime.lock", "The lock.", refusal=_refusing(_FIXED)),
     Setting(
         "serverLogFile",
         _text,
         ".hankweave/logs/server.log",
-        "The server's log.",
+        "The log of the server.",
         refusal=_refusing(_FIXED),
     ),
     Setting(
         "socketLogFile",
         _text,
         ".hankweave/logs/websocket.log",
-        "The log of the traffic.",
+        "The log of WebSocket messages.",
         refusal=_refusing(_FIXED),
     ),
 )

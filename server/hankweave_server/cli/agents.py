@@ -45,7 +45,8 @@ ALL = "all"
     "commands",
     metavar="COMMAND",
     multiple=True,
-    help="Also this agent, which speaks the Agent Client Protocol; by the name of its program.",
+    help="Include the agent that COMMAND starts, named after its program. It must speak the Agent "
+    "Client Protocol (ACP). Repeatable.",
 )
 @click.option(
     "--test",
@@ -53,10 +54,10 @@ ALL = "all"
     metavar="[NAME]",
     is_flag=False,
     flag_value=ALL,
-    help="Let this one, or every installed one, write a file; it may cost.",
+    help="Test this agent, or every installed one, by having it write a file. This may cost money.",
 )
-@click.option("--model", help="The model to test it with.")
-@click.option("--prices", type=click.Path(path_type=Path), help="A price list of your own.")
+@click.option("--model", help="Model for --test NAME.")
+@click.option("--prices", type=click.Path(path_type=Path), help="File with your own model prices.")
 def agents(
     as_json: bool,
     commands: tuple[str, ...],
@@ -64,11 +65,12 @@ def agents(
     model: str | None,
     prices: Path | None,
 ) -> None:
-    """List the agents that have a name: installed or not, version, and whether a key is seen.
+    """List the known agents, and whether they are installed.
 
-    No key is ever printed. With --test, one of them does one short turn in a temporary directory
-    and the exit code says how it went: 0 it did, 1 it did not, 69 it is not installed. Without a
-    NAME all that are installed are tested, one after the other.
+    The list shows version, program, and whether a key or login was found. Keys are never printed.
+    With --test, an agent runs one short turn in a temporary directory. Without a NAME, all
+    installed agents are tested, one after the other. The exit code is 0 if the test passed, 1 if it
+    failed and 69 if the agent is not installed.
 
     \b
     hankweave agents

@@ -128,7 +128,7 @@ def _item(name: str) -> CompletionItem:
 @click.group(cls=OnDemand, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="hankweave")
 def cli() -> None:
-    """Run pipelines of agents, checkpoint every step, and go back to any of them.
+    """Run pipelines of coding agents, checkpoint every step, and go back to any checkpoint.
 
     \b
     hankweave init && hankweave run hank.json

@@ -19,21 +19,21 @@ from hankweave_server.local.targeting import listening_on, require_execution
 
 @click.command()
 @execution_option
-@click.option("--port", "-p", type=click.IntRange(1, 65535), help="The server on this port.")
-@click.option("--readonly", is_flag=True, help="Look, and move nothing.")
-@click.option("--plain", is_flag=True, help="Print lines on a terminal too, as in a pipe.")
+@click.option("--port", "-p", type=click.IntRange(1, 65535), help="Port of the server.")
+@click.option("--readonly", is_flag=True, help="Only watch; change nothing.")
+@click.option("--plain", is_flag=True, help="Print plain lines, even on a terminal.")
 def attach(execution: Path | None, port: int | None, readonly: bool, plain: bool) -> None:
-    """Watch the server live, and steer it with single keys; leaving does not stop it.
+    """Watch a running server live, and control it with single keys.
 
-    What destroys something is asked about first. A lost connection comes back by itself, and
-    nothing is missed; a server that is started again is found again. Who may only read the
-    viewer's token looks and moves nothing. In a pipe the story comes in lines.
+    Leaving does not stop the server. Keys that destroy something ask for confirmation. After a lost
+    connection or a restart of the server, the view reconnects and misses no event. With the viewer
+    token, it is read-only. In a pipe, the log is printed as lines.
 
     \b
     Keys:
-      n next codon   s skip it   x stop it by force   r run the newest again
-      p choose a checkpoint, see what going back would do, go    u undo it   U redo it
-      a allow, d deny what an agent asks for    ? keys    q leave
+      n next codon   s skip codon   x stop codon by force   r run the newest again
+      p choose a checkpoint, preview the rollback, roll back    u undo   U redo
+      a allow or d deny a permission request    ? help    q quit
 
     \b
     hankweave attach

@@ -16,13 +16,18 @@ from hankweave_server.local.targeting import root_to_change
 
 @click.command()
 @click.argument("sha", shell_complete=completions.checkpoints)
-@click.option("--path", type=click.Path(path_type=Path), help="Default: beside the execution.")
+@click.option(
+    "--path",
+    type=click.Path(path_type=Path),
+    help="Directory of the new execution. Default: next to the original.",
+)
 @execution_option
 @json_option
 def branch(sha: str, path: Path | None, execution: Path | None, as_json: bool) -> None:
-    """Make a new execution from checkpoint SHA; the one it comes from stays as it is.
+    """Create a new execution from checkpoint SHA.
 
-    SHA may be any unique beginning of a checkpoint's name. The branch has no server yet.
+    SHA may be abbreviated. The original execution stays unchanged. No server is started for the new
+    one.
 
     \b
     hankweave branch 6dc2daae

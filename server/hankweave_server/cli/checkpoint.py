@@ -24,9 +24,9 @@ from hankweave_server.plain_text import one_line
 @execution_option
 @json_option
 def checkpoint(label: str | None, execution: Path | None, as_json: bool) -> None:
-    """Take a checkpoint of the work tree now; LABEL says why.
+    """Take a checkpoint of the work tree, with an optional LABEL.
 
-    What could not be captured is named. `hankweave pin` keeps it from ever being pruned.
+    Files that could not be captured are listed. `hankweave pin` protects a checkpoint from pruning.
 
     \b
     hankweave checkpoint

@@ -23,9 +23,17 @@ KINDS = get_args(CheckpointKind)
 
 @click.command()
 @execution_option
-@click.option("--run", "run_id", shell_complete=completions.runs, help="Only those of this run.")
-@click.option("--kind", "kinds", multiple=True, type=click.Choice(KINDS), help="Only this kind.")
-@click.option("-n", "--limit", type=click.IntRange(min=1), help="Only so many.")
+@click.option(
+    "--run", "run_id", shell_complete=completions.runs, help="Only checkpoints of this run."
+)
+@click.option(
+    "--kind",
+    "kinds",
+    multiple=True,
+    type=click.Choice(KINDS),
+    help="Only checkpoints of this kind. Repeatable.",
+)
+@click.option("-n", "--limit", type=click.IntRange(min=1), help="Print at most this many.")
 @json_option
 def checkpoints(
     execution: Path | None,
@@ -34,7 +42,7 @@ def checkpoints(
     limit: int | None,
     as_json: bool,
 ) -> None:
-    """List the checkpoints, newest first.
+    """List checkpoints, newest first.
 
     \b
     hankweave checkpoints -n 20

@@ -17,10 +17,11 @@ VARIABLE = "_HANKWEAVE_COMPLETE"
 @click.command()
 @click.argument("shell", type=click.Choice(SHELLS), required=False)
 def completion(shell: str | None) -> None:
-    """Print what makes SHELL complete commands, options, codons, checkpoints and runs.
+    """Print the script that enables tab completion in SHELL.
 
-    Without SHELL it is the one that $SHELL names. Names come from the files of the execution that
-    -e names, or of the one that was used last; no server is asked.
+    SHELL defaults to the shell in $SHELL. Commands, options, codons, checkpoints and runs are
+    completed. Names come from the files of the execution given by -e, or else of the one used last;
+    no server is contacted.
 
     \b
     eval "$(hankweave completion bash)"                        # in ~/.bashrc

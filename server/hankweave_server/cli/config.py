@@ -38,10 +38,11 @@ class SettingShown(Value, kw_only=True, omit_defaults=False):
 @click.argument("hank", type=click.Path(path_type=Path), required=False)
 @json_option
 def show_config(hank: Path | None, as_json: bool) -> None:
-    """Print each setting, its value, and where it comes from.
+    """Print every setting, its value and its source.
 
-    What counts first: options of `hankweave run`, HANKWEAVE_RUNTIME_* variables, the overrides of
-    HANK (by default the hank.json here), hankweave.json in the current directory, defaults.
+    The sources, in order of precedence: options of `hankweave run`, HANKWEAVE_RUNTIME_* variables,
+    the overrides of HANK (default: the hank.json in the current directory), hankweave.json in the
+    current directory, defaults.
 
     \b
     hankweave config

@@ -22,7 +22,7 @@ from hankweave_server.cli.shared import completions
 from hankweave_server.local.targeting import require_consent, root_to_change
 
 _yes_option = click.option(
-    "--yes", "-y", is_flag=True, help="Needed where there is no terminal to ask on."
+    "--yes", "-y", is_flag=True, help="Do not ask for confirmation. Required without a terminal."
 )
 
 
@@ -31,7 +31,7 @@ _yes_option = click.option(
 @execution_option
 @json_option
 def start_next(codon: str | None, execution: Path | None, as_json: bool) -> None:
-    """Start the next codon of the plan, or the one that is named.
+    """Start the next codon of the plan, or CODON.
 
     \b
     hankweave next
@@ -46,7 +46,7 @@ def start_next(codon: str | None, execution: Path | None, as_json: bool) -> None
 @_yes_option
 @json_option
 def skip(execution: Path | None, yes: bool, as_json: bool) -> None:
-    """End the codon that runs, and go on with the next one.
+    """Stop the running codon and continue with the next one.
 
     \b
     hankweave skip
@@ -56,17 +56,18 @@ def skip(execution: Path | None, yes: bool, as_json: bool) -> None:
 
 @click.command()
 @execution_option
-@click.option("--reason", help="Why, in a sentence, for the record.")
-@click.option("--server", is_flag=True, help="Stop the server itself, in order.")
+@click.option("--reason", help="Reason, for the journal.")
+@click.option("--server", is_flag=True, help="Shut down the server as well.")
 @_yes_option
 @json_option
 def stop(
     execution: Path | None, reason: str | None, server: bool, yes: bool, as_json: bool
 ) -> None:
-    """Stop the codon that runs; the server waits for commands then.
+    """Stop the running codon, and with --server, the server.
 
-    With --server the server ends, too: an `exit` checkpoint keeps what the codon has done so far,
-    and `hankweave run -e DIR` goes on from there.
+    Without --server, the server stays up and waits for commands. With it, the server saves the
+    codon's work so far in an `exit` checkpoint and shuts down; `hankweave run -e DIR` resumes from
+    there.
 
     \b
     hankweave stop --reason "It runs in circles."
@@ -86,7 +87,7 @@ def stop(
 @execution_option
 @json_option
 def retry(execution: Path | None, as_json: bool) -> None:
-    """Run the codon that ran last once more, on the files as they are.
+    """Run the last codon again, on the current files.
 
     \b
     hankweave retry

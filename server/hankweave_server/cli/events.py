@@ -95,7 +95,7 @@ def _conditions(text: str) -> tuple[Condition, ...]:
     found = _SHORT.fullmatch(text)
     if found is None:
         raise click.UsageError(
-            f"--where {text!r} is neither JSON nor like type=codon.started or data.cost>0.1."
+            f"--where {text!r} is neither JSON nor of the form type=codon.started or data.cost>0.1."
         )
 
     return (_comparison(found["field"], found["sign"], found["value"]),)
@@ -149,7 +149,7 @@ class _Seq(click.ParamType[Moment]):
             return int(text)
 
         if not self._is_other(text):
-            self.fail(f"{text!r} is no {self.name}.", param, ctx)
+            self.fail(f"{text!r} is not a {self.name}.", param, ctx)
 
         return text
 
@@ -176,7 +176,7 @@ class _Fields(click.ParamType[tuple[str, ...]]):
 
         fields = tuple(part.strip() for part in str(value).split(","))
         if not all(fields):
-            self.fail(f"{value!r} names no fields; write them like seq,data.codonId.", param, ctx)
+            self.fail(f"{value!r} is not a list of fields like seq,data.codonId.", param, ctx)
 
         return fields
 
@@ -322,25 +322,52 @@ READING = "Reading the journal"
 @click.command()
 @execution_option
 @click.option(
-    "--where", multiple=True, help="JSON, or FIELD=VALUE; also != > >= < <= ~, and ~~ for any case."
+    "--where",
+    multiple=True,
+    help="Condition: JSON, or FIELD=VALUE. Operators: = != > >= < <=, ~ (contains), ~~ (contains, "
+    "ignoring case). Repeatable.",
 )
-@click.option("--since", type=MOMENT, help="Only after this seq, or from this moment on.")
-@click.option("--until", type=MOMENT, help="Only up to this seq or moment.")
-@click.option("--caused-by", type=CAUSE, help="Only what names this seq or command as a cause.")
-@click.option("--descendants-of", type=CAUSE, help="Only what this seq or command led to.")
-@click.option("--ancestors-of", type=click.IntRange(1), help="Only what led to this seq.")
-@click.option("--select", type=FIELDS, default=(), help="Fields to show, with commas.")
-@click.option("--order-by", type=FIELDS, default=(), help="Fields, each may end in :desc.")
-@click.option("--reduce", help="count, or sum:FIELD; also avg min max collect.")
-@click.option("--group-by", type=FIELDS, default=(), help="Fields to reduce by.")
-@click.option("--limit", type=click.IntRange(1), help="At most so many.")
+@click.option(
+    "--since",
+    type=MOMENT,
+    metavar="SEQ|TIME",
+    help="Only events after this seq, or from this time on, e.g. 2025-01-04T12:00:00Z.",
+)
+@click.option(
+    "--until", type=MOMENT, metavar="SEQ|TIME", help="Only events up to this seq or time."
+)
+@click.option(
+    "--caused-by",
+    type=CAUSE,
+    metavar="SEQ|COMMAND_ID",
+    help="Only direct effects of this event or command.",
+)
+@click.option(
+    "--descendants-of",
+    type=CAUSE,
+    metavar="SEQ|COMMAND_ID",
+    help="Only direct and indirect effects of this event or command.",
+)
+@click.option(
+    "--ancestors-of", type=click.IntRange(1), help="Only direct and indirect causes of this event."
+)
+@click.option("--select", type=FIELDS, default=(), help="Fields to print, separated by commas.")
+@click.option(
+    "--order-by",
+    type=FIELDS,
+    default=(),
+    help="Fields to sort by, separated by commas; FIELD:desc reverses the order.",
+)
+@click.option("--reduce", help="Aggregate: count, or sum, avg, min, max, collect as in sum:FIELD.")
+@click.option("--group-by", type=FIELDS, default=(), help="Fields to group by, with --reduce.")
+@click.option("--limit", type=click.IntRange(1), help="Print at most this many.")
 @click.option(
     *("--format", "form"),
     type=click.Choice(["table", "jsonl", "csv"]),
     default="table",
-    help="How to print them.",
+    help="Output format. Default: table.",
 )
-@click.option("--follow", "-f", is_flag=True, help="Go on with the live ones.")
+@click.option("--follow", "-f", is_flag=True, help="Keep printing new events.")
 @json_option
 def events(
     execution: Path | None,
@@ -350,7 +377,7 @@ def events(
     as_json: bool,
     **asked: Any,
 ) -> None:
-    """Print the events of the journal, or what a query makes of them.
+    """Print the events of the journal, or the result of a query.
 
     \b
     hankweave events --where type=codon.completed --select seq,codonId,data.cost

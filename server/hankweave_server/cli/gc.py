@@ -240,12 +240,12 @@ def _answer(execution: Path | None, command: CommandData, shape: type[T], what: 
 
 @click.command()
 @execution_option
-@click.option("--dry-run", is_flag=True, help="Only say what would go, what stays, and why.")
-@click.option("--max-age", type=AGE, metavar="AGE", help="Prune what is older, as in 30d or 12h.")
-@click.option("--max-count", type=click.IntRange(min=0), help="Keep so many of the newest.")
-@click.option("--max-bytes", type=SIZE, metavar="SIZE", help="Prune the oldest until it fits.")
-@click.option("--kinds", type=_Kinds(), help="Only these kinds may go, as in safety,manual.")
-@click.option("--yes", "-y", is_flag=True, help="Prune without asking.")
+@click.option("--dry-run", is_flag=True, help="Show what would be pruned or kept, and why.")
+@click.option("--max-age", type=AGE, metavar="AGE", help="Prune older ones, e.g. 30d or 12h.")
+@click.option("--max-count", type=click.IntRange(min=0), help="Keep this many of the newest ones.")
+@click.option("--max-bytes", type=SIZE, metavar="SIZE", help="Prune the oldest ones to fit SIZE.")
+@click.option("--kinds", type=_Kinds(), help="Prune only these kinds, e.g. safety,manual.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 def gc(
     execution: Path | None,
@@ -259,9 +259,9 @@ def gc(
 ) -> None:
     """Prune checkpoints beyond the limits, and pack the store.
 
-    Without a limit nothing is pruned. What is completed or pinned, what the execution thread needs
-    and what the next undo or redo goes to are never pruned. With a limit it asks first, and needs
-    --yes where there is no terminal.
+    Without a limit, nothing is pruned. Completed and pinned checkpoints are never pruned, nor are
+    those that the execution thread or the next undo or redo needs. With a limit, the command asks
+    for confirmation; without a terminal, it requires --yes.
 
     \b
     hankweave gc --dry-run --max-age 30d
@@ -329,19 +329,21 @@ def _print_gc(report: GcReport) -> None:
 
 @click.command()
 @execution_option
-@click.option("--repair", is_flag=True, help="Write again what can be found; give up the rest.")
+@click.option(
+    "--repair", is_flag=True, help="Restore lost objects; drop checkpoints that stay incomplete."
+)
 @click.option(
     "--mirror",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="A git repository or execution that may have what is lost; with --repair.",
+    help="A git repository or execution that may contain lost objects; with --repair.",
 )
 @json_option
 def fsck(execution: Path | None, repair: bool, mirror: Path | None, as_json: bool) -> None:
-    """Read every checkpoint down to each file; exit code 1 where something is damaged.
+    """Verify every checkpoint, down to the content of each file.
 
-    With --repair, lost objects are written again from the work tree, from damaged packs and from
-    the mirror. Checkpoints that still lack something are taken out of the history, and all others
-    stay. What was damaged is moved aside and never deleted.
+    The exit code is 1 if something is damaged. With --repair, lost objects are restored from the
+    work tree, from damaged packs and from the mirror. Checkpoints that stay incomplete are removed
+    from the history; all others are kept. Damaged files are moved aside and never deleted.
 
     \b
     hankweave fsck
@@ -403,11 +405,11 @@ def _print_fsck(report: FsckReport) -> None:
 @click.command()
 @click.argument("sha", shell_complete=completions.checkpoints)
 @execution_option
-@click.option("--name", help="What to call it.")
-@click.option("--remove", is_flag=True, help="Let it go again.")
+@click.option("--name", help="Name for the checkpoint.")
+@click.option("--remove", is_flag=True, help="Unpin the checkpoint.")
 @json_option
 def pin(sha: str, execution: Path | None, name: str | None, remove: bool, as_json: bool) -> None:
-    """Keep the checkpoint SHA (or a unique beginning of it) whatever gc is told.
+    """Protect checkpoint SHA from pruning. SHA may be abbreviated.
 
     \b
     hankweave pin 6dc2daae --name "the good one"

@@ -40,14 +40,14 @@ class HistoryEntry(Value, kw_only=True, omit_defaults=False):
     type=click.Choice(["auto", "workspace", "shadow"]),
     default="auto",
     show_default=True,
-    help="Whose: the workspace's own git, or Hankweave's shadow repository; auto takes the former "
-    "where the last pipeline kept its checkpoints there, or nothing of Hankweave's is there.",
+    help="The workspace's own git repository, or Hankweave's shadow repository. auto: workspace if "
+    "the last pipeline kept its checkpoints there, or if there is no shadow repository.",
 )
 @json_option
 def history(execution: Path | None, repository: Repository, as_json: bool) -> None:
-    """List the checkpoints of steps, newest first.
+    """List the checkpoints of pipeline steps, newest first.
 
-    These are the ones that have a label of Architect's; `hankweave checkpoints` lists them all.
+    As in Architect, only labelled checkpoints are listed; `hankweave checkpoints` lists all.
 
     \b
     hankweave history

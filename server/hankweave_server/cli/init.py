@@ -17,7 +17,7 @@ from hankweave_server.errors import ExitCode, Stop
 SCHEMA_FILE = "hank.schema.json"
 EXAMPLES = {
     "first-steps": "three codons, a loop, a rig, a retry, and data to work on",
-    "minimal": "one codon whose prompt stands in the hank.json",
+    "minimal": "one codon with its prompt in the hank.json",
 }
 DEFAULT = "first-steps"
 
@@ -32,10 +32,11 @@ DEFAULT = "first-steps"
     help=" ".join(f"{name}: {text}." for name, text in EXAMPLES.items()),
 )
 def init(directory: Path, example: str) -> None:
-    """Write a hank to begin with into DIRECTORY (by default, here).
+    """Write an example hank to DIRECTORY.
 
-    It runs at once, without a key or a network: its agents play scripts. Nothing that is there is
-    ever overwritten: if a name is taken, nothing is written at all.
+    DIRECTORY defaults to the current directory. The example runs without a key or a network, since
+    its agents are scripted. Existing files are never overwritten: if one is in the way, nothing is
+    written at all.
 
     \b
     hankweave init

@@ -232,13 +232,13 @@ class CleanupReport(Value, kw_only=True, omit_defaults=False):
 
 
 @click.command(name="ls")
-@click.option("--size", "all_sizes", is_flag=True, help="Measure every one, however long it takes.")
+@click.option("--size", "all_sizes", is_flag=True, help="Measure all sizes, however long it takes.")
 @json_option
 def ls(all_sizes: bool, as_json: bool) -> None:
-    """List all executions, the last used ones first.
+    """List all executions, most recently used first.
 
-    Those with a server that lives are marked with its pid. Sizes and checkpoints that could not be
-    looked at quickly are left out; --size waits for them.
+    An execution with a running server shows its pid. Sizes and numbers of checkpoints that take too
+    long to determine are left out; --size waits for them.
 
     \b
     hankweave ls
@@ -290,20 +290,20 @@ def _state_text(each: Listed) -> str:
 
 
 @click.command()
-@click.option("--execution", "-e", type=click.Path(path_type=Path), help="Remove this one.")
+@click.option("--execution", "-e", type=click.Path(path_type=Path), help="Remove this execution.")
 @click.option(
-    "--data", type=click.Path(path_type=Path), help="Remove the newest one that was made of it."
+    "--data", type=click.Path(path_type=Path), help="Remove the newest execution of this data."
 )
 @click.option(
     "--older-than",
     type=AGE_IN_DAYS,
     metavar="DAYS",
-    help="Not used for so many days; or for so long, as in 12h.",
+    help="Remove executions not used for this many days, or for a time like 12h.",
 )
-@click.option("--keep", type=click.IntRange(min=0), help="All but so many, the last used ones.")
-@click.option("--all", "every", is_flag=True, help="All of them.")
-@click.option("--dry-run", is_flag=True, help="Only say what would go.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option("--keep", type=click.IntRange(min=0), help="Keep this many, the most recently used.")
+@click.option("--all", "every", is_flag=True, help="Remove all executions.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 def cleanup(
     execution: Path | None,
@@ -315,10 +315,11 @@ def cleanup(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Remove executions for good, checkpoints and files of agents included.
+    """Remove executions permanently.
 
-    The data that an execution links to is never touched, nor are files that are no part of it; of
-    a project served in place only .hankweave goes. Where a server lives nothing is removed.
+    Checkpoints and the files of agents are removed as well. Linked data is never touched, nor are
+    files that are not part of an execution. Of a project that is served in place, only .hankweave
+    is removed. An execution with a running server is kept.
 
     \b
     hankweave cleanup --older-than 30 --dry-run

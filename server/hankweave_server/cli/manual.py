@@ -19,51 +19,48 @@ from hankweave_server.cli.app import PLACES, cli
 HEAD = """\
 # The commands of hankweave
 
-Each of these is what `hankweave COMMAND --help` says. [README.md](README.md#the-command-line) has
-them in one table.
+This page is the output of `hankweave COMMAND --help` for every command.
+[README.md](README.md#the-command-line) lists the commands in one table.
 
-**Which execution.** `-e`, `--execution`, `-w` and `--workspace` name a directory. Without one a
-command takes the execution or project that the shell stands in, else the only one with a server,
-else the one used last. A command that changes something names its execution on stderr. Where there
-is no terminal it refuses to choose among several, and what moves or removes files, ends a codon or
-prunes checkpoints needs `--yes`: `rollback`, `undo`, `redo`, `gc` with a limit, `skip`, `stop`,
-`cleanup`.
+**Selecting an execution.** `-e`, `--execution`, `-w` and `--workspace` name a directory. Without
+one, a command uses the execution or project of the current directory, else the only one with a
+server, else the one used last. A command that changes something prints the execution on stderr.
+Without a terminal, it refuses to choose among several, and `rollback`, `undo`, `redo`, `gc` with a
+limit, `skip`, `stop` and `cleanup` require `--yes`.
 
-**Times** are local, with their zone; `--json` has UTC.
+**Times** are local and include the time zone; `--json` output is in UTC.
 
-**With and without a server.** Commands go through the server that lives there. Where none does,
-what looks at the past reads the files, `gc` and `pin` own the directory for as long as they work,
-and what changes more starts a server for just as long. `status`, `permissions`, `allow`, `deny`,
-`next`, `skip`, `stop`, `retry` and `attach` are for a server that runs, and end with 69 where none
-does. A connection that is cut off is opened anew, and the command is sent again under its id: the
-server carries it out once.
+**With and without a server.** A command is sent to the running server, if there is one. Otherwise,
+commands that only read use the files, `gc` and `pin` lock the directory while they work, and other
+changes start a temporary server. `status`, `permissions`, `allow`, `deny`, `next`, `skip`, `stop`,
+`retry` and `attach` need a running server and exit with code 69 without one. After a lost
+connection, the command is sent again with the same id, and the server executes it only once.
 
-**On a terminal and elsewhere.** Colours, tables and progress are for terminals; a pipe gets plain
-text, and with `--json` what the protocol says. `NO_COLOR` is honoured. What agents wrote is
-shown, never sent to a terminal as it is: ESC becomes `\\x1b`. What takes longer than half a
-second says on stderr how far it is, as a server or the command itself counts it: never in a pipe,
-never with `--json`.
+**Terminals and pipes.** Colours, tables and progress bars appear on terminals only. In a pipe,
+output is plain text, or JSON as in the protocol with `--json`. `NO_COLOR` is honoured. Control
+characters in text from agents are escaped: ESC is shown as `\\x1b`. Operations that take longer
+than half a second show their progress on stderr, except in a pipe or with `--json`.
 
-**Completion.** `eval "$(hankweave completion bash)"` in `~/.bashrc`, and so for `zsh`; for `fish`
-see [completion](#hankweave-completion). Commands, options, codons, checkpoints and runs are
-completed.
+**Completion.** Add `eval "$(hankweave completion bash)"` to `~/.bashrc`, or the same with `zsh` to
+`~/.zshrc`; for `fish`, see [completion](#hankweave-completion). Commands, options, codons,
+checkpoints and runs are completed.
 
-**Settings** come from options of `run`, from `HANKWEAVE_RUNTIME_*` variables, from the `overrides`
-of the hank and from `hankweave.json` in the current directory, and count in this order.
-`hankweave config` prints each with its value and its source; [all of them](#settings) are listed
-below. An unknown one is warned about; a value that cannot be ends a start with exit code 78.
+**Settings** come from options of `run`, `HANKWEAVE_RUNTIME_*` variables, the `overrides` of the
+hank and `hankweave.json` in the current directory, in this order of precedence. `hankweave config`
+prints each with its value and source; [all settings](#settings) are listed below. An unknown
+setting causes a warning; an invalid value ends the start with exit code 78.
 
-**Hankweave's own command line** works as it stands: `hankweave [HANK] [DATA]` with its options
-means `hankweave run`, where the data is the folder of the hank unless it is named. One argument
-alone is the hank if it ends in `.json` or is a directory with a `hank.json`, else the data.
-`--validate`, `--init`, `--cleanup` and `--attach` are the commands of these names. `--proxy`,
-`--replay`, `--diet-journal`, `--restore-journal`, remote hanks and `.hank` bundles are refused by
-name.
+**The command line of the original Hankweave** works as well: `hankweave [HANK] [DATA]` with its
+options means `hankweave run`, where the data defaults to the directory of the hank. A single
+argument is the hank if it ends in `.json` or is a directory with a `hank.json`, and the data
+otherwise. `--validate`, `--init`, `--cleanup` and `--attach` run the commands of these names.
+`--proxy`, `--replay`, `--diet-journal`, `--restore-journal`, remote hanks and `.hank` bundles are
+not supported and cause an error.
 
-**Exit codes.** 0 done, 1 failed or refused, 2 usage or a broken hank, 3 a broken pipeline or no
-such session, 65 damaged files, 66 no input, 69 no server, 70 lock lost, 73 cannot create, 74 disk
-error, 75 another server owns the directory, 78 a requirement is missing, 130 interrupted, 141
-nobody reads the output any more.
+**Exit codes.** 0 success, 1 failed or refused, 2 wrong usage or invalid hank, 3 invalid pipeline or
+no such session, 65 damaged files, 66 no input, 69 no server, 70 lock lost, 73 cannot create a file,
+74 disk error, 75 another server owns the directory, 78 a requirement or setting is not met, 130
+interrupted, 141 the reader closed the pipe.
 """
 
 _EXAMPLE = re.compile(r"(hankweave|eval|cd) ")
@@ -80,7 +77,7 @@ def _settings() -> str:
     """Return the table of all settings."""
     rows = [
         "## Settings\n",
-        "| in hankweave.json | variable | option | default | what it does |",
+        "| hankweave.json | variable | option | default | description |",
         "|---|---|---|---|---|",
     ]
     for each in config.SETTINGS.values():
@@ -144,7 +141,7 @@ def _options(command: click.Command, context: click.Context) -> Iterator[str]:
         if isinstance(parameter, click.Option) and not parameter.hidden
     )
     rows = [(names, told) for names, told in filter(None, records)]
-    yield "| option | what it does |\n|---|---|"
+    yield "| option | description |\n|---|---|"
     for names, told in rows:
         yield f"| `{_cell(names)}` | {_cell(told)} |"
 

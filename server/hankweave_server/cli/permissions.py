@@ -21,7 +21,7 @@ from hankweave_server.plain_text import one_line
 @execution_option
 @json_option
 def permissions(execution: Path | None, as_json: bool) -> None:
-    """List what agents wait for leave to do.
+    """List the pending permission requests of agents.
 
     \b
     hankweave permissions
@@ -44,7 +44,9 @@ def permissions(execution: Path | None, as_json: bool) -> None:
 @execution_option
 @json_option
 def allow(request_id: str | None, execution: Path | None, as_json: bool) -> None:
-    """Let an agent make the call that it waits to make; the only one if no ID is given.
+    """Allow the tool call of a permission request.
+
+    ID may be omitted if only one request is pending.
 
     \b
     hankweave allow
@@ -56,12 +58,14 @@ def allow(request_id: str | None, execution: Path | None, as_json: bool) -> None
 @click.command()
 @click.argument("request_id", metavar="[ID]", required=False)
 @execution_option
-@click.option("--message", "-m", help="Why, for the agent.")
+@click.option("--message", "-m", help="Reason, for the agent.")
 @json_option
 def deny(
     request_id: str | None, execution: Path | None, message: str | None, as_json: bool
 ) -> None:
-    """Refuse an agent the call that it waits to make; the only one if no ID is given.
+    """Deny the tool call of a permission request.
+
+    ID may be omitted if only one request is pending.
 
     \b
     hankweave deny --message "Not on a Friday."

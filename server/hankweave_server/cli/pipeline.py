@@ -57,15 +57,22 @@ _ON_THE_BRANCH = (
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--var", "entries", multiple=True, metavar="NAME=VALUE", help="Set a variable.")
-@click.option("--from-step", metavar="STEP", help="Begin at this step, on the files as they are.")
-@click.option("--restart", is_flag=True, help="Begin at the first step, whatever was left undone.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and touch nothing.")
-@click.option("--config", "-c", type=click.Path(path_type=Path), help="Architect's configuration.")
 @click.option(
-    "--workspace", "-w", type=click.Path(path_type=Path), help="The project; default: here."
+    "--var", "entries", multiple=True, metavar="NAME=VALUE", help="Set a variable. Repeatable."
 )
-@click.option("--agent", metavar="NAME", help="Who does the steps that name nobody.")
+@click.option("--from-step", metavar="STEP", help="Start at this step, on the current files.")
+@click.option("--restart", is_flag=True, help="Start at the first step; do not resume.")
+@click.option("--dry-run", is_flag=True, help="Show the plan, and change nothing.")
+@click.option(
+    "--config", "-c", type=click.Path(path_type=Path), help="Configuration file of Architect."
+)
+@click.option(
+    "--workspace",
+    "-w",
+    type=click.Path(path_type=Path),
+    help="Project directory. Default: the current directory.",
+)
+@click.option("--agent", metavar="NAME", help="Agent for the steps that name none.")
 @click.option(
     "--no-agent-check",
     is_flag=True,
@@ -75,20 +82,27 @@ _ON_THE_BRANCH = (
 @click.option(
     "--repository",
     type=click.Choice(["shadow", "workspace"]),
-    help="Where checkpoints are kept: `workspace`, the default in a git repository, makes commits "
-    "on your branch, too.",
+    help="Where to keep checkpoints. `workspace`, the default in a git repository, also commits "
+    "them to your branch.",
 )
-@click.option("--report", type=click.Choice(get_args(Format)), help="Print a report.")
-@click.option("--json", "as_json", is_flag=True, help="The same as --report json.")
+@click.option(
+    "--report", type=click.Choice(get_args(Format)), help="Print a report in this format."
+)
+@click.option("--json", "as_json", is_flag=True, help="Same as --report json.")
 @click.option(
     "--report-file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write the report there; .json or .md tell its format.",
+    help="Write the report to this file; .json or .md sets the format.",
 )
-@click.option("--port", "-p", type=click.IntRange(0, 65535), default=0, help="0 takes a free one.")
+@click.option(
+    *("--port", "-p"),
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="Port of the server. Default: any free port.",
+)
 @log_level_option
 @log_format_option
-@click.option("--quiet", "-q", is_flag=True, help="Say nothing while the steps run.")
+@click.option("--quiet", "-q", is_flag=True, help="Print nothing while the steps run.")
 @click.pass_context
 def pipeline(
     context: click.Context,
@@ -111,14 +125,15 @@ def pipeline(
     log_format: str | None,
     quiet: bool,
 ) -> None:
-    """Run the steps of FILE, a pipeline in YAML, in the project one is in.
+    """Run the steps of FILE, a pipeline in YAML.
 
-    A pipeline that was cut short goes on where it stopped; one that has ended begins again. Each
-    step can be gone back to: `hankweave history` and `hankweave rollback --to-step STEP`.
+    The steps run in the current project. A pipeline that was interrupted resumes where it stopped;
+    one that has ended starts again. Use `hankweave history` and `hankweave rollback --to-step STEP`
+    to roll back to a step.
 
     \b
-    Exit codes: 0 all steps done or skipped, 1 failed, 3 the pipeline or its configuration is
-    wrong, 4 the provider did not let the agent in, 5 a step took too long, 130 interrupted.
+    Exit codes: 0 all steps done or skipped, 1 failed, 3 invalid pipeline or configuration,
+    4 authentication with the provider failed, 5 a step timed out, 130 interrupted.
 
     \b
     hankweave pipeline pipeline.yaml --var budget=20000

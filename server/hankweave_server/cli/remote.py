@@ -51,7 +51,8 @@ T = TypeVar("T")
 execution_option = click.option(
     *("--execution", "-e", "--workspace", "-w", "execution"),
     type=click.Path(path_type=Path),
-    help="Default: the one you are in, else the only one with a server, else the one used last.",
+    help="Execution or project directory. Default: the current one, else the only one with a "
+    "server, else the one used last.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 

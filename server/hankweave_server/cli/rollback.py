@@ -110,19 +110,19 @@ class _Path(click.ParamType[str]):
 
 
 _path_option = click.option(
-    "--path", "paths", type=_Path(), multiple=True, help="Only this file or folder; repeatable."
+    "--path", "paths", type=_Path(), multiple=True, help="Only this file or directory. Repeatable."
 )
 _codon_option = click.option(
-    "--codon", shell_complete=completions.codons, help="A codon of the thread."
+    "--codon", shell_complete=completions.codons, help="Target: a codon of the execution thread."
 )
 _type_option = click.option(
     "--type",
     "kind",
     type=click.Choice(["start", "end", "rig-setup", "completed", "error", "skipped"]),
-    help="Which checkpoint of the codon; default: end.",
+    help="Which checkpoint of the codon. Default: end.",
 )
 _keep_option = click.option(
-    "--keep-edits", is_flag=True, help="Leave alone what people changed since an agent did."
+    "--keep-edits", is_flag=True, help="Keep files that a person changed after an agent did."
 )
 
 
@@ -131,10 +131,10 @@ def _going(command: F) -> F:
     for option in reversed(
         (
             click.option("--stop", is_flag=True, help="Stop a running codon first."),
-            click.option("--pause", is_flag=True, help="Freeze a running codon meanwhile."),
+            click.option("--pause", is_flag=True, help="Pause a running codon meanwhile."),
             _keep_option,
-            click.option("--reason", help="Why, in a sentence: the agent is told."),
-            click.option("--yes", "-y", is_flag=True, help="Do not ask on a terminal."),
+            click.option("--reason", help="Reason, in one sentence; shown to the agent."),
+            click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation."),
         )
     ):
         command = option(command)
@@ -150,17 +150,17 @@ def _going(command: F) -> F:
 @click.option(
     *("--to", "sha"),
     shell_complete=completions.checkpoints,
-    help="A checkpoint: its sha or a unique beginning of it.",
+    help="Target: a checkpoint. The SHA may be abbreviated.",
 )
-@click.option("--to-commit", help="The same; in a git workspace that nobody serves, a commit.")
-@click.option("--to-step", metavar="STEP", help="A step's checkpoint: its number, or its name.")
+@click.option("--to-commit", help="Same as --to; without a server in a git workspace, a commit.")
+@click.option("--to-step", metavar="STEP", help="Target: a pipeline step, by number or name.")
 @_codon_option
 @_type_option
 @_path_option
-@click.option("--restart", is_flag=True, help="Go on with the plan at once.")
+@click.option("--restart", is_flag=True, help="Continue the plan at once.")
 @_going
-@click.option("--rewind-memory", is_flag=True, help="The agents' memory goes back, too.")
-@click.option("--preview", "only_preview", is_flag=True, help="Only say what would change.")
+@click.option("--rewind-memory", is_flag=True, help="Restore the agents' conversations, too.")
+@click.option("--preview", "only_preview", is_flag=True, help="Show what would change.")
 @json_option
 def rollback(
     execution: Path | None,
@@ -180,10 +180,10 @@ def rollback(
     only_preview: bool,
     as_json: bool,
 ) -> None:
-    """Go back: to the last success, or to a checkpoint or codon.
+    """Roll back to the last success, a checkpoint, step or codon.
 
-    What the rollback overwrites or removes is kept in a safety checkpoint, and `hankweave undo`
-    brings it back. With --path only these files move: no run ends.
+    Everything that a rollback overwrites or removes is saved in a safety checkpoint first, and
+    `hankweave undo` restores it. With --path, only these files are restored, and no run ends.
 
     \b
     hankweave rollback --to-step implement
@@ -314,7 +314,7 @@ def _on_running(stop: bool, pause: bool) -> OnRunning:
     "--repository",
     type=click.Choice(["auto", "workspace"]),
     default="auto",
-    help="`workspace`: the last rollback in the project's own git, also where Hankweave has run.",
+    help="`workspace`: undo in the project's own git repository, even if Hankweave has run there.",
 )
 @_going
 @json_option
@@ -328,10 +328,11 @@ def undo(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Take the last rollback back: files, and the place in the plan.
+    """Undo the last rollback.
 
-    Those before it follow, one by one; `hankweave redo` goes forward again. In a git workspace that
-    nobody serves, the last `rollback --to-step` there is taken back, if there was one.
+    Files and the place in the plan are restored. Repeat the command to undo earlier rollbacks;
+    `hankweave redo` reverses it. Without a server in a git workspace, it undoes the last `rollback
+    --to-step` there, if there was one.
 
     \b
     hankweave undo
@@ -367,7 +368,7 @@ def redo(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Take the last undo back. After a new rollback there is none.
+    """Reverse the last undo. After a new rollback, there is nothing to redo.
 
     \b
     hankweave redo
@@ -445,9 +446,9 @@ async def _foreseen(
 @_type_option
 @_path_option
 @_keep_option
-@click.option("--undo", "is_undo", is_flag=True, help="What `hankweave undo` would do.")
-@click.option("--redo", "is_redo", is_flag=True, help="What `hankweave redo` would do.")
-@click.option("--patch", "-p", is_flag=True, help="Print unified diffs, too.")
+@click.option("--undo", "is_undo", is_flag=True, help="Preview `hankweave undo`.")
+@click.option("--redo", "is_redo", is_flag=True, help="Preview `hankweave redo`.")
+@click.option("--patch", "-p", is_flag=True, help="Print unified diffs as well.")
 @json_option
 def preview(
     sha: str | None,
@@ -461,10 +462,11 @@ def preview(
     patch: bool,
     as_json: bool,
 ) -> None:
-    """Say what a rollback to checkpoint SHA would do, and touch nothing.
+    """Show what a rollback would do, and change nothing.
 
-    Without a target: one to the last success. Every file is listed, with its size; so are people's
-    edits that it meets, and effects outside the work tree that it cannot take back.
+    The target is checkpoint SHA or a --codon; by default, the last success. The output lists every
+    affected file with its size, edits by people among them, and effects outside the work tree,
+    which cannot be undone.
 
     \b
     hankweave preview

@@ -173,78 +173,78 @@ class Interrupts:
 @click.command()
 @click.argument("hank", type=click.Path(path_type=Path), required=False)
 @click.argument("data", type=click.Path(path_type=Path, allow_dash=True), required=False)
-@click.option("--config", type=click.Path(path_type=Path), help="The same as HANK.")
-@click.option("--data", "data_option", type=click.Path(path_type=Path), help="The same as DATA.")
-@click.option("--input", "-i", metavar="TEXT", help="Take this text for the data; - is stdin.")
-@click.option("--execution", "-e", type=click.Path(path_type=Path), help="Use this directory.")
+@click.option("--config", type=click.Path(path_type=Path), help="Same as HANK.")
+@click.option("--data", "data_option", type=click.Path(path_type=Path), help="Same as DATA.")
+@click.option("--input", "-i", metavar="TEXT", help="Use this text as the data; - is stdin.")
 @click.option(
-    "--workspace", "-w", type=click.Path(path_type=Path), help="Work in this project itself."
+    "--execution", "-e", type=click.Path(path_type=Path), help="Execution directory to use."
 )
 @click.option(
-    "--port", "-p", type=click.IntRange(0, 65535), help="The port; by default any free one."
+    "--workspace", "-w", type=click.Path(path_type=Path), help="Project to work in, in place."
 )
-@click.option("--headless", is_flag=True, help="End with the plan, with the run's exit code.")
+@click.option("--port", "-p", type=click.IntRange(0, 65535), help="Port. Default: any free port.")
+@click.option("--headless", is_flag=True, help="Exit when the plan ends, with the run's exit code.")
 @click.option(
     "--exit-on-complete/--no-exit-on-complete",
     default=None,
-    help="End with the plan, or serve on. [default: end if stdout is no terminal and no client "
-    "is connected]",
+    help="Exit when the plan ends, or keep serving. Default: exit if stdout is not a terminal and "
+    "no client is connected.",
 )
-@click.option("--no-autostart", is_flag=True, help="Wait for `hankweave next`; do not begin.")
+@click.option("--no-autostart", is_flag=True, help="Wait for `hankweave next` to start the plan.")
 @click.option(
     "--from",
     "begin_at",
     metavar="CODON",
     shell_complete=completions.codons,
-    help="Begin the plan again with this codon, on the files as they are.",
+    help="Restart the plan at this codon, on the current files.",
 )
 @click.option("--copy", is_flag=True, help="Copy the data instead of linking to it.")
 @click.option(
-    "--new", "--start-new", "-n", is_flag=True, help="Never resume: make a new execution."
+    "--new", "--start-new", "-n", is_flag=True, help="Create a new execution; do not resume one."
 )
 @click.option(
     "--force",
     "-f",
     is_flag=True,
-    help="Go on with changed data or a changed hank; with --new, set aside what is there.",
+    help="Continue with changed data or a changed hank; with --new, set aside the old execution.",
 )
 @click.option(
     "--no-wipe", is_flag=True, help="With --new --force, keep the files of the work tree."
 )
-@click.option("--yes", "-y", is_flag=True, help="Do not ask on a terminal.")
-@click.option("--agent", type=click.Choice(sorted(BY_NAME)), help="Who does every codon.")
-@click.option("--model", "-m", help="The model of every codon, whatever the hank says.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--agent", type=click.Choice(sorted(BY_NAME)), help="Agent for all codons.")
+@click.option("--model", "-m", help="Model for all codons; overrides the hank.")
 @click.option(
     "--no-agent-check", is_flag=True, help="Start even if an agent is missing or not logged in."
 )
-@click.option("--ignore-rig-failures", is_flag=True, help="Go on when an operation of a rig fails.")
+@click.option("--ignore-rig-failures", is_flag=True, help="Continue when a rig operation fails.")
 @click.option(
     "--shim-idle-timeout",
     type=click.IntRange(1, 1800),
     metavar="SECONDS",
-    help="How long an agent may be silent, in codons that do not say so themselves.",
+    help="Maximum silence of an agent, for codons that do not set it.",
 )
-@click.option("--anthropic-base-url", metavar="URL", help="Where Anthropic's API is.")
-@click.option("--no-token", is_flag=True, help="Let every local program in, as a controller.")
+@click.option("--anthropic-base-url", metavar="URL", help="Base URL of Anthropic's API.")
+@click.option("--no-token", is_flag=True, help="Give every local program full access.")
 @click.option(
     "--safe-points",
     metavar="LIST",
     callback=lambda _context, _option, text: _checked_safe_points(text),
-    help="Checkpoints taken unasked: rig-setup, before-tool, tool, turn; all (default) or none.",
+    help="Automatic checkpoints: rig-setup, before-tool, tool, turn; all (default) or none.",
 )
 @click.option(
     "--max-cost",
     type=click.FloatRange(0),
     callback=lambda _context, _option, limit: _finite(limit),
-    help="Dollars that the execution may cost.",
+    help="Budget of the execution, in US dollars.",
 )
 @click.option(
     "--max-time",
     type=click.FloatRange(0, min_open=True),
     callback=lambda _context, _option, limit: _finite(limit),
-    help="Seconds that its codons may take together.",
+    help="Budget of all codons together, in seconds.",
 )
-@click.option("--prices", type=click.Path(path_type=Path), help="A price list of your own.")
+@click.option("--prices", type=click.Path(path_type=Path), help="File with your own model prices.")
 @click.option(
     "--output",
     "-o",
@@ -254,12 +254,12 @@ class Interrupts:
 @click.option(
     "--overwrite-output",
     is_flag=True,
-    help="Replace files that are in its way; else a copy gets another name.",
+    help="Overwrite existing files there; otherwise, a copy gets another name.",
 )
 @log_level_option
 @log_format_option
-@click.option("--plain", is_flag=True, help="Print lines on a terminal too, as in a pipe.")
-@click.option("--json", "as_json", is_flag=True, help="Print the events, one JSON line each.")
+@click.option("--plain", is_flag=True, help="Print plain lines, even on a terminal.")
+@click.option("--json", "as_json", is_flag=True, help="Print the events as JSON lines.")
 @click.option("--without-proxy/--proxy", default=None, hidden=True)
 @click.option("--idle-timeout", type=click.IntRange(0, 255), hidden=True)
 @click.option("--ignore-data-mismatch", is_flag=True, hidden=True)
@@ -269,24 +269,26 @@ class Interrupts:
 @click.option("--for-a-moment", is_flag=True, hidden=True)
 @click.pass_context
 def run(context: click.Context, /, **given: Any) -> None:
-    """Serve HANK (a hank.json or its directory) on DATA, which may be - for stdin.
+    """Run HANK on DATA, and serve clients.
 
-    The same data is resumed where it was. At a terminal the server keeps serving until it is
-    stopped; elsewhere it ends with its plan, unless a client is connected. Without HANK the
-    hank.json of the current directory is meant, and with --execution or --workspace the hank that
-    was run there; a workspace that had none is served without a plan, for checkpoints and
-    rollbacks alone. On a terminal Ctrl-C asks, while a step runs, whether to finish it first, to
-    stop now or to go on; a second one stops now.
+    HANK is a hank.json or its directory. It defaults to the hank.json of the current directory, or
+    with --execution or --workspace, to the hank that was run there. A workspace without one is
+    served without a plan, for checkpoints and rollbacks only. DATA may be - for stdin. An earlier
+    execution of the same data is resumed.
+
+    On a terminal, the server runs until it is stopped; elsewhere it exits when the plan ends,
+    unless a client is connected. While a step runs on a terminal, Ctrl-C asks whether to finish it
+    first, to stop now or to continue; a second Ctrl-C stops now.
 
     \b
     hankweave run examples/earthquakes/hank.json examples/earthquakes/data
     hankweave run my.json data/ --headless && echo done
     hankweave run --workspace ~/my-project
 
-    Hankweave's own command line works, too: `hankweave my-project`, `hankweave --data data/ -y`.
-    Its data is the folder of the hank, unless it is named. Options, HANKWEAVE_RUNTIME_* variables,
-    the hank's overrides and hankweave.json set the same things, and count in this order;
-    `hankweave config` shows what holds.
+    The command line of the original Hankweave works, too: `hankweave my-project`, `hankweave --data
+    data/ -y`. There, DATA defaults to the directory of the hank. Settings come from options,
+    HANKWEAVE_RUNTIME_* variables, the hank's overrides and hankweave.json, in this order of
+    precedence; `hankweave config` shows the result.
     """
     if given["for_a_moment"]:
         ephemeral_server.end_with_stdin()

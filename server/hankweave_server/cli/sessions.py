@@ -45,7 +45,7 @@ class Session(Value, kw_only=True, omit_defaults=False):
 @execution_option
 @json_option
 def sessions(execution: Path | None, as_json: bool) -> None:
-    """List the runs of an execution, the newest first.
+    """List the runs of an execution, newest first.
 
     \b
     hankweave sessions
@@ -119,8 +119,8 @@ def _table(found: list[Session]) -> Table:
 @execution_option
 @log_level_option
 @log_format_option
-@click.option("--plain", is_flag=True, help="Print lines on a terminal too, as in a pipe.")
-@click.option("--json", "as_json", is_flag=True, help="Print the events, one JSON line each.")
+@click.option("--plain", is_flag=True, help="Print plain lines, even on a terminal.")
+@click.option("--json", "as_json", is_flag=True, help="Print the events as JSON lines.")
 def resume(
     session_id: str,
     execution: Path | None,
@@ -129,9 +129,10 @@ def resume(
     plain: bool,
     as_json: bool,
 ) -> None:
-    """Go on with the run ID (or a unique beginning of it) where it stopped, to the plan's end.
+    """Resume run ID where it stopped, and exit when the plan ends.
 
-    Exit codes are those of `hankweave run --headless`; 3 where there is no such run.
+    ID may be abbreviated, and must be the newest run. Exit codes are those of `hankweave run
+        --headless`, or 3 if there is no such run.
 
     \b
     hankweave resume 17952849

@@ -81,10 +81,10 @@ def as_text(path: str) -> str:
 @execution_option
 @json_option
 def show(target: str, execution: Path | None, as_json: bool) -> None:
-    """Show checkpoint SHA and what it changed; or, of SHA:PATH, the file as it was.
+    """Show checkpoint SHA and its changes, or one of its files.
 
-    SHA may be any unique beginning of a checkpoint's name. A file comes byte for byte; a terminal
-    is shown its control characters instead of being sent them.
+    SHA may be abbreviated. With SHA:PATH, the file is printed byte for byte; on a terminal, its
+    control characters are escaped.
 
     \b
     hankweave show 6dc2daae
@@ -156,12 +156,12 @@ def _show_checkpoint(root: Path, sha: str, as_json: bool) -> None:
 @click.argument("b", required=False, shell_complete=completions.checkpoints)
 @execution_option
 @click.option("--patch", "-p", is_flag=True, help="Print unified diffs.")
-@click.option("--stat", is_flag=True, help="Print which files differ, and by how much (default).")
+@click.option("--stat", is_flag=True, help="Print the changed files and line counts (default).")
 @json_option
 def diff(
     a: str, b: str | None, execution: Path | None, patch: bool, stat: bool, as_json: bool
 ) -> None:
-    """Compare checkpoints A and B, or A and the work tree as it is now.
+    """Compare checkpoints A and B, or A and the current work tree.
 
     \b
     hankweave diff 6dc2daae
@@ -197,10 +197,10 @@ async def _whole_diff(
 @click.command(cls=_WithPaths)
 @click.argument("sha", required=False, shell_complete=completions.checkpoints)
 @execution_option
-@click.option("--seq", type=click.IntRange(min=0), help="The moment right after this event.")
+@click.option("--seq", type=click.IntRange(min=0), help="The moment after this event.")
 @click.option("--tree", is_flag=True, help="List the files.")
 @click.option("--state", is_flag=True, help="Print the state, as in state.json.")
-@click.option("--events", is_flag=True, help="Print the events from the run's begin to then.")
+@click.option("--events", is_flag=True, help="Print the run's events up to that moment.")
 @json_option
 def replay(
     sha: str | None,
@@ -211,7 +211,7 @@ def replay(
     events: bool,
     as_json: bool,
 ) -> None:
-    """Look at a past moment: that of checkpoint SHA, or the one after event --seq.
+    """Show a past moment, by checkpoint SHA or event --seq.
 
     \b
     hankweave replay 6dc2daae
@@ -306,7 +306,9 @@ def lines_of(root: Path) -> Lines:
 @execution_option
 @json_option
 def runs(execution: Path | None, as_json: bool) -> None:
-    """Draw which run went on from which, with all checkpoints; abandoned lines too.
+    """Show the tree of runs with all their checkpoints.
+
+    Abandoned runs are included.
 
     \b
     hankweave runs

@@ -45,7 +45,7 @@ async def _status_and_state(client: Client) -> tuple[object, State]:
 @execution_option
 @json_option
 def status(execution: Path | None, as_json: bool) -> None:
-    """Tell what the server is doing.
+    """Show what the server is doing.
 
     \b
     hankweave status
@@ -100,13 +100,14 @@ def _following(answer: ServerStatus, state: State) -> CodonId | None:
 
 @click.command()
 @execution_option
-@click.option("--follow", "-f", is_flag=True, help="Go on with what happens now.")
+@click.option("--follow", "-f", is_flag=True, help="Keep printing new events.")
 @click.option("--graph", is_flag=True, help="Draw the tree of runs and checkpoints instead.")
 def log(execution: Path | None, follow: bool, graph: bool) -> None:
-    """Tell the story so far, one line for each thing that matters.
+    """Print the log of an execution, one line per important event.
 
-    With --graph: every checkpoint, newest first, with a mark for its kind; which run went on from
-    which, what a rollback left behind, where other executions branched off, and where now is.
+    With --graph, draw every checkpoint, newest first, with a mark for its kind. The graph shows
+    which run continued which, what a rollback abandoned, where other executions branched off, and
+    the current position.
 
     \b
     hankweave log --follow

@@ -321,14 +321,14 @@ def _sizes(folder: Path, patterns: tuple[str, ...]) -> list[int]:
 @click.argument("hank", type=click.Path(path_type=Path))
 @click.argument("data", type=click.Path(path_type=Path), required=False)
 @click.option(
-    "--workspace", "-w", type=click.Path(path_type=Path), help="Count what is tracked in it."
+    "--workspace", "-w", type=click.Path(path_type=Path), help="Count the tracked files in it."
 )
-@click.option("--agent", type=click.Choice(sorted(BY_NAME)), help="Who does every codon.")
-@click.option("--model", "-m", help="The model of every codon, whatever the hank says.")
+@click.option("--agent", type=click.Choice(sorted(BY_NAME)), help="Agent for all codons.")
+@click.option("--model", "-m", help="Model for all codons; overrides the hank.")
 @click.option(
-    "--no-agent-check", is_flag=True, help="Show missing agents and logins, but do not fail."
+    "--no-agent-check", is_flag=True, help="Report missing agents and logins, but do not fail."
 )
-@click.option("--prices", type=click.Path(path_type=Path), help="A price list of your own.")
+@click.option("--prices", type=click.Path(path_type=Path), help="File with your own model prices.")
 @json_option
 def validate(
     hank: Path,
@@ -340,13 +340,14 @@ def validate(
     prices: Path | None,
     as_json: bool,
 ) -> None:
-    """Check HANK and show what it would do; nothing is run, made or written.
+    """Check HANK and show what it would do, without running it.
 
-    All errors come at once, each with its line, its JSON path and what to do; the exit code is 2
-    then. A valid hank is shown as it would run: plan, budgets, what is tracked, requirements; and
-    warnings, which do not make it invalid. Where an agent that it needs is missing, too old or not
-    logged in, or does not run its model, the exit code is 78: with --no-agent-check such a hank
-    can be checked on another machine than the one it runs on. No network is used.
+    Nothing is written, and the network is not used. All errors are printed at once, each with its
+    line, JSON path and a suggestion; the exit code is then 2. For a valid hank, the output shows
+    the plan, budgets, tracked files and requirements, and warnings, which do not make it invalid.
+    If a required agent is missing, outdated, not logged in or unable to run its model, the exit
+    code is 78; --no-agent-check allows checking a hank on a machine other than the one that will
+    run it.
 
     \b
     hankweave validate hank.json

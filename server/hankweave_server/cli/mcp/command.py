@@ -15,10 +15,11 @@ from hankweave_server.errors import ExitCode, Stop
 @click.command()
 @execution_option
 def mcp(execution: Path | None) -> None:
-    """Give an agent tools for checkpoints, over the Model Context Protocol.
+    """Serve checkpoint tools to an agent over MCP.
 
-    It speaks on stdin and stdout, and asks the running server of the execution for everything. The
-    server offers it to the agents that it starts; your own agent can be told to start it, too.
+    The command speaks the Model Context Protocol on stdin and stdout, and passes every call to the
+    running server of the execution. The server offers the tools to the agents that it starts; you
+    can also configure your own agent to start this command.
 
     \b
     hankweave mcp --workspace ~/my-project

@@ -74,10 +74,10 @@ def _stored(content: bytes, kind: str) -> Path:
 T = TypeVar("T")
 
 log_level_option = click.option(
-    "--log-level", type=click.Choice(get_args(LogLevel)), help="What server.log has."
+    "--log-level", type=click.Choice(get_args(LogLevel)), help="Minimum level of server.log."
 )
 log_format_option = click.option(
-    "--log-format", type=click.Choice(get_args(LogFormat)), help="How server.log has it."
+    "--log-format", type=click.Choice(get_args(LogFormat)), help="Format of server.log."
 )
 
 KEYS = {
