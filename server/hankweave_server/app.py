@@ -44,7 +44,7 @@ from hankweave_server.execution.maintenance.health_monitor import Bulletin, Time
 from hankweave_server.execution.maintenance.repack import Packing
 from hankweave_server.execution.recovery import Recovery
 from hankweave_server.execution.rollback.rollback import Rollback
-from hankweave_server.execution.runner import Runner
+from hankweave_server.execution.runner import Outcome, Runner
 from hankweave_server.execution.session_files import Memories
 from hankweave_server.hank.load import LoadedHank
 from hankweave_server.ledger.writer import Ledger
@@ -82,6 +82,7 @@ class App:
         stop: Callable[[str], None],
         kill: Callable[[str], None],
         require_lock: Callable[[], None],
+        on_rest: Callable[[Outcome], None],
     ) -> None:
         self._opened = opened
         self._started = opened.clock.monotonic()
@@ -92,12 +93,15 @@ class App:
         self._listener: Listener | None = None
         self.bulletin = Bulletin(opened.ledger, opened.clock)
         """The current problems of the server."""
+        self.git_index = GitIndex(opened.layout, require_lock)
         self.checkpointer = Checkpointer(
             opened.engine,
             opened.ledger,
             opened.clock,
             clean=partial(redact_text, known=secrets_in(os.environ)),
             require_lock=require_lock,
+            memory=lambda also: self._memories.of_checkpoint(also),
+            on_head_moved=self.git_index.note,
         )
         roster = _roster(opened)
         self.around = Surroundings(
@@ -128,10 +132,11 @@ class App:
             self.around,
             autostart=opened.settings.autostart,
             ends_server=self.exit_policy.applies,
+            take_back=lambda codon_id: self.rollback.take_back(codon_id),
+            on_rest=on_rest,
         )
-        self.checkpointer.memory = Memories(self.around).of_checkpoint
+        self._memories = Memories(self.around)
         self.rollback = Rollback(self.around, self.runner)
-        self.runner.take_back = self.rollback.take_back
         self.packing = Packing(opened.ledger, self.checkpointer)
         self.housekeeper = Housekeeper(
             opened.layout,
@@ -141,8 +146,6 @@ class App:
             self.packing,
             is_rolling_back=lambda: self.runner.is_rolling_back,
         )
-        self.git_index = GitIndex(opened.layout, require_lock)
-        self.checkpointer.on_head_moved = self.git_index.note
         self.time_watch = TimeWatch(opened.ledger, opened.clock)
         self.branching = Branching(self.around, home=self._branch_home)
         self._dispatch = Dispatch(
@@ -162,8 +165,8 @@ class App:
     def attach(self, listener: Listener) -> None:
         """Set the open listener: addresses and client counts are correct from now on."""
         self._listener = listener
-        self.bulletin.notify = listener.hub.broadcast
-        self.checkpointer.progress.tell = listener.hub.tell_progress
+        self.bulletin.attach(listener.hub.broadcast)
+        self.checkpointer.progress.attach(listener.hub.tell_progress)
 
     def recovery(self, recorded: frozenset[Sha]) -> Recovery:
         return Recovery(self.around, self.runner, self.rollback, recorded)

@@ -261,6 +261,7 @@ class Daemon:
                     stop=self._stop_for_client,
                     kill=self._kill_for_client,
                     require_lock=partial(self._require_lock, opened.lock),
+                    on_rest=self._on_rest,
                 )
                 await self._recover(app, opened, past)
                 await self._serve(app, opened, tasks)
@@ -448,7 +449,6 @@ class Daemon:
                 gc.freeze()
                 self._tell_ready(app.ready(), lambda: opened.ledger.durable_state)
                 self._exits_at_once = app.exit_policy.is_immediate
-                app.runner.on_rest = self._on_rest
                 self._runner = app.runner
                 tasks.start_soon(app.runner.run)
                 tasks.start_soon(app.packing.run)

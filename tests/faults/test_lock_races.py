@@ -24,7 +24,7 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from hankweave_protocol.ids import RunId
 from hankweave_protocol.instants import to_text
@@ -589,7 +589,6 @@ class Story(RuleBasedStateMachine):
     def delete_the_guard(self) -> None:
         self.layout.lock_guard.unlink(missing_ok=True)
 
-    @precondition(lambda self: self.layout.lock_guard.exists())
     @rule(place=st.integers(0, 3))
     def give_the_pid_to_another(self, place: int) -> None:
         """What the record says of pids is another living process's; only the record, no lock."""

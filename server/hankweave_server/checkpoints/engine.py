@@ -117,6 +117,10 @@ class CheckpointEngine:
             place.close()
             raise
 
+    def note_recorded(self, recorded: frozenset[Sha]) -> None:
+        """Take the checkpoints that the journal names as further starting points of the history."""
+        self.recorded = recorded
+
     def require_unmoved(self) -> None:
         """Raise StoreMoved if the store is no longer the one that was opened."""
         if self._place is not None:

@@ -110,8 +110,7 @@ async def _check(layout: Layout, recorded: OnRecord, tell: Tell) -> FsckReport:
 
     A cancelled check ends after the object it is reading.
     """
-    watch = ProgressWatch()
-    watch.tell = partial(tell_of, tell)
+    watch = ProgressWatch(tell=partial(tell_of, tell))
     is_given_up = threading.Event()
 
     def check(meter: Meter) -> FsckReport:
@@ -153,7 +152,7 @@ async def _owned(layout: Layout, tell: Tell) -> AsyncIterator[Store]:
         checkpointer = Checkpointer(
             engine, ledger, clock, require_lock=partial(_require_lock, lock)
         )
-        checkpointer.progress.tell = partial(tell_of, tell)
+        checkpointer.progress.attach(partial(tell_of, tell))
         packing = Packing(ledger, checkpointer)
         housekeeper = Housekeeper(layout, clock, ledger, checkpointer, packing)
         failures: list[Exception] = []

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -59,6 +59,7 @@ from hankweave_server.meter import Meter
 from hankweave_server.worktree.open_files import OpenFiles, files_open_for_writing
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class Checkpointer:
@@ -72,11 +73,15 @@ class Checkpointer:
         *,
         clean: Callable[[str], str] = str,
         require_lock: Callable[[], None] = lambda: None,
+        memory: Callable[[frozenset[str]], Mapping[str, Path]] = lambda _also: {},
+        on_head_moved: Callable[[], None] = lambda: None,
     ) -> None:
         """`require_lock` ends the process if the execution's lock is lost.
 
         It is called in a worker thread when the store turns out to have moved: another process that
         put a different directory in its place may own that one, and our cleanup must not touch it.
+        `memory` finds the session files of agents and sentinels, and those named in its argument;
+        it is called in the worker thread. `on_head_moved` is called when HEAD has a new commit.
         """
         self.engine = engine
         self._require_lock = require_lock
@@ -92,17 +97,19 @@ class Checkpointer:
         """All checkpoints on our refs, oldest first."""
         self.missing: frozenset[Sha] = frozenset()
         """Checkpoints that the journal names and the repository does not have."""
-        self.on_head_moved: Callable[[], None] = lambda: None
-        """Called when HEAD points to another commit."""
-        self.on_taken: Callable[[], None] = lambda: None
-        """Called when a checkpoint is on record."""
-        self.memory: Callable[[frozenset[str]], Mapping[str, Path]] = lambda _also: {}
-        """Find the session files of agents and sentinels, and those in `also`.
-
-        Called in the worker thread.
-        """
+        self._on_head_moved = on_head_moved
+        self._on_taken: list[Callable[[], None]] = []
+        self._memory = memory
         self._highest_epoch = 0
         self._writers: list[Callable[[], Iterable[int]]] = []
+
+    def when_taken(self, callback: Callable[[], None]) -> None:
+        """Call `callback` whenever a checkpoint has been recorded."""
+        self._on_taken.append(callback)
+
+    def _announce_taken(self) -> None:
+        for callback in self._on_taken:
+            callback()
 
     @contextmanager
     def watching(self, processes: Callable[[], Iterable[int]]) -> Iterator[None]:
@@ -137,7 +144,7 @@ class Checkpointer:
 
     def note_recorded(self, recorded: frozenset[Sha]) -> None:
         """Note which checkpoints the journal names: entry points into a history with gaps."""
-        self.engine.recorded = recorded
+        self.engine.note_recorded(recorded)
         self.missing = recorded - self.known.keys()
 
     async def repair(self, work: Callable[[], Repaired], recorded: frozenset[Sha]) -> Repaired:
@@ -150,7 +157,7 @@ class Checkpointer:
             finally:
                 self._branch = None
                 await self.load(recorded - given_up)
-                self.on_head_moved()
+                self._on_head_moved()
 
             return repaired
 
@@ -244,15 +251,15 @@ class Checkpointer:
             )
 
         await self._ledger.record(*entries, run_id=run_id, codon_id=request.codon_id, causes=causes)
-        self.on_head_moved()
-        self.on_taken()
+        self._on_head_moved()
+        self._announce_taken()
         return record
 
     def _commit(
         self, request: CheckpointRequest, meter: Meter
     ) -> tuple[CheckpointRequest, CheckpointMade]:
         """Commit on the run's branch, which is created with its first checkpoint."""
-        places = self.memory(self._overwritten(request.before))
+        places = self._memory(self._overwritten(request.before))
         epoch = self.engine.remember(places, beyond=self._highest_epoch)
         request = replace(request, memory_epoch=epoch)
         made = self.engine.checkpoint(request, meter)
@@ -273,7 +280,7 @@ class Checkpointer:
         """Detach HEAD at a commit: the branch it was on keeps all its commits."""
         await self.run(self.engine.detach, at)
         self._branch = None
-        self.on_head_moved()
+        self._on_head_moved()
 
     @property
     def current_branch(self) -> str | None:
@@ -290,10 +297,10 @@ class Checkpointer:
         """Return what changed in the tracked files since the last scan."""
         return await self.run(self.engine.scan_changes, tuple(patterns))
 
-    async def run(self, work: Callable[..., T], *arguments: object) -> T:
+    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run one call of the engine in a worker thread, alone."""
         async with self._gate:
-            result = await self._blocking(functools.partial(work, *arguments))
+            result = await self._blocking(functools.partial(work, *args, **kwargs))
 
         return result
 

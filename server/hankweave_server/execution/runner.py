@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
-from typing import Literal, assert_never
+from typing import Literal, TypeAlias, assert_never
 
 import anyio
 
@@ -156,6 +156,10 @@ class Pause:
     seconds: float
 
 
+TakeBack: TypeAlias = Callable[[CodonId], Awaitable[Sha | None]]
+"""Restores the files to where a codon's attempt began; returns the checkpoint of its rig."""
+
+
 class Runner:
     """A task that runs codons on request, and with `autostart` one after the other."""
 
@@ -165,8 +169,14 @@ class Runner:
         *,
         autostart: bool,
         ends_server: Callable[[], bool] = lambda: False,
+        take_back: TakeBack | None = None,
+        on_rest: Callable[[Outcome], None] = lambda outcome: None,
     ) -> None:
-        """`ends_server` tells whether the server ends with its plan; it is reported to clients."""
+        """`ends_server` returns whether the server ends with its plan, which clients are told.
+
+        `take_back` restores the files to where a codon's failed attempt began. `on_rest` is called
+        when the plan has ended or failed and no codon is requested.
+        """
         self._around = around
         self._autostart = autostart
         self._goes_on = autostart
@@ -184,14 +194,11 @@ class Runner:
         self._is_held = False
         self._rolling_back = False
         self._rolled_back = anyio.Event()
-        self.blocked = False
-        """True after a rollback that could not finish, until one does."""
+        self._is_blocked = False
         self.active: CodonRun | None = None
         self.outcome = Outcome.WAITING
-        self.on_rest: Callable[[Outcome], None] = lambda outcome: None
-        """Called when the plan has ended or failed and no codon is requested."""
-        self.take_back: Callable[[CodonId], Awaitable[Sha | None]] = _nothing_to_take_back
-        """Restores the files to where a failed attempt began; returns the rig in place then."""
+        self._on_rest = on_rest
+        self._take_back: TakeBack = take_back or _nothing_to_take_back
 
     @property
     def is_busy(self) -> bool:
@@ -200,6 +207,19 @@ class Runner:
     @property
     def is_rolling_back(self) -> bool:
         return self._rolling_back
+
+    @property
+    def is_blocked(self) -> bool:
+        """True after a rollback that could not finish, until one does: no codon may start."""
+        return self._is_blocked
+
+    def block(self) -> None:
+        """Refuse to start codons: a rollback has left the files half restored."""
+        self._is_blocked = True
+
+    def unblock(self) -> None:
+        """Allow codons to start again: the files are restored."""
+        self._is_blocked = False
 
     @contextlib.contextmanager
     def rolling_back(self) -> Iterator[None]:
@@ -240,7 +260,7 @@ class Runner:
 
     def refuse_where_nothing_may_run(self, codon_id: CodonId, plan: tuple[PlanEntry, ...]) -> None:
         """Refuse a codon that is not in the plan, and any codon while files are half restored."""
-        if self.blocked:
+        if self._is_blocked:
             raise Refused(
                 ErrorCode.ROLLBACK_IN_PROGRESS,
                 "A rollback could not finish; no codon may run on files that are half restored.",
@@ -368,7 +388,7 @@ class Runner:
 
             self._at_rest.set()
             if not self._closing:
-                self.on_rest(self.outcome)
+                self._on_rest(self.outcome)
 
     async def _has_room(self) -> bool:
         """Keep codons from starting on a full disk.
@@ -398,7 +418,7 @@ class Runner:
         standing_rig = None
         if wish.is_retry:
             try:
-                take_back = partial(self.take_back, wish.codon_id)
+                take_back = partial(self._take_back, wish.codon_id)
                 space = self._around.ledger.space
                 standing_rig = await space.insist(take_back, is_short=is_for_want_of_room)
             except (Refused, RestoreIncomplete) as fault:

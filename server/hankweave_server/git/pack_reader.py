@@ -160,6 +160,7 @@ class PackReader:
     def _list_again(self) -> bool:
         """List the packs if the folder may have changed; return whether a new pack was found."""
         with self._lock:
+            settled_before = time.time_ns() - _TICK_NS
             try:
                 status = os.stat(self._folder)
                 now = (status.st_mtime_ns, status.st_ino)
@@ -172,8 +173,7 @@ class PackReader:
 
             # Another pack may arrive within the same clock tick without changing the folder's
             # time. Forgetting the time makes the next miss list again.
-            settled = now[0] < time.time_ns() - _TICK_NS
-            self._listed = now if settled else (0, 0)
+            self._listed = now if now[0] < settled_before else (0, 0)
             known = {pack.name: pack for pack in self._order if pack.name in names}
             new = enumerate(sorted(names - known.keys()), start=len(known))
             fresh = [self._opened(name, before) for before, name in new]

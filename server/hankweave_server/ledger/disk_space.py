@@ -111,10 +111,21 @@ class Space:
         self._short = anyio.Event()
         self._relieved = anyio.Event()
         self._waiting = 0
-        self.on_shortage: Callable[[BaseException], None] = lambda error: None
-        """Called when the disk is first found full."""
-        self.on_relief: Callable[[], None] = lambda: None
-        """Called when there is space again."""
+        self._on_shortage: Callable[[BaseException], None] = lambda error: None
+        self._on_relief: Callable[[], None] = lambda: None
+
+    def subscribe(
+        self,
+        *,
+        on_shortage: Callable[[BaseException], None] = lambda error: None,
+        on_relief: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Call `on_shortage` with the error when space runs out, `on_relief` when there is space.
+
+        Both are called in the event loop, must not block, and replace those given before.
+        """
+        self._on_shortage = on_shortage
+        self._on_relief = on_relief
 
     @property
     def is_short(self) -> bool:
@@ -129,7 +140,7 @@ class Space:
         """Record that the disk is full."""
         if not self.is_short:
             self._short.set()
-            self.on_shortage(error)
+            self._on_shortage(error)
 
     def be_patient(self) -> None:
         """From now on, let work that needs space wait for it."""
@@ -194,7 +205,7 @@ class Space:
 
             if not self._waiting:  # Work that began to wait in the meantime keeps it short.
                 self._short = anyio.Event()
-                self.on_relief()
+                self._on_relief()
                 self._relieved.set()
                 self._relieved = anyio.Event()
 

@@ -207,6 +207,8 @@ class WorkTreeScan:
     def _list(self, folder: Folder) -> list[Folder]:
         """Compare a folder's names with the known ones; return the folders to list next."""
         self._descent.let_go()
+        # Read before the folder's times: listing a large folder takes longer than the window.
+        racy_since = self._now_ns() - RACY_WINDOW_NS
         try:
             descriptor = self._descent.folder(folder.path)
             status = os.fstat(descriptor)
@@ -220,7 +222,8 @@ class WorkTreeScan:
 
             return []
 
-        self._read_rules(folder, descriptor, any(name == IGNORE_FILE for name, _ in found))
+        has_rules = any(name == IGNORE_FILE for name, _ in found)
+        self._read_rules(folder, descriptor, has_rules)
         before = (folder.is_empty, folder.is_wanted, folder.mode)
         folder.is_empty = not found
         folder.is_wanted = folder.is_watched and self._resolver.wants_folder(folder.path)
@@ -228,7 +231,7 @@ class WorkTreeScan:
         if before != (folder.is_empty, folder.is_wanted, folder.mode):
             self.table.outline += 1
 
-        if status.st_ctime_ns < self._now_ns() - RACY_WINDOW_NS:
+        if status.st_ctime_ns < racy_since:
             folder.signature = signature_of(status)
         else:
             folder.signature = None
@@ -244,11 +247,12 @@ class WorkTreeScan:
             folder.rules, folder.ignore_file, folder.inherited = above, None, above
             return
 
+        racy_since = self._now_ns() - RACY_WINDOW_NS
         signature, content = _read_ignore_file(descriptor)
         if signature != folder.ignore_file or above is not folder.inherited or signature is None:
             folder.rules = IgnoreRules(above, folder.path, content) if content else above
 
-        if signature is not None and signature.ctime_ns >= self._now_ns() - RACY_WINDOW_NS:
+        if signature is not None and signature.ctime_ns >= racy_since:
             signature = _UNSETTLED
 
         folder.ignore_file, folder.inherited = signature, above

@@ -97,7 +97,7 @@ def test_whatever_object_is_lost_new_checkpoints_and_all_others_work(
     that does not need the object can be restored, and so can the next one that is taken."""
     for name, layout in copies(store, tmp_path, way):
         engine = CheckpointEngine.open(layout)
-        engine.recorded = frozenset(store.shas)
+        engine.note_recorded(frozenset(store.shas))
         listed = {facts.sha for facts in engine.commits(store.shas)}
         assert set(store.shas) - listed <= {name}
         whole = restorable(engine, store.shas)

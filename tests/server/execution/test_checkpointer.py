@@ -59,3 +59,13 @@ async def test_a_checkpoint_comes_after_all_that_was_decided_before_it(tmp_path:
     assert again.coordinate.event_seq == 5, "the first checkpoint is an event, too"
     message = GitWitness(tmp_path).run("log", "-1", "--format=%B", record.sha)
     assert "Event-Seq: 4" in message.splitlines()
+
+
+async def test_a_checkpoint_is_announced_once_it_is_recorded(tmp_path: Path) -> None:
+    """Callbacks run for each checkpoint, in the order of their subscription."""
+    heard: list[str] = []
+    async with a_checkpointer(Layout.of_execution(tmp_path)) as (ledger, checkpointer):
+        checkpointer.when_taken(lambda: heard.append(f"first {ledger.last_seq}"))
+        checkpointer.when_taken(lambda: heard.append("second"))
+        await take(checkpointer)
+        assert heard == ["first 2", "second"]

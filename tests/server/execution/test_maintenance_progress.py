@@ -29,7 +29,7 @@ class Bench:
 
     def __post_init__(self) -> None:
         self.watch = ProgressWatch(lambda: self.seconds)
-        self.watch.tell = self.told.append
+        self.watch.attach(self.told.append)
 
     def goes_on(self, seconds: float) -> None:
         """Time passes as `run` lets it pass."""
@@ -188,7 +188,7 @@ async def test_it_looks_while_a_thread_works_and_rests_when_nothing_does() -> No
         told.append(progress)
         send.send_nowait(progress)
 
-    watch.tell = tell
+    watch.attach(tell)
 
     async def long_work() -> None:
         with watch.watching("capture") as meter:

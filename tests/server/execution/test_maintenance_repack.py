@@ -121,7 +121,7 @@ async def test_what_piled_up_is_packed_and_told(tmp_path: Path) -> None:
         assert isinstance(first, StoreConsolidated)
         assert (first.packs_before, first.packs_after) == (3, 0)
         desk.store.steps = 2
-        desk.checkpointer.on_taken()
+        desk.packing.wake()
         second = await desk.next_told(2)
         assert isinstance(second, StoreConsolidated)
         assert second.packs_before == 2
@@ -151,7 +151,7 @@ async def test_the_servers_end_stops_it(tmp_path: Path) -> None:
             async with desk.packing.alone:
                 attempts = desk.store.attempts
 
-        desk.checkpointer.on_taken()
+        desk.packing.wake()
         await anyio.wait_all_tasks_blocked()
         assert desk.store.attempts == attempts
 
@@ -173,7 +173,7 @@ async def test_a_fault_is_told_once_and_ends_nothing_but_the_packing(
         told = await desk.next_told(1)
         assert isinstance(told, ErrorEvent)
         assert (told.fatal, told.severity, told.code) == (False, "warning", code)
-        desk.checkpointer.on_taken()
+        desk.packing.wake()
         await anyio.wait_all_tasks_blocked()
         assert (desk.store.attempts, len(desk.told)) == (1, 1)
         assert await desk.checkpointer.run(lambda: 7) == 7
@@ -183,7 +183,7 @@ async def test_a_fault_is_told_once_and_ends_nothing_but_the_packing(
             assert (await desk.packing.pack(())).finished
 
         desk.store.steps = 1
-        desk.checkpointer.on_taken()
+        desk.packing.wake()
         assert isinstance(await desk.next_told(3), StoreConsolidated)
 
 

@@ -283,7 +283,7 @@ async def in_a_rollback(scene: Scene) -> None:
 
 async def after_half_a_rollback(scene: Scene) -> None:
     await scene.finish("one")
-    scene.runner.blocked = True
+    scene.runner.block()
 
 
 async def shutting_down_idle(scene: Scene) -> None:
@@ -436,9 +436,8 @@ async def a_scene(folder: Path, *, has_rig: bool) -> AsyncIterator[Scene]:
         started_monotonic=clock.monotonic(),
         models=Cast({"play/actor": model}),
     )
-    runner = Runner(around, autostart=False)
+    runner = Runner(around, autostart=False, take_back=lambda codon: rollback.take_back(codon))
     rollback = Rollback(around, runner)
-    runner.take_back = rollback.take_back
     recovery = Recovery(around, runner, rollback, frozenset())
     try:
         async with anyio.create_task_group() as tasks, AsyncExitStack() as stack:

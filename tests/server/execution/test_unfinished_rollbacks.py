@@ -17,7 +17,7 @@ import pytest
 
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import RollbackFailed
-from hankweave_protocol.ids import Sha
+from hankweave_protocol.ids import CodonId, Sha
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_server.agents.scripted.adapter import ScriptedAgent
 from hankweave_server.checkpoints.engine import CheckpointEngine
@@ -141,7 +141,7 @@ async def test_a_file_that_changes_under_a_rollback_is_named_and_kept(
 
         assert room.file.read_text() == "third, by somebody else"
         assert room.is_intended
-        assert room.runner.blocked
+        assert room.runner.is_blocked
         (message,) = await room.failures()
         assert "'a.txt' (changed)" in message
 
@@ -160,7 +160,7 @@ async def test_the_second_try_saves_what_it_found_and_comes_to_the_end(
         assert report.recovered
         assert room.file.read_text() == "first"
         assert not room.is_intended
-        assert not room.runner.blocked
+        assert not room.runner.is_blocked
         assert await room.rollback.finish_interrupted() is None
 
 
@@ -180,14 +180,15 @@ async def test_a_rollback_whose_target_is_gone_cannot_be_finished(
         assert not room.is_intended
         assert len(list(room.around.layout.state_directory.glob("rollback.intent.given-up-*"))) == 1
         assert "safety checkpoint" in (await room.failures())[-1]
-        assert room.runner.blocked
+        assert room.runner.is_blocked
         assert room.file.read_text() == "third, by somebody else"
 
 
 async def test_a_disk_that_breaks_under_a_rollback_leaves_its_intent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error comes out as it is, for the server to end with; the next start finishes it."""
+    """The error is raised for the server to end with, no codon may start, and the next start
+    finishes the rollback."""
     async with a_room(tmp_path) as room:
 
         def broken(*_: Any) -> Any:
@@ -199,9 +200,11 @@ async def test_a_disk_that_breaks_under_a_rollback_leaves_its_intent(
                 await room.rollback.perform(room.journey)
 
         assert room.is_intended
+        assert room.runner.is_blocked
         assert await room.failures() == []
         await room.rollback.finish_interrupted()
         assert room.file.read_text() == "first"
+        assert not room.runner.is_blocked
 
 
 async def test_what_a_full_disk_cut_short_is_finished_when_there_is_room(
@@ -219,30 +222,38 @@ async def test_what_a_full_disk_cut_short_is_finished_when_there_is_room(
         assert room.is_intended
         assert "when the disk has room again" in (await room.failures())[0]
         room_there = True
-        while room.runner.blocked or room.is_intended:  # noqa: ASYNC110  # it tells nobody
+        while room.runner.is_blocked or room.is_intended:  # noqa: ASYNC110  # it tells nobody
             await anyio.sleep(0.01)
 
         assert room.file.read_text() == "first"
         tasks.cancel_scope.cancel()
 
 
-async def test_what_cannot_be_finished_leaves_the_server_as_it_is(
+async def test_an_intent_that_is_given_up_later_keeps_codons_from_running(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There is room, but the target is gone: no codon runs, and the next start is asked again."""
+    """When the disk has space again the target is lost: the rollback is given up, and no codon
+    starts on the half-restored files."""
+    room_there = False
     async with a_room(tmp_path) as room, anyio.create_task_group() as tasks:
         tasks.start_soon(room.rollback.finish_when_there_is_room)
         await anyio.lowlevel.checkpoint()
-        full(room, monkeypatch, until=lambda: False)
+        full(room, monkeypatch, until=lambda: room_there)
         journey = room.journey
         with pytest.raises(CutShort):
             await room.rollback.perform(journey)
 
         del room.around.checkpointer.known[journey.sha]
-        await room.around.ledger.space.relief()
-        await anyio.lowlevel.checkpoint()
-        assert room.is_intended
-        assert room.runner.blocked
+        room_there = True
+        while room.is_intended:  # noqa: ASYNC110  # it tells nobody
+            await anyio.sleep(0.01)
+
+        await anyio.wait_all_tasks_blocked()
+        assert room.runner.is_blocked
+        with pytest.raises(Refused) as refused:
+            room.runner.start(CodonId("one"))
+
+        assert refused.value.code is ErrorCode.ROLLBACK_IN_PROGRESS
         tasks.cancel_scope.cancel()
 
 
@@ -277,7 +288,7 @@ async def test_what_the_plan_finds_is_refused_before_anything_moves(
         assert room.around.checkpointer.known == known
         assert room.file.read_text() == "second"
         assert not room.is_intended
-        assert not room.runner.blocked
+        assert not room.runner.is_blocked
 
 
 async def test_a_target_that_a_gc_took_meanwhile_is_refused(tmp_path: Path) -> None:

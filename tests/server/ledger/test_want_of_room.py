@@ -221,7 +221,7 @@ async def test_the_reserve_lets_the_write_in_hand_finish(layout: Layout, disk: D
         await ledger.record(info("before"))
         reserve = Reserve(layout.reserve)
         assert reserve.make()
-        ledger.space.on_shortage = shortages.append
+        ledger.space.subscribe(on_shortage=shortages.append)
         ledger.space._reserve = _Freeing(reserve, disk)  # type: ignore[assignment]
         disk.is_full = True
         await ledger.record(info("in hand"))
@@ -402,7 +402,7 @@ async def test_a_shortage_is_over_when_nobody_waits_and_the_reserve_stands(
 ) -> None:
     """Not before: what waits needs the room more than the reserve does."""
     space, relieved = _space(layout, disk), list[str]()
-    space.on_relief = lambda: relieved.append("relief")
+    space.subscribe(on_relief=lambda: relieved.append("relief"))
     space.be_patient()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(space.watch)

@@ -107,6 +107,20 @@ def test_a_folder_listed_in_the_tick_it_changed_is_listed_again(tree, monkeypatc
     assert tree.scan.table.top.signature is not None
 
 
+def test_a_folder_that_takes_long_to_list_is_racy_all_the_same(tree, monkeypatch):
+    """Its time is trusted by when it was read, not by when the listing ended."""
+    tree.clock.ahead = 0
+    real = os.scandir
+
+    def slow(folder):
+        tree.clock.ahead = FAR_AHEAD
+        return real(folder)
+
+    monkeypatch.setattr(scan_module.os, "scandir", slow)
+    tree.scan.refresh(EVERYTHING)
+    assert tree.scan.table.top.signature is None
+
+
 def test_other_patterns_look_everywhere_again(tree):
     """New patterns adopt old names, and names once tracked stay."""
     read_all(tree, tree.scan.refresh(UnifiedFileResolver(["/a"])))

@@ -47,10 +47,15 @@ class Bulletin:
         self._ledger = ledger
         self._clock = clock
         self.health = Health()
-        self.notify: Callable[[EventData], None] = lambda event: None
-        """Sends all clients what the journal cannot take now."""
-        ledger.space.on_shortage = self._disk_is_full
-        ledger.space.on_relief = lambda: self.withdraw("INSUFFICIENT_SPACE")
+        self._notify: Callable[[EventData], None] = lambda event: None
+        ledger.space.subscribe(
+            on_shortage=self._disk_is_full,
+            on_relief=lambda: self.withdraw("INSUFFICIENT_SPACE"),
+        )
+
+    def attach(self, notify: Callable[[EventData], None]) -> None:
+        """Send events that the journal cannot take at the moment to all clients by `notify`."""
+        self._notify = notify
 
     def report(self, code: ProblemCode, message: str) -> None:
         """Report a problem; once, until it is withdrawn."""
@@ -75,7 +80,7 @@ class Bulletin:
 
     def _tell(self, event: EventData) -> None:
         if self.health.problem("INSUFFICIENT_SPACE") is not None:
-            self.notify(event)
+            self._notify(event)
 
         with contextlib.suppress(LedgerFailed):  # The ledger ends and reports that itself.
             self._ledger.leave(event)

@@ -45,13 +45,24 @@ _within: ContextVar[_Operation | None] = ContextVar("_within", default=None)
 class ProgressWatch:
     """The long operations of one execution and their progress."""
 
-    def __init__(self, now: Callable[[], float] = anyio.current_time) -> None:
-        """`now` returns seconds of a monotonic clock."""
+    def __init__(
+        self,
+        now: Callable[[], float] = anyio.current_time,
+        *,
+        tell: Callable[[StoreProgress], None] = lambda _progress: None,
+    ) -> None:
+        """`now` returns seconds of a monotonic clock.
+
+        `tell` is called in the event loop; it must not block or raise.
+        """
         self._now = now
         self._going_on: list[_Operation] = []
         self._begun = anyio.Event()
-        self.tell: Callable[[StoreProgress], None] = lambda _progress: None
-        """Called in the event loop; must neither wait nor raise."""
+        self._report = tell
+
+    def attach(self, tell: Callable[[StoreProgress], None]) -> None:
+        """Report progress to `tell` from now on, as given to the constructor."""
+        self._report = tell
 
     @contextmanager
     def watching(self, kind: StoreOperation, causes: tuple[int | str, ...] = ()) -> Iterator[Meter]:
@@ -103,7 +114,7 @@ class ProgressWatch:
             self._tell(operation, reading, ended=True)
 
     def _tell(self, operation: _Operation, reading: Reading, *, ended: bool) -> None:
-        self.tell(
+        self._report(
             StoreProgress(
                 operation=operation.kind,
                 operation_id=operation.operation_id,

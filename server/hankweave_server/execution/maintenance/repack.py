@@ -45,7 +45,11 @@ class Packing:
         self.is_stopping = False
         self.alone = anyio.Lock()
         """Held by a task that packs, prunes, or reads the store beside the engine (fsck)."""
-        checkpointer.on_taken = lambda: self._wake.set()
+        checkpointer.when_taken(self.wake)
+
+    def wake(self) -> None:
+        """Look soon whether there is something to pack."""
+        self._wake.set()
 
     def stop(self) -> None:
         """Start nothing more, and stop what is running."""

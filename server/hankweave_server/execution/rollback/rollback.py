@@ -44,7 +44,7 @@ cannot tell. This is what a start does (`finish_interrupted`) after a crash
 - after the batch: only the intent is left to remove.
 
 Two failures do not end the process. If some paths cannot be restored, or the disk is full, the
-intent stays, `rollback.failed` is recorded, and `Runner.blocked` keeps codons from starting.
+intent stays, `rollback.failed` is recorded, and `Runner.is_blocked` keeps codons from starting.
 `finish_when_there_is_room` retries after a full disk. For the rest, the user rolls back to
 something else, or the next start retries, and refuses to serve if it fails too. If the target
 itself is lost or damaged, no start could ever finish: the intent is renamed (`.given-up-...`) and
@@ -270,7 +270,7 @@ class Rollback:
         """
         while True:
             await self._around.ledger.space.relief()
-            if not self._runner.blocked or self._runner.is_busy:
+            if not self._runner.is_blocked or self._runner.is_busy:
                 continue
 
             try:
@@ -283,8 +283,8 @@ class Rollback:
             except (Refused, RestoreIncomplete) as error:
                 log.warning("The rollback that was cut short cannot be finished yet: %s", error)
             else:
-                self._runner.blocked = False
-                if intent is not None and intent.to_run is not None:
+                # An intent that was given up has left the files half restored.
+                if intent is not None and intent.to_run and not self._runner.is_blocked:
                     await self._around.ledger.record(self._runner.snapshot())
                     await self._continue(intent)
 
@@ -298,6 +298,7 @@ class Rollback:
         if has_happened(self._around, intent):
             await self._tell_the_rest(intent)
             await anyio.to_thread.run_sync(fsutil.remove_durably, path)
+            self._runner.unblock()
             return None
 
         with self._runner.rolling_back(), self._watching():
@@ -490,6 +491,7 @@ class Rollback:
             else:
                 await self._around.checkpointer.detach(intent.target.sha)
         except Exception as error:
+            self._runner.block()
             if not isinstance(error, RestoreIncomplete) and not is_for_want_of_room(error):
                 raise
 
@@ -499,7 +501,7 @@ class Rollback:
 
             raise
 
-        self._runner.blocked = False
+        self._runner.unblock()
         report = report_of(
             intent,
             restored,
@@ -553,8 +555,7 @@ class Rollback:
     async def _tell_failure(
         self, intent: RollbackIntent, error: Exception, causes: tuple[int | str, ...]
     ) -> None:
-        """Block codons from running on half-restored files, and record the failure."""
-        self._runner.blocked = True
+        """Record that a rollback did not finish."""
         if is_for_want_of_room(error):
             self._around.ledger.space.note(error)
 
@@ -606,7 +607,7 @@ class Rollback:
             RollbackFailed(target=intent.target.coordinate, message=message)
         )
         await anyio.to_thread.run_sync(path.rename, kept)
-        self._runner.blocked = True
+        self._runner.block()
 
     def _sha_again(self, intent: RollbackIntent) -> Sha:
         sha = intent.target.sha
