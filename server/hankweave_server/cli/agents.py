@@ -83,7 +83,7 @@ def agents(
     elif tested is not None:
         _test(tested, named, model, prices, as_json=as_json)
     elif model is not None or prices is not None:
-        raise click.UsageError("--model and --prices are for --test.")
+        raise click.UsageError("--model and --prices require --test.")
     else:
         _list(anyio.run(_look_at_all, named), as_json=as_json)
 
@@ -191,13 +191,15 @@ def _test_all(
     as_json: bool,
 ) -> None:
     if model is not None:
-        raise click.UsageError("--model is for --test NAME: no model is every agent's.")
+        raise click.UsageError("--model requires --test NAME, since agents have different models.")
 
     real = {name: spec for name, spec in named.items() if name != "scripted"}
     installed = [each.name for each in anyio.run(_look_at_all, real) if each.is_installed]
     if not installed:
         message = f"None of {', '.join(real)} is installed."
-        raise Stop(message, ExitCode.UNAVAILABLE, hint="`hankweave agents` says how to get them.")
+        raise Stop(
+            message, ExitCode.UNAVAILABLE, hint="`hankweave agents` shows how to install them."
+        )
 
     prices, done = _prices(own_prices), []
     for name in installed:

@@ -459,7 +459,7 @@ def _journal(root: Path) -> Iterator[Journal]:
         raise Stop(
             str(damage),
             ExitCode.BAD_DATA,
-            hint="`hankweave log` tells what stands before that line.",
+            hint="`hankweave log` shows the events before that line.",
         ) from None
 
     with closing(journal):

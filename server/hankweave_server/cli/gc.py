@@ -267,7 +267,7 @@ def gc(
     hankweave gc --max-bytes 500MB --kinds tool,turn,safety --yes
     """
     if max_age is not None and max_age > LONGEST_AGE_SECONDS:
-        raise click.UsageError("--max-age reaches back a thousand years at most.")
+        raise click.UsageError("--max-age is limited to a thousand years.")
 
     execution = root_of(execution) if dry_run else root_to_change(execution)
     if not dry_run and (max_age, max_count, max_bytes) != (None, None, None):
@@ -317,13 +317,15 @@ def _print_gc(report: GcReport) -> None:
     click.echo(f"{before} on disk{' now, about' if report.dry_run else ' before,'} {after} after")
     if report.unreadable is not None:
         click.echo(
-            f"{report.unreadable} cannot be read, so that no garbage was removed: "
-            "`hankweave fsck --repair` says what is lost.",
+            f"{report.unreadable} cannot be read, so no garbage was removed. "
+            "`hankweave fsck --repair` shows what is lost.",
             err=True,
         )
 
     if report.consolidated is not None and not report.consolidated.finished:
-        click.echo("The store is not packed to the end yet: something more urgent came in between.")
+        click.echo(
+            "The store is not fully packed yet: packing was interrupted by more urgent work."
+        )
 
 
 @click.command()
@@ -392,7 +394,7 @@ def _print_fsck(report: FsckReport) -> None:
             click.echo(f"  {each.kind} {each.sha}{f' at {each.path!r}' if each.path else ''}")
 
     for sha in report.missing:
-        click.echo(f"checkpoint {sha} is missing: the journal names it, and nobody pruned it")
+        click.echo(f"checkpoint {sha} is missing: it is in the journal and was not pruned")
 
     bad = len(report.damages) + len(report.missing)
     if bad == 0:

@@ -83,7 +83,7 @@ def require_execution(root: Path, *, managed: bool) -> None:
 
     if state.name == STATE_DIRECTORY and not _is_known(root, state, managed=managed):
         raise Stop(
-            f"{state} has no metadata that can be read: nobody knows whose files these are.",
+            f"{state} has no readable metadata, so it may not be an execution.",
             ExitCode.BAD_DATA,
             hint="Remove it by hand if you know.",
         )
@@ -146,7 +146,7 @@ def _owned(root: Path, clock: Clock) -> Iterator[None]:
         try:
             guard = granted_guard(root / REMOVED_STATE / layout.lock_guard.name)
         except GuardBusy:
-            raise Stop(f"{root} is being removed by somebody else.", ExitCode.LOCK_HELD) from None
+            raise Stop(f"{root} is being removed by another process.", ExitCode.LOCK_HELD) from None
 
         try:
             yield
@@ -338,7 +338,7 @@ def cleanup(
         raise click.UsageError("--execution excludes --older-than, --keep and --all.")
 
     if as_json and not (yes or dry_run):
-        raise click.UsageError("--json asks nothing: say --yes or --dry-run with it.")
+        raise click.UsageError("--json requires --yes or --dry-run.")
 
     if execution is not None:
         doomed, kept = [_named(execution)], list[Kept]()
@@ -486,7 +486,7 @@ def _print_report(report: CleanupReport) -> None:
     for each in report.removed:
         if each.stays:
             names = ", ".join(map(one_line, each.stays))
-            click.echo(f"  {one_line(each.path)} stays with what is none of ours: {names}")
+            click.echo(f"  {one_line(each.path)} is kept, because it contains other files: {names}")
 
     for failure in report.failed:
         click.echo(f"  not removed: {one_line(failure.path)}  ({one_line(failure.reason)})")

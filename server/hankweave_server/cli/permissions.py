@@ -36,7 +36,7 @@ def permissions(execution: Path | None, as_json: bool) -> None:
         click.echo(one_line(f"          {asked.reason}"))
 
     if not pending:
-        click.echo("No agent waits for leave.")
+        click.echo("No permission request is pending.")
 
 
 @click.command()
@@ -98,12 +98,12 @@ async def _pending(client: Client) -> tuple[PendingPermission, ...]:
 
 def _only(pending: tuple[PendingPermission, ...]) -> PendingPermission:
     if not pending:
-        raise Stop("No agent waits for leave.", ExitCode.FAILED)
+        raise Stop("No permission request is pending.", ExitCode.FAILED)
 
     if len(pending) > 1:
         listed = "\n".join(_line(asked) for asked in pending)
-        hint = f"Say which one:\n{listed}"
-        raise Stop(f"{len(pending)} requests wait.", ExitCode.USAGE, hint=hint)
+        hint = f"Give the ID of one of them:\n{listed}"
+        raise Stop(f"{len(pending)} permission requests are pending.", ExitCode.USAGE, hint=hint)
 
     return pending[0]
 

@@ -84,7 +84,7 @@ def ask_running(execution: Path | None, work: Callable[[Client], Awaitable[T]]) 
             f"No server runs on {root}.",
             ExitCode.UNAVAILABLE,
             hint=f"Start one with `hankweave run -e {shlex.quote(str(root))}`; "
-            f"{command('log', root)} tells the story so far without one.",
+            f"{command('log', root)} shows what has happened so far.",
         ) from None
     except ConnectionRefusedError as error:
         raise unavailable(error) from None

@@ -266,15 +266,18 @@ def _command_to(
 def _require_server(root: Path) -> None:
     if living_server(Layout.of_execution(root)) is None:
         raise Stop(
-            "--restart goes on with the plan, and no server runs that could.",
+            "--restart continues the plan, which needs a running server.",
             ExitCode.UNAVAILABLE,
-            hint=f"Roll back without it; `hankweave run -e {shlex.quote(str(root))}` goes on then.",
+            hint="Roll back without it, then continue with "
+            f"`hankweave run -e {shlex.quote(str(root))}`.",
         )
 
 
 def _require_plain(*others: object) -> None:
     if any(others):
-        raise click.UsageError("In a git workspace only --to-step, --to-commit, --yes and --json.")
+        raise click.UsageError(
+            "In a git workspace, only --to-step, --to-commit, --yes and --json are allowed."
+        )
 
 
 def _previewed(
@@ -284,7 +287,7 @@ def _previewed(
         raise click.UsageError("A SHA and --codon exclude each other.")
 
     if codon is None and kind is not None:
-        raise click.UsageError("--type says which checkpoint of a --codon.")
+        raise click.UsageError("--type requires --codon.")
 
     return RollbackPreview(
         checkpoint_sha=sha,
@@ -479,7 +482,7 @@ def preview(
             raise click.UsageError("--undo and --redo exclude each other.")
 
         if sha is not None or codon is not None or paths:
-            raise click.UsageError("--undo and --redo have their target and paths already.")
+            raise click.UsageError("--undo and --redo exclude SHA, --codon and --path.")
 
         direction: Literal["undo", "redo"] = "undo" if is_undo else "redo"
         command = RollbackPreview(direction=direction, keep_edits=keep_edits, patch=patch)

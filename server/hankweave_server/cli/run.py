@@ -115,7 +115,7 @@ def _loop(plan: tuple[PlanEntry, ...], name: str) -> Loop:
     )
 
 
-QUESTION = "What is to become of this step?\nf finish, then stop   s stop   c go on"
+QUESTION = "What should happen to this step?\nf finish, then stop   s stop   c continue"
 """Short lines, so that a narrow terminal shows them completely."""
 
 _CHOICES: dict[str, Choice] = {
@@ -311,7 +311,7 @@ def _checked_safe_points(text: str | None) -> str | None:
 
 def _finite(limit: float | None) -> float | None:
     if limit is not None and not math.isfinite(limit):
-        raise click.BadParameter("That is no amount.")
+        raise click.BadParameter("It must be a finite number.")
 
     return limit
 
@@ -420,7 +420,7 @@ def _confirm_hank(layout: Layout, hank: LoadedHank, settings: RunSettings) -> No
         raise Stop(
             "Nothing was touched.",
             ExitCode.FAILED,
-            hint="--new makes a new execution of the hank as it is now.",
+            hint="--new creates a new execution with the current hank.",
         )
 
 

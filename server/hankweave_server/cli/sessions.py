@@ -149,9 +149,9 @@ def resume(
 
     if not state.execution_plan:
         raise Stop(
-            f"Run {meant.run_id} has no plan that could go on.",
+            f"Run {meant.run_id} has no plan to continue.",
             ExitCode.FAILED,
-            hint="It took checkpoints alone; `hankweave run HANK` gives it something to do.",
+            hint="It only took checkpoints. Start a plan with `hankweave run HANK`.",
         )
 
     if next_codon(state) is None:

@@ -46,7 +46,7 @@ async def perform(client: Client, wish: Wish) -> Mode:
         hint = one_line(refused.hint or "")
         return Watching(one_line(refused.message), is_complaint=True, hint=hint)
     except ConnectionError as lost:
-        return Watching(one_line(f"Nobody knows whether it was done: {lost}"), is_complaint=True)
+        return Watching(one_line(f"It may or may not have been done: {lost}"), is_complaint=True)
 
 
 async def _done(client: Client, wish: Wish) -> Mode:

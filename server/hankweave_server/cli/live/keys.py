@@ -117,7 +117,7 @@ Wish: TypeAlias = Steer | Consider | Answer | List | Foresee | Travel | Quit
 PAGE = 10
 """Checkpoints by which page-up and page-down move."""
 
-LOOK_ONLY = "You may look and move nothing: this connection is readonly."
+LOOK_ONLY = "This connection is read-only."
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +257,7 @@ def _steer(key: Literal["n", "s", "x", "r"], sight: Sight) -> _Turn:
 def _answer(decision: Literal["allow", "deny"], sight: Sight) -> _Turn:
     """Deny at once, but ask before allowing, with the complete call on the screen."""
     if not sight.asking:
-        return Watching("No agent asks for anything."), None
+        return Watching("No permission request is pending."), None
 
     request = sight.asking[0]
     if decision == "deny":

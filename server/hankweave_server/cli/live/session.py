@@ -130,7 +130,7 @@ def _line_of(record: CheckpointRecord) -> str:
 
 def _connection(sight: Sight, is_connected: bool) -> Said:
     if not is_connected:
-        return Said("○ connection lost; looking for the server. What it does is not missed.", "red")
+        return Said("○ connection lost; reconnecting to the server. No event is missed.", "red")
 
     return Said(f"● connected{'' if sight.may_change else ', readonly'}", "green")
 

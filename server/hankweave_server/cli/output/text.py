@@ -78,7 +78,11 @@ class _Amount(click.ParamType[int]):
         found = _AMOUNT.fullmatch(str(value))
         factor = None if found is None else self._units.get(found[2].lower())
         if found is None or factor is None:
-            self.fail(f"{value!r} is no {self.name}; write it like {self._example}.", param, ctx)
+            self.fail(
+                f"{value!r} is not a valid {self.name}; use a form like {self._example}.",
+                param,
+                ctx,
+            )
 
         return round(float(found[1]) * factor) if "." in found[1] else int(found[1]) * factor
 

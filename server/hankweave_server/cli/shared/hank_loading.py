@@ -81,8 +81,8 @@ def fault_of_pattern(pattern: str) -> str | None:
 
 
 HINT = (
-    "`hankweave agents` shows what is installed; --agent NAME has another agent do every codon; "
-    "--no-agent-check starts without this check."
+    "`hankweave agents` shows what is installed; --agent NAME selects another agent for all "
+    "codons; --no-agent-check skips this check."
 )
 
 
@@ -123,7 +123,7 @@ def refuse(checks: Sequence[AgentCheck]) -> None:
     """Raise Stop with everything that keeps agents from running."""
     lines = list(complaints(checks))
     if lines:
-        message = "\n  ".join(("Not every agent of this hank can do its work here:", *lines))
+        message = "\n  ".join(("Not every agent of this hank can run here:", *lines))
         raise Stop(message, ExitCode.CONFIGURATION, hint=HINT)
 
 

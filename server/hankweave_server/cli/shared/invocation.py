@@ -35,16 +35,16 @@ _REMOTE: Final = re.compile(r"(?:https?|ssh):/|git@")
 """The beginning of a remote hank; `Path` may have reduced `//` to a single slash."""
 _REFUSED: Final = {
     "--replay": (
-        "Recorded logs are not played again here.",
+        "Replaying recorded logs is not supported.",
         "`hankweave replay SHA -e DIR` shows files, state and events of any moment, "
         "and `hankweave events -e DIR` what happened.",
     ),
     "--diet-journal": (
-        "There is no diet here: a journal is kept as it is, nothing of it is moved or compressed.",
-        "`hankweave gc -e DIR` packs the checkpoints, which take more room.",
+        "Journals are never compressed or moved.",
+        "`hankweave gc -e DIR` packs the checkpoints, which take more space.",
     ),
     "--restore-journal": (
-        "Nothing has to be restored: a journal that Hankweave compressed is read as it is.",
+        "This is not necessary: a compressed journal of Hankweave can be read directly.",
         "`hankweave log -e DIR` shows it, and `hankweave run -e DIR` goes on with it.",
     ),
 }
@@ -97,14 +97,14 @@ def refuse_what_is_elsewhere(hank: str) -> None:
     """Raise Stop for a remote or packed hank: it must be fetched or unpacked first."""
     if _REMOTE.match(hank):
         raise Stop(
-            f"{hank} is elsewhere, and nothing is fetched from there.",
+            f"{hank} is remote, and remote hanks are not fetched.",
             ExitCode.USAGE,
             hint=f"Fetch it first: `git clone {hank} the-hank && hankweave the-hank`.",
         )
 
     if hank.endswith((".hank", ".tar.zst")):
         raise Stop(
-            f"{hank} is a packed hank, and those are not unpacked here.",
+            f"{hank} is a packed hank, which is not supported.",
             ExitCode.USAGE,
             hint=f"Unpack it first: `mkdir the-hank && tar -xf {hank} -C the-hank`.",
         )

@@ -52,9 +52,9 @@ def of_stdin() -> Path:
     """Return a file with the content of stdin; raise Stop if stdin is a terminal."""
     if sys.stdin.isatty():
         raise Stop(
-            "There is nothing on stdin.",
+            "stdin is a terminal, so there is no data to read.",
             ExitCode.NO_INPUT,
-            hint='Write into it, as in `echo "some text" | hankweave hank.json -`.',
+            hint='Pipe the data into it: `echo "some text" | hankweave hank.json -`.',
         )
 
     return _stored(sys.stdin.buffer.read(), "stdin")

@@ -62,7 +62,7 @@ def target_in(root: Path, step: str | None, commit: str | None) -> Target:
 
     codons = _codons_of(root)
     if step in codons:
-        return Target(None, CodonId(step), f"{step} is a codon; its end is meant.")
+        return Target(None, CodonId(step), f"{step} is a codon; the target is its end.")
 
     raise _unknown_step(step, marks, codons)
 
@@ -161,7 +161,7 @@ def git_workspace(
 
     if living_server(layout_of(place.root)) is not None:
         raise Stop(
-            f"This is about the git repository alone, and a server runs in {place.root}.",
+            f"A server runs in {place.root}, and this would change its files in git only.",
             ExitCode.LOCK_HELD,
             hint="Stop it first.",
         )
