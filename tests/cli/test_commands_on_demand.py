@@ -27,7 +27,7 @@ def test_a_server_loads_only_what_it_is_going_to_need() -> None:
     They are a tenth of its memory, and of its start.
     """
     script = (
-        "import sys; from hankweave_server.cli import running; "
+        "import sys; from hankweave_server.cli import run; "
         "rest = {'jinja2', 'jsonschema', 'regex', 'rich.live', 'rich.progress', "
         "'click.shell_completion', 'hankweave_client.client'}; "
         "print(sorted(rest & sys.modules.keys()))"

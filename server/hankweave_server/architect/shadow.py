@@ -46,8 +46,7 @@ from hankweave_server.errors import Stop
 from hankweave_server.git.errors import ShadowRepositoryError
 from hankweave_server.local.ephemeral_server import PassingServer
 from hankweave_server.local.executions import layout_in
-from hankweave_server.local.reader import look
-from hankweave_server.local.server_session import at_server
+from hankweave_server.local.server_session import at_server, look
 from hankweave_server.paths import Layout
 from hankweave_server.worktree import data_source
 

@@ -15,7 +15,7 @@ from hankweave_protocol.replies import CheckpointPage
 from hankweave_server.cli.output.text import precise_moment
 from hankweave_server.cli.remote import execution_option, json_option, print_json, root_of
 from hankweave_server.cli.shared import completions
-from hankweave_server.local.reader import look
+from hankweave_server.local.server_session import look
 from hankweave_server.plain_text import one_line
 
 KINDS = get_args(CheckpointKind)

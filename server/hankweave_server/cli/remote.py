@@ -21,27 +21,6 @@ from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.local.ephemeral_server import through_server
 from hankweave_server.local.server_session import at_server, command, unavailable
 from hankweave_server.local.targeting import require_execution, root_of
-from hankweave_server.paths import Layout
-from hankweave_server.settings import LOOPBACK
-
-
-def page_of(root: Path, port: int) -> str:
-    """Return the address of a server's page, with the best token that this user may read."""
-    layout = Layout.of_execution(root)
-    token = token_in(layout.controller_token) or token_in(layout.viewer_token)
-    return f"http://{LOOPBACK}:{port}/{token}"
-
-
-def token_in(path: Path) -> str:
-    """Return the URL fragment with the token of a file; empty if there is none or it is unreadable.
-
-    It is a fragment because a browser never sends one to a server.
-    """
-    try:
-        return f"#token={path.read_text().strip()}"
-    except (FileNotFoundError, PermissionError):
-        return ""
-
 
 __all__ = ["root_of"]
 

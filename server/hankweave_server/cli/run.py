@@ -30,8 +30,8 @@ import msgspec
 from hankweave_protocol.hank import Codon, Hank, IterationLimit, Loop
 from hankweave_protocol.state import PlanEntry, State
 from hankweave_server.cli.live.frame import Said
+from hankweave_server.cli.live.keyboard import Keyboard
 from hankweave_server.cli.live.reporters import Teller, is_drawn, teller_for
-from hankweave_server.cli.live.session import Keyboard
 from hankweave_server.cli.output.errors import complain
 from hankweave_server.cli.shared import completions, hank_loading, invocation, run_settings
 from hankweave_server.cli.shared.run_settings import (

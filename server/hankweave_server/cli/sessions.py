@@ -21,7 +21,7 @@ from hankweave_server.cli.shared.run_settings import log_format_option, log_leve
 from hankweave_server.domain.history import end_checkpoint, is_done, next_codon, thread
 from hankweave_server.domain.lifecycle import cost_of
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.local.reader import look
+from hankweave_server.local.server_session import look
 from hankweave_server.plain_text import one_line
 from hankweave_server.worktree.data_source import layout_of, read_meta
 

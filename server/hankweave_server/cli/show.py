@@ -34,7 +34,8 @@ from hankweave_server.cli.remote import (
 )
 from hankweave_server.cli.shared import completions
 from hankweave_server.domain.timelines import RunLine, timelines
-from hankweave_server.local.reader import look, reading_journal
+from hankweave_server.local.reader import reading_journal
+from hankweave_server.local.server_session import look
 from hankweave_server.paths import Layout
 from hankweave_server.plain_text import harmless
 from hankweave_server.worktree.data_source import layout_of

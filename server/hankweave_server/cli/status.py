@@ -19,15 +19,10 @@ from hankweave_protocol.events import Event
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.replies import ServerStatus
 from hankweave_protocol.state import State
+from hankweave_server.cli.output.page_address import page_of
 from hankweave_server.cli.output.run_lines import Story, call_text
 from hankweave_server.cli.output.text import moment, size_text
-from hankweave_server.cli.remote import (
-    ask_running,
-    execution_option,
-    json_option,
-    page_of,
-    print_json,
-)
+from hankweave_server.cli.remote import ask_running, execution_option, json_option, print_json
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.ledger.history import whole_lines
 from hankweave_server.ledger.journal import JournalCorrupt

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
 import msgspec
 
 from hankweave_client.calls import Calls
-from hankweave_client.errors import NotRunning
 from hankweave_protocol import codec
 from hankweave_protocol.commands import (
     CheckpointDiff,
@@ -43,9 +41,7 @@ from hankweave_server.git.errors import ShadowRepositoryError
 from hankweave_server.ledger.history import Moment, Moments, has_past, open_for_reading
 from hankweave_server.ledger.journal import Journal, JournalCorrupt
 from hankweave_server.ledger.open import KnownShas
-from hankweave_server.local.server_session import at_server
 from hankweave_server.paths import Layout
-from hankweave_server.worktree.data_source import layout_of
 
 T = TypeVar("T")
 
@@ -189,11 +185,3 @@ def _records_in(engine: CheckpointEngine, journal: Journal) -> dict[Sha, Checkpo
         )
         for record in reversed(records)
     }
-
-
-def look(root: Path, work: Callable[[Calls], Awaitable[T]]) -> T:
-    """Run a read-only operation with a server or on the files; raise Stop if neither works."""
-    try:
-        return at_server(root, work)
-    except (NotRunning, ConnectionRefusedError):
-        return on_files(layout_of(root), work)

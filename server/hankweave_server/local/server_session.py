@@ -13,12 +13,15 @@ from typing import Final, TypeVar
 
 import anyio
 
+from hankweave_client.calls import Calls
 from hankweave_client.client import Client, connect_to
 from hankweave_client.errors import CommandRefused, NotRunning
 from hankweave_client.reconnect import Backoff
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.local.progress import Tell, tell_nobody, watched
+from hankweave_server.local.reader import on_files
 from hankweave_server.local.targeting import is_default
+from hankweave_server.worktree.data_source import layout_of
 
 T = TypeVar("T")
 
@@ -140,3 +143,11 @@ def _unanswered(error: Exception, root: Path) -> Stop:
 
 def unavailable(error: Exception) -> Stop:
     return Stop(f"The server does not answer: {error}", ExitCode.UNAVAILABLE)
+
+
+def look(root: Path, work: Callable[[Calls], Awaitable[T]]) -> T:
+    """Run a read-only operation with a server or on the files; raise Stop if neither works."""
+    try:
+        return at_server(root, work)
+    except (NotRunning, ConnectionRefusedError):
+        return on_files(layout_of(root), work)

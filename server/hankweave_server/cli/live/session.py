@@ -9,14 +9,10 @@ terminal's settings afterwards.
 
 from __future__ import annotations
 
-import codecs
-import os
 import signal
 import sys
-import termios
-import tty
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
@@ -46,6 +42,7 @@ from hankweave_protocol.replies import ServerStatus
 from hankweave_protocol.state import EMPTY_STATE
 from hankweave_server.cli.live.actions import perform
 from hankweave_server.cli.live.frame import Said, Terminal
+from hankweave_server.cli.live.keyboard import Keyboard
 from hankweave_server.cli.live.keys import (
     Choosing,
     Confirming,
@@ -56,7 +53,6 @@ from hankweave_server.cli.live.keys import (
     Waiting,
     Watching,
     Wish,
-    keys_of,
     step,
 )
 from hankweave_server.cli.live.model import NOTHING, Heard, asking_line, hear
@@ -266,46 +262,6 @@ class Session:
         done = await perform(self._client, wish)
         if isinstance(self._mode, Waiting):
             self._mode = done
-
-
-_AT_ONCE = 1024
-
-
-class Keyboard:
-    """A terminal that is read key by key."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    @contextmanager
-    def taken(self) -> Iterator[None]:
-        """Read single keys while the block runs; restore the terminal's settings afterwards."""
-        before = termios.tcgetattr(self._descriptor)
-        try:
-            self.take()
-            yield
-        finally:
-            termios.tcsetattr(self._descriptor, termios.TCSADRAIN, before)
-
-    def take(self) -> None:
-        """Switch to single keys, at the start and after SIGCONT: a shell resets the terminal."""
-        tty.setcbreak(self._descriptor, termios.TCSADRAIN)
-
-    async def keys(self) -> AsyncIterator[str]:
-        """Yield keys until the terminal is closed."""
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        while True:
-            await anyio.wait_readable(self._descriptor)
-            try:
-                data = os.read(self._descriptor, _AT_ONCE)
-            except OSError:
-                return
-
-            if not data:
-                return
-
-            for key in keys_of(decoder.decode(data)):
-                yield key
 
 
 NAME = "attach"

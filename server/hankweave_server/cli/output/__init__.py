@@ -2,6 +2,7 @@
 
 Modules, in reading order:
 
+- `page_address`: the address of the web page, with its token
 - `text`: streams: terminal or pipe; sizes and times as text
 - `errors`: an error message and its hint, on stderr
 - `pictures`: trees, tables and diffs: coloured on a terminal, plain in a pipe

@@ -1,0 +1,26 @@
+"""The address of a server's page, with the token that opens it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hankweave_server.paths import Layout
+from hankweave_server.settings import LOOPBACK
+
+
+def page_of(root: Path, port: int) -> str:
+    """Return the address of a server's page, with the best token that this user may read."""
+    layout = Layout.of_execution(root)
+    token = token_in(layout.controller_token) or token_in(layout.viewer_token)
+    return f"http://{LOOPBACK}:{port}/{token}"
+
+
+def token_in(path: Path) -> str:
+    """Return the URL fragment with the token of a file; empty if there is none or it is unreadable.
+
+    It is a fragment because a browser never sends one to a server.
+    """
+    try:
+        return f"#token={path.read_text().strip()}"
+    except (FileNotFoundError, PermissionError):
+        return ""
