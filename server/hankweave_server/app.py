@@ -36,16 +36,16 @@ from hankweave_server.domain.history import active_codon, next_codon
 from hankweave_server.execution.branch.branch import Branching
 from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.codon.environment import granted
-from hankweave_server.execution.context import Surroundings
+from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.exit_policy import ExitPolicy
-from hankweave_server.execution.maintenance.gc import Housekeeper
+from hankweave_server.execution.maintenance.gc import GarbageCollector
 from hankweave_server.execution.maintenance.git_index import GitIndex
-from hankweave_server.execution.maintenance.health_monitor import Bulletin, TimeWatch
-from hankweave_server.execution.maintenance.repack import Packing
+from hankweave_server.execution.maintenance.health_monitor import HealthMonitor, TimeWatch
+from hankweave_server.execution.maintenance.repack import Repacker
 from hankweave_server.execution.recovery import Recovery
 from hankweave_server.execution.rollback.rollback import Rollback
 from hankweave_server.execution.runner import Outcome, Runner
-from hankweave_server.execution.session_files import Memories
+from hankweave_server.execution.session_files import SessionFiles
 from hankweave_server.hank.load import LoadedHank
 from hankweave_server.ledger.writer import Ledger
 from hankweave_server.paths import Layout
@@ -53,13 +53,13 @@ from hankweave_server.runtime_lock import HeldLock
 from hankweave_server.sentinels.providers.registry import Models
 from hankweave_server.settings import RunSettings
 from hankweave_server.transport.listener import Listener
-from hankweave_server.transport.server_api import Answer, Caller, Doors, Health
+from hankweave_server.transport.server_api import Caller, CommandAnswer, HealthAnswer, ServerApi
 from hankweave_server.transport.traffic_log import redact_text, secrets_in
 from hankweave_server.worktree import data_source
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedExecution:
     """The resources that must be open before the application is composed."""
 
     layout: Layout
@@ -77,7 +77,7 @@ class App:
 
     def __init__(
         self,
-        opened: Opened,
+        opened: OpenedExecution,
         *,
         stop: Callable[[str], None],
         kill: Callable[[str], None],
@@ -91,7 +91,7 @@ class App:
         self.is_ready = False
         """True from the end of recovery until shutdown begins."""
         self._listener: Listener | None = None
-        self.bulletin = Bulletin(opened.ledger, opened.clock)
+        self.bulletin = HealthMonitor(opened.ledger, opened.clock)
         """The current problems of the server."""
         self.git_index = GitIndex(opened.layout, require_lock)
         self.checkpointer = Checkpointer(
@@ -104,7 +104,7 @@ class App:
             on_head_moved=self.git_index.note,
         )
         roster = _roster(opened)
-        self.around = Surroundings(
+        self.ctx = ExecutionContext(
             layout=opened.layout,
             clock=opened.clock,
             ledger=opened.ledger,
@@ -129,16 +129,16 @@ class App:
         """Set when a client has completed its handshake."""
         self.exit_policy = ExitPolicy(opened.settings, lambda: self._live_clients)
         self.runner = Runner(
-            self.around,
+            self.ctx,
             autostart=opened.settings.autostart,
             ends_server=self.exit_policy.applies,
             take_back=lambda codon_id: self.rollback.take_back(codon_id),
             on_rest=on_rest,
         )
-        self._memories = Memories(self.around)
-        self.rollback = Rollback(self.around, self.runner)
-        self.packing = Packing(opened.ledger, self.checkpointer)
-        self.housekeeper = Housekeeper(
+        self._memories = SessionFiles(self.ctx)
+        self.rollback = Rollback(self.ctx, self.runner)
+        self.packing = Repacker(opened.ledger, self.checkpointer)
+        self.housekeeper = GarbageCollector(
             opened.layout,
             opened.clock,
             opened.ledger,
@@ -147,16 +147,16 @@ class App:
             is_rolling_back=lambda: self.runner.is_rolling_back,
         )
         self.time_watch = TimeWatch(opened.ledger, opened.clock)
-        self.branching = Branching(self.around, home=self._branch_home)
+        self.branching = Branching(self.ctx, home=self._branch_home)
         self._dispatch = Dispatch(
-            self.around,
-            control=Control(self.around, self.runner, stop=stop, kill=kill),
-            rollbacks=Rollbacks(self.around, self.rollback),
-            inspect=Inspect(self.around, self.status),
+            self.ctx,
+            control=Control(self.ctx, self.runner, stop=stop, kill=kill),
+            rollbacks=Rollbacks(self.ctx, self.rollback),
+            inspect=Inspect(self.ctx, self.status),
             queries=Queries(opened.ledger, opened.clock),
             looks=self._looks(),
             store=self._store(),
-            branches=Branches(self.around, self.branching),
+            branches=Branches(self.ctx, self.branching),
             space=opened.ledger.space,
             is_rolling_back=lambda: self.runner.is_rolling_back,
             broadcast=self._broadcast,
@@ -169,7 +169,7 @@ class App:
         self.checkpointer.progress.attach(listener.hub.tell_progress)
 
     def recovery(self, recorded: frozenset[Sha]) -> Recovery:
-        return Recovery(self.around, self.runner, self.rollback, recorded)
+        return Recovery(self.ctx, self.runner, self.rollback, recorded)
 
     def _looks(self) -> Looks:
         ledger, checkpointer = self._opened.ledger, self.checkpointer
@@ -182,7 +182,7 @@ class App:
                 state=lambda: ledger.durable_state,
                 last_seq=lambda: ledger.last_seq,
                 moment_at=ledger.moment_at,
-                patterns=self.around.patterns,
+                patterns=self.ctx.patterns,
             )
         )
 
@@ -202,9 +202,9 @@ class App:
             opened.layout, opened.ledger, self.checkpointer, self.housekeeper, self.packing
         )
 
-    def doors(self) -> Doors:
+    def doors(self) -> ServerApi:
         """Return the server's interface for the transport."""
-        return Doors(
+        return ServerApi(
             handle=self._handle,
             history_page=self._opened.ledger.page,
             last_seq=lambda: self._opened.ledger.last_seq,
@@ -220,7 +220,7 @@ class App:
     def _greeted(self, caller: Caller) -> Iterable[EventData]:
         """Let the plan begin; tell a client of Hankweave if it will not begin by itself."""
         self.first_client.set()
-        begins = self._opened.settings.autostart and self.around.has_hank
+        begins = self._opened.settings.autostart and self.ctx.has_hank
         if begins or caller.wants_replies or self.runner.is_busy:
             return ()
 
@@ -231,10 +231,10 @@ class App:
     def _live_clients(self) -> int:
         return 0 if self._listener is None else self._listener.hub.live_clients
 
-    def _health(self) -> Health:
+    def _health(self) -> HealthAnswer:
         health = self.bulletin.health
         standing = "" if self.is_ready else "The server is starting or stopping."
-        return Health(
+        return HealthAnswer(
             alive=True,
             ready=self.is_ready and health.status == "ok",
             detail=" ".join(filter(None, (standing, health.sentence))),
@@ -243,7 +243,7 @@ class App:
 
     def ready(self) -> ServerReady:
         layout, state = self._opened.layout, self._opened.ledger.durable_state
-        output = self.around.output_directory
+        output = self.ctx.output_directory
         return ServerReady(
             server_version=__version__,
             execution_path=str(layout.root),
@@ -280,9 +280,9 @@ class App:
             store_loose_objects=0,
             containment=self._containment,
             problems=self.bulletin.health.problems,
-            pending_permissions=self.around.desk.pending,
-            agent_tools=granted(self.around),
-            active_allowance=in_force(self.around.hank.hank, state, self.around.ceilings),
+            pending_permissions=self.ctx.desk.pending,
+            agent_tools=granted(self.ctx),
+            active_allowance=in_force(self.ctx.hank.hank, state, self.ctx.ceilings),
             data_path=self._data_path(),
         )
 
@@ -309,21 +309,21 @@ class App:
         if self._listener is not None:
             self._listener.hub.broadcast(event)
 
-    async def _handle(self, command: Command, caller: Caller) -> Answer:
+    async def _handle(self, command: Command, caller: Caller) -> CommandAnswer:
         sender = Sender(
             client_id=caller.client_id,
             wants_replies=caller.wants_replies,
             may_change=caller.mode == "readandwrite",
         )
         done = await self._dispatch.handle(command.data, command.id, sender)
-        return Answer(data=done.data, targeted=done.events, history_since=done.history_since)
+        return CommandAnswer(data=done.data, targeted=done.events, history_since=done.history_since)
 
 
 def _seconds(number: int | None) -> timedelta | None:
     return None if number is None else timedelta(seconds=number)
 
 
-def _roster(opened: Opened) -> Roster:
+def _roster(opened: OpenedExecution) -> Roster:
     overrides = opened.hank.hank.overrides
     # An agent that does not wait has continued by the time its step is labelled.
     counts_steps = overrides is not None and overrides.checkpoint_every_steps is not None

@@ -44,7 +44,7 @@ from hankweave_protocol.transitions import RunStarted
 from hankweave_server import __version__, fsutil
 from hankweave_server.agents.process import leftovers
 from hankweave_server.agents.process.process_table import containment
-from hankweave_server.app import App, Opened
+from hankweave_server.app import App, OpenedExecution
 from hankweave_server.background_tasks import alongside
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.errors import RestoreIncomplete
@@ -74,7 +74,13 @@ from hankweave_server.ledger.history import whole_lines
 from hankweave_server.ledger.journal import JournalCorrupt
 from hankweave_server.ledger.state_file import NewerState
 from hankweave_server.ledger.writer import Ledger, LedgerFailed, Published
-from hankweave_server.local.executions import Chosen, Differences, hide, prepare, take_hank
+from hankweave_server.local.executions import (
+    ChosenExecution,
+    ExecutionChanges,
+    hide,
+    prepare,
+    take_hank,
+)
 from hankweave_server.logs import logger, server_log
 from hankweave_server.paths import DATA_SOURCE, STATE_DIRECTORY, Layout
 from hankweave_server.runtime_lock import HeldLock, LockLost, acquire
@@ -131,10 +137,10 @@ class StopSwitch:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class StartFindings:
     """The traces of the previous server that this start found."""
 
-    differences: Differences
+    differences: ExecutionChanges
     agents: tuple[int, ...]
     files: tuple[str, ...]
 
@@ -155,7 +161,7 @@ class Daemon:
     def __init__(
         self,
         settings: RunSettings,
-        chosen: Chosen,
+        chosen: ChosenExecution,
         hank: LoadedHank,
         clock: Clock,
         *,
@@ -237,8 +243,8 @@ class Daemon:
             stack.enter_context(ledger.subscribe(self._tell_event))
             stack.enter_context(ledger.subscribe(EventLog(layout, self._clock).heed))
             stack.enter_context(ledger.subscribe(partial(_note_run, lock, layout)))
-            past = Past(differences, agents, engine.leftovers)
-            opened = Opened(
+            past = StartFindings(differences, agents, engine.leftovers)
+            opened = OpenedExecution(
                 layout,
                 self._clock,
                 lock,
@@ -250,7 +256,7 @@ class Daemon:
             )
             await self._live_with(opened, past)
 
-    async def _live_with(self, opened: Opened, past: Past) -> None:
+    async def _live_with(self, opened: OpenedExecution, past: StartFindings) -> None:
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(opened.ledger.run)
@@ -293,7 +299,7 @@ class Daemon:
     async def _open_ledger(self, engine: CheckpointEngine) -> Ledger:
         return await open_ledger(self._chosen.layout, self._clock, engine)
 
-    async def _recover(self, app: App, opened: Opened, past: Past) -> None:
+    async def _recover(self, app: App, opened: OpenedExecution, past: StartFindings) -> None:
         await self._say_hello(opened, past)
         recorded = recorded_checkpoints(opened.ledger)
         await app.checkpointer.load(recorded.standing)
@@ -355,7 +361,7 @@ class Daemon:
                 hint=f"Remove it, and any {TEMPORARY}* that is left where a branch was to lie.",
             ) from None
 
-    async def _validate(self, app: App, opened: Opened, pruned: frozenset[Sha]) -> None:
+    async def _validate(self, app: App, opened: OpenedExecution, pruned: frozenset[Sha]) -> None:
         """Record where the state disagrees with folders, repository or journal.
 
         Pruned checkpoints do not count as missing.
@@ -387,7 +393,7 @@ class Daemon:
                 StateRecovered(source=source, errors=found.errors, warnings=warnings)
             )
 
-    async def _say_hello(self, opened: Opened, past: Past) -> None:
+    async def _say_hello(self, opened: OpenedExecution, past: StartFindings) -> None:
         """Record what was found, before anything is done about it."""
         ledger, previous = opened.ledger, opened.lock.previous
         started = ServerStarted(
@@ -407,7 +413,7 @@ class Daemon:
         await ledger.record(started, *found)
         await self._tell_differences(ledger, past.differences)
 
-    async def _tell_differences(self, ledger: Ledger, found: Differences) -> None:
+    async def _tell_differences(self, ledger: Ledger, found: ExecutionChanges) -> None:
         if found.hank_hash is not None:
             log.warning("hank.json has changed since this execution began")
             await ledger.record(
@@ -429,7 +435,7 @@ class Daemon:
 
     # --- service -------------------------------------------------------------------------------
 
-    async def _serve(self, app: App, opened: Opened, tasks: anyio.abc.TaskGroup) -> None:
+    async def _serve(self, app: App, opened: OpenedExecution, tasks: anyio.abc.TaskGroup) -> None:
         layout = opened.layout
         settings = ListenerSettings(
             controller_token=layout.controller_token,
@@ -468,9 +474,9 @@ class Daemon:
 
                 listener.hurry(self._switch.left_of(CLOSING_SECONDS))
 
-    async def _begin(self, app: App, opened: Opened) -> None:
+    async def _begin(self, app: App, opened: OpenedExecution) -> None:
         """Continue with the plan, or record why not."""
-        if not app.around.has_hank:
+        if not app.ctx.has_hank:
             await opened.ledger.record(
                 ServerIdle(reason="startup", message="There is no plan; waiting for commands.")
             )
@@ -479,7 +485,7 @@ class Daemon:
         elif self._settings.begin_at is not None:
             await self._await_first_client(app)
             await self._begin_at(self._settings.begin_at, app)
-        elif next_codon(app.around.state) is None:
+        elif next_codon(app.ctx.state) is None:
             await self._tell_nothing_to_do(app, opened)
         elif self._settings.autostart:
             await self._await_first_client(app)
@@ -496,7 +502,7 @@ class Daemon:
             with anyio.move_on_after(FIRST_CLIENT_SECONDS):
                 await app.first_client.wait()
 
-    async def _tell_nothing_to_do(self, app: App, opened: Opened) -> None:
+    async def _tell_nothing_to_do(self, app: App, opened: OpenedExecution) -> None:
         app.runner.outcome = Outcome.COMPLETED
         name = opened.layout.root.name
         await opened.ledger.record(
@@ -517,7 +523,7 @@ class Daemon:
             app.runner.start(codon_id)
         except Refused as refused:
             message = " ".join(filter(None, (refused.message, refused.hint)))
-            await app.around.ledger.record(ErrorEvent(message=message, fatal=True))
+            await app.ctx.ledger.record(ErrorEvent(message=message, fatal=True))
             self._switch.flip(refused.message, ExitCode.UNAVAILABLE)
 
     def _on_rest(self, outcome: Outcome) -> None:
@@ -529,7 +535,7 @@ class Daemon:
             self._end_after(outcome)
 
     async def _end_with_plan(self, app: App) -> None:
-        self._end_after(await app.exit_policy.wait(app.around, app.runner))
+        self._end_after(await app.exit_policy.wait(app.ctx, app.runner))
 
     def _end_after(self, outcome: Outcome) -> None:
         match outcome:
@@ -542,7 +548,7 @@ class Daemon:
 
     # --- end -----------------------------------------------------------------------------------
 
-    async def _drain(self, app: App, opened: Opened, reason: str) -> None:
+    async def _drain(self, app: App, opened: OpenedExecution, reason: str) -> None:
         """End the agent, take the `exit` checkpoint, close the run; bounded in time."""
         log.info("Stopping: %s", reason)
         app.is_ready = False

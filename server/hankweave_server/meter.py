@@ -12,7 +12,7 @@ from hankweave_protocol.records import ProgressUnit
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class MeterReading:
     """The progress of one phase of some work."""
 
     phase: str
@@ -47,7 +47,7 @@ class Meter:
         if self._count is not None:
             self._count.done += by
 
-    def read(self) -> Reading | None:
+    def read(self) -> MeterReading | None:
         """Return the progress; None before the first phase."""
         count = self._count
         if count is None:
@@ -56,7 +56,7 @@ class Meter:
         done = count.done
         # A total may be an estimate: a count beyond it raises it.
         total = None if count.total is None else max(count.total, done)
-        return Reading(count.phase, count.unit, done, total)
+        return MeterReading(count.phase, count.unit, done, total)
 
 
 UNWATCHED = Meter()

@@ -30,7 +30,7 @@ from bench.scale import Scale
 from hankweave_protocol.commands import Command
 from hankweave_protocol.events import ServerReady, StateSnapshot
 from hankweave_server.transport.listener import Listener, ListenerSettings, serve
-from hankweave_server.transport.server_api import Answer, Caller, Doors, Health
+from hankweave_server.transport.server_api import Caller, CommandAnswer, HealthAnswer, ServerApi
 from support.running_server import environment
 
 FRAME = b'{"id":"0","type":"assistant.action","data":"' + b"x" * 954 + b'"}'
@@ -204,10 +204,10 @@ async def _library() -> AsyncIterator[_Publisher]:
         )
 
 
-def _no_doors() -> Doors:
+def _no_doors() -> ServerApi:
     """A server behind the transport that has nothing to say."""
 
-    async def handle(command: Command, caller: Caller) -> Answer:
+    async def handle(command: Command, caller: Caller) -> CommandAnswer:
         raise AssertionError("No client of this bench sends a command.")
 
     ready = ServerReady(
@@ -221,13 +221,13 @@ def _no_doors() -> Doors:
     snapshot = StateSnapshot(
         completed_codons=(), file_tree=(), total_cost=0.0, total_time=0, is_rolling_back=False
     )
-    return Doors(
+    return ServerApi(
         handle=handle,
         history_page=lambda since: [],
         last_seq=lambda: 0,
         ready=lambda: ready,
         snapshot=lambda: snapshot,
         greeted=lambda caller: (),
-        health=lambda: Health(alive=True, ready=True),
+        health=lambda: HealthAnswer(alive=True, ready=True),
         metrics=lambda: b"",
     )

@@ -14,7 +14,7 @@ from hankweave_client.reconnect import Backoff
 from hankweave_protocol.commands import CheckpointCreate, Command
 from hankweave_server.cli import remote
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.transport.server_api import Answer, Caller
+from hankweave_server.transport.server_api import Caller, CommandAnswer
 from support.small_server import SmallRest, SmallServer, small_server
 
 
@@ -26,7 +26,7 @@ class Cutting:
         self.carried_out = 0
         self.stays_away = False
 
-    async def __call__(self, command: Command, caller: Caller) -> Answer:
+    async def __call__(self, command: Command, caller: Caller) -> CommandAnswer:
         assert self.server is not None
         self.carried_out += 1
         for socket in list(self.server.listener._sockets):
@@ -35,7 +35,7 @@ class Cutting:
         if self.stays_away:
             (self.server.settings.controller_token.parent / "runtime.lock").unlink()
 
-        return Answer(data={"done": self.carried_out})
+        return CommandAnswer(data={"done": self.carried_out})
 
 
 def write_lock(folder: Path, port: int) -> None:

@@ -25,7 +25,7 @@ from hankweave_protocol.events import (
 )
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import FailureReason
-from hankweave_server.cli.live.model import NOTHING, Heard, Row, first_row, hear, view
+from hankweave_server.cli.live.model import NOTHING, Heard, StepRow, first_row, hear, view
 from hankweave_server.plain_text import one_line
 from support.histories import MOMENT, completed, failed, running
 from support.showing import NOW, state_of
@@ -63,10 +63,10 @@ def test_each_codon_is_a_row_with_what_is_known_of_it() -> None:
     seen = view(state, heard(update), NOW, 10, lambda _entry, _state: budget)
     assert [row.codon_id for row in seen.rows] == ["one", "two", "three"]
     assert [row.state for row in seen.rows] == ["completed", "running", ""]
-    assert seen.rows[1] == Row(
+    assert seen.rows[1] == StepRow(
         "two", "running", 1, 90.0, 0.25, 0, left="$0.75", last_file=r"b\x1b[2J.txt"
     )
-    assert seen.rows[2] == Row("three", "")
+    assert seen.rows[2] == StepRow("three", "")
     assert (seen.done, seen.total, seen.seconds) == (1, 3, 90.0)
     assert seen.cost == pytest.approx(0.25 + seen.rows[0].cost)
 

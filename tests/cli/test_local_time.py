@@ -9,7 +9,7 @@ import pytest
 
 from hankweave_protocol.events import Event, Info, ServerIdle
 from hankweave_server.cli.output import text
-from hankweave_server.cli.output.run_lines import Story
+from hankweave_server.cli.output.run_lines import RunLines
 
 AT = "2026-11-21T23:30:05.123Z"
 
@@ -41,7 +41,7 @@ def test_times_are_local_and_name_their_zone() -> None:
 @pytest.mark.usefixtures("in_berlin")
 def test_a_story_names_the_day_and_the_zone_where_a_day_begins() -> None:
     """Its lines have the time of day alone."""
-    story = Story()
+    story = RunLines()
     assert story.lines(idle(AT)) == ["2026-11-22 (CET, UTC+01:00)", "00:30:05  Waiting."]
     assert story.lines(idle("2026-11-22T22:00:00.000Z")) == ["23:00:00  Waiting."]
     assert story.lines(idle("2026-11-22T23:00:00.000Z"))[0] == "2026-11-23 (CET, UTC+01:00)"
@@ -56,4 +56,4 @@ def test_a_text_that_is_no_time_stays_as_it_is() -> None:
 def test_events_without_a_line_begin_no_day() -> None:
     data = Info(message="x")
     event = Event(seq=1, id="e", timestamp=AT, type=data.TYPE, data=data)
-    assert Story().lines(event) == []
+    assert RunLines().lines(event) == []

@@ -17,7 +17,7 @@ from hankweave_protocol.ids import RunId
 from hankweave_protocol.records import CheckpointKind
 from hankweave_protocol.state import ContinuationSource
 from hankweave_server.cli.output.log_graph import MARKS, nodes_of, picture, rows_of
-from hankweave_server.cli.show import Lines
+from hankweave_server.cli.show import OutputLines
 from hankweave_server.domain.timelines import RunLine
 from support.abandoned import dead_end
 from support.git_facts import GitWitness
@@ -164,7 +164,7 @@ def test_the_way_to_now_is_the_first_column() -> None:
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 120])
 def test_what_is_told_grows_with_the_width(width: int) -> None:
     """Name and place always; kind, time and date where there is room; each mark has its word."""
-    lines = Lines((a_run("a", 1, 2),), None, ())
+    lines = OutputLines((a_run("a", 1, 2),), None, ())
     text = "\n".join(line.plain for line in picture(lines, width, fancy=True))
     assert sha(2)[: 12 if width >= 70 else 7] in text
     assert ("12:00:00" in text) == (width >= 70)
@@ -184,7 +184,9 @@ def test_a_name_cannot_move_the_cursor() -> None:
     record = run.checkpoints[0]
     evil = replace(record, label="\x1b[2Jgone", pinned=True, name="\x07")
     named = replace(run, checkpoints=(evil,))
-    text = "\n".join(line.plain for line in picture(Lines((named,), None, ()), 100, fancy=True))
+    text = "\n".join(
+        line.plain for line in picture(OutputLines((named,), None, ()), 100, fancy=True)
+    )
     assert "\x1b" not in text
     assert "\x07" not in text
     assert record.sha[:12] in text

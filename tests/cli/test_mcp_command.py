@@ -53,11 +53,11 @@ def test_tools_are_offered_where_they_can_be_and_may_be(
     elif environment.find_spec("mcp") is None:
         pytest.skip("the extra mcp is not installed")
 
-    around = SimpleNamespace(
+    ctx = SimpleNamespace(
         hank=SimpleNamespace(hank=Hank(hank=(), overrides=overrides)),
         layout=Layout.of_execution(tmp_path),
     )
-    found = environment.offered(cast("Any", around), RunId("r"), CodonId("one"))
+    found = environment.offered(cast("Any", ctx), RunId("r"), CodonId("one"))
     assert len(found) == count
     for server in found:
         assert server.name == "hankweave"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import threading
 
-from hankweave_server.cli.output.server_lines import WAITING, WAITING_CHARACTERS, Voice
+from hankweave_server.cli.output.server_lines import WAITING, WAITING_CHARACTERS, LineWriter
 
 
 class SlowReader(io.StringIO):
@@ -29,7 +29,7 @@ class SlowReader(io.StringIO):
 def said_to_a_slow_reader(lines: list[str], *, fitting: int) -> list[str]:
     """What it has read in the end: it takes the first line, and the rest when all was said."""
     reader = SlowReader(1 + fitting)
-    voice = Voice(reader)
+    voice = LineWriter(reader)
     with voice.speaking():
         voice.open("ready")
         assert reader.begun.wait(30)
@@ -46,7 +46,7 @@ def said_to_a_slow_reader(lines: list[str], *, fitting: int) -> list[str]:
 def test_what_is_said_before_it_is_open_comes_after_the_first_line() -> None:
     """`server.ready` is the first line (DESIGN 11); nothing is said in another order."""
     stream = io.StringIO()
-    voice = Voice(stream)
+    voice = LineWriter(stream)
     with voice.speaking():
         voice.say("one")
         voice.open("ready")
@@ -82,7 +82,7 @@ def test_short_lines_for_a_slow_reader_fill_no_memory() -> None:
 def test_who_closes_the_pipe_is_told_no_more() -> None:
     """And holds nobody up: what is said then goes nowhere."""
     reader = io.StringIO()
-    voice = Voice(reader)
+    voice = LineWriter(reader)
     reader.close()
     with voice.speaking():
         voice.open("ready")

@@ -127,9 +127,9 @@ def test_many_brackets_side_by_side_are_no_nesting() -> None:
 
 
 @given(json_values, st.integers(0, 70))
-def test_the_depth_that_is_counted_is_the_depth_that_is_there(value: object, around: int) -> None:
+def test_the_depth_that_is_counted_is_the_depth_that_is_there(value: object, ctx: int) -> None:
     """The scan that guards the parser agrees with the parser."""
-    for _ in range(around):
+    for _ in range(ctx):
         value = [value]
 
     text = json.dumps({"id": "1", "type": "ping", "data": {"x": value}})

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from hankweave_server.cli.shared import hank_loading
-from hankweave_server.hank.load import HankInvalid, Problem
+from hankweave_server.hank.load import HankInvalid, HankProblem
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 INVALID = sorted((GOLDEN / "invalid").glob("*.json"))
@@ -31,7 +31,7 @@ def hank_directory(place: Path) -> Path:
     return directory
 
 
-def problems_of(text: Path, directory: Path) -> tuple[Problem, ...]:
+def problems_of(text: Path, directory: Path) -> tuple[HankProblem, ...]:
     """Loads the hank as the command line does, among the files of that directory."""
     file = directory / "hank.json"
     shutil.copyfile(text, file)

@@ -20,8 +20,8 @@ from hankweave_protocol.ids import CodonId, EventSeq, RunId
 from hankweave_protocol.state import NO_TOKENS, PlanEntry, SentinelState, Tokens
 from hankweave_protocol.transitions import SentinelStatesUpdated, Transition
 from hankweave_server.paths import Layout
-from hankweave_server.sentinels.engine import LoadReport, Setting, Watch
-from hankweave_server.sentinels.providers.base import Answer, Call, Model, ModelMissing
+from hankweave_server.sentinels.engine import LoadReport, SentinelSetting, Watch
+from hankweave_server.sentinels.providers.base import Model, ModelAnswer, ModelCall, ModelMissing
 
 RUN = RunId("1736000000000-abc123-def456")
 CODON = CodonId("observe#0")
@@ -67,8 +67,10 @@ class ManualTime:
 class Actor:
     """A model played by the test; it admits no network, and answers only when it may."""
 
-    answer: Callable[[Call], str | Exception] = lambda call: f"heard {call.messages[-1].content}"
-    calls: list[Call] = field(default_factory=list)
+    answer: Callable[[ModelCall], str | Exception] = lambda call: (
+        f"heard {call.messages[-1].content}"
+    )
+    calls: list[ModelCall] = field(default_factory=list)
     may_answer: anyio.Event = field(default_factory=anyio.Event)
     was_asked: anyio.Event = field(default_factory=anyio.Event)
     is_closed: bool = False
@@ -77,7 +79,7 @@ class Actor:
     def __post_init__(self) -> None:
         self.may_answer.set()
 
-    async def ask(self, call: Call) -> Answer:
+    async def ask(self, call: ModelCall) -> ModelAnswer:
         self.calls.append(call)
         self.was_asked.set()
         await self.may_answer.wait()
@@ -85,7 +87,7 @@ class Actor:
         if isinstance(answer, Exception):
             raise answer
 
-        return Answer(answer, self.tokens)
+        return ModelAnswer(answer, self.tokens)
 
     async def aclose(self) -> None:
         self.is_closed = True
@@ -208,7 +210,7 @@ async def on_stage(
     async def tell(*said: EventData | Transition) -> None:
         told.extend(said)
 
-    setting = Setting(
+    setting = SentinelSetting(
         run_id=RUN,
         entry=an_entry_of_the_plan(*entries),
         start_time="2025-01-04T11:59:00.000Z",

@@ -22,14 +22,14 @@ from hankweave_protocol.events import Event, EventData, Info, ServerReady, State
 from hankweave_protocol.ids import EventSeq
 from hankweave_server.transport.hub import Hub
 from hankweave_server.transport.listener import Listener, ListenerSettings, serve
-from hankweave_server.transport.server_api import Answer, Caller, Doors, Health
+from hankweave_server.transport.server_api import Caller, CommandAnswer, HealthAnswer, ServerApi
 
 NOON = "2025-01-04T12:00:00.000Z"
-Handler = Callable[[Command, Caller], Awaitable[Answer]]
+Handler = Callable[[Command, Caller], Awaitable[CommandAnswer]]
 
 
-async def _echo(command: Command, caller: Caller) -> Answer:
-    return Answer(data={"did": command.type})
+async def _echo(command: Command, caller: Caller) -> CommandAnswer:
+    return CommandAnswer(data={"did": command.type})
 
 
 @dataclass
@@ -41,7 +41,7 @@ class SmallRest:
     handled: list[Command] = field(default_factory=list)
     greeted: list[Caller] = field(default_factory=list)
     welcome: tuple[EventData, ...] = ()
-    health: Health = field(default_factory=lambda: Health(alive=True, ready=True))
+    health: HealthAnswer = field(default_factory=lambda: HealthAnswer(alive=True, ready=True))
     hub: Hub | None = None
 
     def publish(self, data: EventData | None = None) -> int:
@@ -55,8 +55,8 @@ class SmallRest:
 
         return seq
 
-    def doors(self) -> Doors:
-        return Doors(
+    def doors(self) -> ServerApi:
+        return ServerApi(
             handle=self._handle,
             history_page=self._page,
             last_seq=lambda: len(self.lines),
@@ -67,7 +67,7 @@ class SmallRest:
             metrics=lambda: b"hankweave_clients 1\n",
         )
 
-    async def _handle(self, command: Command, caller: Caller) -> Answer:
+    async def _handle(self, command: Command, caller: Caller) -> CommandAnswer:
         self.handled.append(command)
         return await self.handler(command, caller)
 

@@ -18,9 +18,9 @@ from typing import Literal, Self
 import msgspec
 
 from hankweave_server.agents.base import (
+    AgentSaid,
     AgentSignal,
     ResultReported,
-    Said,
     SessionStarted,
     Thought,
     TokenCounts,
@@ -92,7 +92,7 @@ def _as_seed(signal: AgentSignal) -> dict[str, object] | None:
     match signal:
         case SessionStarted(session_id=session, model=model):
             return {"type": "system", "session_id": session, "content": _session_text(model)}
-        case Said(text=text):
+        case AgentSaid(text=text):
             return _message("assistant", {"type": "text", "text": text})
         case Thought(text=text):
             return _message("assistant", {"type": "thinking", "thinking": text})

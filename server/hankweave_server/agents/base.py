@@ -130,7 +130,7 @@ class MessageNamed:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class AgentSaid:
     """A text of the agent's."""
 
     text: str
@@ -254,7 +254,7 @@ class WordReceived:
 AgentSignal: TypeAlias = (
     SessionStarted
     | MessageNamed
-    | Said
+    | AgentSaid
     | Thought
     | ToolAnnounced
     | ToolCalled
@@ -299,7 +299,7 @@ class Exited:
 
 
 @dataclass(frozen=True, slots=True)
-class Killed:
+class AgentKilled:
     """A signal ended the agent."""
 
     signal: int
@@ -312,7 +312,7 @@ class TimedOut:
     which: TimeLimit
 
 
-AgentOutcome: TypeAlias = Exited | Killed | TimedOut
+AgentOutcome: TypeAlias = Exited | AgentKilled | TimedOut
 
 
 class AgentError(Exception):

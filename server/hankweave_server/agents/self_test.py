@@ -16,16 +16,16 @@ from hankweave_protocol.shapes import Value
 from hankweave_protocol.state import NO_TOKENS, FailureReason, Tokens
 from hankweave_server.agents.base import (
     Agent,
+    AgentKilled,
     AgentLimits,
     AgentOutcome,
+    AgentSaid,
     AgentSignal,
     AgentTask,
     Exited,
     Granted,
-    Killed,
     PermissionAsked,
     ResultReported,
-    Said,
     SessionStarted,
     Stderr,
     TimedOut,
@@ -136,7 +136,7 @@ class Attempt:
             case UsageReported(message_id=message, model=model, tokens=tokens):
                 key = (message or str(len(self._used)), model)
                 self._used[key] = tokens
-            case Said(text=text):
+            case AgentSaid(text=text):
                 self._said = text
             case ToolCalled(name=name):
                 self._tools.append(name)
@@ -176,7 +176,7 @@ class Attempt:
                 return FailureReason(type="timeout", retriable=True, message=message)
             case Exited(code=code):
                 pass
-            case Killed(signal=number):
+            case AgentKilled(signal=number):
                 code = 128 + number
 
         if succeeded:

@@ -15,21 +15,21 @@ four properties:
    the reader may be the task that waits for the stop. `stop` therefore calls `Mailbox.hurry` first,
    and from then on batches that do not fit are dropped (the log has them).
 4. *Only the agent's own time counts.* The limits for start, idleness and total time run on one
-   clock that can be held (`Patience`). It is held while the agent is paused, while it waits for an
-   answer to a permission request, and while the reader is slow. Time in which this process itself
-   did not run (suspended, frozen, starved of CPU) is excused afterwards: the watching task measures
-   how late it wakes up.
+   clock that can be held (`AgentTimeouts`). It is held while the agent is paused, while it waits
+   for an answer to a permission request, and while the reader is slow. Time in which this process
+   itself did not run (suspended, frozen, starved of CPU) is excused afterwards: the watching task
+   measures how late it wakes up.
 
 An agent's end is not the end of its pipes. A grandchild may keep stdout open for ever, so `_listen`
 waits for the keeper's report, makes sure that the tree is empty, and only then abandons the pipes:
 the readers finish what is there and stop without an end of file.
 
 Agents differ in what they print. A program that speaks stream-json names its session first and
-reports a result last. A *plain* program does neither. `Conversation` gives it a made-up session
-when its first line of stdout arrives, or after `quiet_start` without one, and makes a result of its
-exit code, so the runner sees the same order of signals from every agent. A program that speaks the
-protocol and ends without a result gets none made up: for the runner, that is a failure, as in
-Hankweave.
+reports a result last. A *plain* program does neither. `AgentConversation` gives it a made-up
+session when its first line of stdout arrives, or after `quiet_start` without one, and makes a
+result of its exit code, so the runner sees the same order of signals from every agent. A program
+that speaks the protocol and ends without a result gets none made up: for the runner, that is a
+failure, as in Hankweave.
 
 An agent's stdin carries the prompt. Where the agent can ask for permission (`takes_answers`), it
 stays open for answers and is closed when the agent reports its result, which lets it exit. Writes
@@ -40,8 +40,8 @@ Tasks, all children of `at_work`: `follow` (keeper reports), `watch_keeper`, and
 `_give_prompt`, `_watch_the_time`, `_presume_session`, the hook server if there is one, and one
 reader for each of stdout and stderr.
 
-Read `Conversation` and `Patience` first; both are pure. Then `Session.at_work`, `_attend`,
-`_listen`, `_take_in`, and last `_stop`.
+Read `AgentConversation` and `AgentTimeouts` first; both are pure. Then `Session.at_work`,
+`_attend`, `_listen`, `_take_in`, and last `_stop`.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ from hankweave_protocol.instants import to_text
 from hankweave_server.agents import stream_json
 from hankweave_server.agents.agent_log import AgentLog, entries_of, wrapped
 from hankweave_server.agents.base import (
+    AgentKilled,
     AgentLimits,
     AgentOutcome,
     AgentOutOfControl,
@@ -69,7 +70,6 @@ from hankweave_server.agents.base import (
     AgentTask,
     AgentUnkillable,
     Exited,
-    Killed,
     PermissionAsked,
     PermissionWithdrawn,
     PlainOutput,
@@ -92,7 +92,7 @@ CALLS_REMEMBERED = 10_000
 """Calls whose results are pending; bounds the memory for an agent that never returns any."""
 
 
-class Conversation:
+class AgentConversation:
     """The state of one agent's output, from its first line to its end. Pure."""
 
     def __init__(self, *, made_up_session: SessionStarted | None) -> None:
@@ -166,7 +166,7 @@ class Conversation:
                 return ""
             case Exited(code):
                 return self._last_words or f"The program ended with exit code {code}."
-            case Killed(number):
+            case AgentKilled(number):
                 return f"The program was ended by signal {number}."
             case TimedOut(which):
                 return f"The program exceeded its {which} time limit."
@@ -190,7 +190,7 @@ class Remaining:
         return self.seconds <= 0
 
 
-class Patience:
+class AgentTimeouts:
     """The start, idle and total limits on one clock that can be held.
 
     The caller passes the current time, in seconds of a monotonic clock.
@@ -297,8 +297,8 @@ class Session:
         self._hooks = hooks
         self._stdin = anyio.Lock()
         """Held while stdin is written to or closed."""
-        self._conversation = Conversation(made_up_session=presumed)
-        self._patience = Patience(task.limits, anyio.current_time())
+        self._conversation = AgentConversation(made_up_session=presumed)
+        self._patience = AgentTimeouts(task.limits, anyio.current_time())
         self._mailbox = Mailbox()
         self._unread: deque[AgentSignal] = deque()
         self._stopping_once = anyio.Lock()

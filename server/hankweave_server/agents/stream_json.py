@@ -15,6 +15,7 @@ from typing import TypeAlias, assert_never
 import msgspec
 
 from hankweave_server.agents.base import (
+    AgentSaid,
     AgentSignal,
     ContextExceeded,
     Forbidden,
@@ -25,7 +26,6 @@ from hankweave_server.agents.base import (
     PlainOutput,
     RequestTimedOut,
     ResultReported,
-    Said,
     SessionStarted,
     Stderr,
     Thought,
@@ -233,7 +233,7 @@ def _assistant_block(block: Object, model: str) -> Iterator[AgentSignal]:
     match block.get("type"):
         case "text":
             if text := as_text(block.get("text")):
-                yield Said(text)
+                yield AgentSaid(text)
                 yield from _meaning_of(text, model)
         case "thinking":
             if thinking := as_text(block.get("thinking")):

@@ -79,7 +79,7 @@ KEPT_FILES = 250_000
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class TreeListing:
     """The files of a checkpoint, or a part of them, ordered by path."""
 
     paths: tuple[bytes, ...]
@@ -89,14 +89,14 @@ class Listing:
     stats: TreeStats
 
     @classmethod
-    def of(cls, entries: Iterable[PathEntry]) -> Listing:
+    def of(cls, entries: Iterable[PathEntry]) -> TreeListing:
         ordered = sorted(entries, key=lambda entry: entry.path)
         files = tuple(
             TreeFile(path=shown(entry.path), size=entry.size, mode=entry.mode) for entry in ordered
         )
         return _listing(tuple(entry.path for entry in ordered), files)
 
-    def part(self, selection: Iterable[bytes]) -> Listing:
+    def part(self, selection: Iterable[bytes]) -> TreeListing:
         """Return the files that are selected or lie in a selected folder."""
         chosen = sorted({index for path in selection for index in below(self.paths, path)})
         paths = tuple(self.paths[index] for index in chosen)
@@ -113,10 +113,10 @@ def below(paths: Sequence[bytes], path: bytes) -> range:
     return range(bisect_left(paths, path + b"/"), bisect_left(paths, path + b"0"))
 
 
-def _listing(paths: tuple[bytes, ...], files: tuple[TreeFile, ...]) -> Listing:
+def _listing(paths: tuple[bytes, ...], files: tuple[TreeFile, ...]) -> TreeListing:
     weights = tuple(accumulate((len(encode(file)) + 1 for file in files), initial=0))
     stats = TreeStats(files=len(files), bytes=sum(file.size for file in files))
-    return Listing(paths, files, weights, stats)
+    return TreeListing(paths, files, weights, stats)
 
 
 NO_FILES = _listing((), ())
@@ -128,16 +128,16 @@ class Listings:
     def __init__(self, kept_files: int = KEPT_FILES) -> None:
         self._kept_files = kept_files
         self._files = 0
-        self._listings: OrderedDict[Sha, Listing] = OrderedDict()
+        self._listings: OrderedDict[Sha, TreeListing] = OrderedDict()
 
-    def get(self, sha: Sha) -> Listing | None:
+    def get(self, sha: Sha) -> TreeListing | None:
         found = self._listings.get(sha)
         if found is not None:
             self._listings.move_to_end(sha)
 
         return found
 
-    def add(self, sha: Sha, listing: Listing) -> None:
+    def add(self, sha: Sha, listing: TreeListing) -> None:
         """Keep a listing, and drop older ones beyond the limit; the newest always stays."""
         if sha in self._listings:
             return

@@ -21,23 +21,23 @@ from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.replies import BranchMade
 from hankweave_server.domain import targets
 from hankweave_server.domain.history import newest_run, thread
-from hankweave_server.domain.permissions import Answer
+from hankweave_server.domain.permissions import PermissionVerdict
 from hankweave_server.execution.branch.branch import Branching
-from hankweave_server.execution.codon.file_changes import PERSON, FileNews
-from hankweave_server.execution.context import Surroundings
+from hankweave_server.execution.codon.file_changes import PERSON, FileChangeReporter
+from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.runner import Runner
 
 
 class Control:
     def __init__(
         self,
-        around: Surroundings,
+        ctx: ExecutionContext,
         runner: Runner,
         *,
         stop: Callable[[str], None],
         kill: Callable[[str], None],
     ) -> None:
-        self._around = around
+        self._ctx = ctx
         self._runner = runner
         self._stop = stop
         self._kill = kill
@@ -61,33 +61,33 @@ class Control:
         self, command: PermissionAnswer, client_id: ClientId, causes: tuple[int | str, ...]
     ) -> None:
         """Allow or deny a call that an agent waits to make."""
-        answer = Answer(
+        answer = PermissionVerdict(
             command.decision,
             "client",
             client_id=client_id,
             message=command.message,
             causes=causes,
         )
-        await self._around.desk.answer(command.request_id, answer)
+        await self._ctx.desk.answer(command.request_id, answer)
 
     async def checkpoint(
         self, command: CheckpointCreate, causes: tuple[int | str, ...]
     ) -> CheckpointRecord:
         """Take a `manual` checkpoint of what is tracked at this moment."""
-        run = newest_run(self._around.state)
+        run = newest_run(self._ctx.state)
         if run is None:
             raise Refused(ErrorCode.UNKNOWN_RUN, "There is no run yet to take a checkpoint of.")
 
         if not self._runner.is_busy:
-            await FileNews(self._around).tell(PERSON, run.run_id, None)
+            await FileChangeReporter(self._ctx).tell(PERSON, run.run_id, None)
 
-        entries = thread(self._around.state)
-        return await self._around.checkpointer.take(
+        entries = thread(self._ctx.state)
+        return await self._ctx.checkpointer.take(
             "manual",
             run_id=run.run_id,
             codon=entries[-1].codon if entries else None,
             codon_name=command.label or "Manual checkpoint",
-            patterns=self._around.patterns(),
+            patterns=self._ctx.patterns(),
             label=command.label,
             causes=causes,
             waits_for_room=False,
@@ -101,17 +101,17 @@ class Control:
 
 
 class Branches:
-    def __init__(self, around: Surroundings, branching: Branching) -> None:
-        self._around = around
+    def __init__(self, ctx: ExecutionContext, branching: Branching) -> None:
+        self._ctx = ctx
         self._branching = branching
 
     async def make(self, command: ExecutionBranch, causes: tuple[int | str, ...]) -> BranchMade:
         """Make a branch; the reply comes after `execution.branched`."""
-        known = self._around.checkpointer.known
+        known = self._ctx.checkpointer.known
         target = targets.of_prefix(
-            self._around.state,
+            self._ctx.state,
             known,
             command.checkpoint_sha,
-            self._around.checkpointer.missing,
+            self._ctx.checkpointer.missing,
         )
         return await self._branching.perform(target, command.path, causes)

@@ -54,7 +54,7 @@ from hankweave_server.api.history import Looks
 from hankweave_server.api.inspect import Inspect, Queries, listed
 from hankweave_server.api.maintenance import Store
 from hankweave_server.api.rollback import Rollbacks
-from hankweave_server.execution.context import Surroundings
+from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.git.errors import is_for_want_of_room
 from hankweave_server.ledger.disk_space import Space
 
@@ -99,7 +99,7 @@ class Dispatch:
 
     def __init__(
         self,
-        around: Surroundings,
+        ctx: ExecutionContext,
         *,
         control: Control,
         rollbacks: Rollbacks,
@@ -112,7 +112,7 @@ class Dispatch:
         is_rolling_back: Callable[[], bool],
         broadcast: Callable[[EventData], None],
     ) -> None:
-        self._around = around
+        self._ctx = ctx
         self._space = space
         self._control = control
         self._rollbacks = rollbacks
@@ -151,8 +151,8 @@ class Dispatch:
 
         If no run is current, the newest one counts.
         """
-        newest = next((run.run_id for run in self._around.state.runs), None)
-        current = self._around.state.current_run_id or newest
+        newest = next((run.run_id for run in self._ctx.state.runs), None)
+        current = self._ctx.state.current_run_id or newest
         if expected is not None and expected != current:
             raise Refused(
                 ErrorCode.STALE_RUN,
@@ -237,10 +237,10 @@ class Dispatch:
         if sender.wants_replies or tell_all:
             return Done(page)
 
-        return Done(page, events=(listed(command, page, self._around.state),))
+        return Done(page, events=(listed(command, page, self._ctx.state),))
 
     def _pong(self, client_id: ClientId | None) -> Pong:
-        return Pong(message="pong", timestamp=self._around.now_text(), client_id=client_id)
+        return Pong(message="pong", timestamp=self._ctx.now_text(), client_id=client_id)
 
 
 def _no_room() -> Refused:

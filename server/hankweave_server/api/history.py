@@ -40,12 +40,12 @@ from hankweave_protocol.replies import (
 from hankweave_server.api.checkpoint_list import (
     ANSWER_BYTES,
     NO_FILES,
-    Listing,
+    TreeListing,
     below,
     cursor_after,
     page_of,
 )
-from hankweave_server.api.lookup import Past, Sources, no_such_path, the_path
+from hankweave_server.api.lookup import CheckpointLookup, Sources, no_such_path, the_path
 from hankweave_server.checkpoints.errors import PathNotInCheckpoint
 from hankweave_server.checkpoints.model import ContentRange, FileDiff
 from hankweave_server.ledger.history import Moment
@@ -73,7 +73,7 @@ Selection = frozenset[bytes] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Differences:
+class DiffResult:
     """All differences, ordered by path, without patches."""
 
     paths: tuple[bytes, ...]
@@ -84,9 +84,9 @@ class Differences:
 
 
 class Diffs:
-    def __init__(self, past: Past) -> None:
+    def __init__(self, past: CheckpointLookup) -> None:
         self._past = past
-        self._kept: OrderedDict[tuple[str, str, Selection], Differences] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, str, Selection], DiffResult] = OrderedDict()
 
     async def answer(self, command: CheckpointDiff) -> DiffPage:
         """Answer the command; refuse paths that neither side knows."""
@@ -131,7 +131,7 @@ class Diffs:
             cursor=following,
         )
 
-    async def _comparison(self, sides: Sides, selection: Selection) -> Differences:
+    async def _comparison(self, sides: Sides, selection: Selection) -> DiffResult:
         """Compare the sides; results for two commits are kept because they never change."""
         if sides.new is None:
             return await self._past.run(lambda: _compared(self._diff(sides, selection)))
@@ -172,7 +172,7 @@ class Diffs:
         return items[: fitting.stop], fitting.stop
 
     async def _refuse_unknown(
-        self, paths: Sequence[str] | None, found: Differences, sides: Sides
+        self, paths: Sequence[str] | None, found: DiffResult, sides: Sides
     ) -> None:
         """Refuse a path that is on neither side: "no difference" would hide a misspelt name."""
         for index, text in enumerate(paths or ()):
@@ -211,14 +211,14 @@ def _light(file: FileDifference) -> FileDifference:
     return msgspec.structs.replace(file, patch=None) if is_heavy else file
 
 
-def _compared(found: Sequence[FileDiff]) -> Differences:
+def _compared(found: Sequence[FileDiff]) -> DiffResult:
     files = tuple(map(_told, found))
     stats = DiffStats(
         files=len(files),
         added=sum(file.added for file in files),
         removed=sum(file.removed for file in files),
     )
-    return Differences(tuple(file.path for file in found), files, _weights(files), stats)
+    return DiffResult(tuple(file.path for file in found), files, _weights(files), stats)
 
 
 def _weights(files: Sequence[FileDifference]) -> tuple[int, ...]:
@@ -242,7 +242,7 @@ class _Place:
 
 class Looks:
     def __init__(self, sources: Sources) -> None:
-        self._past = Past(sources)
+        self._past = CheckpointLookup(sources)
         self._diffs = Diffs(self._past)
 
     async def diff(self, command: CheckpointDiff) -> DiffPage:
@@ -369,7 +369,7 @@ class Looks:
 
         return record
 
-    async def _listing(self, place: _Place, command: ReplayView) -> Listing:
+    async def _listing(self, place: _Place, command: ReplayView) -> TreeListing:
         listing = NO_FILES if place.record is None else await self._past.files_of(place.record)
         selection = selected(command.paths)
         if selection is None:

@@ -25,33 +25,33 @@ from hankweave_server.clock import Clock
 from hankweave_server.domain.history import newest_run, run_named
 from hankweave_server.domain.query.evaluate import answer
 from hankweave_server.domain.query.parse import Query, checked
-from hankweave_server.execution.context import Surroundings
+from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.ledger.writer import Ledger
 
 
 class Inspect:
-    def __init__(self, around: Surroundings, status: Callable[[], ServerStatus]) -> None:
-        self._around = around
+    def __init__(self, ctx: ExecutionContext, status: Callable[[], ServerStatus]) -> None:
+        self._ctx = ctx
         self._status = status
 
     async def checkpoints(self, command: ListCheckpoints, *, tell_all: bool) -> CheckpointPage:
         """List checkpoints, newest first; `tell_all` sends the list to all clients as an event."""
         page = page_of_checkpoints(
             command,
-            self._around.state,
-            reversed(self._around.checkpointer.known.values()),
-            self._around.checkpointer.current_branch,
+            self._ctx.state,
+            reversed(self._ctx.checkpointer.known.values()),
+            self._ctx.checkpointer.current_branch,
         )
         if tell_all:
-            await self._around.ledger.record(listed(command, page, self._around.state))
+            await self._ctx.ledger.record(listed(command, page, self._ctx.state))
 
         return page
 
     def state(self) -> State:
-        return self._around.ledger.durable_state
+        return self._ctx.ledger.durable_state
 
     async def status(self) -> ServerStatus:
-        checkpointer = self._around.checkpointer
+        checkpointer = self._ctx.checkpointer
         size = await checkpointer.run(checkpointer.engine.housekeeping.size)
         return msgspec.structs.replace(
             self._status(),

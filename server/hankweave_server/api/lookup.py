@@ -18,7 +18,7 @@ from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.state import State
-from hankweave_server.api.checkpoint_list import Listing, Listings
+from hankweave_server.api.checkpoint_list import Listings, TreeListing
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
 from hankweave_server.domain import targets
@@ -69,7 +69,7 @@ def no_such_path(text: str, where: str, *, at: str) -> Refused:
 T = TypeVar("T")
 
 
-class Run(Protocol):
+class EngineRunner(Protocol):
     """A runner of one blocking engine call at a time, outside the event loop."""
 
     def __call__(self, work: Callable[..., T], /, *arguments: object) -> Awaitable[T]: ...
@@ -80,7 +80,7 @@ class Sources:
     """The sources from which the past is read."""
 
     engine: CheckpointEngine
-    run: Run
+    run: EngineRunner
     known: Callable[[], Checkpoints]
     state: Callable[[], State]
     last_seq: Callable[[], int]
@@ -91,7 +91,7 @@ class Sources:
     """Checkpoints that the journal names and the repository does not have."""
 
 
-class Past:
+class CheckpointLookup:
     """Checkpoints by the names clients use, and their files; faults become refusals."""
 
     def __init__(self, sources: Sources) -> None:
@@ -109,11 +109,11 @@ class Past:
 
         return the_checkpoint(state, known, name, at=at, missing=self.sources.missing())
 
-    async def files_of(self, record: CheckpointRecord) -> Listing:
+    async def files_of(self, record: CheckpointRecord) -> TreeListing:
         """Return a checkpoint's files; they are read once."""
         listing = self._listings.get(record.sha)
         if listing is None:
-            listing = await self.run(lambda: Listing.of(self.sources.engine.tree(record.sha)))
+            listing = await self.run(lambda: TreeListing.of(self.sources.engine.tree(record.sha)))
             self._listings.add(record.sha, listing)
 
         return listing

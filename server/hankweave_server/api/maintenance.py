@@ -20,8 +20,8 @@ from hankweave_server.domain import targets
 from hankweave_server.domain.retention import RetentionPolicy
 from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.maintenance.fsck import GivenUp, check_store, recorded_checkpoints
-from hankweave_server.execution.maintenance.gc import Causes, Housekeeper
-from hankweave_server.execution.maintenance.repack import Packing
+from hankweave_server.execution.maintenance.gc import Causes, GarbageCollector
+from hankweave_server.execution.maintenance.repack import Repacker
 from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError, disk_faults
 from hankweave_server.ledger.writer import Ledger
 from hankweave_server.meter import Meter
@@ -34,8 +34,8 @@ class Store:
         layout: Layout,
         ledger: Ledger,
         checkpointer: Checkpointer,
-        housekeeper: Housekeeper,
-        packing: Packing,
+        housekeeper: GarbageCollector,
+        packing: Repacker,
     ) -> None:
         self._layout = layout
         self._ledger = ledger

@@ -16,15 +16,15 @@ from hankweave_protocol.records import Direction, RollbackReport, Travel
 from hankweave_server.checkpoints.errors import CheckpointDamaged, RestoreIncomplete
 from hankweave_server.domain import targets, undo
 from hankweave_server.domain.targets import RollbackTarget
-from hankweave_server.execution.context import Surroundings
-from hankweave_server.execution.rollback.planner import Journey
+from hankweave_server.execution.context import ExecutionContext
+from hankweave_server.execution.rollback.planner import RollbackRequest
 from hankweave_server.execution.rollback.rollback import CutShort, Rollback
 from hankweave_server.worktree.names import is_out_of_bounds, meanings, meant_by
 
 
 class Rollbacks:
-    def __init__(self, around: Surroundings, rollback: Rollback) -> None:
-        self._around = around
+    def __init__(self, ctx: ExecutionContext, rollback: Rollback) -> None:
+        self._ctx = ctx
         self._rollback = rollback
 
     async def perform(
@@ -32,7 +32,7 @@ class Rollbacks:
     ) -> RollbackReport:
         """Roll back; the reply comes after `rollback.completed`."""
         target = self._target(command)
-        journey = Journey(
+        journey = RollbackRequest(
             target,
             paths=await self._paths(command.paths, target),
             on_running=command.on_running,
@@ -49,7 +49,7 @@ class Rollbacks:
         """Revert the last rollback, or the last undo."""
         direction: Direction = "undo" if isinstance(command, RollbackUndo) else "redo"
         travel = self._travel(direction)
-        journey = Journey(
+        journey = RollbackRequest(
             self._target_of(travel),
             direction=direction,
             paths=_paths_of(travel),
@@ -63,7 +63,7 @@ class Rollbacks:
         self, command: RollbackPreview, causes: tuple[int | str, ...]
     ) -> RollbackReport:
         target, paths = await self._previewed(command)
-        journey = Journey(
+        journey = RollbackRequest(
             target,
             direction=command.direction or "back",
             paths=paths,
@@ -71,7 +71,9 @@ class Rollbacks:
         )
         return await self._rollback.outlook.preview(journey, causes, patch=command.patch)
 
-    async def _performed(self, journey: Journey, causes: tuple[int | str, ...]) -> RollbackReport:
+    async def _performed(
+        self, journey: RollbackRequest, causes: tuple[int | str, ...]
+    ) -> RollbackReport:
         try:
             return await self._rollback.perform(journey, causes)
         except CutShort as error:
@@ -91,10 +93,10 @@ class Rollbacks:
     # --- targets -------------------------------------------------------------------------------
 
     def _target(self, command: RollbackCommand) -> RollbackTarget:
-        state, known = self._around.state, self._around.checkpointer.known
+        state, known = self._ctx.state, self._ctx.checkpointer.known
         match command:
             case RollbackToCheckpoint(checkpoint_sha=prefix):
-                missing = self._around.checkpointer.missing
+                missing = self._ctx.checkpointer.missing
                 return targets.of_prefix(state, known, prefix, missing)
             case RollbackToCodon(codon_id=codon_id, checkpoint_type=kind):
                 return targets.of_codon(state, known, codon_id, kind)
@@ -115,11 +117,11 @@ class Rollbacks:
         return target, await self._paths(command.paths, target)
 
     def _travel(self, direction: Direction) -> Travel:
-        state = self._around.state
+        state = self._ctx.state
         return undo.to_undo(state) if direction == "undo" else undo.to_redo(state)
 
     def _target_of(self, travel: Travel) -> RollbackTarget:
-        return targets.of_travel(self._around.state, self._around.checkpointer.known, travel)
+        return targets.of_travel(self._ctx.state, self._ctx.checkpointer.known, travel)
 
     # --- paths ---------------------------------------------------------------------------------
 
@@ -139,7 +141,7 @@ class Rollbacks:
             )
 
         meant = [_path(text, index) for index, text in enumerate(texts)]
-        checkpointer = self._around.checkpointer
+        checkpointer = self._ctx.checkpointer
         sha = target.checkpoint.sha
         try:
             wanted = tuple(path for paths in meant for path in paths)

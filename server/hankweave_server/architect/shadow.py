@@ -44,7 +44,7 @@ from hankweave_server.checkpoints.errors import CheckpointDamaged
 from hankweave_server.domain.retention import CommitFacts
 from hankweave_server.errors import Stop
 from hankweave_server.git.errors import ShadowRepositoryError
-from hankweave_server.local.ephemeral_server import PassingServer
+from hankweave_server.local.ephemeral_server import EphemeralServer
 from hankweave_server.local.executions import layout_in
 from hankweave_server.local.server_session import at_server, look
 from hankweave_server.paths import Layout
@@ -184,7 +184,7 @@ class Shadow:
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
-        self._server = PassingServer(layout.root, founds=True)
+        self._server = EphemeralServer(layout.root, founds=True)
         self._lock = threading.Lock()
         # Also ends the server of a manager that is never closed: at collection or interpreter exit.
         self._ending = weakref.finalize(self, self._server.end)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hankweave_server.architect.model import Checkpoint
-from hankweave_server.user_git.commits import Listed
+from hankweave_server.user_git.commits import ListedCommit
 from hankweave_server.user_git.repository import git_folder_of
 from hankweave_server.user_git.store import WorkspaceGit
 
@@ -64,11 +64,11 @@ def open_workspace(root: Path) -> WorkspaceBackend:
     return WorkspaceBackend(root.absolute())
 
 
-def _documented(found: Listed | None) -> Checkpoint | None:
+def _documented(found: ListedCommit | None) -> Checkpoint | None:
     return None if found is None else _checkpoint(found)
 
 
-def _checkpoint(found: Listed) -> Checkpoint:
+def _checkpoint(found: ListedCommit) -> Checkpoint:
     return Checkpoint(
         step=found.mark.step,
         commit_hash=found.sha,

@@ -27,7 +27,12 @@ from hankweave_protocol.ids import Sha
 from hankweave_server.checkpoints import commit_message
 from hankweave_server.checkpoints import manifest as manifests
 from hankweave_server.checkpoints.detach import QUARANTINE, set_aside
-from hankweave_server.checkpoints.file_reader import Capture, Captured, Observation, Refused
+from hankweave_server.checkpoints.file_reader import (
+    CapturedFile,
+    FileReader,
+    FileRefused,
+    Observation,
+)
 from hankweave_server.checkpoints.model import (
     CAPTURED_ANYWAY,
     REASONS_THAT_LOSE_CONTENT,
@@ -77,7 +82,7 @@ def read_all(
     Raises StoreFailed when content cannot be stored, OSError for errors of the work tree's disk.
     """
     if len(files) <= FEW:
-        capture = Capture(descent, staging, size_limit)
+        capture = FileReader(descent, staging, size_limit)
         for file in files:
             yield file, capture.read(file.path)
 
@@ -134,7 +139,7 @@ class _Reader:
     def __init__(self, descent: Descent, staging: ObjectStaging, size_limit: int | None) -> None:
         self._descent = descent
         self._staging = staging
-        self._capture = Capture(descent, self, size_limit)
+        self._capture = FileReader(descent, self, size_limit)
         self._objects: list[PackedObject] = []
         self._held = 0
 
@@ -260,12 +265,12 @@ class Recording:
         with memory.descent.fresh() as descent:
             for file, seen in read_all(pending, descent, staging, self._size_limit):
                 match seen:
-                    case Captured(digest, git_mode, signature, permissions, size):
+                    case CapturedFile(digest, git_mode, signature, permissions, size):
                         memory.scan.remember(file, signature, digest, git_mode, permissions)
                         if signature is None:
                             sizes[file.path] = size
                             skipped.append(Skipped(file.path, CAPTURED_ANYWAY))
-                    case Refused(reason):
+                    case FileRefused(reason):
                         memory.scan.remember(file, None)
                         skipped.append(Skipped(file.path, reason))
                     case _:
@@ -404,14 +409,14 @@ class Untold:
         suspects = {file.path for file in pending} | self._memory.table.gone
         for path in sorted(suspects | self._told.keys()):
             seen = self._memory.observer.at(path)
-            if isinstance(seen, Refused):
+            if isinstance(seen, FileRefused):
                 continue
 
-            now = Entry(seen.git_mode, seen.digest) if isinstance(seen, Captured) else None
+            now = Entry(seen.git_mode, seen.digest) if isinstance(seen, CapturedFile) else None
             recorded = recorded_in.entry(last, path)
             before = self._told.get(path, recorded)
             if now != before:
-                size = seen.size if isinstance(seen, Captured) else 0
+                size = seen.size if isinstance(seen, CapturedFile) else 0
                 yield FileChange(path, kind_of_change(before, now), size)
 
             self._told[path] = now

@@ -30,7 +30,7 @@ from hankweave_server.checkpoints.errors import (
 from hankweave_server.checkpoints.manifest import Manifest
 from hankweave_server.checkpoints.notes import Notes
 from hankweave_server.checkpoints.pins import Pins
-from hankweave_server.checkpoints.restore import Materialising, Snapshot
+from hankweave_server.checkpoints.restore import Restorer, TargetSnapshot
 from hankweave_server.checkpoints.worktree_index import WorkTreeMemory
 from hankweave_server.domain.retention import CommitFacts
 from hankweave_server.fsutil import replace_durably
@@ -303,9 +303,9 @@ def _materialise(
     commit = repo.commit(target)
     assert commit is not None, "the checkpoint was copied"
     with memory.descent.fresh() as descent:
-        materialising = Materialising(
-            safety=Snapshot(repo, target, EMPTY_TREE, Manifest()),
-            target=Snapshot(repo, target, bytes.fromhex(commit.tree), notes.manifest(target)),
+        materialising = Restorer(
+            safety=TargetSnapshot(repo, target, EMPTY_TREE, Manifest()),
+            target=TargetSnapshot(repo, target, bytes.fromhex(commit.tree), notes.manifest(target)),
             scan=memory.scan,
             observer=memory.observer,
             descent=descent,

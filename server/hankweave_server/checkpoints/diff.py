@@ -18,7 +18,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 
 from hankweave_server.checkpoints.capture import kind_of_change
 from hankweave_server.checkpoints.contents import Contents
-from hankweave_server.checkpoints.file_reader import Capture, Captured, Refused
+from hankweave_server.checkpoints.file_reader import CapturedFile, FileReader, FileRefused
 from hankweave_server.checkpoints.model import FileDiff
 from hankweave_server.checkpoints.worktree_index import WorkTreeMemory
 from hankweave_server.git.objects import HashOnly, pieces
@@ -114,11 +114,11 @@ class Comparing:
         found: list[FileDiff] = []
         for path in sorted(recorded.keys() | self._memory.table.files.keys()):
             seen = self._memory.observer.at(path)
-            if not is_within(path, selection) or isinstance(seen, Refused):
+            if not is_within(path, selection) or isinstance(seen, FileRefused):
                 continue
 
             before = recorded.get(path)
-            after = Entry(seen.git_mode, seen.digest) if isinstance(seen, Captured) else None
+            after = Entry(seen.git_mode, seen.digest) if isinstance(seen, CapturedFile) else None
             if before != after:
                 content = self._content_now(path) if after is not None else {}
                 found.append(self._described((path, before, after), content, patch=patch))
@@ -131,7 +131,7 @@ class Comparing:
         wanted_in = Lookup(self._repo.read_tree)
         for path in sorted(paths):
             seen = self._memory.observer.at(path)
-            now = Entry(seen.git_mode, seen.digest) if isinstance(seen, Captured) else None
+            now = Entry(seen.git_mode, seen.digest) if isinstance(seen, CapturedFile) else None
             then = wanted_in.entry(target, path)
             content = self._content_now(path) if now is not None else {}
             found.append(self._described((path, now, then), content, patch=True))
@@ -140,7 +140,7 @@ class Comparing:
 
     def _content_now(self, path: bytes) -> Mapping[bytes, bytes]:
         keeper = _Keeper()
-        Capture(self._memory.descent, keeper, LINES_LIMIT).read(path)
+        FileReader(self._memory.descent, keeper, LINES_LIMIT).read(path)
         return keeper.content
 
     def _described(

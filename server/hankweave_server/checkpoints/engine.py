@@ -43,7 +43,7 @@ from hankweave_server.checkpoints.notes import Notes
 from hankweave_server.checkpoints.plan import Planning
 from hankweave_server.checkpoints.repair import Repair, Repaired, Source, write_wanted
 from hankweave_server.checkpoints.repo_init import StorePlace, refuse_links
-from hankweave_server.checkpoints.restore import Materialising, Snapshot
+from hankweave_server.checkpoints.restore import Restorer, TargetSnapshot
 from hankweave_server.checkpoints.session_snapshots import Epochs
 from hankweave_server.checkpoints.worktree_index import WorkTreeMemory
 from hankweave_server.domain.retention import CommitFacts, Pruning
@@ -392,7 +392,7 @@ class CheckpointEngine:
             self._memory.descent.fresh() as descent,
             folder_for_spares(self._layout) as spares,
         ):
-            materialising = Materialising(
+            materialising = Restorer(
                 safety=start,
                 target=goal,
                 scan=self._memory.scan,
@@ -589,14 +589,14 @@ class CheckpointEngine:
     def _tree_of(self, sha: Sha) -> bytes:
         return bytes.fromhex(self._commit(sha).tree)
 
-    def _snapshot(self, sha: Sha) -> Snapshot:
+    def _snapshot(self, sha: Sha) -> TargetSnapshot:
         tree = self._tree_of(sha)
         try:
-            return Snapshot(self._repo, sha, tree, self._notes.manifest(sha))
+            return TargetSnapshot(self._repo, sha, tree, self._notes.manifest(sha))
         except (KeyError, ManifestCorrupt) as problem:
             raise CheckpointDamaged(sha, tuple(self.verify(sha))) from problem
 
-    def _readable(self, sha: Sha, meter: Meter) -> Snapshot:
+    def _readable(self, sha: Sha, meter: Meter) -> TargetSnapshot:
         """Open a checkpoint after verifying that every object can be read."""
         self._commit(sha)
         damages = self._verification.damages(sha, meter)

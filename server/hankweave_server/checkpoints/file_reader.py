@@ -35,7 +35,7 @@ class Sink(Protocol):
     def withdraw(self, digest: bytes) -> None: ...
 
 
-class Captured(NamedTuple):
+class CapturedFile(NamedTuple):
     """Content that was read, and the stat data it belongs to."""
 
     digest: bytes
@@ -47,7 +47,7 @@ class Captured(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class FileRefused:
     """Something that cannot be captured."""
 
     reason: str
@@ -58,10 +58,10 @@ class Vanished:
     """Nothing is there, or a folder."""
 
 
-Observation = Captured | Refused | Vanished
+Observation = CapturedFile | FileRefused | Vanished
 
 
-class Capture:
+class FileReader:
     """A reader that passes content of the work tree to a sink."""
 
     def __init__(self, descent: Descent, sink: Sink, size_limit: int | None = None) -> None:
@@ -76,7 +76,7 @@ class Capture:
         """
         name = path.rpartition(b"/")[2]
         if is_reserved(name):
-            return Refused("reserved-name")
+            return FileRefused("reserved-name")
 
         try:
             folder = self._descent.folder_of(path)
@@ -87,7 +87,7 @@ class Capture:
         except OSError as problem:
             return _without_access(problem)
 
-        return Refused("changing")
+        return FileRefused("changing")
 
     def _read_once(self, folder: int, name: bytes, *, is_last: bool) -> Observation | None:
         """Read a name; return None when it changed meanwhile and should be read again."""
@@ -103,7 +103,7 @@ class Capture:
         if signature != signature_of(os.lstat(name, dir_fd=folder)):
             return None
 
-        return Captured(self._stored(target), LINK, signature, 0o777, len(target))
+        return CapturedFile(self._stored(target), LINK, signature, 0o777, len(target))
 
     def _read_file(self, folder: int, name: bytes, *, is_last: bool) -> Observation | None:
         descriptor = os.open(name, FILE_FLAGS, dir_fd=folder)
@@ -113,7 +113,7 @@ class Capture:
                 return _refusal(status.st_mode)
 
             if self._size_limit is not None and status.st_size > self._size_limit:
-                return Refused("too-large")
+                return FileRefused("too-large")
 
             if status.st_size >= STREAMED_FROM:
                 return self._read_in_a_stream(descriptor, status, is_last=is_last)
@@ -124,7 +124,7 @@ class Capture:
 
     def _read_at_once(
         self, descriptor: int, status: os.stat_result, *, is_last: bool
-    ) -> Captured | None:
+    ) -> CapturedFile | None:
         # One byte more than promised reveals a file that grew.
         data = os.read(descriptor, status.st_size + 1)
         if len(data) != status.st_size:
@@ -137,7 +137,7 @@ class Capture:
 
         return _captured(self._stored(data), status, len(data), signature)
 
-    def _read_on(self, descriptor: int, status: os.stat_result, data: bytes) -> Captured | None:
+    def _read_on(self, descriptor: int, status: os.stat_result, data: bytes) -> CapturedFile | None:
         """Read the whole content of a file whose size was wrong."""
         while data and (part := os.read(descriptor, STREAMED_FROM)):
             data += part
@@ -148,7 +148,7 @@ class Capture:
 
     def _read_in_a_stream(
         self, descriptor: int, status: os.stat_result, *, is_last: bool
-    ) -> Captured | None:
+    ) -> CapturedFile | None:
         try:
             digest = self._sink.streamed_blob(descriptor, status.st_size)
         except OSError as problem:
@@ -178,8 +178,8 @@ def _signature_if_unchanged(descriptor: int, status: os.stat_result) -> Signatur
 
 def _captured(
     digest: bytes, status: os.stat_result, size: int, signature: Signature | None
-) -> Captured:
-    return Captured(
+) -> CapturedFile:
+    return CapturedFile(
         digest,
         EXECUTABLE if status.st_mode & stat.S_IXUSR else REGULAR,
         signature,
@@ -193,9 +193,9 @@ def _refusal(mode: int) -> Observation:
         return Vanished()
 
     if stat.S_ISFIFO(mode):
-        return Refused("fifo")
+        return FileRefused("fifo")
 
-    return Refused("socket" if stat.S_ISSOCK(mode) else "device")
+    return FileRefused("socket" if stat.S_ISSOCK(mode) else "device")
 
 
 def _without_access(problem: OSError) -> Observation:
@@ -204,6 +204,6 @@ def _without_access(problem: OSError) -> Observation:
 
     # Opening yields ENXIO when a socket takes the file's place after the lstat.
     if problem.errno in (errno.EACCES, errno.EPERM, errno.ENXIO, errno.ENAMETOOLONG):
-        return Refused("unreadable")
+        return FileRefused("unreadable")
 
     raise problem

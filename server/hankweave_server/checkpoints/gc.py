@@ -38,7 +38,7 @@ from hankweave_server.git.repack import (
     STEP_BYTES,
     STEP_OBJECTS,
     Consolidated,
-    Consolidation,
+    Repacking,
     packed_anew,
 )
 from hankweave_server.git.repo import BRANCHES, KEPT, NOTES_REF, SAFETY, RawCommit, ShadowRepo
@@ -60,7 +60,7 @@ class Stopped(Exception):
     """The operation was asked to stop before the end."""
 
 
-class Unreadable(Exception):
+class UnreadableObjects(Exception):
     """A needed object cannot be read; the objects it names might be needed too."""
 
     def __init__(self, name: str) -> None:
@@ -104,7 +104,7 @@ class Sweeping:
                 kind, data = self.repo.read(digest)
                 needed, leaves = named_in(kind, data, is_cut=digest.hex() in cut)
             except (KeyError, ValueError) as problem:
-                raise Unreadable(digest.hex()) from problem
+                raise UnreadableObjects(digest.hex()) from problem
 
             waiting += needed
             before = len(found)
@@ -262,7 +262,7 @@ class PruningAct:
             live = self._sweeping.live(self._roots(pruning))
         except Stopped:
             return Pruned((), before, before, finished=False)
-        except Unreadable as problem:
+        except UnreadableObjects as problem:
             unreadable = problem.name
 
         notes = self._written_notes(staying)
@@ -275,7 +275,7 @@ class PruningAct:
         if unreadable is None:
             try:
                 finished = self._sweep(live)
-            except Unreadable as problem:
+            except UnreadableObjects as problem:
                 unreadable, finished = problem.name, True
         else:
             finished = True
@@ -451,7 +451,7 @@ class _Costs:
 
 
 @dataclass(frozen=True, slots=True)
-class FsckReport:
+class StoreCheck:
     """The result of a full check of the store."""
 
     checked: int
@@ -475,7 +475,7 @@ class Housekeeping:
         self._layout = layout
         self._files = StoreFiles(repo.path)
         self._pins = Pins(repo)
-        self._consolidation = Consolidation(repo, self._files)
+        self._consolidation = Repacking(repo, self._files)
 
     def size(self) -> StoreSize:
         """Return the size of the repository on disk; unchanged folders are not listed again."""
@@ -537,7 +537,7 @@ class Housekeeping:
 
     # Integrity
 
-    def fsck(self, recorded: Iterable[Sha] = (), meter: Meter = UNWATCHED) -> FsckReport:
+    def fsck(self, recorded: Iterable[Sha] = (), meter: Meter = UNWATCHED) -> StoreCheck:
         """Read every checkpoint on our refs, and every recorded one, down to each blob.
 
         The meter's total is the number of stored objects; those that no checkpoint needs are not
@@ -556,7 +556,7 @@ class Housekeeping:
             meter.advance()
             damages[sha] = tuple(verification.damages(sha, meter))
 
-        return FsckReport(
+        return StoreCheck(
             checked=len(shas) + len(missing),
             damages={sha: broken for sha, broken in damages.items() if broken},
             missing=missing,

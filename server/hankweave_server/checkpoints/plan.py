@@ -7,11 +7,16 @@ import stat
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from hankweave_server.checkpoints.file_reader import Captured, Observation, Refused, Vanished
+from hankweave_server.checkpoints.file_reader import (
+    CapturedFile,
+    FileRefused,
+    Observation,
+    Vanished,
+)
 from hankweave_server.checkpoints.manifest import manifest_of
 from hankweave_server.checkpoints.model import WITHOUT_CONTENT, PathEntry, RestorePlan, Skipped
-from hankweave_server.checkpoints.restore import Snapshot
-from hankweave_server.checkpoints.worktree_index import Observer
+from hankweave_server.checkpoints.restore import TargetSnapshot
+from hankweave_server.checkpoints.worktree_index import FileObserver
 from hankweave_server.git.trees import FOLDER, LINK, Entry, Lookup, parsed
 from hankweave_server.worktree.dirfd import GONE, Descent
 from hankweave_server.worktree.names import (
@@ -44,9 +49,9 @@ class Planning:
 
     def __init__(
         self,
-        target: Snapshot,
+        target: TargetSnapshot,
         table: StatIndex,
-        observer: Observer,
+        observer: FileObserver,
         descent: Descent,
         selection: frozenset[bytes] | None,
         doubted: frozenset[bytes],
@@ -207,7 +212,7 @@ class Planning:
 
         described = self._target.described(path, entry)
         match self._look(path):
-            case Captured(digest=digest, git_mode=git_mode, permissions=permissions):
+            case CapturedFile(digest=digest, git_mode=git_mode, permissions=permissions):
                 if (digest, git_mode) != (entry.digest, entry.mode):
                     draft.updated.append(described)
                     draft.bytes_to_write += described.size
@@ -215,11 +220,11 @@ class Planning:
                     draft.updated.append(described)
                 else:
                     draft.unchanged += 1
-            case Refused(reason=reason) if reason in WITHOUT_CONTENT:
+            case FileRefused(reason=reason) if reason in WITHOUT_CONTENT:
                 # It holds no content, so the file replaces it.
                 draft.updated.append(described)
                 draft.bytes_to_write += described.size
-            case Refused(reason=reason):
+            case FileRefused(reason=reason):
                 draft.kept[path] = reason
             case _:
                 if self._consider_above(path) and self._consider_folder_in_place(path):
@@ -229,7 +234,9 @@ class Planning:
     def _look(self, path: bytes) -> Observation:
         """Observe a path; mark it as unsaved if HEAD does not have it in this state."""
         seen = self._observer.at(path)
-        if isinstance(seen, Captured) and (path in self._doubted or path not in self._table.files):
+        if isinstance(seen, CapturedFile) and (
+            path in self._doubted or path not in self._table.files
+        ):
             recorded = self._recorded.entry(self._head, path)
             if recorded != Entry(seen.git_mode, seen.digest):
                 self._draft.unsaved.add(path)
@@ -245,13 +252,13 @@ class Planning:
                 continue
 
             match self._look(folder):
-                case Captured(digest=_) as found:
+                case CapturedFile(digest=_) as found:
                     self._draft.removed[folder] = _described(folder, found)
                     self._clear_above.add(folder)
-                case Refused(reason=reason) if reason in WITHOUT_CONTENT:
+                case FileRefused(reason=reason) if reason in WITHOUT_CONTENT:
                     self._clear_above.add(folder)
                     self._replaced.add(folder)
-                case Refused(reason=reason):
+                case FileRefused(reason=reason):
                     self._draft.kept[folder] = reason
                     return False
                 case _:
@@ -283,7 +290,7 @@ class Planning:
                     continue
 
                 found = self._look(inner)
-                if not isinstance(found, Captured):
+                if not isinstance(found, CapturedFile):
                     self._draft.kept[path] = "in-the-way"
                     return False
 
@@ -315,18 +322,18 @@ class Planning:
     def _consider_removal(self, path: bytes) -> None:
         protection = self._target.protects(path)
         match self._look(path):
-            case Captured(digest=_) as found:
+            case CapturedFile(digest=_) as found:
                 if protection is None:
                     self._draft.removed[path] = _described(path, found)
                 else:
                     self._draft.kept[path] = protection
-            case Refused(reason=reason) if path not in self._replaced:
+            case FileRefused(reason=reason) if path not in self._replaced:
                 self._draft.kept[path] = reason
             case _:
                 pass
 
 
-def _described(path: bytes, found: Captured) -> PathEntry:
+def _described(path: bytes, found: CapturedFile) -> PathEntry:
     kind = stat.S_IFLNK if found.git_mode == LINK else stat.S_IFREG
     return PathEntry(path, found.size, kind | found.permissions)
 

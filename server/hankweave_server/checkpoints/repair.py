@@ -40,7 +40,7 @@ from hankweave_protocol.ids import Sha
 from hankweave_server.checkpoints.capture import read_all
 from hankweave_server.checkpoints.contents import Contents, Verification
 from hankweave_server.checkpoints.detach import QUARANTINE, DetachedRef, Detaching
-from hankweave_server.checkpoints.file_reader import Captured
+from hankweave_server.checkpoints.file_reader import CapturedFile
 from hankweave_server.checkpoints.gc import named_in
 from hankweave_server.checkpoints.notes import Notes, recover_notes, whole_memory
 from hankweave_server.checkpoints.worktree_index import WorkTreeMemory
@@ -191,7 +191,7 @@ def write_wanted(
         pending = memory.refresh(parent, patterns)
         with memory.descent.fresh() as descent:
             for file, seen in read_all(pending, descent, staging, None):
-                if isinstance(seen, Captured):
+                if isinstance(seen, CapturedFile):
                     memory.scan.remember(
                         file, seen.signature, seen.digest, seen.git_mode, seen.permissions
                     )

@@ -62,8 +62,8 @@ Errors
 A fault of one path is noted and the others are still done (`_attempt`). A fault of the disk itself
 (`_FAULTS_OF_THE_DISK`) ends the run; the changes made by then stay, and a repetition continues.
 
-Read `Materialising.run` first, then `_remove` and `_bring`, which decide about one path each, then
-`_attempt`. `Snapshot` combines the tree and the manifest of a checkpoint.
+Read `Restorer.run` first, then `_remove` and `_bring`, which decide about one path each, then
+`_attempt`. `TargetSnapshot` combines the tree and the manifest of a checkpoint.
 """
 
 from __future__ import annotations
@@ -79,10 +79,15 @@ from typing import ParamSpec
 
 from hankweave_protocol.ids import Sha
 from hankweave_server.checkpoints.contents import Contents
-from hankweave_server.checkpoints.file_reader import Captured, Observation, Refused, Vanished
+from hankweave_server.checkpoints.file_reader import (
+    CapturedFile,
+    FileRefused,
+    Observation,
+    Vanished,
+)
 from hankweave_server.checkpoints.manifest import Manifest
 from hankweave_server.checkpoints.model import WITHOUT_CONTENT, PathEntry, RestoreReport, Skipped
-from hankweave_server.checkpoints.worktree_index import Observer
+from hankweave_server.checkpoints.worktree_index import FileObserver
 from hankweave_server.git.repo import ShadowRepo
 from hankweave_server.git.trees import FOLDER, LINK, Entry, Lookup, differences, files_below, parsed
 from hankweave_server.meter import UNWATCHED, Meter
@@ -91,13 +96,13 @@ from hankweave_server.worktree.gitignore import IgnoreRules
 from hankweave_server.worktree.names import is_within, joined, parents_of
 from hankweave_server.worktree.scan import WorkTreeScan
 from hankweave_server.worktree.stat_index import signature_of
-from hankweave_server.worktree.tree_writer import Displaced, NewFile, Obstructed, Placing
+from hankweave_server.worktree.tree_writer import DisplacedFile, NewFile, Obstructed, Placing
 
 TREES_AT_HAND = 1000  # A few megabytes; the path through a tree of any size needs far fewer.
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class TargetSnapshot:
     """The tree and the manifest of one checkpoint."""
 
     repo: ShadowRepo
@@ -240,16 +245,16 @@ class _Tally:
         )
 
 
-class Materialising:
+class Restorer:
     """One restore."""
 
     def __init__(
         self,
         *,
-        safety: Snapshot,
-        target: Snapshot,
+        safety: TargetSnapshot,
+        target: TargetSnapshot,
         scan: WorkTreeScan,
-        observer: Observer,
+        observer: FileObserver,
         descent: Descent,
         selection: frozenset[bytes] | None,
         keep: frozenset[bytes],
@@ -352,7 +357,7 @@ class Materialising:
                     act(*args, **details)
         except Obstructed:
             self._tally.unfinished.append(Skipped(path, "in-the-way"))
-        except Displaced:
+        except DisplacedFile:
             self._tally.unfinished.append(Skipped(path, "changed"))
         except KeyError:
             self._tally.unfinished.append(Skipped(path, "damaged"))
@@ -365,10 +370,10 @@ class Materialising:
     def _clears(self, path: bytes, obstacle: bytes) -> bool:
         """Remove an obstacle in the place of a folder if it holds no content; return success."""
         match self._observer.at(obstacle):
-            case Refused(reason=reason) if reason in WITHOUT_CONTENT:
+            case FileRefused(reason=reason) if reason in WITHOUT_CONTENT:
                 self._placing.remove(obstacle)
                 return True
-            case Refused(reason=reason):
+            case FileRefused(reason=reason):
                 self._tally.skipped.append(Skipped(path, reason))
             case _:
                 self._tally.unfinished.append(Skipped(path, "in-the-way"))
@@ -384,7 +389,7 @@ class Materialising:
             self._tally.kept.append(self._safety.described(path, old))
         elif protection is not None:
             self._tally.skipped.append(Skipped(path, protection))
-        elif isinstance(seen, Refused):
+        elif isinstance(seen, FileRefused):
             self._tally.skipped.append(Skipped(path, seen.reason))
         elif not _is(seen, old):
             self._tally.unfinished.append(Skipped(path, "changed"))
@@ -407,15 +412,15 @@ class Materialising:
         wanted = self._target.described(path, new)
         permissions = stat.S_IMODE(wanted.mode)
         seen = self._observer.at(path)
-        if isinstance(seen, Captured) and _is(seen, new):
+        if isinstance(seen, CapturedFile) and _is(seen, new):
             if new.mode != LINK and seen.permissions != permissions and path not in self._keep:
                 self._know(path, new, self._placing.set_permissions(path, permissions))
                 self._tally.updated.append(wanted)
         elif path in self._keep:
             self._tally.kept.append(wanted)
-        elif isinstance(seen, Captured) and not (old is not None and _is(seen, old)):
+        elif isinstance(seen, CapturedFile) and not (old is not None and _is(seen, old)):
             self._tally.unfinished.append(Skipped(path, "changed"))
-        elif isinstance(seen, Refused) and seen.reason not in WITHOUT_CONTENT:
+        elif isinstance(seen, FileRefused) and seen.reason not in WITHOUT_CONTENT:
             self._tally.skipped.append(Skipped(path, seen.reason))
         elif isinstance(seen, Vanished) and not self._clear_folder(path):
             self._tally.skipped.append(Skipped(path, "in-the-way"))
@@ -430,7 +435,7 @@ class Materialising:
             status = self._placing.put_link(path, b"".join(content()))
         else:
             signature = None
-            if isinstance(seen, Captured) and seen.git_mode != LINK:
+            if isinstance(seen, CapturedFile) and seen.git_mode != LINK:
                 signature = seen.signature
 
             file = NewFile(content, wanted.size, stat.S_IMODE(wanted.mode))
@@ -505,5 +510,5 @@ class Materialising:
             self._placing.set_permissions(path, permissions)
 
 
-def _is(seen: Captured, entry: Entry) -> bool:
+def _is(seen: CapturedFile, entry: Entry) -> bool:
     return (seen.digest, seen.git_mode) == (entry.digest, entry.mode)

@@ -9,7 +9,7 @@ is right and the checkpoint it was made at is in the repository; otherwise it is
 next checkpoint reads every file. Its format is a checksum, then blocks of msgpack, each preceded
 by its length: first the head, then the files.
 
-`Observer` reports what is at a path now, and reads it only when stat data is inconclusive.
+`FileObserver` reports what is at a path now, and reads it only when stat data is inconclusive.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import msgspec
 
 from hankweave_protocol.ids import Sha
 from hankweave_server.checkpoints.contents import store_listing
-from hankweave_server.checkpoints.file_reader import Capture, Captured, Observation, Vanished
+from hankweave_server.checkpoints.file_reader import CapturedFile, FileReader, Observation, Vanished
 from hankweave_server.checkpoints.manifest import ManifestCorrupt
 from hankweave_server.checkpoints.model import RestorePlan
 from hankweave_server.checkpoints.notes import Notes
@@ -144,7 +144,7 @@ def _blocks(body: bytes) -> Iterator[bytes]:
         position += length
 
 
-class Observer:
+class FileObserver:
     """An observer of paths that stores nothing in the repository."""
 
     def __init__(
@@ -157,9 +157,9 @@ class Observer:
     ) -> None:
         self._descent = descent
         self._scan = scan
-        self._capture = Capture(descent, HashOnly(), size_limit)
+        self._capture = FileReader(descent, HashOnly(), size_limit)
         self._now_ns = now_ns
-        self._seen: dict[bytes, Captured] = {}
+        self._seen: dict[bytes, CapturedFile] = {}
 
     def at(self, path: bytes) -> Observation:
         """Observe one path; raise OSError only for disk errors."""
@@ -175,7 +175,9 @@ class Observer:
         if file is not None and self._scan.is_settled(file, status):
             git_mode, permissions, digest = file.captured
             if git_mode:
-                return Captured(digest, git_mode, signature_of(status), permissions, status.st_size)
+                return CapturedFile(
+                    digest, git_mode, signature_of(status), permissions, status.st_size
+                )
 
         seen = self._seen.get(path)
         if seen is not None and seen.signature == signature_of(status):
@@ -188,7 +190,7 @@ class Observer:
 
     def _read(self, path: bytes) -> Observation:
         seen = self._capture.read(path)
-        if not isinstance(seen, Captured) or seen.signature is None:
+        if not isinstance(seen, CapturedFile) or seen.signature is None:
             return seen
 
         # A file read in the same tick as its last write may change again unnoticed.
@@ -229,7 +231,7 @@ class WorkTreeMemory:
         """Discard everything: the next checkpoint reads every file again."""
         self.table = StatIndex()
         self.scan = WorkTreeScan(self.descent, self.table, above=self._above)
-        self.observer = Observer(self.descent, self.scan, self._size_limit)
+        self.observer = FileObserver(self.descent, self.scan, self._size_limit)
         self._tree: bytes | None = None
         self._commit: Sha | None = None
         self._planned: _Planned | None = None

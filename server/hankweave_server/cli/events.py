@@ -34,7 +34,7 @@ from hankweave_server.domain.query.parse import Query, checked
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.ledger.history import open_for_reading
 from hankweave_server.ledger.journal import Journal, JournalCorrupt
-from hankweave_server.local.progress import Tell
+from hankweave_server.local.progress import ReportProgress
 from hankweave_server.paths import Layout
 
 _SHORT = re.compile(r"(?P<field>[\w.]+) ?(?P<sign>!=|>=|<=|=|>|<|~~|~) ?(?P<value>.*)", re.DOTALL)
@@ -427,7 +427,7 @@ def _answer(query: Query, journal: Journal, read: Read, printed: Format, limit: 
     _print(printed, islice(everything(query, read, journal.last_seq), limit))
 
 
-def counted(journal: Journal, tell: Tell) -> Read:
+def counted(journal: Journal, tell: ReportProgress) -> Read:
     """Return a reader of the journal that reports its progress: an export may take long."""
 
     def read(since: int, limit: int) -> list[bytes]:

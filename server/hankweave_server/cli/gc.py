@@ -49,14 +49,14 @@ from hankweave_server.domain.checkpoint_records import OnRecord, on_record
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.maintenance.fsck import check_store, recorded_checkpoints
-from hankweave_server.execution.maintenance.gc import Housekeeper
+from hankweave_server.execution.maintenance.gc import GarbageCollector
 from hankweave_server.execution.maintenance.progress import ProgressWatch
-from hankweave_server.execution.maintenance.repack import Packing
+from hankweave_server.execution.maintenance.repack import Repacker
 from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
 from hankweave_server.ledger.history import whole_lines
 from hankweave_server.ledger.journal import JournalCorrupt
 from hankweave_server.ledger.writer import LedgerFailed
-from hankweave_server.local.progress import Tell, tell_of
+from hankweave_server.local.progress import ReportProgress, tell_of
 from hankweave_server.local.server_session import at_server
 from hankweave_server.local.targeting import require_consent, root_to_change
 from hankweave_server.meter import Meter
@@ -65,7 +65,7 @@ from hankweave_server.runtime_lock import HeldLock, LockLost, acquire
 from hankweave_server.worktree import data_source
 
 
-def perform(layout: Layout, command: CommandData, tell: Tell) -> object:
+def perform(layout: Layout, command: CommandData, tell: ReportProgress) -> object:
     """Execute one of the three commands on the files.
 
     Raises Stop if that is impossible; LockHeld, a subclass, if another process owns the execution.
@@ -105,7 +105,7 @@ def _recorded(layout: Layout) -> OnRecord:
         ) from None
 
 
-async def _check(layout: Layout, recorded: OnRecord, tell: Tell) -> FsckReport:
+async def _check(layout: Layout, recorded: OnRecord, tell: ReportProgress) -> FsckReport:
     """Check the store in a thread, and report progress meanwhile.
 
     A cancelled check ends after the object it is reading.
@@ -124,7 +124,7 @@ async def _check(layout: Layout, recorded: OnRecord, tell: Tell) -> FsckReport:
         is_given_up.set()
 
 
-async def _change(layout: Layout, command: CommandData, tell: Tell) -> object:
+async def _change(layout: Layout, command: CommandData, tell: ReportProgress) -> object:
     async with _owned(layout, tell) as store:
         match command:
             case StoreGc():
@@ -138,7 +138,7 @@ async def _change(layout: Layout, command: CommandData, tell: Tell) -> object:
 
 
 @asynccontextmanager
-async def _owned(layout: Layout, tell: Tell) -> AsyncIterator[Store]:
+async def _owned(layout: Layout, tell: ReportProgress) -> AsyncIterator[Store]:
     """Hold the runtime lock and open the store and ledger, without serving or running a plan."""
     clock = SystemClock()
     refuse_moved_store(layout)
@@ -153,8 +153,8 @@ async def _owned(layout: Layout, tell: Tell) -> AsyncIterator[Store]:
             engine, ledger, clock, require_lock=partial(_require_lock, lock)
         )
         checkpointer.progress.attach(partial(tell_of, tell))
-        packing = Packing(ledger, checkpointer)
-        housekeeper = Housekeeper(layout, clock, ledger, checkpointer, packing)
+        packing = Repacker(ledger, checkpointer)
+        housekeeper = GarbageCollector(layout, clock, ledger, checkpointer, packing)
         failures: list[Exception] = []
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ledger.run)

@@ -11,7 +11,13 @@ from rich.text import Text
 
 from hankweave_protocol.shapes import Value
 from hankweave_server.cli.output.text import console
-from hankweave_server.cli.pipelines.steps import Repository, Step, listed_in, place_of, steps_in
+from hankweave_server.cli.pipelines.steps import (
+    ListedStep,
+    Repository,
+    listed_in,
+    place_of,
+    steps_in,
+)
 from hankweave_server.cli.remote import execution_option, json_option, print_json
 from hankweave_server.plain_text import one_line
 
@@ -63,7 +69,7 @@ def history(execution: Path | None, repository: Repository, as_json: bool) -> No
         console().print(_table(found))
 
 
-def _entry(step: Step) -> HistoryEntry:
+def _entry(step: ListedStep) -> HistoryEntry:
     made = step.checkpoint
     return HistoryEntry(
         step=made.step,
@@ -75,7 +81,7 @@ def _entry(step: Step) -> HistoryEntry:
     )
 
 
-def _table(found: list[Step]) -> Table:
+def _table(found: list[ListedStep]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("Step", "Hash", "Date"):
         table.add_column(name, no_wrap=True)

@@ -37,7 +37,7 @@ from hankweave_server.clock import Clock, SystemClock
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.local.catalog import (
     MANAGED_NAME,
-    Listed,
+    ListedExecution,
     executions_in,
     listed,
     measured,
@@ -253,12 +253,12 @@ def ls(all_sizes: bool, as_json: bool) -> None:
         console().print(_table(found))
 
 
-def _newest_first() -> list[Listed]:
+def _newest_first() -> list[ListedExecution]:
     every = [listed(path) for path in executions_in(executions_root())]
     return sorted(every, key=lambda each: (each.last_used or "", each.path), reverse=True)
 
 
-def _table(found: list[Listed]) -> Table:
+def _table(found: list[ListedExecution]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("execution", "state", "codons", "last codon", "checkpoints", "size", "last used"):
         right = name in ("codons", "checkpoints", "size")
@@ -282,7 +282,7 @@ def _table(found: list[Listed]) -> Table:
     return table
 
 
-def _state_text(each: Listed) -> str:
+def _state_text(each: ListedExecution) -> str:
     return each.state if each.server_pid is None else f"{each.state} (pid {each.server_pid})"
 
 
@@ -377,7 +377,7 @@ def _made_of(data: Path) -> Path:
     return found
 
 
-def _named(execution: Path) -> Listed:
+def _named(execution: Path) -> ListedExecution:
     root = execution.expanduser().absolute()
     require_execution(root, managed=_is_managed(root))
     return listed(root)
@@ -387,8 +387,8 @@ def _is_managed(root: Path) -> bool:
     return root.parent.resolve() == executions_root().resolve()
 
 
-def _selected(older_than: int | None, keep: int | None) -> tuple[list[Listed], list[Kept]]:
-    doomed: list[Listed] = []
+def _selected(older_than: int | None, keep: int | None) -> tuple[list[ListedExecution], list[Kept]]:
+    doomed: list[ListedExecution] = []
     kept: list[Kept] = []
     limit = None
     if older_than is not None:
@@ -404,7 +404,9 @@ def _selected(older_than: int | None, keep: int | None) -> tuple[list[Listed], l
     return doomed, kept
 
 
-def _reason_to_keep(each: Listed, number: int, limit: str | None, keep: int | None) -> str | None:
+def _reason_to_keep(
+    each: ListedExecution, number: int, limit: str | None, keep: int | None
+) -> str | None:
     if keep is not None and number < keep:
         return f"one of the {keep} that were used last"
 
@@ -423,7 +425,7 @@ def _reason_to_keep(each: Listed, number: int, limit: str | None, keep: int | No
     return None
 
 
-def _print_doomed(doomed: list[Listed], *, dry_run: bool) -> None:
+def _print_doomed(doomed: list[ListedExecution], *, dry_run: bool) -> None:
     verb = "would be" if dry_run else "will be"
     click.echo(f"{len(doomed)} executions {verb} removed")
     for each in doomed:
@@ -433,7 +435,7 @@ def _print_doomed(doomed: list[Listed], *, dry_run: bool) -> None:
         click.echo(f"  {one_line(each.path)}  {_state_text(each)}  {used}  {size}{aside}")
 
 
-def _ask(doomed: list[Listed]) -> None:
+def _ask(doomed: list[ListedExecution]) -> None:
     total = size_text(sum(each.bytes or 0 for each in doomed))
     try:
         agreed = click.confirm(f"Remove {len(doomed)} executions for good, {total} in all?")
@@ -444,7 +446,7 @@ def _ask(doomed: list[Listed]) -> None:
         raise Stop("Nothing was removed.", ExitCode.FAILED, hint="--yes does not ask.")
 
 
-def _foreseen(doomed: list[Listed], kept: list[Kept]) -> CleanupReport:
+def _foreseen(doomed: list[ListedExecution], kept: list[Kept]) -> CleanupReport:
     gone = tuple(Gone(path=each.path, bytes=each.bytes or 0) for each in doomed)
     return CleanupReport(
         dry_run=True,
@@ -455,7 +457,7 @@ def _foreseen(doomed: list[Listed], kept: list[Kept]) -> CleanupReport:
     )
 
 
-def _done(doomed: list[Listed], kept: list[Kept], *, alone: Path | None) -> CleanupReport:
+def _done(doomed: list[ListedExecution], kept: list[Kept], *, alone: Path | None) -> CleanupReport:
     gone: list[Gone] = []
     failed: list[Kept] = []
     for each in doomed:

@@ -29,7 +29,7 @@ import msgspec
 
 from hankweave_protocol.hank import Codon, Hank, IterationLimit, Loop
 from hankweave_protocol.state import PlanEntry, State
-from hankweave_server.cli.live.frame import Said
+from hankweave_server.cli.live.frame import StyledText
 from hankweave_server.cli.live.keyboard import Keyboard
 from hankweave_server.cli.live.reporters import Teller, is_drawn, teller_for
 from hankweave_server.cli.output.errors import complain
@@ -51,7 +51,7 @@ from hankweave_server.hank.price_files import load_prices, usual_place
 from hankweave_server.ledger.history import Moments, has_past
 from hankweave_server.ledger.journal import JournalCorrupt
 from hankweave_server.local import ephemeral_server, executions
-from hankweave_server.local.executions import Chosen, can_ask
+from hankweave_server.local.executions import ChosenExecution, can_ask
 from hankweave_server.local.reader import reading_journal
 from hankweave_server.paths import Layout
 from hankweave_server.settings import LOOPBACK, RunSettings, safe_points_named
@@ -133,19 +133,19 @@ _SAID: dict[Choice, str] = {
 
 
 @dataclass(slots=True)
-class Notice:
+class InterruptNotice:
     """A question or message below the live view."""
 
     text: str = ""
 
-    def lines(self) -> tuple[Said, ...]:
-        return tuple(Said(line, "bold yellow") for line in self.text.splitlines())
+    def lines(self) -> tuple[StyledText, ...]:
+        return tuple(StyledText(line, "bold yellow") for line in self.text.splitlines())
 
 
 class Interrupts:
     """The question on the terminal after Ctrl-C."""
 
-    def __init__(self, notice: Notice, *, is_drawn: bool) -> None:
+    def __init__(self, notice: InterruptNotice, *, is_drawn: bool) -> None:
         """Show `notice` in the live view if `is_drawn`, or else write it to stderr."""
         self._notice = notice
         self._is_drawn = is_drawn
@@ -343,7 +343,7 @@ def _reserved_port(number: int) -> Iterator[Port | None]:
 def _serve_on(
     port: Port | None,
     settings: RunSettings,
-    chosen: Chosen,
+    chosen: ChosenExecution,
     loaded: LoadedHank,
     prices: Prices,
     teller: Teller | None,
@@ -351,7 +351,7 @@ def _serve_on(
     clock = SystemClock()
     chosen = _made_room(chosen, settings, clock)
     _confirm_hank(chosen.layout, loaded, settings)
-    notice = Notice()
+    notice = InterruptNotice()
     drawn = teller is None and is_drawn(settings)
     interrupts = Interrupts(notice, is_drawn=drawn) if _asks_at_ctrl_c(settings) else None
     if teller is None:
@@ -379,7 +379,7 @@ def _asks_at_ctrl_c(settings: RunSettings) -> bool:
     return can_ask() and not (settings.json_output or settings.plan_on_record)
 
 
-def _hank_for(settings: RunSettings, chosen: Chosen) -> LoadedHank:
+def _hank_for(settings: RunSettings, chosen: ChosenExecution) -> LoadedHank:
     if settings.plan_on_record:
         return plan_on_record(chosen.layout)
 
@@ -393,7 +393,7 @@ def _hank_for(settings: RunSettings, chosen: Chosen) -> LoadedHank:
     return loaded
 
 
-def _made_room(chosen: Chosen, settings: RunSettings, clock: Clock) -> Chosen:
+def _made_room(chosen: ChosenExecution, settings: RunSettings, clock: Clock) -> ChosenExecution:
     """Set the old execution aside for `--new --force`, or finish an interrupted attempt."""
     layout = chosen.layout
     wanted = settings.new and settings.execution is not None and layout.state_directory.is_dir()

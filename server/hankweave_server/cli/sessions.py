@@ -26,7 +26,7 @@ from hankweave_server.plain_text import one_line
 from hankweave_server.worktree.data_source import layout_of, read_meta
 
 
-class Session(Value, kw_only=True, omit_defaults=False):
+class ListedSession(Value, kw_only=True, omit_defaults=False):
     """One run, as `hankweave sessions --json` prints it."""
 
     id: RunId
@@ -62,11 +62,11 @@ def sessions(execution: Path | None, as_json: bool) -> None:
         console().print(_table(found))
 
 
-def _session(state: State, number: int, task: str | None) -> Session:
+def _session(state: State, number: int, task: str | None) -> ListedSession:
     own = state.runs[number]
     # The state with this run as the newest one.
     seen = msgspec.structs.replace(state, runs=state.runs[number:])
-    return Session(
+    return ListedSession(
         id=own.run_id,
         status=own.status,
         steps_done=sum(is_done(entry.codon, state.execution_plan) for entry in thread(seen)),
@@ -93,7 +93,7 @@ def _task_of(root: Path) -> str | None:
     return name if isinstance(name, str) else path.parent.name
 
 
-def _table(found: list[Session]) -> Table:
+def _table(found: list[ListedSession]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("ID", "Status", "Steps", "Cost"):
         table.add_column(name, no_wrap=True, justify="right" if name == "Cost" else "left")

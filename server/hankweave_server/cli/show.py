@@ -279,7 +279,7 @@ def _event_line(event: Event) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
+class OutputLines:
     """All runs of an execution, and its relations to other executions."""
 
     runs: tuple[RunLine, ...]
@@ -287,7 +287,7 @@ class Lines:
     branches: tuple[ExecutionBranched, ...]
 
 
-def lines_of(root: Path) -> Lines:
+def lines_of(root: Path) -> OutputLines:
     """Read the runs and relations of an execution from its server or its files."""
 
     async def work(calls: Calls) -> tuple[State, list[CheckpointRecord]]:
@@ -296,7 +296,7 @@ def lines_of(root: Path) -> Lines:
 
     state, newest_first = look(root, work)
     family = _family_in(layout_of(root))
-    return Lines(
+    return OutputLines(
         timelines(state, reversed(newest_first)),
         next((each for each in family if isinstance(each, ExecutionOrigin)), None),
         tuple(each for each in family if isinstance(each, ExecutionBranched)),

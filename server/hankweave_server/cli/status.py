@@ -20,7 +20,7 @@ from hankweave_protocol.ids import CodonId
 from hankweave_protocol.replies import ServerStatus
 from hankweave_protocol.state import State
 from hankweave_server.cli.output.page_address import page_of
-from hankweave_server.cli.output.run_lines import Story, call_text
+from hankweave_server.cli.output.run_lines import RunLines, call_text
 from hankweave_server.cli.output.text import moment, size_text
 from hankweave_server.cli.remote import ask_running, execution_option, json_option, print_json
 from hankweave_server.errors import ExitCode, Stop
@@ -119,7 +119,7 @@ def log(execution: Path | None, follow: bool, graph: bool) -> None:
         log_graph.draw(root)
         return
 
-    seq, story = 0, Story()
+    seq, story = 0, RunLines()
 
     def tell(event: Event) -> None:
         for line in story.lines(event):

@@ -1,6 +1,6 @@
 """`hankweave validate`: check a hank, and show what it would do, without running anything.
 
-The result is an `Outlook`, which is also the output of `--json`.
+The result is an `ValidationReport`, which is also the output of `--json`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from hankweave_server.domain.plan import initial_plan, tracked_patterns
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hank.advice import advice
 from hankweave_server.hank.agents import BY_NAME
-from hankweave_server.hank.load import HankInvalid, LoadedHank, Problem
+from hankweave_server.hank.load import HankInvalid, HankProblem, LoadedHank
 from hankweave_server.hank.price_files import load_prices, usual_place
 from hankweave_server.hank.prompts import HankFiles
 from hankweave_server.hank.references import requirements_of
@@ -104,7 +104,7 @@ class RequirementOutlook(Value, kw_only=True):
     is_met: bool
 
 
-class TrackedFiles(Value, kw_only=True):
+class TrackedFilesReport(Value, kw_only=True):
     """Counts of all files in a directory, and of those that the whole plan's patterns match."""
 
     folder: str
@@ -115,7 +115,7 @@ class TrackedFiles(Value, kw_only=True):
     bytes_tracked: int
 
 
-class Outlook(Value, kw_only=True, omit_defaults=False):
+class ValidationReport(Value, kw_only=True, omit_defaults=False):
     """The result of `hankweave validate`, and its output with `--json`."""
 
     file: str
@@ -131,7 +131,7 @@ class Outlook(Value, kw_only=True, omit_defaults=False):
     """The agents that the codons need, as found on this machine."""
     patterns: tuple[str, ...] = ()
     """The patterns of tracked files at the end of the plan."""
-    folders: tuple[TrackedFiles, ...] = ()
+    folders: tuple[TrackedFilesReport, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
@@ -139,7 +139,7 @@ FIRST_WORDS = 8
 EVERYTHING = ("**",)
 
 
-def of_problems(file: Path, problems: tuple[Problem, ...]) -> Outlook:
+def of_problems(file: Path, problems: tuple[HankProblem, ...]) -> ValidationReport:
     told = (
         ProblemTold(
             path=each.path,
@@ -150,7 +150,7 @@ def of_problems(file: Path, problems: tuple[Problem, ...]) -> Outlook:
         )
         for each in problems
     )
-    return Outlook(file=str(file), valid=False, problems=tuple(told))
+    return ValidationReport(file=str(file), valid=False, problems=tuple(told))
 
 
 def of_hank(
@@ -163,7 +163,7 @@ def of_hank(
     *,
     agent: str | None = None,
     model: str | None = None,
-) -> Outlook:
+) -> ValidationReport:
     """Return what a hank would do; count the files of `workspace` and `data`, which must exist.
 
     `agent` and `model` come from the command line and override the hank's.
@@ -175,7 +175,7 @@ def of_hank(
         *([_tracked_in(workspace, "workspace", patterns)] if workspace else ()),
         *([_tracked_in(data, "data", patterns)] if data else ()),
     ]
-    return Outlook(
+    return ValidationReport(
         file=str(file),
         valid=True,
         name=None if hank.meta is None else hank.meta.name,
@@ -292,11 +292,11 @@ def _budgets(hank: Hank) -> Iterator[BudgetOutlook]:
 
 def _tracked_in(
     folder: Path, role: Literal["workspace", "data"], patterns: tuple[str, ...]
-) -> TrackedFiles:
+) -> TrackedFilesReport:
     """Count files as a checkpoint would, with ignore rules and reserved names."""
     everything = _sizes(folder, EVERYTHING)
     wanted = _sizes(folder, patterns or EVERYTHING)
-    return TrackedFiles(
+    return TrackedFilesReport(
         folder=str(folder),
         role=role,
         files=len(everything),
@@ -385,7 +385,7 @@ def _must_exist(path: Path | None, what: str) -> None:
         raise Stop(f"There is no {what} at {path}.", ExitCode.NO_INPUT)
 
 
-def _show(found: Outlook) -> None:
+def _show(found: ValidationReport) -> None:
     codons, loops = len(found.plan), len(found.loops)
     called = f" ({printable(found.name)})" if found.name else ""
     size = f"{_counted(codons, 'codon')}, {_counted(loops, 'loop')}"
@@ -419,7 +419,7 @@ def _agent_row(agent: AgentCheck) -> Sequence[str]:
     return agent.agent, model, version, login, ", ".join(agent.codons)
 
 
-def _show_budgets(found: Outlook) -> None:
+def _show_budgets(found: ValidationReport) -> None:
     if not found.budgets:
         return
 
@@ -439,7 +439,7 @@ def _show_budgets(found: Outlook) -> None:
     _table(columns, rows)
 
 
-def _show_tracked(found: Outlook) -> None:
+def _show_tracked(found: ValidationReport) -> None:
     adding = (f"{each.codon_id}: {'  '.join(each.tracks)}" for each in found.plan if each.tracks)
     _lines("Tracked, each codon beside those before it", adding)
     for each in found.folders:

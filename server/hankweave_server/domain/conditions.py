@@ -20,7 +20,7 @@ agent's answer often ends with a newline.
 
 Nothing is evaluated as Python or by a shell: an expression reads variables and nothing else.
 
-`tokens` splits a text, `parse` compiles it, and `Condition.holds` evaluates it.
+`tokens` splits a text, `parse` compiles it, and `ParsedCondition.holds` evaluates it.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _refuse_character(text: str, at: int) -> NoReturn:
     raise ConditionError(f"{shown!r} means nothing here.", at, suggestion)
 
 
-__all__ = ["RESERVED", "Condition", "ConditionError", "is_true", "parse"]
+__all__ = ["RESERVED", "ConditionError", "ParsedCondition", "is_true", "parse"]
 
 LONGEST: Final = 1_000
 """The most characters of a condition."""
@@ -164,7 +164,7 @@ _NO_SHELL = (
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class ParsedCondition:
     """A valid expression: evaluating it never raises."""
 
     text: str
@@ -179,7 +179,7 @@ class Condition:
         return self._test(variables)
 
 
-def parse(text: str) -> Condition:
+def parse(text: str) -> ParsedCondition:
     """Parse a condition; raise ConditionError if it is invalid."""
     if len(text) > LONGEST:
         raise ConditionError(f"A condition has at most {LONGEST:,} characters.", LONGEST)
@@ -220,7 +220,7 @@ class _Parser:
         self._names: set[str] = set()
         self._asked: set[str] = set()
 
-    def condition(self) -> Condition:
+    def condition(self) -> ParsedCondition:
         if self._next.kind == "end":
             self._refuse("The condition is empty.", "Take it out, or say when it holds.")
 
@@ -228,7 +228,9 @@ class _Parser:
         if self._next.kind != "end":
             self._refuse_next("Expected the end, 'and', 'or' or a comparison here")
 
-        return Condition(self._text, frozenset(self._names), frozenset(self._asked), part.test)
+        return ParsedCondition(
+            self._text, frozenset(self._names), frozenset(self._asked), part.test
+        )
 
     def _either(self) -> _Part:
         return self._joined("or", self._both, any)

@@ -243,7 +243,7 @@ DEFAULT_RETRIES = RetryConfig()
 
 
 @dataclass(frozen=True, slots=True)
-class Retry:
+class RetryDecision:
     """The codon is tried again in the same run, from the files of the attempt's start."""
 
     attempt: int
@@ -266,7 +266,7 @@ class GiveUp:
     sentence: str
 
 
-Decision: TypeAlias = Retry | Ignore | GiveUp
+Decision: TypeAlias = RetryDecision | Ignore | GiveUp
 
 
 def decide(
@@ -321,4 +321,4 @@ def _next_try(
         return GiveUp(headless, f"It has failed {attempts} times.")
 
     wait = delay_ms(config, attempts, reason.retry_after_ms)
-    return Retry(attempts + 1, config.max_attempts, wait)
+    return RetryDecision(attempts + 1, config.max_attempts, wait)

@@ -19,11 +19,11 @@ from typing import Literal
 
 from hankweave_protocol.records import Problem, ProblemCode
 
-__all__ = ["Health", "Problem", "ProblemCode"]
+__all__ = ["Problem", "ProblemCode", "ServerHealth"]
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class ServerHealth:
     """All current problems, the oldest first; at most one of each code."""
 
     problems: tuple[Problem, ...] = ()
@@ -40,14 +40,14 @@ class Health:
     def problem(self, code: ProblemCode) -> Problem | None:
         return next((problem for problem in self.problems if problem.code == code), None)
 
-    def with_problem(self, problem: Problem) -> Health:
+    def with_problem(self, problem: Problem) -> ServerHealth:
         """Add a problem; a known one keeps its first message and time."""
         if self.problem(problem.code) is not None:
             return self
 
         return replace(self, problems=(*self.problems, problem))
 
-    def without(self, code: ProblemCode) -> Health:
+    def without(self, code: ProblemCode) -> ServerHealth:
         """Remove a problem, if it is there."""
         return replace(self, problems=tuple(each for each in self.problems if each.code != code))
 
@@ -63,7 +63,7 @@ PauseCause = Literal["suspended", "stopped"]
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ClockReading:
     """The three clocks, read together; the last two in seconds."""
 
     wall: datetime
@@ -80,14 +80,14 @@ class Jump:
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
+class ServerPause:
     """This process did not run: the machine was suspended, or the process was stopped."""
 
     seconds: float
     cause: PauseCause
 
 
-def jump_between(before: Reading, after: Reading) -> Jump | None:
+def jump_between(before: ClockReading, after: ClockReading) -> Jump | None:
     """Return the jump of the wall clock between two readings; a suspend is not a jump."""
     passed = after.boottime - before.boottime
     ahead = (after.wall - before.wall).total_seconds() - passed
@@ -97,7 +97,7 @@ def jump_between(before: Reading, after: Reading) -> Jump | None:
     return Jump(abs(ahead), "forward" if ahead > 0 else "back")
 
 
-def pause_between(before: Reading, after: Reading, nap: float) -> Pause | None:
+def pause_between(before: ClockReading, after: ClockReading, nap: float) -> ServerPause | None:
     """Return the pause if more than `nap` seconds passed between two readings, with its cause."""
     passed = after.boottime - before.boottime
     asleep = passed - (after.monotonic - before.monotonic)
@@ -105,4 +105,4 @@ def pause_between(before: Reading, after: Reading, nap: float) -> Pause | None:
     if late <= PAUSE_TOLERANCE:
         return None
 
-    return Pause(late, "suspended" if asleep > late / 2 else "stopped")
+    return ServerPause(late, "suspended" if asleep > late / 2 else "stopped")

@@ -436,7 +436,7 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True)
-class Success:
+class CodonSuccess:
     pass
 
 
@@ -446,11 +446,11 @@ class ContextFull:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class CodonFailure:
     reason: FailureReason
 
 
-Verdict: TypeAlias = Success | ContextFull | Failure
+Verdict: TypeAlias = CodonSuccess | ContextFull | CodonFailure
 
 
 def judge(
@@ -458,29 +458,31 @@ def judge(
 ) -> Verdict:
     if ending.timed_out is not None:
         message = f"The agent exceeded its {ending.timed_out} time limit and was stopped."
-        return Failure(FailureReason(type="timeout", retriable=True, message=message))
+        return CodonFailure(FailureReason(type="timeout", retriable=True, message=message))
 
     if ending.request_timed_out:
-        return Failure(FailureReason(type="timeout", retriable=True, message=ending.text))
+        return CodonFailure(FailureReason(type="timeout", retriable=True, message=ending.text))
 
     if ending.exit_code == 0 and ending.result_success:
-        return ContextFull() if ending.compacted and awaits_full_context else Success()
+        return ContextFull() if ending.compacted and awaits_full_context else CodonSuccess()
 
     if ending.context_exceeded and awaits_full_context:
         return ContextFull()
 
     if ending.context_exceeded:
         message = f"The agent's context was exceeded: {ending.text.strip() or 'no more is known'}"
-        return Failure(FailureReason(type="api-error", retriable=False, message=message))
+        return CodonFailure(FailureReason(type="api-error", retriable=False, message=message))
 
     if ending.exit_code == 0 and ending.result_success is None:
         message = "The agent ended without reporting a result."
-        return Failure(FailureReason(type="unknown", retriable=ending.had_session, message=message))
+        return CodonFailure(
+            FailureReason(type="unknown", retriable=ending.had_session, message=message)
+        )
 
     # A success text does not explain a failure: classify by the exit code.
     text = "" if ending.result_success else ending.text
     had_session = ending.had_session
-    return Failure(classify(text, ending.exit_code, had_session=had_session, now=now))
+    return CodonFailure(classify(text, ending.exit_code, had_session=had_session, now=now))
 
 
 _BEGINNING = "The server stopped: "

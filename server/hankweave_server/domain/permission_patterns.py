@@ -68,7 +68,7 @@ class MalformedPattern(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PatternPlace:
     """A path as written and after resolving links.
 
     Each is relative to the work tree, with `.` for the tree itself, and absolute outside of it.
@@ -85,7 +85,7 @@ class Call:
     tool: str
     texts: tuple[str, ...] = ()
     """The command line or the text."""
-    places: tuple[Place, ...] = ()
+    places: tuple[PatternPlace, ...] = ()
     """The places of a tool that takes paths."""
 
     @property

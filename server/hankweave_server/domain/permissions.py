@@ -132,7 +132,7 @@ def can_ask(agent: AgentSpec) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PermissionVerdict:
     """The answer to a permission request, and its source."""
 
     decision: Literal["allow", "deny"]
@@ -144,17 +144,17 @@ class Answer:
     """Causes of the event that reports it."""
 
 
-def by_policy(judged: Allowed | Denied) -> Answer:
+def by_policy(judged: Allowed | Denied) -> PermissionVerdict:
     decision: Literal["allow", "deny"] = "allow" if isinstance(judged, Allowed) else "deny"
-    return Answer(decision, "policy", rule=judged.rule)
+    return PermissionVerdict(decision, "policy", rule=judged.rule)
 
 
-def for_want_of_an_answer(policy: Policy) -> Answer:
+def for_want_of_an_answer(policy: Policy) -> PermissionVerdict:
     waited = f"Nobody answered within {policy.timeout.total_seconds():g} s."
-    return Answer(policy.on_timeout, "timeout", rule="onTimeout", message=waited)
+    return PermissionVerdict(policy.on_timeout, "timeout", rule="onTimeout", message=waited)
 
 
-def refusal(tool: str, answer: Answer) -> str:
+def refusal(tool: str, answer: PermissionVerdict) -> str:
     """Return the text that tells an agent who denied its call, and why."""
     match answer.by:
         case "policy" if answer.rule == "otherwise":

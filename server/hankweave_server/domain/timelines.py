@@ -123,14 +123,14 @@ def _source_of(run: Run) -> ContinuationSource | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TimelineStep:
     """One run in a line, and the lines that branched off from it."""
 
     run: RunLine
     aside: tuple[Line, ...]
 
 
-Line: TypeAlias = tuple[Step, ...]
+Line: TypeAlias = tuple[TimelineStep, ...]
 """Runs that continue one another, oldest first."""
 
 
@@ -154,6 +154,6 @@ def tree_of(runs: tuple[RunLine, ...]) -> tuple[Line, ...]:
         main = next((each for each in following if each.on_thread), None)
         main = main or (following[-1] if following else None)
         aside = tuple(lines[each.run_id] for each in following if each is not main)
-        lines[run.run_id] = (Step(run, aside), *(lines[main.run_id] if main else ()))
+        lines[run.run_id] = (TimelineStep(run, aside), *(lines[main.run_id] if main else ()))
 
     return tuple(lines[run.run_id] for run in after.get(None, []))

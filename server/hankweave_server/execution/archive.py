@@ -52,13 +52,13 @@ from hankweave_protocol.state import PlanEntry
 from hankweave_server import fsutil
 from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
 from hankweave_server.domain.history import plan_entry, thread
-from hankweave_server.execution.codon.file_changes import FileNews
-from hankweave_server.execution.context import Surroundings
+from hankweave_server.execution.codon.file_changes import FileChangeReporter
+from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.paths import Layout
 from hankweave_server.worktree import archive
-from hankweave_server.worktree.archive import Places
+from hankweave_server.worktree.archive import ArchivePlaces
 from hankweave_server.worktree.names import AT_THE_TOP, joined, meanings, shown
-from hankweave_server.worktree.patterns import Chosen, choose
+from hankweave_server.worktree.patterns import SelectedPaths, choose
 
 VERSION = "1.0.0"
 TRAVELS_KEPT = 100
@@ -183,8 +183,8 @@ class Archiving:
 class Archives:
     """The archiver of one execution; used by one task at a time."""
 
-    def __init__(self, around: Surroundings) -> None:
-        self._around = around
+    def __init__(self, ctx: ExecutionContext) -> None:
+        self._ctx = ctx
 
     async def archive(self, wanted: Archiving) -> None:
         """Move the requested files; return when the move is durable and recorded.
@@ -193,7 +193,7 @@ class Archives:
         nothing moved; OSError for a broken disk.
         """
         await self.finish_interrupted()
-        intent = await self._around.ledger.space.insist(
+        intent = await self._ctx.ledger.space.insist(
             lambda: anyio.to_thread.run_sync(self._prepare, wanted)
         )
         if intent is not None:
@@ -201,7 +201,7 @@ class Archives:
 
     async def finish_interrupted(self) -> bool:
         """Finish the archiving that was cut short; return whether there was one."""
-        intent = await anyio.to_thread.run_sync(intended, self._around.layout)
+        intent = await anyio.to_thread.run_sync(intended, self._ctx.layout)
         if intent is None:
             return False
 
@@ -213,9 +213,9 @@ class Archives:
         return True
 
     def _prepare(self, wanted: Archiving) -> ArchiveIntent | None:
-        read(self._around.layout)
+        read(self._ctx.layout)
         base = os.fsencode(wanted.folder)
-        with both_places(self._around.layout) as places:
+        with both_places(self._ctx.layout) as places:
             chosen = choose(places.tree, wanted.patterns)
             if not (chosen.files or chosen.folders or chosen.failed):
                 return None
@@ -223,13 +223,13 @@ class Archives:
             displaced, moves = archive.arranged(places.archive, base, chosen.files)
 
         intent = self._intent(wanted, chosen, displaced, moves)
-        fsutil.replace_durably(self._around.layout.archive_intent, codec.encode(intent))
+        fsutil.replace_durably(self._ctx.layout.archive_intent, codec.encode(intent))
         return intent
 
     def _intent(
         self,
         wanted: Archiving,
-        chosen: Chosen,
+        chosen: SelectedPaths,
         displaced: Iterable[ArchiveMove],
         moves: Iterable[ArchiveMove],
     ) -> ArchiveIntent:
@@ -240,7 +240,7 @@ class Archives:
             codon_id=wanted.codon_id,
             archived_for=wanted.archived_for,
             checkpoint_sha=wanted.checkpoint or "orphan",
-            started_at=self._around.now_text(),
+            started_at=self._ctx.now_text(),
             loop_context=wanted.loop_context,
             displaced=tuple(displaced),
             moves=tuple(moves),
@@ -252,7 +252,7 @@ class Archives:
         )
 
     async def _carry_out(self, intent: ArchiveIntent) -> None:
-        done, failed = await self._around.ledger.space.insist(
+        done, failed = await self._ctx.ledger.space.insist(
             lambda: anyio.to_thread.run_sync(self._move, intent)
         )
         await self._tell(intent, done, failed)
@@ -260,7 +260,7 @@ class Archives:
 
     def _move(self, intent: ArchiveIntent) -> tuple[list[ArchiveMove], dict[str, str]]:
         """Make the missing moves, then the manifest; return what was archived and what failed."""
-        with both_places(self._around.layout) as places:
+        with both_places(self._ctx.layout) as places:
             blocked = archive.displace(places.archive, intent.displaced).failed
             free = [move for move in intent.moves if not _is_blocked(move, blocked)]
             moved = archive.put_away(places, free)
@@ -269,7 +269,7 @@ class Archives:
 
         empty = frozenset(intent.empty)
         done = moved.done + [move for move in followed.done if move.source in empty]
-        layout = self._around.layout
+        layout = self._ctx.layout
         manifest = with_archived(read(layout), intent, done, layout)
         write(layout, manifest)
         in_the_way = {m.source: "In the way: " + shown(m.target) for m in intent.moves}
@@ -283,9 +283,9 @@ class Archives:
     async def _tell(
         self, intent: ArchiveIntent, done: list[ArchiveMove], failed: dict[str, str]
     ) -> None:
-        around = self._around
+        ctx = self._ctx
         moved = frozenset(move.source for move in done)
-        news = FileNews(around)
+        news = FileChangeReporter(ctx)
         if await news.tell_of_archive(moved, intent.run_id, intent.codon_id):
             await self._checkpoint(intent)
 
@@ -296,7 +296,7 @@ class Archives:
             if failed
             else ArchiveCompleted(codon_id=name, archived_paths=paths)
         )
-        await around.ledger.record(
+        await ctx.ledger.record(
             event,
             run_id=intent.run_id,
             codon_id=intent.codon_id,
@@ -304,25 +304,25 @@ class Archives:
         )
 
     async def _checkpoint(self, intent: ArchiveIntent) -> None:
-        around = self._around
-        codons = (each.codon for each in reversed(thread(around.state)))
+        ctx = self._ctx
+        codons = (each.codon for each in reversed(thread(ctx.state)))
         codon = next((each for each in codons if each.codon_id == intent.codon_id), None)
-        await around.checkpointer.take(
+        await ctx.checkpointer.take(
             "safety",
             run_id=intent.run_id,
             codon=codon,
             codon_name="After archiving",
-            patterns=around.patterns(),
+            patterns=ctx.patterns(),
             label=f"after archiving for {intent.archived_for}",
         )
 
     def _is_told(self, intent: ArchiveIntent) -> bool:
         mark = intent.operation_id.encode()
-        lines = self._around.ledger.tail(TOLD_WITHIN)
+        lines = self._ctx.ledger.tail(TOLD_WITHIN)
         return any(mark in line and b'"archive.' in line for line in lines)
 
     async def _forget(self) -> None:
-        await anyio.to_thread.run_sync(fsutil.remove_durably, self._around.layout.archive_intent)
+        await anyio.to_thread.run_sync(fsutil.remove_durably, self._ctx.layout.archive_intent)
 
 
 def intended(layout: Layout) -> ArchiveIntent | None:
@@ -335,7 +335,7 @@ def intended(layout: Layout) -> ArchiveIntent | None:
     return codec.decode_value(ArchiveIntent, data)
 
 
-def both_places(layout: Layout) -> AbstractContextManager[Places]:
+def both_places(layout: Layout) -> AbstractContextManager[ArchivePlaces]:
     """Open the work tree and the rig archive."""
     at_the_top = frozenset[bytes]() if layout.is_in_place else AT_THE_TOP
     return archive.both(layout.work_tree, layout.rig_archive, at_the_top)
@@ -352,8 +352,8 @@ def _is_blocked(move: ArchiveMove, blocked: Iterable[bytes]) -> bool:
 class ArchiveReturn:
     """The moves between rig archive and work tree that belong to a rollback."""
 
-    def __init__(self, around: Surroundings) -> None:
-        self._around = around
+    def __init__(self, ctx: ExecutionContext) -> None:
+        self._ctx = ctx
 
     async def go_along(self, rollback: RollbackIntent) -> ArchiveTravel | None:
         """Bring back what was archived after the target's moment; an undo archives it again.
@@ -368,7 +368,7 @@ class ArchiveReturn:
         try:
             manifest = await anyio.to_thread.run_sync(self._settled_manifest)
         except Refused as fault:
-            return ArchiveTravel(failed={self._around.layout.archive_manifest.name: fault.message})
+            return ArchiveTravel(failed={self._ctx.layout.archive_manifest.name: fault.message})
 
         if rollback.operation_id in manifest.travels:
             return manifest.travels[rollback.operation_id]
@@ -387,12 +387,12 @@ class ArchiveReturn:
 
     def _settled_manifest(self) -> ArchiveManifest:
         """Return the manifest, including the moves of an archiving that was cut short."""
-        layout = self._around.layout
+        layout = self._ctx.layout
         intent = intended(layout)
         if intent is None:
             return read(layout)
 
-        with both_places(self._around.layout) as places:
+        with both_places(self._ctx.layout) as places:
             arrived = [m for m in intent.moves if places.archive.status(m.target) is not None]
 
         manifest = with_archived(read(layout), intent, arrived, layout)
@@ -408,7 +408,7 @@ class ArchiveReturn:
         Only files that are in no checkpoint. Entries of unknown checkpoints stay in the archive; so
         does what a rig copied that will be set up again.
         """
-        known = self._around.checkpointer.known
+        known = self._ctx.checkpointer.known
         moment = (rollback.place or rollback.target.coordinate).event_seq
         after = [
             entry
@@ -432,11 +432,11 @@ class ArchiveReturn:
         """Return whether the codon's own rig copied the file, after the target's moment."""
         of_codon = archived_at.coordinate
         if of_codon.codon_id is None or not _is_copied(
-            entry, plan_entry(self._around.state.execution_plan, of_codon.codon_id)
+            entry, plan_entry(self._ctx.state.execution_plan, of_codon.codon_id)
         ):
             return False
 
-        others = (record.coordinate for record in self._around.checkpointer.known.values())
+        others = (record.coordinate for record in self._ctx.checkpointer.known.values())
         own = (
             other.event_seq
             for other in others
@@ -446,7 +446,7 @@ class ArchiveReturn:
 
     async def _saved(self, sha: Sha) -> frozenset[str] | None:
         """Return the files of a checkpoint; None if they cannot be read."""
-        checkpointer = self._around.checkpointer
+        checkpointer = self._ctx.checkpointer
         try:
             tree = await checkpointer.run(checkpointer.engine.tree, sha)
         except (CheckpointDamaged, CheckpointNotFound):
@@ -461,8 +461,8 @@ class ArchiveReturn:
         wanted: tuple[ArchiveEntry, ...],
         undone: ArchiveTravel,
     ) -> ArchiveTravel:
-        layout = self._around.layout
-        with both_places(self._around.layout) as places:
+        layout = self._ctx.layout
+        with both_places(self._ctx.layout) as places:
             # Look in both places: a crash may have come after the move.
             back = {self._way(places, entry): entry for entry in wanted}
             again = {_reversed(self._way(places, entry)): entry for entry in undone.restored}
@@ -494,9 +494,9 @@ class ArchiveReturn:
         write(layout, with_travel(manifest, operation_id, travel))
         return travel
 
-    def _way(self, places: Places, entry: ArchiveEntry) -> ArchiveMove:
+    def _way(self, places: ArchivePlaces, entry: ArchiveEntry) -> ArchiveMove:
         return way_back(
-            entry, self._around.layout, lambda name: places.archive.status(name) is not None
+            entry, self._ctx.layout, lambda name: places.archive.status(name) is not None
         )
 
 

@@ -27,7 +27,7 @@ from hankweave_server.clock import Clock
 from hankweave_server.domain.budget.allowance import NO_CEILINGS, Ceilings
 from hankweave_server.domain.conditions import parse
 from hankweave_server.domain.history import answers_of, thread
-from hankweave_server.domain.permissions import Answer
+from hankweave_server.domain.permissions import PermissionVerdict
 from hankweave_server.domain.plan import tracked_patterns
 from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.hank.load import LoadedHank
@@ -42,26 +42,26 @@ REMEMBERED = 1000
 
 
 @dataclass(slots=True, eq=False)
-class Waiting:
+class PendingRequest:
     """A pending permission request. The first answer counts."""
 
     told: PendingPermission
-    answer: Answer | None = None
+    answer: PermissionVerdict | None = None
     answered: anyio.Event = field(default_factory=anyio.Event)
     settled: anyio.Event = field(default_factory=anyio.Event)
     """Set when the answer is on record and was sent to the agent, or no answer will follow."""
 
-    def settle_by(self, answer: Answer) -> None:
+    def settle_by(self, answer: PermissionVerdict) -> None:
         if self.answer is None:
             self.answer = answer
             self.answered.set()
 
 
-class Desk:
+class PendingPermissions:
     """The pending permission requests of one execution; the task that adds one also removes it."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, Waiting] = {}
+        self._waiting: dict[str, PendingRequest] = {}
         self._answered: deque[str] = deque(maxlen=REMEMBERED)
 
     @property
@@ -76,15 +76,15 @@ class Desk:
 
         return name
 
-    def lay(self, told: PendingPermission) -> Waiting:
-        waiting = self._waiting[told.request_id] = Waiting(told)
+    def lay(self, told: PendingPermission) -> PendingRequest:
+        waiting = self._waiting[told.request_id] = PendingRequest(told)
         return waiting
 
-    def take(self, waiting: Waiting) -> None:
+    def take(self, waiting: PendingRequest) -> None:
         del self._waiting[waiting.told.request_id]
         self._answered.append(waiting.told.request_id)
 
-    async def answer(self, request_id: str, answer: Answer) -> None:
+    async def answer(self, request_id: str, answer: PermissionVerdict) -> None:
         """Give a client's answer; return when it is on record. Raises Refused."""
         waiting = self._waiting.get(request_id)
         if request_id in self._answered or (waiting is not None and waiting.answer is not None):
@@ -116,7 +116,7 @@ EVERYTHING = ("**",)
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ExecutionContext:
     """The collaborators and settings of one execution."""
 
     layout: Layout
@@ -138,7 +138,7 @@ class Surroundings:
     idle_timeout: timedelta | None = timedelta(minutes=10)
     safe_points: frozenset[SafePoint] = ALL_SAFE_POINTS
     """The moments of automatic checkpoints, besides a codon's end."""
-    desk: Desk = field(default_factory=Desk)
+    desk: PendingPermissions = field(default_factory=PendingPermissions)
     """The permission requests of agents that wait for an answer."""
     output_directory: Path | None = None
     """The directory that output files are copied to; None: not copied."""
@@ -182,11 +182,11 @@ class Surroundings:
         return tracked_patterns(plan, entries[-1].codon.codon_id) or self.default_patterns
 
 
-def known(around: Surroundings) -> Mapping[str, str]:
+def known(ctx: ExecutionContext) -> Mapping[str, str]:
     """Return the variables of the execution thread: a rollback takes back its answers too."""
-    return {**around.hank.hank.variables, **answers_of(thread(around.state))}
+    return {**ctx.hank.hank.variables, **answers_of(thread(ctx.state))}
 
 
-def holds(condition: str, around: Surroundings) -> bool:
+def holds(condition: str, ctx: ExecutionContext) -> bool:
     """Return whether a codon's condition lets it run; the hank's loader has checked its grammar."""
-    return parse(condition).holds(known(around))
+    return parse(condition).holds(known(ctx))

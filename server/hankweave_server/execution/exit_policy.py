@@ -13,7 +13,7 @@ from collections.abc import Callable
 import anyio
 
 from hankweave_server.domain.history import next_codon
-from hankweave_server.execution.context import Surroundings
+from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.runner import Outcome, Runner
 from hankweave_server.settings import RunSettings
 
@@ -48,12 +48,12 @@ class ExitPolicy:
         unattended = settings.unattended and settings.autostart and not self._clients()
         return settings.headless or unattended
 
-    async def wait(self, around: Surroundings, runner: Runner) -> Outcome:
+    async def wait(self, ctx: ExecutionContext, runner: Runner) -> Outcome:
         """Wait until the plan has ended and no client has needed the server for a while."""
         since: float | None = None
         while True:
-            now = around.clock.monotonic()
-            if not (_has_ended(around, runner) and self.applies()):
+            now = ctx.clock.monotonic()
+            if not (_has_ended(ctx, runner) and self.applies()):
                 since = None
             elif since is None:
                 since = now
@@ -63,9 +63,9 @@ class ExitPolicy:
             await anyio.sleep(_BETWEEN_LOOKS)
 
 
-def _has_ended(around: Surroundings, runner: Runner) -> bool:
+def _has_ended(ctx: ExecutionContext, runner: Runner) -> bool:
     if runner.is_busy or runner.is_rolling_back:
         return False
 
-    completed = runner.outcome is Outcome.COMPLETED and next_codon(around.state) is None
+    completed = runner.outcome is Outcome.COMPLETED and next_codon(ctx.state) is None
     return completed or runner.outcome is Outcome.FAILED

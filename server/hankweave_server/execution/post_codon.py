@@ -48,10 +48,10 @@ from hankweave_server.domain.history import (
 )
 from hankweave_server.execution.archive import Archives, Archiving
 from hankweave_server.execution.codon.environment import command_environment
-from hankweave_server.execution.codon.file_changes import FileNews
+from hankweave_server.execution.codon.file_changes import FileChangeReporter
 from hankweave_server.execution.codon.record import CodonRecord
 from hankweave_server.execution.codon.setup import below_a_keeper
-from hankweave_server.execution.context import Surroundings
+from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.fsutil import is_full
 from hankweave_server.user_git.errors import CheckpointError, CheckpointWarning
 from hankweave_server.worktree.export import HandingOutFailed, hand_out
@@ -64,15 +64,15 @@ class OutputFailed(Exception):
     """Files that could not be exported, and why: a sentence for people."""
 
 
-class Outputs:
+class CodonOutputs:
     """The exporter of completed codons' output files."""
 
-    def __init__(self, around: Surroundings) -> None:
-        self._around = around
+    def __init__(self, ctx: ExecutionContext) -> None:
+        self._ctx = ctx
         self._scope: anyio.CancelScope | None = None
 
     def are_wanted(self, entry: PlanEntry) -> bool:
-        return bool(entry.codon.output_files) and self._around.output_directory is not None
+        return bool(entry.codon.output_files) and self._ctx.output_directory is not None
 
     def interrupt(self) -> None:
         """End the command that runs, if one does; its files are not exported then."""
@@ -106,7 +106,7 @@ class Outputs:
 
     async def _run(self, run_id: RunId, entry: PlanEntry, item: RigCommand, index: int) -> None:
         async def told(stream: Literal["stdout", "stderr"], line: str) -> None:
-            await self._around.ledger.post(
+            await self._ctx.ledger.post(
                 RigOutput(
                     codon_id=entry.codon_id, stream=stream, line=line[:500], command_index=index
                 ),
@@ -114,13 +114,13 @@ class Outputs:
                 codon_id=entry.codon_id,
             )
 
-        errands = Errands(run_id, entry.codon_id, self._around.layout.agent_processes)
+        errands = Errands(run_id, entry.codon_id, self._ctx.layout.agent_processes)
         try:
             await run_rig_command(
                 item.command.run,
                 start=below_a_keeper(errands),
-                cwd=self._around.layout.work_tree,
-                env=command_environment(self._around.layout, entry.codon),
+                cwd=self._ctx.layout.work_tree,
+                env=command_environment(self._ctx.layout, entry.codon),
                 timeout_seconds=item.command.timeout_seconds,
                 on_line=told,
             )
@@ -133,20 +133,20 @@ class Outputs:
 
     async def _save(self, run_id: RunId, entry: PlanEntry, completed: CompletedCodon) -> None:
         """Checkpoint what the commands changed: otherwise it would count as user edits."""
-        around = self._around
-        news = FileNews(around)
+        ctx = self._ctx
+        news = FileChangeReporter(ctx)
         if await news.tell(FileSource(kind="codon-end"), run_id, entry.codon_id):
-            await around.checkpointer.take(
+            await ctx.checkpointer.take(
                 "safety",
                 run_id=run_id,
                 codon=completed,
                 codon_name="Before copying output files",
-                patterns=around.patterns(),
+                patterns=ctx.patterns(),
                 label=f"output files of {entry.codon_id} prepared",
             )
 
     async def _copy(self, run_id: RunId, entry: PlanEntry, spec: OutputFiles) -> None:
-        directory, layout = self._around.output_directory, self._around.layout
+        directory, layout = self._ctx.output_directory, self._ctx.layout
         assert directory is not None, "are_wanted comes first"
         at_the_top = frozenset[bytes]() if layout.is_in_place else AT_THE_TOP
         copy = partial(
@@ -155,8 +155,8 @@ class Outputs:
             at_the_top,
             spec.copy,
             directory,
-            overwrite=self._around.overwrite_output,
-            now_ms=instants.epoch_ms(self._around.clock.now()),
+            overwrite=self._ctx.overwrite_output,
+            now_ms=instants.epoch_ms(self._ctx.clock.now()),
         )
         try:
             paths = await anyio.to_thread.run_sync(copy)
@@ -169,7 +169,7 @@ class Outputs:
             return
 
         files = "1 output file" if len(paths) == 1 else f"{len(paths)} output files"
-        await self._around.ledger.post(
+        await self._ctx.ledger.post(
             Info(message=f"Copied {files} of {entry.codon_id} to {directory}"),
             run_id=run_id,
             codon_id=entry.codon_id,
@@ -179,7 +179,7 @@ class Outputs:
         warning = ErrorEvent(
             message=sentence, fatal=False, codon=entry.codon_id, severity="warning"
         )
-        await self._around.ledger.record(warning, run_id=run_id, codon_id=entry.codon_id)
+        await self._ctx.ledger.record(warning, run_id=run_id, codon_id=entry.codon_id)
 
 
 class AftermathFailed(Exception):
@@ -196,13 +196,13 @@ class Due:
     """False if the files were exported and only archived files were brought back by a rollback."""
 
 
-class Aftermath:
+class PostCodon:
     """The work that follows a codon's success, as far as it is not done yet."""
 
-    def __init__(self, around: Surroundings) -> None:
-        self._around = around
-        self._archives = Archives(around)
-        self._outputs = Outputs(around)
+    def __init__(self, ctx: ExecutionContext) -> None:
+        self._ctx = ctx
+        self._archives = Archives(ctx)
+        self._outputs = CodonOutputs(ctx)
 
     def interrupt(self) -> None:
         """End a command that prepares output files; the next start runs it again."""
@@ -216,8 +216,8 @@ class Aftermath:
             return
 
         intent = codec.encode(AftermathIntent(run_id=run_id, codon_id=entry.codon_id))
-        path = self._around.layout.aftermath_intent
-        await self._around.ledger.space.insist(
+        path = self._ctx.layout.aftermath_intent
+        await self._ctx.ledger.space.insist(
             lambda: anyio.to_thread.run_sync(fsutil.replace_durably, path, intent)
         )
 
@@ -266,13 +266,13 @@ class Aftermath:
 
     async def done(self) -> None:
         """Remove the intent: the work is done, or its codon did not succeed."""
-        path = self._around.layout.aftermath_intent
+        path = self._ctx.layout.aftermath_intent
         if await anyio.to_thread.run_sync(path.exists):
             await anyio.to_thread.run_sync(fsutil.remove_durably, path)
 
     async def due(self, upcoming: CodonId | None) -> Due | None:
         """Return the work due before a codon may begin; None before that very codon again."""
-        state = self._around.state
+        state = self._ctx.state
         plan, entries = state.execution_plan, thread(state)
         if not entries:
             return None
@@ -313,13 +313,13 @@ class Aftermath:
 
     def _expected(self) -> AftermathIntent | None:
         try:
-            data = self._around.layout.aftermath_intent.read_bytes()
+            data = self._ctx.layout.aftermath_intent.read_bytes()
             return codec.decode_value(AftermathIntent, data)
         except (FileNotFoundError, Refused):
             return None
 
     def _loop_of(self, entry: PlanEntry) -> Loop | None:
-        return plans.loop_of(self._around.hank.hank, entry)
+        return plans.loop_of(self._ctx.hank.hank, entry)
 
 
 def _patterns(entry: PlanEntry) -> tuple[str, ...]:
@@ -341,9 +341,9 @@ PREFIX = "architect:checkpoint:"
 """Prefix of the labels that become commits in the user's repository."""
 
 
-async def publish(around: Surroundings, record: CodonRecord, label: str | None) -> None:
+async def publish(ctx: ExecutionContext, record: CodonRecord, label: str | None) -> None:
     """Commit the work tree on its current branch; a refusal is reported and fails nothing."""
-    overrides = around.hank.hank.overrides
+    overrides = ctx.hank.hank.overrides
     if overrides is None or overrides.checkpoint_repository != "workspace":
         return
 
@@ -351,9 +351,9 @@ async def publish(around: Surroundings, record: CodonRecord, label: str | None) 
         return
 
     # Newest first: the one that was just made.
-    known = reversed(around.checkpointer.known.values())
+    known = reversed(ctx.checkpointer.known.values())
     made = next((each.sha for each in known if each.label == label), None)
-    commit = partial(_commit, around.layout.work_tree, label.removeprefix(PREFIX), made)
+    commit = partial(_commit, ctx.layout.work_tree, label.removeprefix(PREFIX), made)
     try:
         told = await anyio.to_thread.run_sync(commit)
     except CheckpointError as error:

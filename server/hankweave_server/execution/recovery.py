@@ -72,9 +72,9 @@ from hankweave_server.domain.inheritance import NO_SERVER
 from hankweave_server.domain.targets import last_success
 from hankweave_server.execution.archive import Archives
 from hankweave_server.execution.codon.agent_turn import NO_PROCESS
-from hankweave_server.execution.context import Surroundings
+from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.resume import PlanConflict, begun_again, grown, replanned
-from hankweave_server.execution.rollback.planner import Journey
+from hankweave_server.execution.rollback.planner import RollbackRequest
 from hankweave_server.execution.rollback.rollback import Rollback
 from hankweave_server.execution.runner import Outcome, Runner
 from hankweave_server.execution.runs import Runs, new_run
@@ -93,9 +93,9 @@ class Recovered:
 
 class Recovery:
     def __init__(
-        self, around: Surroundings, runner: Runner, rollback: Rollback, recorded: frozenset[Sha]
+        self, ctx: ExecutionContext, runner: Runner, rollback: Rollback, recorded: frozenset[Sha]
     ) -> None:
-        self._around = around
+        self._ctx = ctx
         self._runner = runner
         self._rollback = rollback
         self._recorded = recorded
@@ -103,11 +103,11 @@ class Recovery:
 
     async def recover(self) -> Recovered:
         """Bring state, journal, repository and files into agreement."""
-        adopted = await self._around.checkpointer.adopt(self._recorded)
+        adopted = await self._ctx.checkpointer.adopt(self._recorded)
         crashed_run, crashed_codon = await self._mark_crashed()
-        await Runs(self._around).clear_current()
+        await Runs(self._ctx).clear_current()
         finished = await self._rollback.finish_interrupted()
-        await Archives(self._around).finish_interrupted()
+        await Archives(self._ctx).finish_interrupted()
         # Needed even after a finished rollback, which may have moved files alone.
         rolled_back = await self._undo_broken_work()
         return Recovered(
@@ -134,40 +134,40 @@ class Recovery:
         that codon, in a run of its own, and nothing that ran from there on counts. Raises Refused
         if that is impossible; nothing has changed then.
         """
-        around = self._around
+        ctx = self._ctx
         plan = self._plan(other_hank=other_hank, keep_plan=keep_plan, begin_at=begin_at)
-        begins_again = begin_at is not None and bool(around.state.runs)
+        begins_again = begin_at is not None and bool(ctx.state.runs)
         if begin_at is not None:
             self._runner.refuse_where_nothing_may_run(begin_at, plan)
 
-        if plan != around.state.execution_plan and not begins_again:
-            await around.ledger.record(PlanSet(execution_plan=plan))
+        if plan != ctx.state.execution_plan and not begins_again:
+            await ctx.ledger.record(PlanSet(execution_plan=plan))
 
-        run = new_run(around, FreshStart())
-        if around.state.initial_checkpoint is None:
+        run = new_run(ctx, FreshStart())
+        if ctx.state.initial_checkpoint is None:
             sha = await self._initial_checkpoint(run.run_id, plan)
-            await around.ledger.record(InitialCheckpointSet(checkpoint_sha=sha))
+            await ctx.ledger.record(InitialCheckpointSet(checkpoint_sha=sha))
 
-        if not around.state.runs:
-            fresh = FreshStart(initial_checkpoint_sha=around.state.initial_checkpoint)
+        if not ctx.state.runs:
+            fresh = FreshStart(initial_checkpoint_sha=ctx.state.initial_checkpoint)
             opened = msgspec.structs.replace(run, starting_conditions=fresh)
-            await around.ledger.record(RunStarted(run=opened), run_id=run.run_id)
+            await ctx.ledger.record(RunStarted(run=opened), run_id=run.run_id)
 
         if begin_at is not None and begins_again:
             await self._begin_again(begin_at, plan)
-        elif next_codon(around.state) is None:
+        elif next_codon(ctx.state) is None:
             await self._runner.settle_past()
 
     async def _begin_again(self, codon_id: CodonId, plan: tuple[PlanEntry, ...]) -> None:
         """Open a run that begins with any codon, once the newest one has no work pending."""
         await self._runner.settle_past(codon_id)
         if self._runner.outcome is not Outcome.FAILED:
-            await Runs(self._around).open_at(codon_id, plan)
+            await Runs(self._ctx).open_at(codon_id, plan)
 
     def _plan(
         self, *, other_hank: bool, keep_plan: bool, begin_at: CodonId | None
     ) -> tuple[PlanEntry, ...]:
-        state, hank = self._around.state, self._around.hank.hank
+        state, hank = self._ctx.state, self._ctx.hank.hank
         if other_hank and begin_at is not None:
             return begun_again(state, hank, begin_at)
 
@@ -181,12 +181,12 @@ class Recovery:
         return grown(state.execution_plan or plans.initial_plan(hank), hank, thread(state))
 
     async def _initial_checkpoint(self, run_id: RunId, plan: tuple[PlanEntry, ...]) -> Sha:
-        known = self._around.checkpointer.known.values()
+        known = self._ctx.checkpointer.known.values()
         made = next((record.sha for record in known if record.kind == "initial"), None)
         if made is not None:
             return made
 
-        record = await self._around.checkpointer.take(
+        record = await self._ctx.checkpointer.take(
             "initial",
             run_id=run_id,
             codon=None,
@@ -198,21 +198,21 @@ class Recovery:
     def _all_patterns(self, entries: tuple[PlanEntry, ...]) -> tuple[str, ...]:
         """Return all codons' patterns: the initial checkpoint holds what any of them will track."""
         tracked = plans.tracked_patterns(entries, entries[-1].codon_id) if entries else ()
-        return tracked or self._around.default_patterns
+        return tracked or self._ctx.default_patterns
 
     async def _mark_crashed(self) -> tuple[Run | None, CodonExecution | None]:
-        around = self._around
-        crashed = next((run for run in around.state.runs if _has_crashed(run)), None)
+        ctx = self._ctx
+        crashed = next((run for run in ctx.state.runs if _has_crashed(run)), None)
         if crashed is None:
             return None, None
 
         active = [codon for codon in crashed.codons if not end_state(codon)]
         entries = [self._failure_of(crashed, codon) for codon in active]
-        await around.ledger.record(
+        await ctx.ledger.record(
             *entries,
             RunCrashed(
                 run_id=crashed.run_id,
-                end_time=around.now_text(),
+                end_time=ctx.now_text(),
                 server_pid=crashed.server_pid,
             ),
             run_id=crashed.run_id,
@@ -222,7 +222,7 @@ class Recovery:
     def _failure_of(self, run: Run, codon: CodonExecution) -> CodonTransitioned:
         failed = lifecycle.fail(
             lifecycle.active(codon),
-            end_time=self._around.now_text(),
+            end_time=self._ctx.now_text(),
             exit_code=NO_PROCESS,
             reason=FailureReason(type="unknown", retriable=True, message="Server crashed"),
             checkpoint=None,
@@ -239,21 +239,21 @@ class Recovery:
         if not self._ends_in_broken_work():
             return False
 
-        if not self._around.checkpointer.known:
-            await self._around.ledger.record(_nothing_to_go_back_to())
+        if not self._ctx.checkpointer.known:
+            await self._ctx.ledger.record(_nothing_to_go_back_to())
             return False
 
-        known = dict(self._around.checkpointer.known)
+        known = dict(self._ctx.checkpointer.known)
         why = "The server ended while the codon ran."
         while True:
             try:
-                target = last_success(self._around.state, known)
+                target = last_success(self._ctx.state, known)
             except Refused as refusal:
                 await self._tell_degraded(refusal.message)
                 return False
 
             try:
-                await self._rollback.perform(Journey(target, reason=why, after_crash=True))
+                await self._rollback.perform(RollbackRequest(target, reason=why, after_crash=True))
             except Refused as refusal:
                 if refusal.code is not ErrorCode.CHECKPOINT_DAMAGED:
                     raise
@@ -271,26 +271,26 @@ class Recovery:
             severity="warning",
             code=ErrorCode.CHECKPOINT_DAMAGED,
         )
-        await self._around.ledger.record(warning)
+        await self._ctx.ledger.record(warning)
 
     def _ends_in_broken_work(self) -> bool:
-        entries = thread(self._around.state)
+        entries = thread(self._ctx.state)
         if not entries or not isinstance(newest := entries[-1].codon, FailedCodon):
             return False
 
         if newest.error_checkpoint is None:
             return True  # It died with its server: every other failure takes a checkpoint.
 
-        end = self._around.checkpointer.known.get(newest.error_checkpoint)
+        end = self._ctx.checkpointer.known.get(newest.error_checkpoint)
         return end is not None and end.kind == "exit"
 
     def pending(self) -> PlanEntry | None:
         """Return what is left to run, if anything."""
-        codon_id = next_codon(self._around.state)
+        codon_id = next_codon(self._ctx.state)
         if codon_id is None:
             return None
 
-        return plan_entry(self._around.state.execution_plan, codon_id)
+        return plan_entry(self._ctx.state.execution_plan, codon_id)
 
 
 def _nothing_to_go_back_to() -> ErrorEvent:

@@ -33,7 +33,7 @@ from hankweave_server.domain.history import (
     thread,
     thread_before,
 )
-from hankweave_server.execution.context import Surroundings
+from hankweave_server.execution.context import ExecutionContext
 
 Plan = tuple[PlanEntry, ...]
 
@@ -65,17 +65,17 @@ def reentered_by(run: Run, state: State, hank: Hank) -> Plan:
     return plans.reentered(grown(state.execution_plan, hank, entries), hank, after)
 
 
-def taken_up(around: Surroundings, entry: PlanEntry) -> Conversation | None:
+def taken_up(ctx: ExecutionContext, entry: PlanEntry) -> Conversation | None:
     """Return the conversation in which the codon's agent continues; None if it begins anew.
 
     An agent that keeps no sessions, or whose session is gone, begins anew on the present files.
     """
-    conversation = conversation_of(around.state, entry.codon_id)
+    conversation = conversation_of(ctx.state, entry.codon_id)
     if conversation is None:
         return None
 
-    codon, agent = entry.codon, around.agent_for(entry.codon)
-    files = agent.memory_of(conversation.session_id, around.layout.work_tree, codon.env)
+    codon, agent = entry.codon, ctx.agent_for(entry.codon)
+    files = agent.memory_of(conversation.session_id, ctx.layout.work_tree, codon.env)
     return conversation if any(os.path.lexists(path) for path in files) else None
 
 

@@ -42,7 +42,7 @@ from hankweave_protocol.state import (
 from hankweave_protocol.transitions import PlanSet
 from hankweave_server.checkpoints.errors import RestoreIncomplete
 from hankweave_server.domain import plan as plans
-from hankweave_server.domain.failures import GiveUp, Ignore, Retry, decide
+from hankweave_server.domain.failures import GiveUp, Ignore, RetryDecision, decide
 from hankweave_server.domain.history import (
     attempts_made,
     is_done,
@@ -52,8 +52,8 @@ from hankweave_server.domain.history import (
     thread,
 )
 from hankweave_server.execution.codon.run import CodonRun, Halt, Skip
-from hankweave_server.execution.context import Surroundings
-from hankweave_server.execution.post_codon import Aftermath, AftermathFailed
+from hankweave_server.execution.context import ExecutionContext
+from hankweave_server.execution.post_codon import AftermathFailed, PostCodon
 from hankweave_server.execution.runs import Runs, snapshot_of
 from hankweave_server.git.errors import is_for_want_of_room
 from hankweave_server.ledger.disk_space import RETRY_SECONDS
@@ -62,8 +62,8 @@ from hankweave_server.ledger.disk_space import RETRY_SECONDS
 class Loops:
     """The loops of one execution's plan."""
 
-    def __init__(self, around: Surroundings) -> None:
-        self._around = around
+    def __init__(self, ctx: ExecutionContext) -> None:
+        self._ctx = ctx
         self._newest: tuple[LoopContext, float] | None = None
         """The iteration that began last, and when by the monotonic clock."""
 
@@ -72,7 +72,7 @@ class Loops:
 
         Returns the loop if it has ended.
         """
-        loop = plans.loop_of(self._around.hank.hank, entry)
+        loop = plans.loop_of(self._ctx.hank.hank, entry)
         if loop is None or entry.loop_context is None:
             return None
 
@@ -80,7 +80,7 @@ class Loops:
         if not final and not plans.ends_iteration(loop, entry):
             return None
 
-        state = self._around.state
+        state = self._ctx.state
         tokens = plans.iteration_tokens(state, entry)
         event = LoopIterationCompleted(
             loop_id=loop.id,
@@ -97,14 +97,14 @@ class Loops:
             onward = plans.next_iteration(plan, loop, entry)
 
         changed = () if onward == plan else (PlanSet(execution_plan=onward),)
-        await self._around.ledger.record(event, *changed)
+        await self._ctx.ledger.record(event, *changed)
         return loop if final else None
 
     def begin(self, entry: PlanEntry) -> None:
         """Note when an iteration begins."""
         context = entry.loop_context
         if context is not None and context.codon_index_in_loop == 0:
-            self._newest = context, self._around.clock.monotonic()
+            self._newest = context, self._ctx.clock.monotonic()
 
     def _milliseconds(self, entry: PlanEntry) -> int:
         """Return an iteration's duration.
@@ -113,13 +113,13 @@ class Loops:
         """
         context, noted = entry.loop_context, self._newest
         if context is None or noted is None:
-            return plans.iteration_duration_ms(self._around.state, entry)
+            return plans.iteration_duration_ms(self._ctx.state, entry)
 
         first, begun = noted
         if (first.loop_id, first.iteration) != (context.loop_id, context.iteration):
-            return plans.iteration_duration_ms(self._around.state, entry)
+            return plans.iteration_duration_ms(self._ctx.state, entry)
 
-        return round((self._around.clock.monotonic() - begun) * 1000)
+        return round((self._ctx.clock.monotonic() - begun) * 1000)
 
 
 IdleReason = Literal[
@@ -149,7 +149,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
+class RetryDelay:
     """The delay before a failed codon is tried again."""
 
     codon_id: CodonId
@@ -165,7 +165,7 @@ class Runner:
 
     def __init__(
         self,
-        around: Surroundings,
+        ctx: ExecutionContext,
         *,
         autostart: bool,
         ends_server: Callable[[], bool] = lambda: False,
@@ -177,16 +177,16 @@ class Runner:
         `take_back` restores the files to where a codon's failed attempt began. `on_rest` is called
         when the plan has ended or failed and no codon is requested.
         """
-        self._around = around
+        self._ctx = ctx
         self._autostart = autostart
         self._goes_on = autostart
         """True if the plan continues after the codon that was requested last."""
         self._ends_server = ends_server
         self._wish: Wish | None = None
-        self._pause: Pause | None = None
-        self._aftermath = Aftermath(around)
-        self._runs = Runs(around)
-        self._loops = Loops(around)
+        self._pause: RetryDelay | None = None
+        self._aftermath = PostCodon(ctx)
+        self._runs = Runs(ctx)
+        self._loops = Loops(ctx)
         self._wake = anyio.Event()
         self._at_rest = anyio.Event()
         self._at_rest.set()
@@ -254,7 +254,7 @@ class Runner:
         if self._closing:
             raise Refused(ErrorCode.SHUTTING_DOWN, "The server is stopping.")
 
-        self.refuse_where_nothing_may_run(codon_id, self._around.state.execution_plan)
+        self.refuse_where_nothing_may_run(codon_id, self._ctx.state.execution_plan)
         self._goes_on = self._autostart
         self._want(Wish(codon_id, skip_rig))
 
@@ -284,7 +284,7 @@ class Runner:
     def start_next(self) -> CodonId:
         """Request the thread's next codon."""
         self.refuse_while_running()
-        codon_id = next_codon(self._around.state)
+        codon_id = next_codon(self._ctx.state)
         if codon_id is None:
             raise Refused(
                 ErrorCode.NOTHING_TO_RUN,
@@ -303,7 +303,7 @@ class Runner:
         if self._closing:
             return
 
-        if next_codon(self._around.state) is not None:
+        if next_codon(self._ctx.state) is not None:
             self.start_next()
             self._goes_on = True
         else:
@@ -312,7 +312,7 @@ class Runner:
     def redo(self) -> CodonId:
         """Request the thread's newest codon once more."""
         self.refuse_while_running()
-        entries = thread(self._around.state)
+        entries = thread(self._ctx.state)
         if not entries:
             raise Refused(ErrorCode.NOTHING_TO_RUN, "No codon has run yet that could be redone.")
 
@@ -395,7 +395,7 @@ class Runner:
 
         Wait only briefly, as the request may be cancelled.
         """
-        space = self._around.ledger.space
+        space = self._ctx.ledger.space
         if space.is_short:
             with anyio.move_on_after(RETRY_SECONDS):
                 await space.relief()
@@ -413,13 +413,13 @@ class Runner:
             self._want(Wish(pause.codon_id, is_retry=True))
 
     async def _serve(self, wish: Wish) -> None:
-        entry = plan_entry(self._around.state.execution_plan, wish.codon_id)
+        entry = plan_entry(self._ctx.state.execution_plan, wish.codon_id)
         assert entry is not None, "a wish names an entry of the plan"
         standing_rig = None
         if wish.is_retry:
             try:
                 take_back = partial(self._take_back, wish.codon_id)
-                space = self._around.ledger.space
+                space = self._ctx.ledger.space
                 standing_rig = await space.insist(take_back, is_short=is_for_want_of_room)
             except (Refused, RestoreIncomplete) as fault:
                 await self._cannot_be_retried(wish, fault)
@@ -441,7 +441,7 @@ class Runner:
             return  # Cancelled by a rollback or the server's end while the run was opened.
 
         self.active = CodonRun(
-            self._around,
+            self._ctx,
             run_id,
             entry,
             restored_rig=standing_rig or self._runs.restored_rig(run_id, wish.codon_id),
@@ -471,7 +471,7 @@ class Runner:
         Returns the error that kept its files from being exported or archived.
         """
         fault, aftermath = None, self._aftermath
-        await self._around.ledger.post(self.snapshot())
+        await self._ctx.ledger.post(self.snapshot())
         try:
             if isinstance(terminal, CompletedCodon):
                 await aftermath.after_codon(run_id, entry, terminal)
@@ -479,7 +479,7 @@ class Runner:
             fault = failed
 
         ended = None
-        if is_done(terminal, self._around.state.execution_plan):
+        if is_done(terminal, self._ctx.state.execution_plan):
             ended = await self._loops.advance(entry, terminal)
 
         try:
@@ -496,7 +496,7 @@ class Runner:
     async def settle_past(self, upcoming: CodonId | None = None) -> None:
         """Do the work that the last codon's success still requires, if no codon follows it."""
         due = await self._aftermath.due(upcoming)
-        run = newest_run(self._around.state)
+        run = newest_run(self._ctx.state)
         if due is None or run is None:
             return
 
@@ -508,7 +508,7 @@ class Runner:
     async def _break_off(self, fault: AftermathFailed) -> None:
         """Fail the run although its codon has succeeded; the next start tries again."""
         error = ErrorEvent(message=str(fault), fatal=True, severity="fatal")
-        await self._around.ledger.record(error)
+        await self._ctx.ledger.record(error)
         await self.close_run(failed=True)
         self.outcome = Outcome.FAILED
         await self.idle("codon-failed", str(fault))
@@ -522,7 +522,7 @@ class Runner:
                 await self._inform(f"Codon {entry.codon_id} force stopped")
 
             await self.idle("stopped", f"Codon {entry.codon_id} was stopped.")
-        elif is_done(terminal, self._around.state.execution_plan):
+        elif is_done(terminal, self._ctx.state.execution_plan):
             if isinstance(terminal, FailedCodon):
                 await self._inform(_ignored_sentence(terminal))
 
@@ -533,21 +533,23 @@ class Runner:
     async def _fail_or_retry(self, entry: PlanEntry, failed: FailedCodon) -> None:
         """Apply the failure policy; clients can already see what comes next."""
         codon, reason = entry.codon, failed.failure_reason
-        made = attempts_made(self._around.state, entry.codon_id)
+        made = attempts_made(self._ctx.state, entry.codon_id)
         match decide(codon.on_failure, codon.retry_config, reason, attempts=made, headless=False):
-            case Retry() as retry if not (self._closing or self._is_held):
+            case RetryDecision() as retry if not (self._closing or self._is_held):
                 await self._pause_before(retry, entry, failed)
-            case Retry() | GiveUp() | Ignore():
+            case RetryDecision() | GiveUp() | Ignore():
                 await self._give_up(_failure_sentence(failed))
             case other:
                 assert_never(other)
 
-    async def _pause_before(self, retry: Retry, entry: PlanEntry, failed: FailedCodon) -> None:
+    async def _pause_before(
+        self, retry: RetryDecision, entry: PlanEntry, failed: FailedCodon
+    ) -> None:
         if self._wish is not None:
             return  # A client was faster.
 
-        self._pause = Pause(entry.codon_id, retry.after_ms / 1000)
-        await self._around.ledger.record(
+        self._pause = RetryDelay(entry.codon_id, retry.after_ms / 1000)
+        await self._ctx.ledger.record(
             CodonRetrying(
                 codon_id=entry.codon_id,
                 attempt=retry.attempt,
@@ -576,8 +578,8 @@ class Runner:
 
     def _is_to_be_retried(self, codon_id: CodonId) -> bool:
         """Return whether a codon failed and its policy restores the files before a retry."""
-        entries = thread(self._around.state)
-        entry = plan_entry(self._around.state.execution_plan, codon_id)
+        entries = thread(self._ctx.state)
+        entry = plan_entry(self._ctx.state.execution_plan, codon_id)
         return (
             entry is not None
             and entry.codon.on_failure == "retry"
@@ -587,7 +589,7 @@ class Runner:
         )
 
     async def _go_on(self, entry: PlanEntry, terminal: TerminalCodon) -> None:
-        following = next_codon(self._around.state)
+        following = next_codon(self._ctx.state)
         if following is None:
             await self.close_run()
             self.outcome = Outcome.COMPLETED
@@ -616,21 +618,21 @@ class Runner:
             await self.idle("all-codons-completed", "All codons completed.")
 
     async def _inform(self, message: str) -> None:
-        await self._around.ledger.record(Info(message=message))
+        await self._ctx.ledger.record(Info(message=message))
 
     async def close_run(self, *, failed: bool = False) -> None:
         await self._runs.close(failed=failed)
 
     def snapshot(self) -> StateSnapshot:
-        elapsed = self._around.clock.monotonic() - self._around.started_monotonic
+        elapsed = self._ctx.clock.monotonic() - self._ctx.started_monotonic
         return snapshot_of(
-            self._around.ledger.durable_state,
+            self._ctx.ledger.durable_state,
             uptime_ms=round(elapsed * 1000),
             is_rolling_back=self._rolling_back,
         )
 
     async def idle(self, reason: IdleReason, message: str) -> None:
-        await self._around.ledger.record(ServerIdle(reason=reason, message=message))
+        await self._ctx.ledger.record(ServerIdle(reason=reason, message=message))
 
 
 async def _nothing_to_take_back(codon_id: CodonId) -> Sha | None:

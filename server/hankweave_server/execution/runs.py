@@ -44,7 +44,7 @@ from hankweave_server.domain.history import (
     waiting_run,
 )
 from hankweave_server.domain.plan import tracked_patterns
-from hankweave_server.execution.context import Surroundings
+from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.resume import reentered_by
 from hankweave_server.ledger.batch import Entry
 
@@ -52,12 +52,12 @@ from hankweave_server.ledger.batch import Entry
 class Runs:
     """The runs of one execution."""
 
-    def __init__(self, around: Surroundings) -> None:
-        self._around = around
+    def __init__(self, ctx: ExecutionContext) -> None:
+        self._ctx = ctx
 
     async def open_for(self, codon_id: CodonId, *, is_retry: bool) -> RunId:
         """Return the current run, or open one; a codon that a person has run again gets its own."""
-        state = self._around.state
+        state = self._ctx.state
         current = open_run(state)
         entries = thread(state)
         again = bool(entries) and entries[-1].codon.codon_id == codon_id
@@ -67,7 +67,7 @@ class Runs:
         if (waiting := waiting_run(state)) is not None:
             # A rollback opened it, and its server ended before any codon began.
             run = msgspec.structs.replace(
-                new_run(self._around, waiting.starting_conditions),
+                new_run(self._ctx, waiting.starting_conditions),
                 run_id=waiting.run_id,
                 run_folder=waiting.run_folder,
                 git_branch=waiting.git_branch,
@@ -77,9 +77,9 @@ class Runs:
             if current is not None:
                 await self.close()
 
-            run = new_run(self._around, conditions)
+            run = new_run(self._ctx, conditions)
 
-        await self._around.ledger.record(RunStarted(run=run), run_id=run.run_id)
+        await self._ctx.ledger.record(RunStarted(run=run), run_id=run.run_id)
         return run.run_id
 
     async def open_at(self, codon_id: CodonId, plan: tuple[PlanEntry, ...]) -> RunId:
@@ -89,11 +89,11 @@ class Runs:
         ran under the former one, would continue wherever it contains one of their names. A
         checkpoint of the files is taken before: a crash takes them back to that and no further.
         """
-        around = self._around
-        tracked = (*around.patterns(), *tracked_patterns(plan, plan[-1].codon_id))
+        ctx = self._ctx
+        tracked = (*ctx.patterns(), *tracked_patterns(plan, plan[-1].codon_id))
         await self.close()
-        run = new_run(around, FreshStart())
-        files = await around.checkpointer.take(
+        run = new_run(ctx, FreshStart())
+        files = await ctx.checkpointer.take(
             "safety",
             run_id=run.run_id,
             codon=None,
@@ -101,42 +101,42 @@ class Runs:
             patterns=tracked,
             label=f"before beginning at {codon_id}",
         )
-        conditions = starting_at(around.state, plan, codon_id, files.sha)
+        conditions = starting_at(ctx.state, plan, codon_id, files.sha)
         run = msgspec.structs.replace(run, starting_conditions=conditions)
-        planned = msgspec.structs.replace(around.state, execution_plan=plan)
-        grown = reentered_by(run, planned, around.hank.hank)
+        planned = msgspec.structs.replace(ctx.state, execution_plan=plan)
+        grown = reentered_by(run, planned, ctx.hank.hank)
         plan = plan if plan_entry(grown, codon_id) is None else grown
-        changed = () if plan == around.state.execution_plan else (PlanSet(execution_plan=plan),)
-        await around.ledger.record(RunStarted(run=run), *changed, run_id=run.run_id)
+        changed = () if plan == ctx.state.execution_plan else (PlanSet(execution_plan=plan),)
+        await ctx.ledger.record(RunStarted(run=run), *changed, run_id=run.run_id)
         return run.run_id
 
     async def close(self, *, failed: bool = False) -> None:
         """Close the current run: failed if its newest codon failed for good, else completed."""
-        state = self._around.state
+        state = self._ctx.state
         run = open_run(state)
         if run is None:
             return
 
-        around = self._around
-        end = closing(run, around.now_text(), state.execution_plan)
+        ctx = self._ctx
+        end = closing(run, ctx.now_text(), state.execution_plan)
         if failed:
-            end = RunFailed(run_id=run.run_id, end_time=around.now_text())
+            end = RunFailed(run_id=run.run_id, end_time=ctx.now_text())
 
         entries: list[Entry] = [end]
-        if is_budgeted(around.hank.hank, around.ceilings):
-            entries.insert(0, summary(around.hank.hank, state, around.ceilings))
+        if is_budgeted(ctx.hank.hank, ctx.ceilings):
+            entries.insert(0, summary(ctx.hank.hank, state, ctx.ceilings))
 
-        await around.ledger.record(*entries, run_id=run.run_id)
+        await ctx.ledger.record(*entries, run_id=run.run_id)
 
     async def clear_current(self) -> None:
         """Leave no ended run current: its server stops, or died before doing this itself."""
-        current = self._around.state.current_run_id
-        if current is not None and open_run(self._around.state) is None:
-            await self._around.ledger.record(CurrentRunCleared(run_id=current), run_id=current)
+        current = self._ctx.state.current_run_id
+        if current is not None and open_run(self._ctx.state) is None:
+            await self._ctx.ledger.record(CurrentRunCleared(run_id=current), run_id=current)
 
     def restored_rig(self, run_id: RunId, codon_id: CodonId) -> Sha | None:
         """Return the rig checkpoint that the work tree was restored to for this codon, if any."""
-        state = self._around.state
+        state = self._ctx.state
         run = run_named(state, run_id)
         if run is None or run.codons or not isinstance(run.starting_conditions, Continuation):
             return None
@@ -150,16 +150,16 @@ class Runs:
         return restored if next(matches, None) is not None else None
 
 
-def new_run(around: Surroundings, conditions: StartingConditions) -> Run:
-    run_id = around.new_run_id()
+def new_run(ctx: ExecutionContext, conditions: StartingConditions) -> Run:
+    run_id = ctx.new_run_id()
     return Run(
         run_id=run_id,
-        run_folder=str(around.layout.run_folder(run_id)),
+        run_folder=str(ctx.layout.run_folder(run_id)),
         git_branch=branch_of(run_id),
         starting_conditions=conditions,
         codons=(),
         status="running",
-        start_time=around.now_text(),
+        start_time=ctx.now_text(),
         server_pid=os.getpid(),
     )
 

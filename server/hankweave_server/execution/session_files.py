@@ -15,17 +15,17 @@ from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import CodonExecution
 from hankweave_server.checkpoints.model import Skipped
 from hankweave_server.domain.history import conversation_of, session_of, thread
-from hankweave_server.execution.context import Surroundings
+from hankweave_server.execution.context import ExecutionContext
 
 _SENTINELS = "sentinels/"
 _BEING_WRITTEN = ".tmp"
 
 
-class Memories:
+class SessionFiles:
     """The session files of one execution."""
 
-    def __init__(self, around: Surroundings) -> None:
-        self._around = around
+    def __init__(self, ctx: ExecutionContext) -> None:
+        self._ctx = ctx
 
     def of_checkpoint(self, also: frozenset[str]) -> dict[str, Path]:
         """Return the files that a checkpoint keeps, and those in `also` that any timeline has.
@@ -45,7 +45,7 @@ class Memories:
 
         Sessions that agents began since then stay, as they are never resumed.
         """
-        checkpointer = self._around.checkpointer
+        checkpointer = self._ctx.checkpointer
         return await checkpointer.run(self._rewind, epoch)
 
     def _rewind(self, epoch: int) -> tuple[Skipped, ...]:
@@ -54,12 +54,12 @@ class Memories:
         def place_of(name: str) -> Path | None:
             return sessions.get(name) or self._sentinel_place(name)
 
-        return self._around.checkpointer.engine.rewind(epoch, place_of, sentinels)
+        return self._ctx.checkpointer.engine.rewind(epoch, place_of, sentinels)
 
     # --- sentinels -----------------------------------------------------------------------------
 
     def _sentinels(self) -> dict[str, Path]:
-        home = self._around.layout.sentinel_history
+        home = self._ctx.layout.sentinel_history
         found = (Path(folder, name) for folder, _, names in os.walk(home) for name in names)
         return {
             _SENTINELS + path.relative_to(home).as_posix(): path
@@ -72,28 +72,28 @@ class Memories:
         if not name.startswith(_SENTINELS) or below.is_absolute() or ".." in below.parts:
             return None
 
-        return self._around.layout.sentinel_history / below
+        return self._ctx.layout.sentinel_history / below
 
     # --- agents --------------------------------------------------------------------------------
 
     def _sessions(self, executions: Iterable[CodonExecution]) -> dict[str, Path]:
-        around = self._around
-        work_tree = around.layout.work_tree
+        ctx = self._ctx
+        work_tree = ctx.layout.work_tree
         # An iteration that has left the plan counts like any other of its codon.
-        codons = {entry.codon.id: entry.codon for entry in around.state.execution_plan}
+        codons = {entry.codon.id: entry.codon for entry in ctx.state.execution_plan}
         found: dict[str, Path] = {}
         for session, codon_id in _sessions_of(executions).items():
             codon = codons.get(codon_id.partition("#")[0])
             if codon is None:
                 continue
 
-            for path in around.agent_for(codon).memory_of(session, work_tree, codon.env):
+            for path in ctx.agent_for(codon).memory_of(session, work_tree, codon.env):
                 found[f"sessions/{session}/{path.name}"] = path
 
         return found
 
     def _resumable(self) -> tuple[CodonExecution, ...]:
-        codons = [entry.codon for entry in thread(self._around.state)]
+        codons = [entry.codon for entry in thread(self._ctx.state)]
         if not codons:
             return ()
 
@@ -103,13 +103,13 @@ class Memories:
 
     def _taken_up(self, codon_id: CodonId) -> Iterator[CodonExecution]:
         """Yield the execution whose conversation a codon will continue."""
-        conversation = conversation_of(self._around.state, codon_id)
+        conversation = conversation_of(self._ctx.state, codon_id)
         if conversation is not None:
             session = conversation.session_id
             yield from islice((each for each in self._all() if session_of(each) == session), 1)
 
     def _all(self) -> Iterator[CodonExecution]:
-        return (codon for run in reversed(self._around.state.runs) for codon in run.codons)
+        return (codon for run in reversed(self._ctx.state.runs) for codon in run.codons)
 
 
 def _sessions_of(executions: Iterable[CodonExecution]) -> dict[str, CodonId]:

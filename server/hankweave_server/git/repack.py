@@ -214,7 +214,7 @@ class Consolidated:
     """True if nothing is left to do; False if it was asked to stop."""
 
 
-class Consolidation:
+class Repacking:
     """The consolidation of one store; its only state is which sources must not be tried again."""
 
     def __init__(self, repo: ShadowRepo, files: StoreFiles) -> None:

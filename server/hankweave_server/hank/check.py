@@ -22,9 +22,9 @@ from hankweave_server.hank.codon_checks import of_sentinels
 from hankweave_server.hank.problems import Finding, did_you_mean, path_text
 from hankweave_server.hank.prompts import cleaned
 from hankweave_server.hank.rules import (
-    Node,
+    HankContext,
+    JsonNode,
     Rule,
-    Surroundings,
     by_rules,
     codons_of,
     faults,
@@ -39,7 +39,7 @@ from hankweave_server.hank.rules import (
 from hankweave_server.hank.shape import is_finite
 
 
-def budget_findings(root: Node, steps: list[Node]) -> Iterator[Finding]:
+def budget_findings(root: JsonNode, steps: list[JsonNode]) -> Iterator[Finding]:
     overrides = object_at(root, "overrides")
     whole = None if overrides is None else object_at(overrides, "budget")
     if whole is not None:
@@ -54,12 +54,12 @@ def budget_findings(root: Node, steps: list[Node]) -> Iterator[Finding]:
                     yield from _of_shares(budget, list(codons_of(node)))
 
 
-def _of_dollars(budget: Node) -> Iterator[Finding]:
+def _of_dollars(budget: JsonNode) -> Iterator[Finding]:
     if budget.raw.get("maxDollars") == 0:
         yield Finding((*budget.path, "maxDollars"), "Must be more than 0; found 0.")
 
 
-def _of_shares(budget: Node, members: list[Node]) -> Iterator[Finding]:
+def _of_shares(budget: JsonNode, members: list[JsonNode]) -> Iterator[Finding]:
     is_proportional = budget.raw.get("allocation") in ("proportional", "proportional-strict")
     shares = object_at(budget, "shares")
     if shares is None:
@@ -89,7 +89,7 @@ def _of_shares(budget: Node, members: list[Node]) -> Iterator[Finding]:
         yield Finding(shares.path, f"The shares add up to {total:g}, which is more than 1.")
 
 
-def _of_members(shares: Node, members: list[Node]) -> Iterator[Finding]:
+def _of_members(shares: JsonNode, members: list[JsonNode]) -> Iterator[Finding]:
     known = [str(member.raw.get("id")) for member in members]
     for name in shares.raw:
         path = (*shares.path, name)
@@ -101,7 +101,7 @@ def _of_members(shares: Node, members: list[Node]) -> Iterator[Finding]:
 _NEVER_ASK = frozenset(str(kind.__struct_config__.tag) for kind in NEVER_ASK)
 
 
-def permission_findings(root: Node, steps: list[Node]) -> Iterator[Finding]:
+def permission_findings(root: JsonNode, steps: list[JsonNode]) -> Iterator[Finding]:
     overrides = object_at(root, "overrides")
     common = None if overrides is None else object_at(overrides, "permissions")
     if common is not None:
@@ -117,7 +117,7 @@ def permission_findings(root: Node, steps: list[Node]) -> Iterator[Finding]:
             yield from _of_who_asks(codon, holding)
 
 
-def of_patterns(permissions: Node) -> Iterator[Finding]:
+def of_patterns(permissions: JsonNode) -> Iterator[Finding]:
     """Yield a finding for each permission pattern that is malformed."""
     for key in ("allow", "deny"):
         for text, path in texts(permissions, key):
@@ -127,7 +127,7 @@ def of_patterns(permissions: Node) -> Iterator[Finding]:
                 yield Finding(path, str(fault), fault.hint)
 
 
-def _of_who_asks(codon: Node, permissions: Node) -> Iterator[Finding]:
+def _of_who_asks(codon: JsonNode, permissions: JsonNode) -> Iterator[Finding]:
     """Yield a finding if permissions refuse something, but the agent never asks for them."""
     agent = object_at(codon, "agent")
     kind = None if agent is None else agent.raw.get("type")
@@ -143,30 +143,30 @@ def _of_who_asks(codon: Node, permissions: Node) -> Iterator[Finding]:
 PROMPTS = frozenset({"promptFile", "promptText"})
 
 
-def without_prompt(codon: Node) -> Finding:
+def without_prompt(codon: JsonNode) -> Finding:
     """Return the finding of a codon without a prompt."""
     message = "The codon has no prompt: give a promptFile or a promptText."
     return Finding((*codon.path, "promptFile"), message)
 
 
-def of_prompt_file(codon: Node, around: Surroundings) -> Iterator[Finding]:
+def of_prompt_file(codon: JsonNode, ctx: HankContext) -> Iterator[Finding]:
     """Check `promptFile`, which wins over `promptText`."""
     names = list(texts(codon, "promptFile"))
     if not names and codon.raw["promptFile"] in (None, []) and codon.raw.get("promptText") is None:
         yield without_prompt(codon)
 
-    found = list(of_prompt_files(codon, "promptFile", around))
+    found = list(of_prompt_files(codon, "promptFile", ctx))
     yield from found
-    if names and not found and _is_all_blank(around, [name for name, _ in names]):
+    if names and not found and _is_all_blank(ctx, [name for name, _ in names]):
         path = (*codon.path, "promptFile")
         yield Finding(path, "The prompt is empty without its frontmatter and comments.")
 
 
-def _is_all_blank(around: Surroundings, names: list[str]) -> bool:
-    return not any(around.files.prompt(name).text.strip() for name in names)
+def _is_all_blank(ctx: HankContext, names: list[str]) -> bool:
+    return not any(ctx.files.prompt(name).text.strip() for name in names)
 
 
-def of_prompt_text(codon: Node, _: Surroundings) -> Iterator[Finding]:
+def of_prompt_text(codon: JsonNode, _: HankContext) -> Iterator[Finding]:
     """Check `promptText` if it is the prompt that the agent gets."""
     text = codon.raw["promptText"]
     if codon.raw.get("promptFile"):
@@ -181,10 +181,10 @@ def of_prompt_text(codon: Node, _: Surroundings) -> Iterator[Finding]:
 def system_prompt(file: str, text: str) -> dict[str, Rule]:
     """Return the rules of a pair of fields that exclude each other."""
 
-    def of_file(owner: Node, around: Surroundings) -> Iterator[Finding]:
-        yield from of_prompt_files(owner, file, around)
+    def of_file(owner: JsonNode, ctx: HankContext) -> Iterator[Finding]:
+        yield from of_prompt_files(owner, file, ctx)
 
-    def of_text(owner: Node, _: Surroundings) -> Iterator[Finding]:
+    def of_text(owner: JsonNode, _: HankContext) -> Iterator[Finding]:
         if owner.raw.get(file) is not None and owner.raw[text] is not None:
             message = f"{file!r} and {text!r} exclude each other."
             yield Finding((*owner.path, text), message, "Keep one of them.")
@@ -196,32 +196,32 @@ ID_BYTES = 200
 """Ids are parts of file names, which are limited to 255 bytes."""
 
 
-def findings(raw: Any, around: Surroundings) -> Iterator[Finding]:
+def findings(raw: Any, ctx: HankContext) -> Iterator[Finding]:
     """Yield every violation of a rule in a hank."""
     if not isinstance(raw, dict):
         return
 
-    root = Node(raw, ())
+    root = JsonNode(raw, ())
     steps = steps_of(root)
-    yield from by_rules(root, _OF_ROOT, around)
+    yield from by_rules(root, _OF_ROOT, ctx)
     yield from _of_names(steps)
-    yield from codon_checks.continuation_findings(root, steps, around.model_override)
+    yield from codon_checks.continuation_findings(root, steps, ctx.model_override)
     yield from budget_findings(root, steps)
     yield from permission_findings(root, steps)
     for step in steps:
         if is_loop(step):
-            yield from by_rules(step, _OF_LOOP, around)
+            yield from by_rules(step, _OF_LOOP, ctx)
 
         for codon in codons_of(step):
-            yield from by_rules(codon, _OF_CODON, around)
+            yield from by_rules(codon, _OF_CODON, ctx)
             if codon.raw.keys().isdisjoint(PROMPTS):
                 yield without_prompt(codon)
 
 
 # --- names and order ----------------------------------------------------------------------------
-def _of_names(steps: list[Node]) -> Iterator[Finding]:
+def _of_names(steps: list[JsonNode]) -> Iterator[Finding]:
     """Check that ids are unique: codons and loops share one set of them."""
-    first: dict[str, tuple[str, Node]] = {}
+    first: dict[str, tuple[str, JsonNode]] = {}
     for what, node in _named(steps):
         name = node.raw.get("id")
         if not isinstance(name, str):
@@ -235,7 +235,7 @@ def _of_names(steps: list[Node]) -> Iterator[Finding]:
             yield Finding((*node.path, "id"), message, "Give each its own.")
 
 
-def _named(steps: list[Node]) -> Iterator[tuple[str, Node]]:
+def _named(steps: list[JsonNode]) -> Iterator[tuple[str, JsonNode]]:
     for step in steps:
         if is_loop(step):
             yield "loop", step
@@ -244,7 +244,7 @@ def _named(steps: list[Node]) -> Iterator[tuple[str, Node]]:
             yield "codon", codon
 
 
-def _of_id(step: Node, _: Surroundings) -> Iterator[Finding]:
+def _of_id(step: JsonNode, _: HankContext) -> Iterator[Finding]:
     name = step.raw["id"]
     if not isinstance(name, str):
         return
@@ -257,7 +257,7 @@ def _of_id(step: Node, _: Surroundings) -> Iterator[Finding]:
 
 
 def _not_blank(key: str) -> Rule:
-    def rule(owner: Node, _: Surroundings) -> Iterator[Finding]:
+    def rule(owner: JsonNode, _: HankContext) -> Iterator[Finding]:
         if is_blank(owner.raw[key]):
             yield Finding((*owner.path, key), "The text must not be empty.")
 
@@ -265,7 +265,7 @@ def _not_blank(key: str) -> Rule:
 
 
 # --- failure policy, rigs, files ----------------------------------------------------------------
-def _of_retry(codon: Node, _: Surroundings) -> Iterator[Finding]:
+def _of_retry(codon: JsonNode, _: HankContext) -> Iterator[Finding]:
     if codon.raw["retryConfig"] is not None and codon.raw.get("onFailure") != "retry":
         yield Finding(
             (*codon.path, "retryConfig"),
@@ -274,17 +274,17 @@ def _of_retry(codon: Node, _: Surroundings) -> Iterator[Finding]:
         )
 
 
-def _of_rig(codon: Node, around: Surroundings) -> Iterator[Finding]:
+def _of_rig(codon: JsonNode, ctx: HankContext) -> Iterator[Finding]:
     for item in objects(codon, "rigSetup"):
         copy = object_at(item, "copy")
         if copy is not None:
-            yield from faults(copy, "from", around.files.fault_of_rig, around.files.nearest)
+            yield from faults(copy, "from", ctx.files.fault_of_rig, ctx.files.nearest)
             yield from faults(copy, "to", references.fault_of_target)
 
         yield from _of_command(item)
 
 
-def _of_command(item: Node) -> Iterator[Finding]:
+def _of_command(item: JsonNode) -> Iterator[Finding]:
     command = object_at(item, "command")
     if command is not None and (fault := _fault_of_shell(command.raw.get("run"))) is not None:
         yield Finding((*command.path, "run"), fault)
@@ -300,7 +300,7 @@ def _fault_of_shell(text: Any) -> str | None:
     return None
 
 
-def _of_condition(codon: Node, _: Surroundings) -> Iterator[Finding]:
+def _of_condition(codon: JsonNode, _: HankContext) -> Iterator[Finding]:
     text = codon.raw["condition"]
     if not isinstance(text, str):
         return
@@ -311,13 +311,13 @@ def _of_condition(codon: Node, _: Surroundings) -> Iterator[Finding]:
         yield Finding((*codon.path, "condition"), str(fault), fault.suggestion)
 
 
-def _of_checks(codon: Node, _: Surroundings) -> Iterator[Finding]:
+def _of_checks(codon: JsonNode, _: HankContext) -> Iterator[Finding]:
     for check in objects(codon, "checks"):
         if (fault := _fault_of_shell(check.raw.get("run"))) is not None:
             yield Finding((*check.path, "run"), fault)
 
 
-def _of_outputs(codon: Node, _: Surroundings) -> Iterator[Finding]:
+def _of_outputs(codon: JsonNode, _: HankContext) -> Iterator[Finding]:
     for output in objects(codon, "outputFiles"):
         yield from faults(output, "copy", references.fault_of_relative)
         for item in objects(output, "beforeCopy"):
@@ -328,32 +328,32 @@ def _of_outputs(codon: Node, _: Surroundings) -> Iterator[Finding]:
                 yield Finding(path, "A command before copying runs in 'project' only.")
 
 
-def _of_agent(codon: Node, around: Surroundings) -> Iterator[Finding]:
+def _of_agent(codon: JsonNode, ctx: HankContext) -> Iterator[Finding]:
     agent = object_at(codon, "agent")
     if agent is None:
         return
 
-    yield from faults(agent, "script", around.files.fault_of_file, around.files.nearest)
+    yield from faults(agent, "script", ctx.files.fault_of_file, ctx.files.nearest)
     for index, (word, path) in enumerate(texts(agent, "command")):
         if "\0" in word or (index == 0 and not word.strip()):
             yield Finding(path, "The program's name is empty." if index == 0 else "A NUL is here.")
 
 
-def _of_archives(step: Node, _: Surroundings) -> Iterator[Finding]:
+def _of_archives(step: JsonNode, _: HankContext) -> Iterator[Finding]:
     yield from faults(step, "archiveOnSuccess", references.fault_of_target)
 
 
 def _patterns(key: str) -> Rule:
-    def rule(codon: Node, around: Surroundings) -> Iterator[Finding]:
+    def rule(codon: JsonNode, ctx: HankContext) -> Iterator[Finding]:
         for text, path in texts(codon, key):
-            fault = references.fault_of_pattern(text) or around.fault_of_pattern(text)
+            fault = references.fault_of_pattern(text) or ctx.fault_of_pattern(text)
             if fault is not None:
                 yield Finding(path, fault)
 
     return rule
 
 
-def _of_env(codon: Node, _: Surroundings) -> Iterator[Finding]:
+def _of_env(codon: JsonNode, _: HankContext) -> Iterator[Finding]:
     env = object_at(codon, "env")
     for name, value in ({} if env is None else env.raw).items():
         path = (*codon.path, "env", name)
@@ -363,14 +363,14 @@ def _of_env(codon: Node, _: Surroundings) -> Iterator[Finding]:
             yield Finding(path, "The value holds a NUL.")
 
 
-def _of_requirements(root: Node, _: Surroundings) -> Iterator[Finding]:
+def _of_requirements(root: JsonNode, _: HankContext) -> Iterator[Finding]:
     requirements = object_at(root, "requirements")
     if requirements is not None:
         yield from faults(requirements, "env", references.fault_of_variable)
         yield from faults(requirements, "tools", references.fault_of_tool)
 
 
-def _of_overrides(root: Node, _: Surroundings) -> Iterator[Finding]:
+def _of_overrides(root: JsonNode, _: HankContext) -> Iterator[Finding]:
     overrides = object_at(root, "overrides")
     if overrides is not None and is_blank(overrides.raw.get("model")):
         yield Finding((*overrides.path, "model"), "The text must not be empty.")

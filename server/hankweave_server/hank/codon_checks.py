@@ -23,13 +23,13 @@ import msgspec
 
 from hankweave_protocol.sentinels import SentinelConfig
 from hankweave_server.hank import references, shape
-from hankweave_server.hank.json_source import Lines, NotJson, Places, parse
+from hankweave_server.hank.json_source import JsonPlaces, LineNumbers, NotJson, parse
 from hankweave_server.hank.price_files import packaged_prices
 from hankweave_server.hank.problems import Finding, path_text
 from hankweave_server.hank.rules import (
     NEAR_THE_HANK,
-    Node,
-    Surroundings,
+    HankContext,
+    JsonNode,
     codons_of,
     faults,
     is_blank,
@@ -47,41 +47,41 @@ _FILES = ("systemPromptFile", "userPromptFile")
 class _Sentinel(NamedTuple):
     """One sentinel of a codon."""
 
-    entry: Node
-    config: Node
+    entry: JsonNode
+    config: JsonNode
     folder: str
     """Folder of the configuration's files, relative to the hank's directory."""
 
 
-def of_sentinels(codon: Node, around: Surroundings) -> Iterator[Finding]:
-    first: dict[str, Node] = {}
+def of_sentinels(codon: JsonNode, ctx: HankContext) -> Iterator[Finding]:
+    first: dict[str, JsonNode] = {}
     for entry in objects(codon, "sentinels"):
         yield from _of_settings(entry)
         inline = object_at(entry, "sentinelConfig")
         if inline is not None:
             sentinel = _Sentinel(entry, inline, "")
             yield from shape.findings(inline.raw, _SHAPE, inline.path)
-            yield from _of_config(sentinel, around)
+            yield from _of_config(sentinel, ctx)
             yield from _of_id(sentinel, first)
 
         for reference, path in texts(entry, "sentinelConfig"):
-            yield from _of_file(entry, reference, around, first, path)
+            yield from _of_file(entry, reference, ctx, first, path)
 
 
 def _of_file(
-    entry: Node,
+    entry: JsonNode,
     reference: str,
-    around: Surroundings,
-    first: dict[str, Node],
+    ctx: HankContext,
+    first: dict[str, JsonNode],
     path: tuple[str | int, ...],
 ) -> Iterator[Finding]:
-    fault = around.files.fault_of_file(reference)
+    fault = ctx.files.fault_of_file(reference)
     if fault is not None:
-        yield Finding(path, fault, around.files.nearest(reference) or NEAR_THE_HANK)
+        yield Finding(path, fault, ctx.files.nearest(reference) or NEAR_THE_HANK)
         return
 
     try:
-        text = around.files.text(reference)
+        text = ctx.files.text(reference)
         source = parse(text)
     except (OSError, UnicodeDecodeError):
         yield Finding(path, f"{reference!r} cannot be read as text.")
@@ -90,11 +90,11 @@ def _of_file(
         yield from (_in_file(found, text, reference, path) for found in error.findings)
         return
 
-    found = [*source.findings, *Places(source.text).findings]
+    found = [*source.findings, *JsonPlaces(source.text).findings]
     found += shape.findings(source.value, _SHAPE)
     if isinstance(source.value, dict):
-        sentinel = _Sentinel(entry, Node(source.value, ()), posixpath.dirname(reference))
-        found += _of_config(sentinel, around)
+        sentinel = _Sentinel(entry, JsonNode(source.value, ()), posixpath.dirname(reference))
+        found += _of_config(sentinel, ctx)
         found += _of_id(sentinel, first)
 
     yield from (_in_file(each, source.text, reference, path) for each in found)
@@ -104,22 +104,22 @@ def _in_file(found: Finding, text: str, reference: str, path: tuple[str | int, .
     """Convert a finding in a referenced file to one at the reference."""
     offset = found.offset if found.offset is not None or not found.path else None
     if found.path and offset is None:
-        offset = Places(text).offset_of(found)
+        offset = JsonPlaces(text).offset_of(found)
 
-    line = "" if offset is None else f":{Lines(text).place(offset)[0]}"
+    line = "" if offset is None else f":{LineNumbers(text).place(offset)[0]}"
     message = f"{reference}{line}: {path_text(found.path)}: {found.message}"
     return replace(found, path=path, message=message, offset=None)
 
 
-def _of_config(sentinel: _Sentinel, around: Surroundings) -> Iterator[Finding]:
+def _of_config(sentinel: _Sentinel, ctx: HankContext) -> Iterator[Finding]:
     config = sentinel.config
     for key in _FILES:
-        yield from _of_reference(sentinel, config, key, around)
+        yield from _of_reference(sentinel, config, key, ctx)
 
     structured = object_at(config, "structuredOutput")
     if structured is not None:
         for key in ("schemaFile", "jsonSchemaFile"):
-            yield from _of_reference(sentinel, structured, key, around)
+            yield from _of_reference(sentinel, structured, key, ctx)
 
         schemas = ("schemaStr", "schemaFile", "jsonSchema", "jsonSchemaFile", "enumValues")
         given = [key for key in schemas if structured.raw.get(key) is not None]
@@ -139,17 +139,17 @@ def _of_config(sentinel: _Sentinel, around: Surroundings) -> Iterator[Finding]:
 
 
 def _of_reference(
-    sentinel: _Sentinel, owner: Node, key: str, around: Surroundings
+    sentinel: _Sentinel, owner: JsonNode, key: str, ctx: HankContext
 ) -> Iterator[Finding]:
     for text, path in texts(owner, key):
         reference = text if is_blank(text) else posixpath.join(sentinel.folder, text)
         fault = references.fault_of_relative(text) if text.startswith("/") else None
-        fault = fault or around.files.fault_of_file(reference)
+        fault = fault or ctx.files.fault_of_file(reference)
         if fault is not None:
             yield Finding(path, fault, NEAR_THE_HANK)
 
 
-def _of_exclusive(config: Node) -> Iterator[Finding]:
+def _of_exclusive(config: JsonNode) -> Iterator[Finding]:
     if config.raw.get("structuredOutput") is None:
         return
 
@@ -163,7 +163,7 @@ def _of_exclusive(config: Node) -> Iterator[Finding]:
         yield Finding(path, "'format' is for texts, not for structured output.")
 
 
-def _of_settings(entry: Node) -> Iterator[Finding]:
+def _of_settings(entry: JsonNode) -> Iterator[Finding]:
     settings = object_at(entry, "settings")
     places = None if settings is None else object_at(settings, "outputPaths")
     if places is not None:
@@ -171,7 +171,7 @@ def _of_settings(entry: Node) -> Iterator[Finding]:
             yield from faults(places, key, references.fault_of_target)
 
 
-def _of_id(sentinel: _Sentinel, first: dict[str, Node]) -> Iterator[Finding]:
+def _of_id(sentinel: _Sentinel, first: dict[str, JsonNode]) -> Iterator[Finding]:
     name = sentinel.config.raw.get("id")
     if not isinstance(name, str) or not name:
         return
@@ -194,7 +194,7 @@ _SameModel = Callable[[str, str], bool]
 
 
 def continuation_findings(
-    root: Node, steps: list[Node], model_override: str | None
+    root: JsonNode, steps: list[JsonNode], model_override: str | None
 ) -> Iterator[Finding]:
     """Yield every violation; `model_override` is a model that replaces those of all codons."""
     overrides = object_at(root, "overrides")
@@ -209,7 +209,7 @@ def continuation_findings(
             yield from _after(before, step, same)
 
 
-def _in_loop(loop: Node, same: _SameModel) -> Iterator[Finding]:
+def _in_loop(loop: JsonNode, same: _SameModel) -> Iterator[Finding]:
     codons = list(codons_of(loop))
     if _ends_when_full(loop):
         for codon in codons:
@@ -226,7 +226,7 @@ def _in_loop(loop: Node, same: _SameModel) -> Iterator[Finding]:
             yield from _across_models(before, codon, same)
 
 
-def _after(before: Node, codon: Node, same: _SameModel) -> Iterator[Finding]:
+def _after(before: JsonNode, codon: JsonNode, same: _SameModel) -> Iterator[Finding]:
     """Check a top-level codon that continues the step before it."""
     place = (*codon.path, "continuationMode")
     last = next(reversed(list(codons_of(before))), None)
@@ -243,7 +243,7 @@ def _after(before: Node, codon: Node, same: _SameModel) -> Iterator[Finding]:
     yield Finding(place, f"{message}: there is no conversation to continue.", _USE_FRESH)
 
 
-def _across_models(before: Node, codon: Node, same: _SameModel) -> Iterator[Finding]:
+def _across_models(before: JsonNode, codon: JsonNode, same: _SameModel) -> Iterator[Finding]:
     earlier, model = before.raw.get("model"), codon.raw.get("model")
     if isinstance(earlier, str) and isinstance(model, str) and not same(earlier, model):
         yield Finding(
@@ -263,12 +263,12 @@ def _across_models(before: Node, codon: Node, same: _SameModel) -> Iterator[Find
         )
 
 
-def _ends_when_full(loop: Node) -> bool:
+def _ends_when_full(loop: JsonNode) -> bool:
     end = object_at(loop, "terminateOn")
     return end is not None and end.raw.get("type") == "contextExceeded"
 
 
-def _agent_type(codon: Node) -> str | None:
+def _agent_type(codon: JsonNode) -> str | None:
     agent = object_at(codon, "agent")
     kind = None if agent is None else agent.raw.get("type")
     return kind if isinstance(kind, str) else None

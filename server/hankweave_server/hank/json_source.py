@@ -174,7 +174,7 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number")
 
 
-class Lines:
+class LineNumbers:
     """The positions of the lines of a text."""
 
     def __init__(self, text: str) -> None:
@@ -187,7 +187,7 @@ class Lines:
         return line + 1, offset - begin + 1
 
 
-class Places:
+class JsonPlaces:
     """The offsets of all values of a valid text, found by walking its tokens."""
 
     def __init__(self, text: str) -> None:

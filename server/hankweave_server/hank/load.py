@@ -32,20 +32,20 @@ from msgspec import inspect
 from hankweave_protocol.hank import Codon, Hank, Loop, Overrides
 from hankweave_protocol.sentinels import SentinelConfig
 from hankweave_server.hank import check, rules, shape
-from hankweave_server.hank.json_source import Lines, NotJson, Places, Source, parse
+from hankweave_server.hank.json_source import JsonPlaces, LineNumbers, NotJson, Source, parse
 from hankweave_server.hank.problems import (
     Finding,
     HankInvalid,
+    HankProblem,
     JsonPath,
-    Problem,
     did_you_mean,
     path_text,
 )
 from hankweave_server.hank.prompts import HankFiles, PromptFault, ResolvedPrompt, resolve
 from hankweave_server.hank.rules import (
     FaultOf,
-    Node,
-    Surroundings,
+    HankContext,
+    JsonNode,
     codons_of,
     object_at,
     objects,
@@ -122,7 +122,7 @@ def _number(text: str) -> int | float:
 def dropped(raw: Any, files: HankFiles) -> Iterator[Finding]:
     """Yield every unknown key of a valid hank that loading drops, including in sentinels."""
     yield from _in(raw, _type_of(Hank), ())
-    root = Node(raw, ())
+    root = JsonNode(raw, ())
     for step in steps_of(root):
         for codon in codons_of(step):
             for entry in objects(codon, "sentinels"):
@@ -134,7 +134,7 @@ def dropped_in_sentinel(raw: Any) -> Iterator[Finding]:
     yield from _in(raw, _type_of(SentinelConfig), ())
 
 
-def _in_sentinel(entry: Node, files: HankFiles) -> Iterator[Finding]:
+def _in_sentinel(entry: JsonNode, files: HankFiles) -> Iterator[Finding]:
     inline = object_at(entry, "sentinelConfig")
     if inline is not None:
         yield from _in(inline.raw, _type_of(SentinelConfig), inline.path)
@@ -225,7 +225,7 @@ def _struct_can_drop(cls: type) -> bool:
     return not kind.forbid_unknown_fields or any(map(_can_drop, _fields_of(cls).values()))
 
 
-__all__ = ["HankInvalid", "LoadedHank", "Problem", "ResolvedPrompt", "load", "no_hank"]
+__all__ = ["HankInvalid", "HankProblem", "LoadedHank", "ResolvedPrompt", "load", "no_hank"]
 
 _HANK = msgspec.inspect.type_info(Hank)
 
@@ -248,7 +248,7 @@ class LoadedHank:
     """
     prompts: Mapping[str, ResolvedPrompt]
     """By the codon's id in the hank, without an iteration."""
-    warnings: tuple[Problem, ...] = ()
+    warnings: tuple[HankProblem, ...] = ()
     """Unknown keys that were dropped, in the order of the file."""
     foreign_hashes: frozenset[str] = frozenset()
     """The hashes that the TypeScript Hankweave may have recorded for this file."""
@@ -280,7 +280,7 @@ def _load(path: Path, fault_of_pattern: FaultOf, model_override: str | None) -> 
     hank = _converted(source)
     findings = [
         *source.findings,
-        *check.findings(source.value, Surroundings(files, fault_of_pattern, model_override)),
+        *check.findings(source.value, HankContext(files, fault_of_pattern, model_override)),
     ]
     if hank is None:
         findings += shape.findings(source.value, _HANK)
@@ -290,7 +290,7 @@ def _load(path: Path, fault_of_pattern: FaultOf, model_override: str | None) -> 
 
     if hank is None:
         # msgspec enforces a rule that `shape` does not check.
-        raise HankInvalid(path, [Problem("$", None, None, _complaint(source))])
+        raise HankInvalid(path, [HankProblem("$", None, None, _complaint(source))])
 
     return _loaded(path, source, applied(hank), files)
 
@@ -333,9 +333,9 @@ def _parsed(path: Path) -> Source:
         try:
             return parse(text)
         except NotJson as error:
-            raise HankInvalid(path, _told(error.findings, Lines(text), None)) from None
+            raise HankInvalid(path, _told(error.findings, LineNumbers(text), None)) from None
 
-    raise HankInvalid(path, [Problem("$", None, None, message, suggestion)])
+    raise HankInvalid(path, [HankProblem("$", None, None, message, suggestion)])
 
 
 def _converted(source: Source) -> Hank | None:
@@ -372,10 +372,10 @@ def _loaded(path: Path, source: Source, hank: Hank, files: HankFiles) -> LoadedH
     try:
         prompts = {codon.id: resolve(hank, codon, files.prompt) for codon in codons}
     except PromptFault as error:
-        raise HankInvalid(path, [Problem("$", None, None, str(error))]) from None
+        raise HankInvalid(path, [HankProblem("$", None, None, str(error))]) from None
 
     unknown = list(dropped(source.value, files))
-    warnings = _told(unknown, Lines(source.text), Places(source.text)) if unknown else []
+    warnings = _told(unknown, LineNumbers(source.text), JsonPlaces(source.text)) if unknown else []
     return LoadedHank(
         hank,
         files.directory,
@@ -392,20 +392,22 @@ def _codons(step: Codon | Loop) -> tuple[Codon, ...]:
 
 def _raise_problems(path: Path, source: Source, findings: Iterable[Finding]) -> None:
     """Raise HankInvalid if there are findings, including those that only the text shows."""
-    places = Places(source.text)
+    places = JsonPlaces(source.text)
     told = {found.path for found in places.findings}
     known = [*places.findings, *(found for found in findings if found.path not in told)]
     if known:
-        raise HankInvalid(path, _told(known, Lines(source.text), places))
+        raise HankInvalid(path, _told(known, LineNumbers(source.text), places))
 
 
-def _told(findings: Iterable[Finding], lines: Lines, places: Places | None) -> list[Problem]:
+def _told(
+    findings: Iterable[Finding], lines: LineNumbers, places: JsonPlaces | None
+) -> list[HankProblem]:
     """Convert findings to problems, sorted by position and without duplicates."""
-    problems: dict[Problem, None] = {}
+    problems: dict[HankProblem, None] = {}
     for found in findings:
         offset = found.offset if places is None else places.offset_of(found)
         line, column = (None, None) if offset is None else lines.place(offset)
         path = path_text(found.path)
-        problems[Problem(path, line, column, found.message, found.suggestion)] = None
+        problems[HankProblem(path, line, column, found.message, found.suggestion)] = None
 
     return sorted(problems, key=lambda problem: (problem.line or 0, problem.column or 0))

@@ -26,7 +26,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class HankProblem:
     """A fault as it is shown to the user."""
 
     path: str
@@ -47,7 +47,7 @@ class Problem:
 class HankInvalid(Exception):
     """A hank that cannot be run; `problems` lists every fault, in the order of the file."""
 
-    def __init__(self, file: Path, problems: Iterable[Problem]) -> None:
+    def __init__(self, file: Path, problems: Iterable[HankProblem]) -> None:
         self.file = file
         self.problems = tuple(problems)
         lines = [

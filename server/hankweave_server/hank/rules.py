@@ -24,19 +24,19 @@ from hankweave_server.hank.prompts import HankFiles, PromptFault
 Raw = dict[str, Any]
 
 
-class Node(NamedTuple):
+class JsonNode(NamedTuple):
     """An object of the file, and its path."""
 
     raw: Raw
     path: JsonPath
 
 
-def steps_of(root: Node) -> list[Node]:
+def steps_of(root: JsonNode) -> list[JsonNode]:
     """Return the codons and loops of a hank."""
     return list(objects(root, "hank"))
 
 
-def codons_of(step: Node) -> Iterator[Node]:
+def codons_of(step: JsonNode) -> Iterator[JsonNode]:
     """Yield a codon itself, or the codons of a loop; nothing for any other value."""
     if is_loop(step):
         yield from filter(_is_codon, objects(step, "codons"))
@@ -44,28 +44,28 @@ def codons_of(step: Node) -> Iterator[Node]:
         yield step
 
 
-def is_loop(step: Node) -> bool:
+def is_loop(step: JsonNode) -> bool:
     """Return whether a step is a loop: by its type, or without one by its `codons`."""
     return bool(step.raw.get("type", "loop" if "codons" in step.raw else None) == "loop")
 
 
-def _is_codon(step: Node) -> bool:
+def _is_codon(step: JsonNode) -> bool:
     return bool(step.raw.get("type", "codon") == "codon")
 
 
-def object_at(owner: Node, key: str) -> Node | None:
+def object_at(owner: JsonNode, key: str) -> JsonNode | None:
     value = owner.raw.get(key)
-    return Node(value, (*owner.path, key)) if isinstance(value, dict) else None
+    return JsonNode(value, (*owner.path, key)) if isinstance(value, dict) else None
 
 
-def objects(owner: Node, key: str) -> Iterator[Node]:
+def objects(owner: JsonNode, key: str) -> Iterator[JsonNode]:
     value = owner.raw.get(key)
     for index, item in enumerate(value if isinstance(value, list) else ()):
         if isinstance(item, dict):
-            yield Node(item, (*owner.path, key, index))
+            yield JsonNode(item, (*owner.path, key, index))
 
 
-def texts(owner: Node, key: str) -> Iterator[tuple[str, JsonPath]]:
+def texts(owner: JsonNode, key: str) -> Iterator[tuple[str, JsonPath]]:
     """Yield the texts of a field that is one text or a list of them."""
     value = owner.raw.get(key)
     if isinstance(value, str):
@@ -86,7 +86,7 @@ NEAR_THE_HANK = "Name a file below the directory of the hank.json."
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class HankContext:
     """The context that rules need besides the JSON."""
 
     files: HankFiles
@@ -96,18 +96,18 @@ class Surroundings:
     """The model that the command line sets for every codon."""
 
 
-Rule: TypeAlias = Callable[[Node, Surroundings], Iterator[Finding]]
+Rule: TypeAlias = Callable[[JsonNode, HankContext], Iterator[Finding]]
 
 
-def by_rules(node: Node, rules: Mapping[str, Rule], around: Surroundings) -> Iterator[Finding]:
+def by_rules(node: JsonNode, rules: Mapping[str, Rule], ctx: HankContext) -> Iterator[Finding]:
     """Apply the rules of the fields that an object has."""
     for key in node.raw:
         if (rule := rules.get(key)) is not None:
-            yield from rule(node, around)
+            yield from rule(node, ctx)
 
 
 def faults(
-    owner: Node, key: str, fault_of: FaultOf, nearest: FaultOf = lambda _text: None
+    owner: JsonNode, key: str, fault_of: FaultOf, nearest: FaultOf = lambda _text: None
 ) -> Iterator[Finding]:
     """Check each text of a field, and suggest the nearest valid one."""
     for text, path in texts(owner, key):
@@ -116,16 +116,16 @@ def faults(
             yield Finding(path, fault, nearest(text))
 
 
-def of_prompt_files(owner: Node, key: str, around: Surroundings) -> Iterator[Finding]:
+def of_prompt_files(owner: JsonNode, key: str, ctx: HankContext) -> Iterator[Finding]:
     """Yield a finding for each prompt file of a field that is missing or unusable."""
     for reference, path in texts(owner, key):
-        fault = around.files.fault_of_file(reference)
+        fault = ctx.files.fault_of_file(reference)
         if fault is not None:
-            yield Finding(path, fault, around.files.nearest(reference) or NEAR_THE_HANK)
+            yield Finding(path, fault, ctx.files.nearest(reference) or NEAR_THE_HANK)
             continue
 
         try:
-            around.files.prompt(reference)
+            ctx.files.prompt(reference)
         except PromptFault as problem:
             yield Finding(path, str(problem))
 

@@ -149,7 +149,7 @@ class JournalRepair:
 
 
 @dataclass(frozen=True, slots=True)
-class LongLine:
+class LongJournalLine:
     """A line that is read in parts."""
 
     descriptor: int
@@ -234,7 +234,9 @@ class Journal:
         content = _pread_all(self._descriptor, found.end - found.begin, found.begin)
         return content.split(b"\n", found.skipped + found.count)[found.skipped : -1]
 
-    def page(self, since_seq: int, until_seq: int, most_bytes: int) -> list[bytes | LongLine]:
+    def page(
+        self, since_seq: int, until_seq: int, most_bytes: int
+    ) -> list[bytes | LongJournalLine]:
         """Return lines after a seq, about `most_bytes` of them, at least one if there is any.
 
         A line that is much longer is returned unread, as a LongLine.
@@ -253,7 +255,7 @@ class Journal:
             return list(short)
 
         begin = found.begin + sum(len(line) + 1 for line in before)
-        return [*short, LongLine(self._descriptor, begin, found.end - 1 - begin)]
+        return [*short, LongJournalLine(self._descriptor, begin, found.end - 1 - begin)]
 
     def append(self, lines: Sequence[bytes]) -> None:
         """Write lines, given without newlines, by one call, and make them durable.

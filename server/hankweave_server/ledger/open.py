@@ -42,7 +42,7 @@ from hankweave_server.ledger.state_file import (
     FromBackup,
     FromPrimary,
     StateStore,
-    Unreadable,
+    UnreadableState,
 )
 from hankweave_server.ledger.typescript_format import ForeignJournal, Importing
 from hankweave_server.paths import Layout
@@ -57,7 +57,7 @@ Source = Literal["primary", "backup", "journal", "repository", "fresh"]
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedLedger:
     """A journal and a store that agree, and a report of the recovery."""
 
     journal: Journal
@@ -88,7 +88,7 @@ def open_ledger(
     rebuild: Rebuild | None,
     new_id: NewId,
     known_shas: KnownShas = tuple,
-) -> Opened:
+) -> OpenedLedger:
     """Open the existing ledger, or create one if there is nothing at all.
 
     Raises OSError, and JournalCorrupt and NewerState, which a person must resolve.
@@ -119,7 +119,7 @@ def open_ledger(
     if cut is not None:
         repair = JournalRepaired(quarantine=cut.quarantine.name, bytes=cut.bytes)
 
-    return Opened(journal, store, state, repair, _told(found))
+    return OpenedLedger(journal, store, state, repair, _told(found))
 
 
 def _taken_over(
@@ -129,7 +129,7 @@ def _taken_over(
     found: _Found,
     clock: Clock,
     new_id: NewId,
-) -> Opened:
+) -> OpenedLedger:
     """Create a journal from another program's events and state; keep its files.
 
     The new journal replaces the foreign one by one rename, when it is whole and durable.
@@ -161,7 +161,7 @@ def _taken_over(
         errors=(*found.errors, *_losses(importing, kept)),
         is_past=True,
     )
-    return Opened(journal, store, state, None, _told(found))
+    return OpenedLedger(journal, store, state, None, _told(found))
 
 
 def write_imported(
@@ -263,7 +263,7 @@ def _find(store: StateStore, journal: Journal | None, rebuild: Rebuild | None) -
             return _caught_up(_Found(state, "primary"), journal)
         case FromBackup(state=state, errors=errors, kept=kept):
             return _caught_up(_Found(state, "backup", errors, kept), journal)
-        case Unreadable(errors=errors, kept=kept):
+        case UnreadableState(errors=errors, kept=kept):
             return _without_state(journal, rebuild, errors, kept)
         case Absent():
             missing = ValidationError(type="corrupted_data", message="state.json is missing.")

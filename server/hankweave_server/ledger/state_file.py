@@ -61,7 +61,7 @@ class FromBackup:
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class UnreadableState:
     """Neither file was good."""
 
     errors: tuple[ValidationError, ...]
@@ -73,7 +73,7 @@ class Absent:
     """Neither file exists."""
 
 
-Loaded = FromPrimary | FromBackup | Unreadable | Absent
+Loaded = FromPrimary | FromBackup | UnreadableState | Absent
 
 
 class NewerState(Exception):
@@ -141,7 +141,7 @@ class StateStore:
             return Absent()
 
         kept = self._set_aside(self._primary) + self._set_aside(self._backup)
-        return Unreadable(errors, kept)
+        return UnreadableState(errors, kept)
 
     def saved_seq(self) -> int | None:
         """Return the last event in state.json, which is therefore durable; None if unreadable."""

@@ -84,8 +84,8 @@ from hankweave_server.ledger.batch import (
 )
 from hankweave_server.ledger.disk_space import Pause, Reserve, Space
 from hankweave_server.ledger.history import Moment, Moments
-from hankweave_server.ledger.journal import JournalFull, JournalWriteFailed, LongLine
-from hankweave_server.ledger.open import KnownShas, Opened, Rebuild, open_ledger
+from hankweave_server.ledger.journal import JournalFull, JournalWriteFailed, LongJournalLine
+from hankweave_server.ledger.open import KnownShas, OpenedLedger, Rebuild, open_ledger
 from hankweave_server.paths import Layout
 
 __all__ = ["Entry", "Ledger", "LedgerFailed", "OutOfTime", "Published"]
@@ -148,7 +148,7 @@ class _Writing:
 class Ledger:
     """State, journal and subscribers of one execution. Use it in one event loop's thread only."""
 
-    def __init__(self, opened: Opened, clock: Clock, new_id: NewId, space: Space) -> None:
+    def __init__(self, opened: OpenedLedger, clock: Clock, new_id: NewId, space: Space) -> None:
         self._journal = opened.journal
         self._moments = Moments(opened.journal)
         self._store = opened.store
@@ -513,7 +513,7 @@ class Ledger:
         count = max(0, self.last_seq - max(since, 0))
         return self._journal.read(since, count if limit is None else min(limit, count))
 
-    def page(self, since: int) -> list[bytes | LongLine]:
+    def page(self, since: int) -> list[bytes | LongJournalLine]:
         """Return frames after a seq, oldest first: about 64 KiB of them, at least one if any."""
         return self._journal.page(since, self.last_seq, PAGE_BYTES)
 

@@ -55,7 +55,7 @@ _FRESH = 3 * HEARTBEAT_INTERVAL
 _FILE_LIMIT = 64 * 1024
 
 
-class Listed(Value, kw_only=True, omit_defaults=False):
+class ListedExecution(Value, kw_only=True, omit_defaults=False):
     """One execution, as `hankweave ls --json` prints it."""
 
     path: str
@@ -128,17 +128,17 @@ def state_folder_of(execution: Path) -> Path | None:
     return None
 
 
-def listed(execution: Path) -> Listed:
+def listed(execution: Path) -> ListedExecution:
     """Return the facts that are quick to read."""
     if state_folder_of(execution) == execution / REMOVED_STATE:
-        return Listed(path=str(execution), state="removing", last_used=_touched(execution))
+        return ListedExecution(path=str(execution), state="removing", last_used=_touched(execution))
 
     layout = Layout.of_execution(execution)
     try:
         meta = data_source.read_meta(layout)
         state = _state_of(layout)
     except (OSError, Stop, Refused, msgspec.MsgspecError) as problem:
-        return Listed(
+        return ListedExecution(
             path=str(execution),
             state="unreadable",
             last_used=_touched(execution),
@@ -149,9 +149,11 @@ def listed(execution: Path) -> Listed:
     return _told(layout, meta, state, living_server(layout))
 
 
-def _told(layout: Layout, meta: ExecutionMeta | None, state: _State, server: int | None) -> Listed:
+def _told(
+    layout: Layout, meta: ExecutionMeta | None, state: _State, server: int | None
+) -> ListedExecution:
     newest = next((run.codons[-1] for run in state.runs if run.codons), None)
-    return Listed(
+    return ListedExecution(
         path=str(layout.root),
         state=_standing(state, server),
         hank=None if meta is None else meta.hank_path,
@@ -294,7 +296,7 @@ def _small(path: Path) -> bytes:
 # --- slower facts ---------------------------------------------------------------------------------
 
 
-def measured(executions: list[Listed], seconds: float | None) -> Iterator[Listed]:
+def measured(executions: list[ListedExecution], seconds: float | None) -> Iterator[ListedExecution]:
     """Add sizes and checkpoint counts, to as many as can be examined in `seconds`."""
     deadline = None if seconds is None else time.monotonic() + seconds
     for each in executions:
@@ -306,7 +308,7 @@ def measured(executions: list[Listed], seconds: float | None) -> Iterator[Listed
             )
 
 
-def _checkpoints(each: Listed) -> int | None:
+def _checkpoints(each: ListedExecution) -> int | None:
     layout = Layout.of_execution(Path(each.path))
     try:
         if layout.journal.exists() and not typescript_format.find(layout.journal):

@@ -48,7 +48,7 @@ _MAIN = "from hankweave_server.cli.app import main; main()"
 _SAYS, _HINTS = "hankweave: ", "  hint: "
 
 
-class PassingServer:
+class EphemeralServer:
     """The server of a directory, found or started; `end` ends only a server started here."""
 
     def __init__(self, root: Path, *, founds: bool = False) -> None:
@@ -157,7 +157,7 @@ class PassingServer:
 
 def through_server(root: Path, attempt: Callable[[], T]) -> T:
     """Run an attempt with the server of an execution, or with an ephemeral one."""
-    server = PassingServer(root)
+    server = EphemeralServer(root)
     try:
         return server.do(attempt)
     finally:

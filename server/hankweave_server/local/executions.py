@@ -28,7 +28,7 @@ from hankweave_server.hank.load import LoadedHank
 from hankweave_server.paths import REMOVED_STATE, STATE_DIRECTORY, Layout
 from hankweave_server.settings import DEFAULT_ROOT, RunSettings
 from hankweave_server.worktree import data_source
-from hankweave_server.worktree.data_source import Displaced
+from hankweave_server.worktree.data_source import DisplacedData
 
 if TYPE_CHECKING:
     pass
@@ -69,7 +69,7 @@ def _refuse_too_much(root: Path) -> None:
         )
 
 
-def around(folder: Path) -> Path | None:
+def enclosing(folder: Path) -> Path | None:
     """Return the execution or in-place project that contains a folder."""
     for root in (folder, *folder.parents):
         try:
@@ -106,7 +106,7 @@ def executions_root() -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenExecution:
     """The directory that a run will own; nothing in it has been created or changed yet."""
 
     layout: Layout
@@ -117,18 +117,18 @@ class Chosen:
 
 
 @dataclass(frozen=True, slots=True)
-class Differences:
+class ExecutionChanges:
     """Changes since the execution was last used."""
 
     hank_hash: str | None = None
     """The former hash, if the hank has changed."""
     data: DataChanged | None = None
     set_aside: tuple[str, ...] = ()
-    displaced: Displaced | None = None
+    displaced: DisplacedData | None = None
     """What the work tree had in place of the link to the data."""
 
 
-def choose(settings: RunSettings, clock: Clock) -> Chosen:
+def choose(settings: RunSettings, clock: Clock) -> ChosenExecution:
     """Return the execution to resume, or a name for a new one; nothing is changed."""
     source = _existing(settings.data)
     if settings.data_is_implied and settings.execution is not None:
@@ -140,7 +140,7 @@ def choose(settings: RunSettings, clock: Clock) -> Chosen:
     limit = timedelta(seconds=settings.data_hash_seconds)
     data_hash = None if source is None else data_source.data_hash(source, limit)
     if settings.workspace is not None:
-        return Chosen(layout_in(settings.workspace), data_hash, source)
+        return ChosenExecution(layout_in(settings.workspace), data_hash, source)
 
     if settings.execution is not None:
         return _chosen_by_name(settings, settings.execution, data_hash, source)
@@ -150,18 +150,20 @@ def choose(settings: RunSettings, clock: Clock) -> Chosen:
         found = data_source.find_execution(settings.executions_root, data_hash)
 
     name = data_source.managed_name(instants.epoch_ms(clock.now()), data_hash)
-    return Chosen(Layout.of_execution(found or settings.executions_root / name), data_hash, source)
+    return ChosenExecution(
+        Layout.of_execution(found or settings.executions_root / name), data_hash, source
+    )
 
 
 def _chosen_by_name(
     settings: RunSettings, execution: Path, data_hash: str | None, source: Path | None
-) -> Chosen:
+) -> ChosenExecution:
     root = execution.expanduser().absolute()
     _refuse_foreign(root, settings)
     layout = data_source.layout_of(root)
     former = data_source.read_meta(layout)
     if not settings.new or not layout.state_directory.is_dir():
-        return Chosen(layout, data_hash, source)
+        return ChosenExecution(layout, data_hash, source)
 
     _require_force(layout, settings)
     if source is None and former is not None and former.read_only_source_resolved_data_path:
@@ -169,7 +171,7 @@ def _chosen_by_name(
         assert source is not None
         data_hash = data_source.data_hash(source, timedelta(seconds=settings.data_hash_seconds))
 
-    return Chosen(layout, data_hash, source)
+    return ChosenExecution(layout, data_hash, source)
 
 
 def _require_force(layout: Layout, settings: RunSettings) -> None:
@@ -243,7 +245,9 @@ def _refuse_foreign(root: Path, settings: RunSettings) -> None:
     )
 
 
-def prepare(chosen: Chosen, hank: LoadedHank, settings: RunSettings, clock: Clock) -> Differences:
+def prepare(
+    chosen: ChosenExecution, hank: LoadedHank, settings: RunSettings, clock: Clock
+) -> ExecutionChanges:
     """Create what is missing in the directory; return what has changed since the last use.
 
     Called by the owner of the lock. Raises Stop if the data is not this execution's, unless forced.
@@ -264,7 +268,7 @@ def prepare(chosen: Chosen, hank: LoadedHank, settings: RunSettings, clock: Cloc
 
         displaced = _restore_link(layout, clock)
         data_source.write_meta(layout, _founded(chosen, hank, settings, now))
-        return Differences(set_aside=chosen.set_aside, displaced=displaced)
+        return ExecutionChanges(set_aside=chosen.set_aside, displaced=displaced)
 
     if data_source.is_foreign(layout):
         fsutil.keep_original(layout.meta)
@@ -278,7 +282,7 @@ def prepare(chosen: Chosen, hank: LoadedHank, settings: RunSettings, clock: Cloc
         meta = _with_hank(meta, hank, settings)
 
     data_source.write_meta(layout, msgspec.structs.replace(meta, last_used=now))
-    return Differences(
+    return ExecutionChanges(
         hank_hash=former.hank_hash if is_other_hank(former, hank) else None,
         data=_changed_data(former, meta),
         set_aside=chosen.set_aside,
@@ -309,7 +313,7 @@ def _taken_over(foreign: ExecutionMeta) -> ExecutionMeta:
     return msgspec.structs.replace(foreign, version=data_source.META_VERSION, data_hash=known)
 
 
-def _restore_link(layout: Layout, clock: Clock) -> Displaced | None:
+def _restore_link(layout: Layout, clock: Clock) -> DisplacedData | None:
     try:
         return data_source.restore_link(layout, instants.epoch_ms(clock.now()))
     except OSError as error:
@@ -333,7 +337,9 @@ def take_hank(layout: Layout, hank: LoadedHank, settings: RunSettings) -> None:
         data_source.write_meta(layout, _with_hank(former, hank, settings))
 
 
-def _founded(chosen: Chosen, hank: LoadedHank, settings: RunSettings, now: str) -> ExecutionMeta:
+def _founded(
+    chosen: ChosenExecution, hank: LoadedHank, settings: RunSettings, now: str
+) -> ExecutionMeta:
     founded = ExecutionMeta(
         version=data_source.META_VERSION,
         read_only_source_data_path=None,
@@ -353,7 +359,7 @@ def _founded(chosen: Chosen, hank: LoadedHank, settings: RunSettings, now: str) 
 
 
 def _linked_to(
-    meta: ExecutionMeta, chosen: Chosen, settings: RunSettings, *, copy: bool
+    meta: ExecutionMeta, chosen: ChosenExecution, settings: RunSettings, *, copy: bool
 ) -> ExecutionMeta:
     assert chosen.source is not None
     return msgspec.structs.replace(
@@ -378,7 +384,7 @@ def _path_of(settings: RunSettings) -> str | None:
 
 
 def _with_data(
-    former: ExecutionMeta, chosen: Chosen, layout: Layout, settings: RunSettings, now: str
+    former: ExecutionMeta, chosen: ChosenExecution, layout: Layout, settings: RunSettings, now: str
 ) -> ExecutionMeta:
     """Link other data if that is forced, and replace a link by a copy if requested."""
     is_other = chosen.data_hash not in (None, former.data_hash)
@@ -418,7 +424,7 @@ def _changed_data(former: ExecutionMeta, meta: ExecutionMeta) -> DataChanged | N
     )
 
 
-def hank_of(settings: RunSettings, chosen: Chosen) -> Path | None:
+def hank_of(settings: RunSettings, chosen: ChosenExecution) -> Path | None:
     """Return the hank to run: the named one, else the one that ran here last.
 
     Returns None if the directory has none: it is served without a plan. Raises Stop if the run

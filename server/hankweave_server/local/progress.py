@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Tell(Protocol):
+class ReportProgress(Protocol):
     """A callback for what is being done, and how much of it is done, if that is known.
 
     Omitted arguments keep their values as long as the text is the same; a new text starts a new
@@ -48,7 +48,9 @@ def tell_nobody(
     """Discard a progress report."""
 
 
-async def watched(client: Client, work: Callable[[Client], Awaitable[T]], tell: Tell) -> T:
+async def watched(
+    client: Client, work: Callable[[Client], Awaitable[T]], tell: ReportProgress
+) -> T:
     """Work with a server and report its progress meanwhile."""
     async with alongside(partial(_follow, client, tell)):
         done = await work(client)
@@ -56,7 +58,7 @@ async def watched(client: Client, work: Callable[[Client], Awaitable[T]], tell: 
     return done
 
 
-async def _follow(client: Client, tell: Tell) -> None:
+async def _follow(client: Client, tell: ReportProgress) -> None:
     try:
         async for event in client.events():
             if not _is_anothers(event, client):
@@ -70,7 +72,7 @@ def _is_anothers(event: Event, client: Client) -> bool:
     return isinstance(event.data, StoreProgress) and not client.waits_for(event.data.command_id)
 
 
-def _pass_on(event: Event, tell: Tell) -> None:
+def _pass_on(event: Event, tell: ReportProgress) -> None:
     match event.data:
         case StoreProgress() as progress:
             tell_of(tell, progress)
@@ -108,7 +110,7 @@ _DOING_IN_ANY = {
 }
 
 
-def tell_of(tell: Tell, progress: StoreProgress) -> None:
+def tell_of(tell: ReportProgress, progress: StoreProgress) -> None:
     """Report a progress event as text."""
     tell(_doing(progress), progress.done, progress.total, unit=progress.unit)
 

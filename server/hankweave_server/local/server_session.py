@@ -18,7 +18,7 @@ from hankweave_client.client import Client, connect_to
 from hankweave_client.errors import CommandRefused, NotRunning
 from hankweave_client.reconnect import Backoff
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.local.progress import Tell, tell_nobody, watched
+from hankweave_server.local.progress import ReportProgress, tell_nobody, watched
 from hankweave_server.local.reader import on_files
 from hankweave_server.local.targeting import is_default
 from hankweave_server.worktree.data_source import layout_of
@@ -95,7 +95,9 @@ _PATIENCE = Backoff(longest=2.0, attempts=8)
 """About seven seconds: a lost connection is reopened at the first or second attempt."""
 
 
-def at_server(root: Path, work: Callable[[Client], Awaitable[T]], tell: Tell | None = None) -> T:
+def at_server(
+    root: Path, work: Callable[[Client], Awaitable[T]], tell: ReportProgress | None = None
+) -> T:
     """Run an operation with a server, reporting its progress to `tell`.
 
     A lost connection is reopened, and unanswered commands are sent again under their ids; the

@@ -43,7 +43,7 @@ def choose(execution: Path | None) -> Choice:
     if execution is not None:
         return Choice(execution.expanduser().absolute(), "named")
 
-    here = executions.around(Path.cwd())
+    here = executions.enclosing(Path.cwd())
     if here is not None:
         return Choice(here, "here")
 
@@ -125,7 +125,7 @@ def require_execution(root: Path) -> None:
     if (root / STATE_DIRECTORY).is_dir():
         return
 
-    outer = executions.around(root)
+    outer = executions.enclosing(root)
     where = (
         "Start one with `hankweave run`, or name one with --execution; `hankweave ls` lists them."
         if outer is None

@@ -19,7 +19,7 @@ from hankweave_protocol.state import Tokens
 from hankweave_protocol.transitions import Transition
 from hankweave_server.clock import Clock
 from hankweave_server.sentinels.config import LoadedConfig
-from hankweave_server.sentinels.strategies import Waiting
+from hankweave_server.sentinels.strategies import PendingTrigger
 from hankweave_server.worktree.dirfd import FILE_FLAGS, Descent
 
 LARGEST_CONTENT = 256 * 1024
@@ -54,7 +54,7 @@ class CodonFacts:
 
 
 def question_of(
-    loaded: LoadedConfig, codon: CodonFacts, trigger: Waiting, work_tree: Path
+    loaded: LoadedConfig, codon: CodonFacts, trigger: PendingTrigger, work_tree: Path
 ) -> Question:
     """Render the prompts of a trigger. Blocks; raises NotRendered.
 
@@ -114,7 +114,7 @@ Price: TypeAlias = Callable[[str, Tokens], float | None]
 """A function that returns the price of a call in USD; None if it is unknown."""
 
 
-class Tell(Protocol):
+class PublishEvents(Protocol):
     """A callback that emits a sentinel's events, together with the sentinels' new states."""
 
     async def __call__(self, *events: EventData) -> None: ...
@@ -139,14 +139,14 @@ async def wait_for(wake: anyio.Event, seconds: float | None) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class SentinelContext:
     """The context of one codon's sentinels."""
 
     codon: CodonFacts
     work_tree: Path
     clock: Clock
     price: Price
-    tell: Tell
+    tell: PublishEvents
     wait: Wait
     threads: anyio.CapacityLimiter
     """Limits the threads for sentinels' files and templates, so that other work never waits."""

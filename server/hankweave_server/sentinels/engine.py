@@ -33,14 +33,21 @@ from hankweave_server.sentinels.config import (
     load_config,
     reference_of,
 )
-from hankweave_server.sentinels.context import Around, CodonFacts, Price, TellAll, Wait, wait_for
+from hankweave_server.sentinels.context import (
+    CodonFacts,
+    Price,
+    SentinelContext,
+    TellAll,
+    Wait,
+    wait_for,
+)
 from hankweave_server.sentinels.failures import UnloadReason
 from hankweave_server.sentinels.history import History, HistoryDamaged
-from hankweave_server.sentinels.outputs import Outputs, outputs_of
+from hankweave_server.sentinels.outputs import SentinelOutputs, outputs_of
 from hankweave_server.sentinels.providers.base import Model, ModelMissing, OpensModels
 from hankweave_server.sentinels.sentinel import Sentinel
 from hankweave_server.sentinels.templates.quickjs_process import QuickJs
-from hankweave_server.sentinels.triggers import Seen, is_routed
+from hankweave_server.sentinels.triggers import SeenEvent, is_routed
 
 DRAIN_DEADLINE = timedelta(minutes=5)
 THREADS = 2
@@ -71,7 +78,7 @@ class LoadReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class SentinelSetting:
     """The parameters of a codon's sentinels."""
 
     run_id: RunId
@@ -95,7 +102,7 @@ class _Prepared:
 
     loaded: LoadedConfig
     model: Model
-    outputs: Outputs
+    outputs: SentinelOutputs
     history: History | None
     damage: str | None
 
@@ -103,7 +110,7 @@ class _Prepared:
 class Watch:
     """The sentinels of one codon."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: SentinelSetting) -> None:
         self._setting = setting
         self._quickjs = QuickJs()
         self._sentinels: list[Sentinel] = []
@@ -134,31 +141,31 @@ class Watch:
 
     async def load(self, tasks: anyio.abc.TaskGroup) -> LoadReport:
         """Load every sentinel that can be loaded, and report each; the tasks run until `unload`."""
-        around = self._around()
+        ctx = self._ctx()
         files = HankFiles(self._setting.hank_directory)
         failed: list[FailedLoad] = []
         for index, entry in enumerate(self.entries):
-            work = functools.partial(self._prepare, entry, files, around.codon_id)
+            work = functools.partial(self._prepare, entry, files, ctx.codon_id)
             try:
-                prepared = await anyio.to_thread.run_sync(work, limiter=around.threads)
+                prepared = await anyio.to_thread.run_sync(work, limiter=ctx.threads)
             except (SentinelInvalid, ModelMissing, OSError) as error:
                 settings = entry.settings or SentinelSettings()
                 reference = reference_of(entry, index)
                 failure = FailedLoad(reference, str(error), settings.fail_codon_if_not_loaded)
                 failed.append(failure)
-                await self._tell(_not_loaded(failure, around.codon_id))
+                await self._tell(_not_loaded(failure, ctx.codon_id))
                 continue
 
-            await self._start(prepared, around, tasks)
+            await self._start(prepared, ctx, tasks)
             for warning in prepared.loaded.warnings:
-                await self._tell(_doubtful(prepared.loaded.config.id, warning, around.codon_id))
+                await self._tell(_doubtful(prepared.loaded.config.id, warning, ctx.codon_id))
 
         return LoadReport(tuple(each.config.id for each in self._sentinels), tuple(failed))
 
     def observe(self, event: Event, frame: bytes) -> None:
         """Pass an event to all sentinels; never waits or raises, and takes very little time."""
         if self._sentinels and is_routed(event):
-            seen = Seen(event.type, event.data, frame)
+            seen = SeenEvent(event.type, event.data, frame)
             for sentinel in self._sentinels:
                 sentinel.observe(seen)
 
@@ -199,13 +206,13 @@ class Watch:
 
     # --- loading ------------------------------------------------------------------------------
 
-    def _around(self) -> Around:
+    def _ctx(self) -> SentinelContext:
         setting = self._setting
         codon = setting.entry.codon
         facts = CodonFacts(
             setting.entry.codon_id, codon.name, codon.description, setting.start_time
         )
-        return Around(
+        return SentinelContext(
             codon=facts,
             work_tree=setting.layout.work_tree,
             clock=setting.clock,
@@ -239,9 +246,11 @@ class Watch:
 
         return _Prepared(loaded, model, outputs, history, None)
 
-    async def _start(self, prepared: _Prepared, around: Around, tasks: anyio.abc.TaskGroup) -> None:
+    async def _start(
+        self, prepared: _Prepared, ctx: SentinelContext, tasks: anyio.abc.TaskGroup
+    ) -> None:
         sentinel = Sentinel(
-            prepared.loaded, prepared.model, prepared.outputs, prepared.history, around
+            prepared.loaded, prepared.model, prepared.outputs, prepared.history, ctx
         )
         self._sentinels.append(sentinel)
         tasks.start_soon(sentinel.work)

@@ -19,7 +19,7 @@ ErrorType: TypeAlias = Literal[
 ]
 
 
-class Failure(Exception):
+class SentinelFailure(Exception):
     """A trigger failed."""
 
     def __init__(

@@ -38,7 +38,7 @@ FOLDER_THERE = 0o755
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class OutputPlace:
     """A file below a private folder or below the work tree."""
 
     root: Path
@@ -86,12 +86,12 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Outputs:
+class SentinelOutputs:
     """The output files of one sentinel and their format; its methods block and raise OSError."""
 
     sentinel_id: str
-    log: Place
-    last_value: Place | None
+    log: OutputPlace
+    last_value: OutputPlace | None
     is_structured: bool
     is_jsonl: bool
     join: str
@@ -130,7 +130,7 @@ def outputs_of(
     layout: Layout,
     codon_id: CodonId,
     loaded_ms: int,
-) -> Outputs:
+) -> SentinelOutputs:
     """Return the output files: the codon's settings, else the sentinel's own, else a default."""
     own = config.output or SentinelOutputPlace()
     wanted = (None if settings is None else settings.output_paths) or SentinelOutputPaths()
@@ -139,16 +139,16 @@ def outputs_of(
     default = f"{config.id}-{codon_id}-{loaded_ms}.{ending}"
     home = layout.sentinel_outputs / config.id
 
-    def place(name: str) -> Place:
+    def place(name: str) -> OutputPlace:
         if "/" in name:
             steps = [step for step in name.split("/") if step not in ("", ".")]
-            return Place(layout.work_tree, "/".join(steps), is_private=False)
+            return OutputPlace(layout.work_tree, "/".join(steps), is_private=False)
 
         make_private_directory(home)
-        return Place(home, name, is_private=True)
+        return OutputPlace(home, name, is_private=True)
 
     last = wanted.last_value_file or own.last_value_file
-    return Outputs(
+    return SentinelOutputs(
         sentinel_id=config.id,
         log=place(wanted.log_file or own.file or default),
         last_value=None if last is None else place(last),

@@ -5,8 +5,8 @@ result. The calls are made by `Sentinel.work`, a task of the sentinel's own. Tha
 the events of triggers, answers and failures, so they are in order.
 
 Parts: `Tally` counts calls and costs for state.json. `Answering` gets from a trigger to a written
-answer: prompt, call, check, files. `Voice` emits the sentinel's events, except those that the
-configuration turns off.
+answer: prompt, call, check, files. `SentinelEvents` emits the sentinel's events, except those that
+the configuration turns off.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from hankweave_protocol.events import (
 from hankweave_protocol.hank import SentinelReports
 from hankweave_protocol.state import SentinelState, Tokens
 from hankweave_server.sentinels.config import LoadedConfig
-from hankweave_server.sentinels.context import Around, Question, question_of
-from hankweave_server.sentinels.failures import Failure, UnloadReason
+from hankweave_server.sentinels.context import Question, SentinelContext, question_of
+from hankweave_server.sentinels.failures import SentinelFailure, UnloadReason
 from hankweave_server.sentinels.history import History
-from hankweave_server.sentinels.outputs import Outputs
+from hankweave_server.sentinels.outputs import SentinelOutputs
 from hankweave_server.sentinels.providers.base import (
-    Answer,
-    Call,
     CallFailed,
     FatalKind,
     Message,
     Model,
+    ModelAnswer,
+    ModelCall,
 )
-from hankweave_server.sentinels.strategies import Backlog, Batch, Waiting, strategy_of
+from hankweave_server.sentinels.strategies import Backlog, Batch, PendingTrigger, strategy_of
 from hankweave_server.sentinels.structured import BadAnswer
 from hankweave_server.sentinels.templates.base import NotRendered, RenderLimit
-from hankweave_server.sentinels.triggers import Seen, TooSlow, trigger_of
+from hankweave_server.sentinels.triggers import SeenEvent, TooSlow, trigger_of
 
 
 @dataclass(slots=True)
@@ -92,7 +92,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class SentinelSaid:
     """The result of a trigger."""
 
     content: Any
@@ -106,61 +106,61 @@ class Answering:
 
     loaded: LoadedConfig
     model: Model
-    outputs: Outputs
+    outputs: SentinelOutputs
     history: History | None
-    around: Around
+    ctx: SentinelContext
     tally: Tally
 
-    async def answer(self, trigger: Waiting) -> Said:
+    async def answer(self, trigger: PendingTrigger) -> SentinelSaid:
         """Call the model for a trigger and write the answer to the files."""
         question = await self._question(trigger)
         answer, cost = await self._ask(question)
         content = await self._content(answer)
         await self._write(question, answer, content)
-        return Said(content, answer.tokens, cost)
+        return SentinelSaid(content, answer.tokens, cost)
 
-    async def _question(self, trigger: Waiting) -> Question:
-        around = self.around
+    async def _question(self, trigger: PendingTrigger) -> Question:
+        ctx = self.ctx
         try:
             return await self._in_thread(
-                question_of, self.loaded, around.codon, trigger, around.work_tree
+                question_of, self.loaded, ctx.codon, trigger, ctx.work_tree
             )
         except NotRendered as error:
             fatal: FatalKind | None = "resource" if isinstance(error, RenderLimit) else None
-            raise Failure(
+            raise SentinelFailure(
                 "template-render-failed", str(error), retriable=False, fatal=fatal
             ) from None
 
-    async def _ask(self, question: Question) -> tuple[Answer, float]:
+    async def _ask(self, question: Question) -> tuple[ModelAnswer, float]:
         tally = self.tally
         tally.calls += 1
-        tally.last_call_at = self.around.now_text()
+        tally.last_call_at = self.ctx.now_text()
         try:
             with anyio.fail_after(LONGEST_CALL):
                 answer = await self.model.ask(self._call(question))
         except CallFailed as error:
             tally.failed_calls += 1
-            raise Failure(
+            raise SentinelFailure(
                 "llm-call-failed", error.message, retriable=error.retriable, fatal=error.fatal
             ) from None
         except TimeoutError:
             tally.failed_calls += 1
             message = f"The model did not answer within {LONGEST_CALL:g} s."
-            raise Failure("llm-call-failed", message, retriable=True) from None
+            raise SentinelFailure("llm-call-failed", message, retriable=True) from None
 
         if len(answer.text) > LARGEST_ANSWER:
             tally.failed_calls += 1
             message = f"The answer has more than {LARGEST_ANSWER} characters."
-            raise Failure("llm-call-failed", message, retriable=True)
+            raise SentinelFailure("llm-call-failed", message, retriable=True)
 
-        cost = self.around.price(self.loaded.config.model, answer.tokens) or 0.0
+        cost = self.ctx.price(self.loaded.config.model, answer.tokens) or 0.0
         tally.cost += cost
         return answer, cost
 
-    def _call(self, question: Question) -> Call:
+    def _call(self, question: Question) -> ModelCall:
         params = self.loaded.config.llm_params
         remembered = () if self.history is None else self.history.messages
-        return Call(
+        return ModelCall(
             messages=(*remembered, Message("user", question.prompt)),
             system=question.system,
             form=self.loaded.form,
@@ -169,7 +169,7 @@ class Answering:
             max_retries=params.max_retries,
         )
 
-    async def _content(self, answer: Answer) -> Any:
+    async def _content(self, answer: ModelAnswer) -> Any:
         form = self.loaded.form
         if form is None:
             return answer.text
@@ -178,36 +178,36 @@ class Answering:
             return await self._in_thread(form.content_of, answer.text)
         except BadAnswer as error:
             self.tally.failed_calls += 1
-            raise Failure("llm-call-failed", str(error), retriable=True) from None
+            raise SentinelFailure("llm-call-failed", str(error), retriable=True) from None
 
-    async def _write(self, question: Question, answer: Answer, content: Any) -> None:
+    async def _write(self, question: Question, answer: ModelAnswer, content: Any) -> None:
         """Write the log first and then the history, so the history has only logged answers."""
         try:
-            await self._in_thread(self.outputs.write, content, self.around.now_text())
+            await self._in_thread(self.outputs.write, content, self.ctx.now_text())
             if self.history is not None:
                 counted = answer.tokens.output_tokens or None
                 remember = functools.partial(self.history.add, answered=counted)
                 await self._in_thread(remember, question.prompt, answer.text)
         except OSError as error:
-            raise Failure("file-write-failed", str(error), retriable=True) from None
+            raise SentinelFailure("file-write-failed", str(error), retriable=True) from None
 
     async def _in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
-        return await anyio.to_thread.run_sync(work, *arguments, limiter=self.around.threads)
+        return await anyio.to_thread.run_sync(work, *arguments, limiter=self.ctx.threads)
 
 
-class Voice:
+class SentinelEvents:
     """The events of one sentinel.
 
     Each of them also publishes the sentinels' states, even if the configuration turns the event
     off.
     """
 
-    def __init__(self, loaded: LoadedConfig, around: Around) -> None:
+    def __init__(self, loaded: LoadedConfig, ctx: SentinelContext) -> None:
         self._loaded = loaded
-        self._around = around
+        self._ctx = ctx
         self._about: dict[str, Any] = {
             "sentinel_id": loaded.config.id,
-            "codon_id": around.codon_id,
+            "codon_id": ctx.codon_id,
         }
         own = loaded.config.report_to_websocket or SentinelReports()
         said = loaded.settings.report_to_websocket or SentinelReports()
@@ -242,7 +242,7 @@ class Voice:
         )
         await self._say(event, self._lifecycle)
 
-    async def triggered(self, trigger: Waiting, waiting: int) -> None:
+    async def triggered(self, trigger: PendingTrigger, waiting: int) -> None:
         if not self._triggers:
             return  # The states are published with the answer.
 
@@ -253,9 +253,11 @@ class Voice:
             event_count=len(trigger.frames),
             queue_size=waiting,
         )
-        await self._around.tell(event)
+        await self._ctx.tell(event)
 
-    async def answered(self, trigger: Waiting, content: Any, tokens: Tokens, cost: float) -> None:
+    async def answered(
+        self, trigger: PendingTrigger, content: Any, tokens: Tokens, cost: float
+    ) -> None:
         event = SentinelOutput(
             **self._about,
             trigger_number=trigger.number,
@@ -267,7 +269,7 @@ class Voice:
         )
         await self._say(event, self._outputs)
 
-    async def failed(self, failure: Failure, in_a_row: int, dropped: int = 0) -> None:
+    async def failed(self, failure: SentinelFailure, in_a_row: int, dropped: int = 0) -> None:
         event = SentinelError(
             **self._about,
             error_type=failure.type,
@@ -279,7 +281,7 @@ class Voice:
         await self._say(event, self._errors)
 
     async def _say(self, event: EventData, is_wanted: bool) -> None:
-        await self._around.tell(*((event,) if is_wanted else ()))
+        await self._ctx.tell(*((event,) if is_wanted else ()))
 
 
 def _first(*choices: bool | None) -> bool:
@@ -305,23 +307,23 @@ class Sentinel:
         self,
         loaded: LoadedConfig,
         model: Model,
-        outputs: Outputs,
+        outputs: SentinelOutputs,
         history: History | None,
-        around: Around,
+        ctx: SentinelContext,
     ) -> None:
         self.config = loaded.config
         self.outputs = outputs
-        self.voice = Voice(loaded, around)
+        self.voice = SentinelEvents(loaded, ctx)
         self._model = model
-        self._around = around
+        self._ctx = ctx
         self._trigger = trigger_of(loaded.config.trigger)
-        self._strategy = strategy_of(loaded.config, around.clock.monotonic())
+        self._strategy = strategy_of(loaded.config, ctx.clock.monotonic())
         self._backlog = Backlog()
-        self._tally = Tally(loaded.config.id, loaded.config.model, around.now_text())
-        self._answering = Answering(loaded, model, outputs, history, around, self._tally)
+        self._tally = Tally(loaded.config.id, loaded.config.model, ctx.now_text())
+        self._answering = Answering(loaded, model, outputs, history, ctx, self._tally)
         self._failures_in_a_row = 0
         self._untold_drops = 0
-        self._broken: Failure | None = None
+        self._broken: SentinelFailure | None = None
         """A condition that could not be evaluated; the task reports it and ends."""
         self._is_unloaded = False
         self._wake = anyio.Event()
@@ -335,7 +337,7 @@ class Sentinel:
 
     # --- seeing -------------------------------------------------------------------------------
 
-    def observe(self, seen: Seen) -> None:
+    def observe(self, seen: SeenEvent) -> None:
         """Process an event; never waits or raises, and uses bounded memory."""
         if self._is_unloaded or self._broken is not None:
             return
@@ -343,12 +345,14 @@ class Sentinel:
         try:
             firing = self._trigger.take(seen)
         except TooSlow as slow:
-            self._broken = Failure("trigger-failed", str(slow), retriable=False, fatal="resource")
+            self._broken = SentinelFailure(
+                "trigger-failed", str(slow), retriable=False, fatal="resource"
+            )
             self._stir()
             return
 
         if firing is not None:
-            self._queue(self._strategy.add(firing, self._around.clock.monotonic()))
+            self._queue(self._strategy.add(firing, self._ctx.clock.monotonic()))
             self._wake.set()
 
     def flush(self) -> None:
@@ -359,7 +363,7 @@ class Sentinel:
     def _queue(self, batches: list[Batch]) -> None:
         for batch in batches:
             self._tally.triggers += 1
-            trigger = Waiting(self._tally.triggers, batch, self._around.now_text())
+            trigger = PendingTrigger(self._tally.triggers, batch, self._ctx.now_text())
             self._drop(self._backlog.push(trigger))
             self._stir()
 
@@ -379,12 +383,12 @@ class Sentinel:
     async def work(self) -> None:
         """Process triggers until the sentinel is unloaded."""
         while not self._is_unloaded:
-            await self._around.wait(self._wake, self._rest())
+            await self._ctx.wait(self._wake, self._rest())
             if self._is_unloaded:
                 break
 
             self._wake = anyio.Event()
-            self._queue(self._strategy.at(self._around.clock.monotonic()))
+            self._queue(self._strategy.at(self._ctx.clock.monotonic()))
             await self._tell_drops()
             while not self._is_unloaded and (trigger := self._next()) is not None:
                 await self._attempt(trigger)
@@ -422,28 +426,28 @@ class Sentinel:
 
         self._is_unloaded = True
         self._drop(self._backlog.clear())
-        self._tally.unloaded_at = self._around.now_text()
+        self._tally.unloaded_at = self._ctx.now_text()
         self._tally.unload_reason = reason
         await self._tell_drops()
         await self.voice.unloaded(reason, self._tally, error_type)
         await self._model.aclose()
         self._wake.set()
 
-    def _next(self) -> Waiting | None:
+    def _next(self) -> PendingTrigger | None:
         return None if self._broken is not None else self._backlog.pop()
 
     def _rest(self) -> float | None:
         due = self._strategy.due()
-        return None if due is None else max(0.0, due - self._around.clock.monotonic())
+        return None if due is None else max(0.0, due - self._ctx.clock.monotonic())
 
-    async def _attempt(self, trigger: Waiting) -> None:
+    async def _attempt(self, trigger: PendingTrigger) -> None:
         """Process one trigger; a failure is reported and counted, never raised."""
         with anyio.CancelScope() as scope:
             self._call_scope = scope
             try:
                 await self._call_for(trigger)
                 self._failures_in_a_row = 0
-            except Failure as failure:
+            except SentinelFailure as failure:
                 await self._fail(failure)
                 await self._unload_if_hopeless(failure)
 
@@ -451,7 +455,7 @@ class Sentinel:
         if scope.cancelled_caught:
             self._drop(1)
 
-    async def _call_for(self, trigger: Waiting) -> None:
+    async def _call_for(self, trigger: PendingTrigger) -> None:
         await self.voice.triggered(trigger, len(self._backlog))
         said = await self._answering.answer(trigger)
         with anyio.CancelScope(shield=True):  # The answer is on disk, so its event must follow.
@@ -464,18 +468,18 @@ class Sentinel:
         if count:
             what = "1 trigger was" if count == 1 else f"{count} triggers were"
             message = f"{what} dropped: there was no room or no time for more."
-            failure = Failure("triggers-dropped", message, retriable=False)
+            failure = SentinelFailure("triggers-dropped", message, retriable=False)
             await self.voice.failed(failure, self._failures_in_a_row, dropped=count)
 
-    async def _fail(self, failure: Failure) -> None:
+    async def _fail(self, failure: SentinelFailure) -> None:
         self._failures_in_a_row += 1
         await self.voice.failed(failure, self._failures_in_a_row)
 
     async def tell_damage(self, message: str) -> None:
         """Report that the history could not be read."""
-        await self.voice.failed(Failure("history-damaged", message, retriable=False), 0)
+        await self.voice.failed(SentinelFailure("history-damaged", message, retriable=False), 0)
 
-    async def _unload_if_hopeless(self, failure: Failure) -> None:
+    async def _unload_if_hopeless(self, failure: SentinelFailure) -> None:
         policy = self.config.error_handling
         talk = self.config.conversational
         has_no_answer = failure.type == "llm-call-failed"

@@ -179,7 +179,7 @@ BYTES_LIMIT = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class PendingTrigger:
     """A pending trigger."""
 
     number: int
@@ -199,13 +199,13 @@ class Backlog:
     def __init__(self, *, limit: int = TRIGGER_LIMIT, bytes_limit: int = BYTES_LIMIT) -> None:
         self._limit = limit
         self._bytes_limit = bytes_limit
-        self._waiting: deque[Waiting] = deque()
+        self._waiting: deque[PendingTrigger] = deque()
         self._bytes = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def push(self, trigger: Waiting) -> int:
+    def push(self, trigger: PendingTrigger) -> int:
         """Add a trigger; return the number of older ones dropped. The new one always stays."""
         self._waiting.append(trigger)
         self._bytes += trigger.size
@@ -216,7 +216,7 @@ class Backlog:
 
         return dropped
 
-    def pop(self) -> Waiting | None:
+    def pop(self) -> PendingTrigger | None:
         """Remove and return the oldest trigger, or None."""
         if not self._waiting:
             return None

@@ -222,7 +222,7 @@ ROUTED = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenEvent:
     """An event for sentinels; templates get the frame."""
 
     type: str
@@ -249,7 +249,7 @@ Firing: TypeAlias = tuple[bytes, ...]
 class Trigger(Protocol):
     """The interface of both kinds of trigger."""
 
-    def take(self, seen: Seen) -> Firing | None:
+    def take(self, seen: SeenEvent) -> Firing | None:
         """Process the next event; return a firing or None.
 
         Raises TooSlow if a condition cannot be evaluated in time.
@@ -272,7 +272,7 @@ class _OnEvent:
         self._on = frozenset(config.on)
         self._holds = all_of(config.conditions)
 
-    def take(self, seen: Seen) -> Firing | None:
+    def take(self, seen: SeenEvent) -> Firing | None:
         if not _is_among(seen, self._on) or not self._holds(seen.data):
             return None
 
@@ -288,7 +288,7 @@ class _Step:
     def of(cls, config: PatternStep) -> _Step:
         return cls(config.type, all_of(config.conditions))
 
-    def fits(self, seen: Seen) -> bool:
+    def fits(self, seen: SeenEvent) -> bool:
         return self.type in (EVERY, seen.type) and self.holds(seen.data)
 
 
@@ -313,7 +313,7 @@ class _OnSequence:
         self._consecutive = config.options is None or config.options.consecutive
         self._past: deque[_Past] = deque(maxlen=HISTORY_LIMIT)
 
-    def take(self, seen: Seen) -> Firing | None:
+    def take(self, seen: SeenEvent) -> Firing | None:
         if not _is_among(seen, self._on):
             return None
 
@@ -350,7 +350,7 @@ class _OnSequence:
         return (*found, newest.frame) if len(found) == len(self._pattern) - 1 else None
 
 
-def _is_among(seen: Seen, types: frozenset[str]) -> bool:
+def _is_among(seen: SeenEvent, types: frozenset[str]) -> bool:
     return seen.type in types or EVERY in types
 
 

@@ -83,7 +83,7 @@ _log = logging.getLogger("hankweave.transport")
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class ClientTimeouts:
     """The limits of a session: the handshake deadline and the outbox's bounds."""
 
     handshake_seconds: float
@@ -93,7 +93,9 @@ class Patience:
 class Conversations:
     """All client sessions of one listener."""
 
-    def __init__(self, shared: Shared, hub: Hub, traffic: TrafficLog, patience: Patience) -> None:
+    def __init__(
+        self, shared: Shared, hub: Hub, traffic: TrafficLog, patience: ClientTimeouts
+    ) -> None:
         self._shared = shared
         self._hub = hub
         self._traffic = traffic

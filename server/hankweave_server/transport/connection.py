@@ -45,7 +45,7 @@ from hankweave_server.transport.frames import (
 )
 from hankweave_server.transport.idempotency import AnswerBook, Frames
 from hankweave_server.transport.outbox import ClientGone
-from hankweave_server.transport.server_api import Answer, Caller, Doors
+from hankweave_server.transport.server_api import Caller, CommandAnswer, ServerApi
 
 MESSAGES_PER_SECOND = 200.0
 BURST = 400.0
@@ -103,7 +103,7 @@ class Outlet:
 class Shared:
     """The objects that all connections of a server share."""
 
-    doors: Doors
+    doors: ServerApi
     gate: Gate
     answers: AnswerBook
     clock: Clock
@@ -115,7 +115,7 @@ class Shared:
 class Snapshots:
     """The `state.snapshot` sent at a handshake, encoded once for many clients."""
 
-    def __init__(self, doors: Doors, clock: Clock) -> None:
+    def __init__(self, doors: ServerApi, clock: Clock) -> None:
         self._doors = doors
         self._clock = clock
         self._frame = b""
@@ -392,7 +392,9 @@ class Connection:
 
         return single_batches(self._pages, since, last, self._clock)
 
-    def _frames_of(self, answer: Answer, command: Command, caller: Caller) -> Iterator[bytes]:
+    def _frames_of(
+        self, answer: CommandAnswer, command: Command, caller: Caller
+    ) -> Iterator[bytes]:
         """Encode one frame at a time, so that only the frame being sent is in memory."""
         try:
             for event in answer.targeted:

@@ -32,7 +32,7 @@ from hankweave_server.transport.auth import (
     Role,
     Undecided,
 )
-from hankweave_server.transport.server_api import Doors
+from hankweave_server.transport.server_api import ServerApi
 
 INDEX = "/index.html"
 TEXT = "text/plain; charset=utf-8"
@@ -117,7 +117,7 @@ class Upgrade:
 class FrontDoor:
     """The handler of HTTP requests: an upgrade, a page, or a refusal for each."""
 
-    def __init__(self, addresses: Addresses, gate: Gate, doors: Doors) -> None:
+    def __init__(self, addresses: Addresses, gate: Gate, doors: ServerApi) -> None:
         self._addresses = addresses
         self._gate = gate
         self._doors = doors

@@ -36,7 +36,7 @@ from hankweave_server.transport.auth import (
     issued_tokens,
     withdraw_tokens,
 )
-from hankweave_server.transport.client_session import Conversations, Patience
+from hankweave_server.transport.client_session import ClientTimeouts, Conversations
 from hankweave_server.transport.connection import (
     MAX_FRAME,
     Shared,
@@ -47,7 +47,7 @@ from hankweave_server.transport.http import Addresses, FrontDoor
 from hankweave_server.transport.hub import Hub
 from hankweave_server.transport.idempotency import AnswerBook
 from hankweave_server.transport.outbox import OutboxLimits
-from hankweave_server.transport.server_api import Doors
+from hankweave_server.transport.server_api import ServerApi
 from hankweave_server.transport.sockets import Port, Socket
 from hankweave_server.transport.traffic_log import TrafficLog
 
@@ -129,7 +129,7 @@ def reserve(host: str, number: int) -> Port:
 
 @asynccontextmanager
 async def serve(
-    doors: Doors,
+    doors: ServerApi,
     settings: ListenerSettings,
     clock: Clock | None = None,
     port: Port | None = None,
@@ -169,7 +169,7 @@ class Listener:
 
     def __init__(
         self,
-        doors: Doors,
+        doors: ServerApi,
         settings: ListenerSettings,
         gate: Gate,
         clock: Clock,
@@ -203,7 +203,7 @@ class Listener:
             ),
             self.hub,
             traffic,
-            Patience(settings.handshake_seconds, settings.outbox),
+            ClientTimeouts(settings.handshake_seconds, settings.outbox),
         )
 
     @property

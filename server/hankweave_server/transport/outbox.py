@@ -77,7 +77,7 @@ class OutboxLimits:
     """
 
 
-class ConnectionLost(Exception):
+class PeerLost(Exception):
     """The socket is gone; raised by a wire when the peer has ended the connection."""
 
 
@@ -234,7 +234,7 @@ class Outbox:
                 with anyio.move_on_after(self._limits.close_seconds):
                     await self._wire.close(self._goodbye.code, self._goodbye.reason)
 
-        except ConnectionLost:
+        except PeerLost:
             pass  # The connection's reader sees it as well and ends the session.
         finally:
             self._gone = True

@@ -26,7 +26,7 @@ class Caller:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CommandAnswer:
     """The result of a command."""
 
     data: object | None
@@ -38,7 +38,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class HealthAnswer:
     """The content of `/healthz` and `/readyz`."""
 
     alive: bool
@@ -61,10 +61,10 @@ class LongLine(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Doors:
+class ServerApi:
     """The rest of the server as the transport sees it. Only `handle` may wait."""
 
-    handle: Callable[[Command, Caller], Awaitable[Answer]]
+    handle: Callable[[Command, Caller], Awaitable[CommandAnswer]]
     """Execute one command; raises Refused if it cannot be done."""
     history_page: Callable[[int], Sequence[bytes | LongLine]]
     """Some journal lines after a seq, oldest first: at least one if there is one."""
@@ -73,7 +73,7 @@ class Doors:
     snapshot: Callable[[], StateSnapshot]
     greeted: Callable[[Caller], Iterable[EventData]]
     """Called after each handshake; returns the events that this client alone is sent first."""
-    health: Callable[[], Health]
+    health: Callable[[], HealthAnswer]
     metrics: Callable[[], bytes]
     """Prometheus text format."""
     report: Callable[[ProblemCode, str], None] = lambda code, message: None

@@ -28,7 +28,7 @@ from websockets.protocol import State
 
 from hankweave_server.transport.auth import Role
 from hankweave_server.transport.frames import Fragment
-from hankweave_server.transport.outbox import ConnectionLost
+from hankweave_server.transport.outbox import PeerLost
 
 
 class Socket(ServerConnection):
@@ -135,7 +135,7 @@ class SocketWire:
         try:
             await self._socket.send(frame, text=True)
         except ConnectionClosed:
-            raise ConnectionLost from None
+            raise PeerLost from None
 
     def write_fragment(self, fragment: Fragment) -> bool:
         # Bypasses the library too: its own fragmented messages hold the connection's lock from the
@@ -143,7 +143,7 @@ class SocketWire:
         self._hand_over()
         socket = self._socket
         if socket.state is not State.OPEN:
-            raise ConnectionLost
+            raise PeerLost
 
         socket.transport.write(_serialized(fragment))
         return not socket.transport.get_write_buffer_size()
@@ -152,10 +152,10 @@ class SocketWire:
         try:
             await self._socket.drain()
         except OSError:
-            raise ConnectionLost from None
+            raise PeerLost from None
 
         if self._socket.state is not State.OPEN:
-            raise ConnectionLost
+            raise PeerLost
 
     def buffer_little(self, wanted: bool) -> None:
         if wanted is self._buffers_little:

@@ -18,7 +18,7 @@ from fnmatch import fnmatchcase
 from hankweave_server.git.trees import Entry
 from hankweave_server.user_git.ignore_rules import Ignoring
 from hankweave_server.user_git.index_file import GITLINK, IndexEntry, IndexFile
-from hankweave_server.user_git.observer import Observer, Seen
+from hankweave_server.user_git.observer import SeenFile, WorkspaceObserver
 from hankweave_server.user_git.tree_builder import is_in, is_in_one_of
 from hankweave_server.worktree.dirfd import GONE, Descent
 from hankweave_server.worktree.names import is_reserved, joined
@@ -63,7 +63,7 @@ OURS = b".hankweave"
 
 
 @dataclass
-class Captured:
+class WorkspaceCaptured:
     """The captured workspace; paths are relative to the repository."""
 
     files: dict[bytes, Entry] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class Captured:
     """Changes made shortly before or after this time may have been missed."""
 
 
-class Capture:
+class WorkspaceCapture:
     """One scan of the whole workspace."""
 
     def __init__(
@@ -91,7 +91,7 @@ class Capture:
         folder: bytes,
         index: IndexFile,
         head: dict[bytes, Entry],
-        observer: Observer,
+        observer: WorkspaceObserver,
         ignoring: Ignoring,
         descent: Descent,
         is_sparse: bool,
@@ -115,10 +115,10 @@ class Capture:
         self._met: dict[bytes, os.stat_result] = {}
         self._inner: set[bytes] = set()
         """Folders with a repository of their own."""
-        self._found = Captured()
+        self._found = WorkspaceCaptured()
         self._tracked = {entry.path: entry for entry in index.entries if is_in(entry.path, folder)}
 
-    def run(self) -> Captured:
+    def run(self) -> WorkspaceCaptured:
         self._walk()
         submodules = {path for path, entry in self._tracked.items() if entry.mode == GITLINK}
         submodules |= {path for path, entry in self._head.items() if entry.mode == GITLINK}
@@ -215,7 +215,7 @@ class Capture:
         if mode >> 12 != entry.mode >> 12:
             self._read(path)
         else:
-            self._keep(path, Seen(Entry(mode, entry.digest), status))
+            self._keep(path, SeenFile(Entry(mode, entry.digest), status))
 
     def _is_left_alone(self, path: bytes, entry: IndexEntry) -> bool:
         return (
@@ -261,7 +261,7 @@ class Capture:
         if seen is not None:
             self._keep(path, seen)
 
-    def _keep(self, path: bytes, seen: Seen) -> None:
+    def _keep(self, path: bytes, seen: SeenFile) -> None:
         if seen.entry != self._head.get(path) and self._observer.is_foreign(path):
             self._leave_foreign(path)
             return

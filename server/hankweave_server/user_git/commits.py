@@ -16,7 +16,7 @@ from urllib.parse import quote_from_bytes
 from hankweave_server.git.trees import Lookup, differences
 from hankweave_server.user_git.errors import CheckpointError
 from hankweave_server.user_git.repository import Commit
-from hankweave_server.user_git.workspace import Opened
+from hankweave_server.user_git.workspace import OpenWorkspace
 
 PREFIX = b"architect:checkpoint:"
 ROLLBACK = b"architect:rollback:"
@@ -119,7 +119,7 @@ KEPT = "refs/hankweave/safety/"
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedCommit:
     """One entry of the list of checkpoints."""
 
     sha: str
@@ -129,20 +129,20 @@ class Listed:
     """Paths in the workspace that it changed."""
 
 
-class Listing:
+class CommitListing:
     """The checkpoints of one workspace."""
 
-    def __init__(self, place: Opened) -> None:
+    def __init__(self, place: OpenWorkspace) -> None:
         self._place = place
 
-    def all(self) -> list[Listed]:
+    def all(self) -> list[ListedCommit]:
         """Return every checkpoint, newest first."""
         kept = self._place.repo.references(KEPT).values()
         head = self._place.head.sha
         tips = [*kept, *([head] if head else [])]
         return [self.listed(commit) for commit in self._checkpoints(tips)] if tips else []
 
-    def on_the_line(self) -> Iterator[Listed]:
+    def on_the_line(self) -> Iterator[ListedCommit]:
         """Yield the checkpoints that are ancestors of HEAD, newest first."""
         head = self._place.head.sha
         return map(self.listed, self._checkpoints([head])) if head else iter(())
@@ -159,12 +159,12 @@ class Listing:
 
         return None
 
-    def listed(self, commit: Commit) -> Listed:
+    def listed(self, commit: Commit) -> ListedCommit:
         mark = marked(commit)
         if mark is None:
             raise ValueError(f"{commit.sha} is no checkpoint")
 
-        return Listed(commit.sha, mark, commit.author_time, self._files_of(commit))
+        return ListedCommit(commit.sha, mark, commit.author_time, self._files_of(commit))
 
     def _checkpoints(self, tips: list[str], hidden: list[str] | None = None) -> Iterator[Commit]:
         for commit in self._place.repo.history(tips, hidden or []):

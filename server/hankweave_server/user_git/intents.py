@@ -54,7 +54,7 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     replaces_undo: bool
 
 
-class Notes:
+class UndoNotes:
     """The intent and the undo record in one git directory."""
 
     def __init__(self, git_dir: Path) -> None:

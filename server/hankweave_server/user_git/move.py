@@ -13,7 +13,7 @@ from urllib.parse import quote_from_bytes
 
 from hankweave_server.fsutil import make_private_directory, sync_directory, sync_filesystem
 from hankweave_server.git.trees import Entry, Lookup, differences
-from hankweave_server.user_git.capture import Captured
+from hankweave_server.user_git.capture import WorkspaceCaptured
 from hankweave_server.user_git.errors import (
     CheckpointError,
     RepositoryBusy,
@@ -25,13 +25,17 @@ from hankweave_server.user_git.intents import Intent
 from hankweave_server.user_git.repository import Head
 from hankweave_server.user_git.restore import Restored, Restoring
 from hankweave_server.user_git.tree_builder import files_in, is_in
-from hankweave_server.user_git.workspace import Opened
+from hankweave_server.user_git.workspace import OpenWorkspace
 from hankweave_server.worktree.dirfd import Descent
 from hankweave_server.worktree.names import is_reserved, joined, parents_of
 
 
 def index_after(
-    place: Opened, intent: Intent, folder: bytes, captured: Captured | None, restored: Restored
+    place: OpenWorkspace,
+    intent: Intent,
+    folder: bytes,
+    captured: WorkspaceCaptured | None,
+    restored: Restored,
 ) -> IndexFile:
     """Return the index after a move; only the folder's part of it changes."""
     old = place.index
@@ -54,7 +58,7 @@ def index_after(
     return IndexFile(tuple(in_order), is_sparse=old.is_sparse)
 
 
-def _stays(entry: IndexEntry, captured: Captured | None) -> bool:
+def _stays(entry: IndexEntry, captured: WorkspaceCaptured | None) -> bool:
     if captured is not None and entry.path in captured.left_alone:
         return True
 
@@ -65,7 +69,7 @@ def _stays(entry: IndexEntry, captured: Captured | None) -> bool:
 
 
 def _seen(
-    path: bytes, entry: Entry, captured: Captured | None, restored: Restored
+    path: bytes, entry: Entry, captured: WorkspaceCaptured | None, restored: Restored
 ) -> os.stat_result | None:
     """Return a file's stat data if it is known to have had this content."""
     if path in restored.seen:
@@ -98,7 +102,7 @@ def _entry(
     return made
 
 
-def write_index(place: Opened, index: IndexFile) -> None:
+def write_index(place: OpenWorkspace, index: IndexFile) -> None:
     path = place.repo.git_dir / "index"
     temporary = place.repo.git_dir / "hankweave-index.new"
     try:
@@ -121,7 +125,7 @@ def write_index(place: Opened, index: IndexFile) -> None:
 _NO_NAMES = frozenset({b"", b".", b".."})
 
 
-def move(place: Opened, intent: Intent, captured: Captured | None) -> list[bytes]:
+def move(place: OpenWorkspace, intent: Intent, captured: WorkspaceCaptured | None) -> list[bytes]:
     """Execute an intent durably; return the paths that another program changed meanwhile.
 
     `captured` is the scan that the intent is based on; after a crash it is None, and files are read
@@ -150,7 +154,7 @@ def move(place: Opened, intent: Intent, captured: Captured | None) -> list[bytes
     return restored.unfinished
 
 
-def begin(place: Opened, intent: Intent, *needed: str) -> None:
+def begin(place: OpenWorkspace, intent: Intent, *needed: str) -> None:
     """Make the intent durable and protect the commits it needs from `git gc` until it ends."""
     if intent.tree_before is not None and intent.tree_after is not None:
         trees = bytes.fromhex(intent.tree_before), bytes.fromhex(intent.tree_after)
@@ -162,13 +166,13 @@ def begin(place: Opened, intent: Intent, *needed: str) -> None:
     place.notes.begin(intent)
 
 
-def _end(place: Opened) -> None:
+def _end(place: OpenWorkspace) -> None:
     place.notes.end()
     for ref in place.repo.references(_under_way(place)):
         place.repo.forget(ref)
 
 
-def _under_way(place: Opened) -> str:
+def _under_way(place: OpenWorkspace) -> str:
     """Return the prefix of this work tree's refs for a move; other work trees have their own."""
     name = quote_from_bytes(os.fsencode(place.repo.git_dir.name), safe="").replace("~", "%7E")
     is_main = place.repo.git_dir == place.repo.common_dir
@@ -187,7 +191,7 @@ def _overtaken(intent: Intent, *, is_begun: bool) -> CheckpointError:
 
 
 def _refuse_missing(
-    place: Opened, changes: Mapping[bytes, tuple[Entry | None, Entry | None]]
+    place: OpenWorkspace, changes: Mapping[bytes, tuple[Entry | None, Entry | None]]
 ) -> None:
     """Raise CheckpointError if the content of a file is missing, as in a partial clone."""
     for path, (_, new) in changes.items():
@@ -198,7 +202,9 @@ def _refuse_missing(
             )
 
 
-def _restore(place: Opened, intent: Intent, folder: bytes, captured: Captured | None) -> Restored:
+def _restore(
+    place: OpenWorkspace, intent: Intent, folder: bytes, captured: WorkspaceCaptured | None
+) -> Restored:
     if intent.tree_before is None or intent.tree_after is None:
         return Restored()
 
@@ -233,7 +239,7 @@ def _blobs(told: Mapping[str, str]) -> dict[bytes, bytes]:
 
 
 def changes_between(
-    place: Opened, folder: bytes, before: bytes, after: bytes
+    place: OpenWorkspace, folder: bytes, before: bytes, after: bytes
 ) -> dict[bytes, tuple[Entry | None, Entry | None]]:
     """Return the files of the folder that differ between two trees, without submodules.
 
@@ -259,7 +265,7 @@ def changes_between(
 
 def unusual_permissions(
     descent: Descent,
-    captured: Captured,
+    captured: WorkspaceCaptured,
     changes: Mapping[bytes, tuple[Entry | None, Entry | None]],
 ) -> dict[str, int]:
     """Return permissions that an undo could not restore from git, by path in hex.

@@ -22,14 +22,14 @@ READINGS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenFile:
     """A file or link in the work tree, and its tree entry."""
 
     entry: Entry
     status: os.stat_result
 
 
-class Observer:
+class WorkspaceObserver:
     """A reader of the files of one work tree, for one operation."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Observer:
         """Return whether another program (LFS, git-crypt) makes the stored content of a path."""
         return self.attributes.conversion(path) is None
 
-    def at(self, path: bytes, *, store: bool = False, converts: bool = True) -> Seen | None:
+    def at(self, path: bytes, *, store: bool = False, converts: bool = True) -> SeenFile | None:
         """Read a file or link; return None if the path is neither.
 
         With `converts`, the entry is that of the content after git's conversions, otherwise of the
@@ -91,7 +91,7 @@ class Observer:
 
     def _read(
         self, path: bytes, status: os.stat_result, store: bool, converts: bool
-    ) -> Seen | None:
+    ) -> SeenFile | None:
         """Read a file once; return None if it changed while it was read."""
         name = path.rpartition(b"/")[2]
         mode = self.mode(path, status)
@@ -117,7 +117,7 @@ class Observer:
             content = self._converted(path, content)
 
         digest = self._repo.write_blob(content) if store else blob_name(content)
-        return Seen(Entry(mode, digest), status)
+        return SeenFile(Entry(mode, digest), status)
 
     def _converted(self, path: bytes, content: bytes) -> bytes:
         conversion = self.attributes.conversion(path) or RAW

@@ -16,15 +16,15 @@ from pathlib import Path
 from hankweave_server.fsutil import is_broken, is_full
 from hankweave_server.git.trees import EXECUTABLE, LINK, Entry
 from hankweave_server.user_git.attributes import ATTRIBUTES, RAW, to_work_tree
-from hankweave_server.user_git.capture import Captured
+from hankweave_server.user_git.capture import WorkspaceCaptured
 from hankweave_server.user_git.errors import CheckpointError
-from hankweave_server.user_git.observer import Observer, Seen
+from hankweave_server.user_git.observer import SeenFile, WorkspaceObserver
 from hankweave_server.user_git.repository import GitRepository
 from hankweave_server.user_git.tree_builder import is_in
 from hankweave_server.worktree.dirfd import Descent
 from hankweave_server.worktree.names import joined, parents_of
 from hankweave_server.worktree.stat_index import signature_of
-from hankweave_server.worktree.tree_writer import Displaced, NewFile, Obstructed, Placing
+from hankweave_server.worktree.tree_writer import DisplacedFile, NewFile, Obstructed, Placing
 
 INSTANT_NS = 20_000_000
 """Resolution of file timestamps: changes closer than this may have the same time."""
@@ -36,7 +36,7 @@ _UMASK = "Umask:"
 class Restored:
     """The result of a restore."""
 
-    seen: dict[bytes, Seen] = field(default_factory=dict)
+    seen: dict[bytes, SeenFile] = field(default_factory=dict)
     """The files now at the paths that were to be written."""
     unfinished: list[bytes] = field(default_factory=list)
     """Paths with neither the old nor the new content: another program changed them."""
@@ -51,9 +51,9 @@ class Restoring:
         repo: GitRepository,
         folder: bytes,
         descent: Descent,
-        observer: Observer,
+        observer: WorkspaceObserver,
         spares: int,
-        captured: Captured | None,
+        captured: WorkspaceCaptured | None,
         permissions: Mapping[bytes, int],
         exact_before: Mapping[bytes, bytes],
         exact: Mapping[bytes, bytes],
@@ -103,7 +103,7 @@ class Restoring:
     def _attempt(self, path: bytes, old: Entry | None, new: Entry | None) -> None:
         try:
             is_done = self._remove(path, old) if new is None else self._bring(path, old, new)
-        except (Obstructed, Displaced, CheckpointError):
+        except (Obstructed, DisplacedFile, CheckpointError):
             is_done = False  # A CheckpointError is an object that has become unreadable.
         except OSError as problem:
             if is_full(problem) or is_broken(problem):
@@ -145,13 +145,13 @@ class Restoring:
             if not self._is_new(path, new):
                 return False
 
-            self._done.seen[path] = Seen(new, status)
+            self._done.seen[path] = SeenFile(new, status)
             return True
 
         if self._observer.is_foreign(path):
             return False
 
-        self._done.seen[path] = Seen(new, self._put(path, status, old, new))
+        self._done.seen[path] = SeenFile(new, self._put(path, status, old, new))
         return True
 
     def _put(
@@ -221,7 +221,7 @@ class Restoring:
             entry, self._observer.at(path, converts=False), exact.get(path, entry.digest)
         )
 
-    def _has(self, entry: Entry, seen: Seen | None, digest: bytes) -> bool:
+    def _has(self, entry: Entry, seen: SeenFile | None, digest: bytes) -> bool:
         if seen is None or seen.entry.digest != digest:
             return False
 

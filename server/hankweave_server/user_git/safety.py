@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hankweave_server.git.trees import REGULAR, Entry
-from hankweave_server.user_git.capture import Captured
+from hankweave_server.user_git.capture import WorkspaceCaptured
 from hankweave_server.user_git.commits import SAFETY, STAGED, content_of
 from hankweave_server.user_git.index_file import GITLINK
 from hankweave_server.user_git.intents import Intent
 from hankweave_server.user_git.observer import blob_name
-from hankweave_server.user_git.workspace import Opened
+from hankweave_server.user_git.workspace import OpenWorkspace
 
 SAFETY_REFS = "refs/hankweave/safety/"
 STAGED_REFS = "refs/hankweave/staged/"
@@ -28,7 +28,9 @@ class Safety:
     staged: str | None
 
 
-def save(place: Opened, captured: Captured, why: bytes, exact: dict[bytes, Entry]) -> Safety:
+def save(
+    place: OpenWorkspace, captured: WorkspaceCaptured, why: bytes, exact: dict[bytes, Entry]
+) -> Safety:
     """Commit the work tree and the staged content, under a ref that is never moved."""
     staged, more = None, []
     staged_tree = place.staged_tree()
@@ -51,12 +53,12 @@ def save(place: Opened, captured: Captured, why: bytes, exact: dict[bytes, Entry
     return Safety(sha, tree, ref, staged)
 
 
-def write_commit(place: Opened, tree: bytes, message: bytes, *more: str) -> str:
+def write_commit(place: OpenWorkspace, tree: bytes, message: bytes, *more: str) -> str:
     parents = [place.head.sha] if place.head.sha else []
     return place.repo.write_commit(content_of(tree, [*parents, *more], place.who, message))
 
 
-def keep_staged(place: Opened, captured: Captured, sha: str) -> None:
+def keep_staged(place: OpenWorkspace, captured: WorkspaceCaptured, sha: str) -> None:
     """Keep staged content that is neither in HEAD nor in the work tree."""
     staged = place.index_files()
     in_head = place.files_of(place.head_tree)
@@ -75,7 +77,7 @@ def keep_staged(place: Opened, captured: Captured, sha: str) -> None:
         place.repo.point(STAGED_REFS + sha[:12], kept)
 
 
-def keep_staged_since(place: Opened, intent: Intent) -> None:
+def keep_staged_since(place: OpenWorkspace, intent: Intent) -> None:
     """Keep content staged after a crash, since finishing the move rewrites the index."""
     tree = place.staged_tree()
     if tree is None:
@@ -89,7 +91,9 @@ def keep_staged_since(place: Opened, intent: Intent) -> None:
 
 
 def exact_bytes(
-    place: Opened, captured: Captured, changes: Mapping[bytes, tuple[Entry | None, Entry | None]]
+    place: OpenWorkspace,
+    captured: WorkspaceCaptured,
+    changes: Mapping[bytes, tuple[Entry | None, Entry | None]],
 ) -> dict[bytes, Entry]:
     """Store the exact bytes of files that git's line-end conversion would change."""
     found = {}

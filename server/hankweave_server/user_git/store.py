@@ -17,12 +17,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from hankweave_server.git.trees import Entry
-from hankweave_server.user_git.capture import OURS, Captured
+from hankweave_server.user_git.capture import OURS, WorkspaceCaptured
 from hankweave_server.user_git.commits import (
     ROLLBACK,
     SAFETY,
-    Listed,
-    Listing,
+    CommitListing,
+    ListedCommit,
     is_ours,
     message_of,
     shadow_checkpoint,
@@ -48,10 +48,16 @@ from hankweave_server.user_git.safety import (
     write_commit,
 )
 from hankweave_server.user_git.tree_builder import is_in_one_of, without_collisions
-from hankweave_server.user_git.workspace import Opened, alone, gc_held_off, index_held, opened
+from hankweave_server.user_git.workspace import (
+    OpenWorkspace,
+    alone,
+    gc_held_off,
+    index_held,
+    opened,
+)
 
 
-def tell_of(captured: Captured) -> None:
+def tell_of(captured: WorkspaceCaptured) -> None:
     """Warn about files that a checkpoint leaves out, so that users do not rely on it."""
     for paths, why in (
         (captured.secrets, "may hold secrets and are not tracked: they are not committed"),
@@ -104,7 +110,9 @@ class WorkspaceGit:
         with self._reading() as place:
             return place.is_ignored()
 
-    def create(self, title: str, text: str = "", *, checkpoint: str | None = None) -> Listed | None:
+    def create(
+        self, title: str, text: str = "", *, checkpoint: str | None = None
+    ) -> ListedCommit | None:
         """Commit the workspace as `architect:checkpoint:<title>`; return None if nothing changed.
 
         `checkpoint` is that of the shadow repository that has the same files, if there is one.
@@ -121,17 +129,17 @@ class WorkspaceGit:
             keep_staged(place, captured, sha)
             subject = message.partition(b"\n")[0]
             self._move(place, captured, sha, "commit: " + os.fsdecode(subject), index_tree=tree)
-            return Listing(place).listed(place.repo.commit(sha))
+            return CommitListing(place).listed(place.repo.commit(sha))
 
-    def listed(self) -> list[Listed]:
+    def listed(self) -> list[ListedCommit]:
         """Return all checkpoints, newest first, including those a rollback stepped back over."""
         with self._reading() as place:
-            return Listing(place).all()
+            return CommitListing(place).all()
 
-    def newest(self) -> Listed | None:
+    def newest(self) -> ListedCommit | None:
         """Return the newest checkpoint that is an ancestor of HEAD."""
         with self._reading() as place:
-            return next(Listing(place).on_the_line(), None)
+            return next(CommitListing(place).on_the_line(), None)
 
     def differs_from(self, name: str) -> bool:
         """Return whether the workspace's files differ from a commit; new files count.
@@ -167,7 +175,7 @@ class WorkspaceGit:
         Raises RollbackIncomplete if it was done except for files that changed meanwhile.
         """
         with self._changing() as place:
-            sha = place.repo.named(commit) if commit else Listing(place).found(step)
+            sha = place.repo.named(commit) if commit else CommitListing(place).found(step)
             if sha is None:
                 return False
 
@@ -196,7 +204,7 @@ class WorkspaceGit:
     # Implementation
 
     @contextlib.contextmanager
-    def _reading(self) -> Iterator[Opened]:
+    def _reading(self) -> Iterator[OpenWorkspace]:
         with faults_told(), opened(self._root) as place:
             if not place.notes.has_intent():
                 yield place
@@ -208,7 +216,7 @@ class WorkspaceGit:
                 yield place
 
     @contextlib.contextmanager
-    def _changing(self) -> Iterator[Opened]:
+    def _changing(self) -> Iterator[OpenWorkspace]:
         """Hold both locks, after finishing an interrupted move."""
         with faults_told(), opened(self._root) as place:
             common_dir, git_dir, notes = place.repo.common_dir, place.repo.git_dir, place.notes
@@ -236,7 +244,7 @@ class WorkspaceGit:
                 keep_staged_since(place, intent)
                 tell_unfinished(move(place, intent, None), "What was interrupted is finished")
 
-    def _go_to(self, place: Opened, target: Commit) -> None:
+    def _go_to(self, place: OpenWorkspace, target: Commit) -> None:
         wanted = {
             path: entry
             for path, entry in place.files_of(target.tree).items()
@@ -275,7 +283,7 @@ class WorkspaceGit:
             undo=record,
         )
 
-    def _come_back(self, place: Opened, record: UndoRecord) -> None:
+    def _come_back(self, place: OpenWorkspace, record: UndoRecord) -> None:
         before = place.repo.commit(record.safety)
         wanted = place.files_of(before.tree)
         captured = place.capture(store=True, also=wanted)
@@ -304,8 +312,8 @@ class WorkspaceGit:
 
     def _without(
         self,
-        place: Opened,
-        captured: Captured,
+        place: OpenWorkspace,
+        captured: WorkspaceCaptured,
         stays: set[bytes],
         standing: dict[bytes, Entry] | None = None,
     ) -> bytes:
@@ -314,7 +322,7 @@ class WorkspaceGit:
         alone = captured.standing if standing is None else standing
         return place.tree_with(without_collisions(files, alone))
 
-    def _head_after(self, place: Opened, target: Commit, tree: bytes, name: bytes) -> str:
+    def _head_after(self, place: OpenWorkspace, target: Commit, tree: bytes, name: bytes) -> str:
         """Return the new HEAD: an earlier commit, the present one, or a new one.
 
         HEAD steps back only over the server's own commits. The user's commits are kept, and the
@@ -334,8 +342,8 @@ class WorkspaceGit:
 
     def _move(
         self,
-        place: Opened,
-        captured: Captured,
+        place: OpenWorkspace,
+        captured: WorkspaceCaptured,
         after: str | None,
         why: str,
         *,

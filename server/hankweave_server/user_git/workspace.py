@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from hankweave_server.git.trees import EXECUTABLE, REGULAR, Entry
-from hankweave_server.user_git.capture import Capture, Captured
+from hankweave_server.user_git.capture import WorkspaceCapture, WorkspaceCaptured
 from hankweave_server.user_git.errors import RepositoryBusy, UnsupportedRepository, WorkspaceMissing
 from hankweave_server.user_git.ignore_rules import Ignoring
 from hankweave_server.user_git.index_file import FOLDER, read_index
-from hankweave_server.user_git.intents import Notes
-from hankweave_server.user_git.observer import Observer
+from hankweave_server.user_git.intents import UndoNotes
+from hankweave_server.user_git.observer import WorkspaceObserver
 from hankweave_server.user_git.repository import GitRepository, Head
 from hankweave_server.user_git.settings import UserSettings
 from hankweave_server.user_git.tree_builder import files_in, is_in, with_folder, without_collisions
@@ -39,19 +39,19 @@ _UNDER_WAY = {
 }
 
 
-class Opened:
+class OpenWorkspace:
     """The state of one operation: repository, settings, index, HEAD and open work tree."""
 
     def __init__(self, root: Path, repo: GitRepository) -> None:
         self.repo = repo
-        self.notes = Notes(repo.git_dir)
+        self.notes = UndoNotes(repo.git_dir)
         self.settings = UserSettings(repo)
         self.who = self.settings.identity()
         self.index = read_index(repo.git_dir)
         self.head: Head = repo.head()
         self.folder = _place_of(root, repo)
         self.descent = Descent(repo.work_tree)
-        self.observer = Observer(repo, self.settings, self.index, self.descent)
+        self.observer = WorkspaceObserver(repo, self.settings, self.index, self.descent)
 
     @property
     def head_tree(self) -> bytes | None:
@@ -69,7 +69,7 @@ class Opened:
         content = exclude.read_bytes() if exclude.is_file() else b""
         return Ignoring(self.settings, content, read or self.observer.rules_file)
 
-    def capture(self, *, store: bool, also: Iterable[bytes] = ()) -> Captured:
+    def capture(self, *, store: bool, also: Iterable[bytes] = ()) -> WorkspaceCaptured:
         ignoring = self._ignoring()
         if self.is_ignored():
             raise UnsupportedRepository(
@@ -77,7 +77,7 @@ class Opened:
                 'Use repository="shadow", or take the folder out of .gitignore.',
             )
 
-        return Capture(
+        return WorkspaceCapture(
             folder=self.folder,
             index=self.index,
             head=self.files_of(self.head_tree),
@@ -89,7 +89,9 @@ class Opened:
             also=also,
         ).run()
 
-    def ignored_there(self, captured: Captured, there: Mapping[bytes, Entry]) -> set[bytes]:
+    def ignored_there(
+        self, captured: WorkspaceCaptured, there: Mapping[bytes, Entry]
+    ) -> set[bytes]:
         """Return untracked files that the ignore rules of another state hide.
 
         They may well have existed beside that state, like the output of a build, so they stay.
@@ -119,7 +121,7 @@ class Opened:
             )
         }
 
-    def tree_of(self, captured: Captured) -> bytes:
+    def tree_of(self, captured: WorkspaceCaptured) -> bytes:
         """Write the tree of the work tree; outside the workspace it is HEAD's."""
         return self.tree_with(without_collisions(captured.files, captured.standing))
 
@@ -167,14 +169,14 @@ class Opened:
 
 
 @contextlib.contextmanager
-def opened(root: Path) -> Iterator[Opened]:
+def opened(root: Path) -> Iterator[OpenWorkspace]:
     """Open a workspace; raise CheckpointError if that is not possible."""
     if not root.is_dir():
         raise WorkspaceMissing(f"There is no folder {root}.", "Name the folder to work in.")
 
     repo = GitRepository(root)
     try:
-        found = Opened(root, repo)
+        found = OpenWorkspace(root, repo)
         try:
             yield found
         finally:

@@ -42,7 +42,7 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class ArchivePlaces:
     """The work tree and the rig archive, held open."""
 
     tree: Descent
@@ -56,7 +56,7 @@ class Places:
 
 
 @contextmanager
-def both(work_tree: Path, archive: Path, at_the_top: frozenset[bytes]) -> Iterator[Places]:
+def both(work_tree: Path, archive: Path, at_the_top: frozenset[bytes]) -> Iterator[ArchivePlaces]:
     """Open the two places; create the archive if it is missing."""
     archive.mkdir(exist_ok=True)
     with contextlib.ExitStack() as stack:
@@ -64,7 +64,7 @@ def both(work_tree: Path, archive: Path, at_the_top: frozenset[bytes]) -> Iterat
         stack.callback(tree.close)
         shelf = Descent(archive, at_the_top=frozenset())
         stack.callback(shelf.close)
-        yield Places(tree, shelf)
+        yield ArchivePlaces(tree, shelf)
 
 
 def arranged(
@@ -110,17 +110,17 @@ def displace(archive: Descent, moves: Iterable[ArchiveMove]) -> Moved:
     return _carried(archive, archive, moves)
 
 
-def put_away(places: Places, moves: Iterable[ArchiveMove]) -> Moved:
+def put_away(places: ArchivePlaces, moves: Iterable[ArchiveMove]) -> Moved:
     """Move files from the work tree to the archive; those already there count as done."""
     return _carried(places.tree, places.archive, moves)
 
 
-def put_away_again(places: Places, moves: Iterable[ArchiveMove]) -> Moved:
+def put_away_again(places: ArchivePlaces, moves: Iterable[ArchiveMove]) -> Moved:
     """Undo `bring_back`; files in the way in the archive stay."""
     return _carried(places.tree, places.archive, moves, is_done=_has_left)
 
 
-def bring_back(places: Places, moves: Iterable[ArchiveMove]) -> Moved:
+def bring_back(places: ArchivePlaces, moves: Iterable[ArchiveMove]) -> Moved:
     """Move files from the archive to the work tree; existing ones stay and count as failed."""
     return _carried(places.archive, places.tree, moves, is_done=_has_left)
 
@@ -199,7 +199,7 @@ def _rename_to_free_name(old_folder: int, old: bytes, new_folder: int, new: byte
     os.rename(old, new, src_dir_fd=old_folder, dst_dir_fd=new_folder)
 
 
-def follow(places: Places, folders: Iterable[ArchiveMove]) -> Moved:
+def follow(places: ArchivePlaces, folders: Iterable[ArchiveMove]) -> Moved:
     """Move emptied folders after their files, inner ones first; a folder that is not empty stays.
 
     In the archive they keep their modes.
@@ -217,7 +217,7 @@ def follow(places: Places, folders: Iterable[ArchiveMove]) -> Moved:
     return moved
 
 
-def _let_follow(places: Places, move: ArchiveMove, moved: Moved) -> None:
+def _let_follow(places: ArchivePlaces, move: ArchiveMove, moved: Moved) -> None:
     status = places.tree.status(move.source)
     if status is not None and stat.S_ISDIR(status.st_mode):
         _make_folders(places.tree, places.archive, move, moved.made)

@@ -315,7 +315,7 @@ _REPLACED = ".replaced-"
 
 
 @dataclass(frozen=True, slots=True)
-class Displaced:
+class DisplacedData:
     """The link, file or folder found in place of the link to the data."""
 
     led_to: str | None = None
@@ -334,7 +334,7 @@ class Displaced:
         )
 
 
-def restore_link(layout: Layout, now_ms: int) -> Displaced | None:
+def restore_link(layout: Layout, now_ms: int) -> DisplacedData | None:
     """Make the link lead to the execution's data; return what was in its place, if anything.
 
     Does nothing in an in-place project, or if the execution has no data. Raises OSError.
@@ -354,11 +354,11 @@ def restore_link(layout: Layout, now_ms: int) -> Displaced | None:
     new.symlink_to(target)
     displaced = None
     if isinstance(found, str):
-        displaced = Displaced(led_to=found)
+        displaced = DisplacedData(led_to=found)
     elif found is not None:
         kept = layout.root / f"{DATA_SOURCE}{_REPLACED}{now_ms}"
         _move(link, kept, found)
-        displaced = Displaced(moved_to=kept)
+        displaced = DisplacedData(moved_to=kept)
 
     new.replace(link)
     return displaced

@@ -16,7 +16,7 @@ USUAL: Mapping[int, int] = {0o100644: 0o644, 0o100755: 0o755, 0o120000: 0o777}
 """The permissions with which git restores a file, an executable and a link."""
 
 
-class Permissions:
+class FileModes:
     """The permissions of all captured files of an index."""
 
     def __init__(self) -> None:

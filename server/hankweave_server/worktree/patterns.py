@@ -125,7 +125,7 @@ _SPECIAL = re.compile(r"([*?\[\]{}\\! ])")
 
 
 @dataclass(slots=True)
-class Chosen:
+class SelectedPaths:
     """The files and folders found; names are bytes, relative to the work tree."""
 
     files: list[bytes] = field(default_factory=list)
@@ -143,7 +143,7 @@ def literally(path: str) -> str:
     return "/" + _SPECIAL.sub(r"\\\1", path.removeprefix("./").strip("/"))
 
 
-def choose(descent: Descent, patterns: Iterable[str]) -> Chosen:
+def choose(descent: Descent, patterns: Iterable[str]) -> SelectedPaths:
     """Find what the patterns match; no link is followed. Raises UnsupportedPattern."""
     walk = _Walk(descent, UnifiedFileResolver(map(_anchored, patterns)))
     walk.enter(b"", is_chosen=False)
@@ -164,7 +164,7 @@ class _Walk:
     def __init__(self, descent: Descent, resolver: UnifiedFileResolver) -> None:
         self._descent = descent
         self._resolver = resolver
-        self.found = Chosen()
+        self.found = SelectedPaths()
 
     def enter(self, folder: bytes, *, is_chosen: bool) -> None:
         names = self._names(folder)

@@ -44,7 +44,7 @@ class RigError(Exception):
     failure_type: FailureType = "other"
 
 
-class CommandFailed(RigError):
+class RigCommandFailed(RigError):
     """A command failed; the code is -1 if a signal ended it."""
 
     failure_type: FailureType = "command_failed"
@@ -170,10 +170,10 @@ def _text(line: bytes) -> str:
 def _judge(command: str, code: int) -> None:
     if code < 0:
         name = signal.Signals(-code).name
-        raise CommandFailed(f"The command was ended by {name}: {_short(command)}", -1)
+        raise RigCommandFailed(f"The command was ended by {name}: {_short(command)}", -1)
 
     if code > 0:
-        raise CommandFailed(f"The command exited with code {code}: {_short(command)}", code)
+        raise RigCommandFailed(f"The command exited with code {code}: {_short(command)}", code)
 
 
 def _short(command: str) -> str:
@@ -181,8 +181,8 @@ def _short(command: str) -> str:
 
 
 __all__ = [
-    "CommandFailed",
     "CommandTimedOut",
+    "RigCommandFailed",
     "RigError",
     "RunningCommand",
     "Start",

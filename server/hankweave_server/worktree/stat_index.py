@@ -18,7 +18,7 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from hankweave_server.worktree.file_modes import Kind, Permissions
+from hankweave_server.worktree.file_modes import FileModes, Kind
 from hankweave_server.worktree.gitignore import IgnoreRules
 from hankweave_server.worktree.names import joined, parent_of
 
@@ -235,7 +235,7 @@ class StatIndex:
         self.top = Folder(None, b"", b"", self.slots)
         self.folders: dict[bytes, Folder] = {b"": self.top}
         self.files = TrackedFiles(self.folders, self.slots)
-        self.permissions = Permissions()
+        self.permissions = FileModes()
         self.empty_members: set[bytes] = set()
         """Empty folders of the last checkpoint; like files, they stay tracked until gone."""
         self.gone: set[bytes] = set()

@@ -51,7 +51,7 @@ _ZEROS = bytes(CHUNK)
 _renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
 
 
-class Displaced(Exception):
+class DisplacedFile(Exception):
     """The file at the path was not the one observed; it is still there."""
 
 
@@ -123,7 +123,7 @@ class Spares:
             if not _exchanged(self._folder, temporary, folder, name):
                 os.rename(temporary, name, src_dir_fd=self._folder, dst_dir_fd=folder)
 
-            raise Displaced
+            raise DisplacedFile
 
         self._idle.append(_Idle(_blocks(displaced.st_size), temporary))
 

@@ -29,7 +29,7 @@ from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import Info, Pong, ServerIdle, ServerStarted
 from hankweave_protocol.records import RuntimeLock
 from hankweave_protocol.state import EMPTY_STATE
-from hankweave_server.transport.server_api import Answer, Caller
+from hankweave_server.transport.server_api import Caller, CommandAnswer
 from support.small_server import NOON, SmallRest, SmallServer, eventually, small_server
 
 QUICK = Backoff(first=0.01, longest=0.05)
@@ -57,8 +57,8 @@ async def test_a_session_knows_the_server_and_its_state(tmp_path: Path) -> None:
 async def test_a_command_returns_its_replys_data(tmp_path: Path) -> None:
     """Plain data from `send`, a value from `ask` and from the methods."""
 
-    async def answer(command: Command, caller: Caller) -> Answer:
-        return Answer(data=EMPTY_STATE)
+    async def answer(command: Command, caller: Caller) -> CommandAnswer:
+        return CommandAnswer(data=EMPTY_STATE)
 
     async with (
         small_server(tmp_path, SmallRest(handler=answer)) as server,
@@ -71,7 +71,7 @@ async def test_a_command_returns_its_replys_data(tmp_path: Path) -> None:
 async def test_a_refusal_is_raised_with_its_facts(tmp_path: Path) -> None:
     """CommandRefused carries code, message, path and hint, and comes out of the session bare."""
 
-    async def refuse(command: Command, caller: Caller) -> Answer:
+    async def refuse(command: Command, caller: Caller) -> CommandAnswer:
         raise Refused(ErrorCode.CODON_RUNNING, "It runs.", path="$.data", hint="Stop it.")
 
     with pytest.raises(CommandRefused) as refused:
@@ -123,10 +123,10 @@ async def _first(client: Client, count: int):  # type: ignore[no-untyped-def]
 async def test_until_finds_what_happened_before_it_was_asked_for(tmp_path: Path) -> None:
     """Events wait from the moment of connecting, so an answer cannot outrun them."""
 
-    async def act(command: Command, caller: Caller) -> Answer:
+    async def act(command: Command, caller: Caller) -> CommandAnswer:
         rest.publish(Info(message="one"))
         rest.publish(ServerIdle(reason="startup", message="two"))
-        return Answer(data=None, targeted=(Pong(message="pong", timestamp=NOON),))
+        return CommandAnswer(data=None, targeted=(Pong(message="pong", timestamp=NOON),))
 
     rest = SmallRest(handler=act)
     async with small_server(tmp_path, rest) as server, session(server) as client:
@@ -191,10 +191,10 @@ async def test_a_command_survives_its_connection(tmp_path: Path) -> None:
     """The answer to a command comes on the next connection, and it was done once."""
     begun, go = anyio.Event(), anyio.Event()
 
-    async def slow(command: Command, caller: Caller) -> Answer:
+    async def slow(command: Command, caller: Caller) -> CommandAnswer:
         begun.set()
         await go.wait()
-        return Answer(data="done")
+        return CommandAnswer(data="done")
 
     rest = SmallRest(handler=slow)
     async with small_server(tmp_path, rest) as server, session(server) as client:
@@ -251,7 +251,7 @@ async def test_a_restarted_server_is_found_again(tmp_path: Path) -> None:
     """New port, new token: the session goes on, and doubtful commands are told so."""
     started = anyio.Event()
 
-    async def hang(command: Command, caller: Caller) -> Answer:
+    async def hang(command: Command, caller: Caller) -> CommandAnswer:
         started.set()
         await anyio.sleep_forever()
         raise AssertionError
@@ -324,10 +324,10 @@ async def test_without_reconnecting_a_goodbye_ends_the_events(tmp_path: Path) ->
 async def test_without_reconnecting_a_broken_connection_is_an_error(tmp_path: Path) -> None:
     """Events and waiting commands end with ConnectionLost, which is a ConnectionError."""
 
-    async def hang(command: Command, caller: Caller) -> Answer:
+    async def hang(command: Command, caller: Caller) -> CommandAnswer:
         break_connections(server)
         await asyncio.sleep(0)
-        return Answer(data=None)
+        return CommandAnswer(data=None)
 
     async with (
         small_server(tmp_path, SmallRest(handler=hang)) as server,

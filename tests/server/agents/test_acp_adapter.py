@@ -18,6 +18,7 @@ from hankweave_server.agents.acp.adapter import AcpAgent
 from hankweave_server.agents.base import (
     AgentLimits,
     AgentNotFound,
+    AgentSaid,
     Exited,
     Forbidden,
     Granted,
@@ -25,7 +26,6 @@ from hankweave_server.agents.base import (
     PermissionAsked,
     PlainOutput,
     ResultReported,
-    Said,
     SessionStarted,
     Stderr,
     Thought,
@@ -86,12 +86,12 @@ async def test_a_turn_is_told_as_any_other_agents(a_task, converse, monkeypatch)
     call = {"file_path": "a.txt", "old_string": "", "new_string": "new words\n"}
     assert await converse(agent, task, Granted()) == [
         SessionStarted("session-1", "maker/large"),
-        Said("I will"),
+        AgentSaid("I will"),
         Thought("hm"),
         ToolCalled("call-a.txt", "Edit", call),
         PermissionAsked("permission-1", "Edit", call),
         ToolReturned("call-a.txt", "Edit", "Changed a.txt", False),
-        Said("done"),
+        AgentSaid("done"),
         ResultReported(True, "done", 0.5, TokenCounts(30, 12), "session-1", {}),
         Exited(0),
     ]
@@ -139,7 +139,7 @@ async def test_a_session_is_loaded_and_its_history_not_told_again(a_task, hear) 
     """Not even what an agent tells of it after it has answered."""
     task = a_task("on", resume_session="earlier")
     heard = await hear(stand_in("can-load", "late-history", "say=new", "cost=2"), task)
-    assert [each.text for each in heard.of(Said)] == ["new"]
+    assert [each.text for each in heard.of(AgentSaid)] == ["new"]
     (result,) = heard.of(ResultReported)
     assert (result.session_id, result.cost_usd) == ("earlier", None)
     assert told(task, "load") == {"session": "earlier"}
@@ -166,7 +166,7 @@ async def test_a_conversation_goes_back_with_its_file(a_task, hear, tmp_path) ->
     async def said_by(*words: str, resumed: str | None) -> list[str]:
         heard = await hear(agent(*words), a_task(resume_session=resumed))
         assert heard.outcome == Exited(0)
-        return [each.text for each in heard.of(Said)]
+        return [each.text for each in heard.of(AgentSaid)]
 
     (memory,) = agent().memory_of("session-1", tmp_path, {})
     assert await said_by("remember=a", "announce=x", resumed=None) == ["taken note of"]
@@ -181,7 +181,7 @@ async def test_what_is_not_offered_is_refused(a_task, hear) -> None:
     """An agent that has files written by its client finds out that this one does not."""
     task = a_task()
     heard = await hear(stand_in("announce=x"), task)
-    assert [each.text for each in heard.of(Said)] == ["error -32601"]
+    assert [each.text for each in heard.of(AgentSaid)] == ["error -32601"]
     assert not (task.work_tree / "x").exists()
 
 
@@ -223,7 +223,7 @@ async def test_a_deaf_agent_goes_down_with_all_it_has(a_task) -> None:
     with anyio.fail_after(DEADLINE):
         async with stand_in("say=begun", "think=so", "deaf").start(task) as session:
             async for signal in session.signals():
-                if isinstance(signal, Said):
+                if isinstance(signal, AgentSaid):
                     children = psutil.Process(session.pid).children(recursive=True)
                     await session.stop()
 

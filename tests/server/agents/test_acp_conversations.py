@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hankweave_server.agents.acp.conversations import Database, Lines
+from hankweave_server.agents.acp.conversations import ConversationLines, Database
 
 
 def add(database: Path, word: str) -> None:
@@ -124,7 +124,7 @@ def test_a_file_of_lines_is_kept_to_its_last_whole_line(tmp_path: Path, chats: P
     (chats / "session-2026-01-01T00-00-0123abcd.jsonl").write_text("a\nb\nhal")
     (chats / "session-2026-01-01T00-01-0123abcd.jsonl").write_text("a\n")
     (chats / "session-2026-01-01T00-00-ffffffff.jsonl").write_text("another, and a long one\n")
-    Lines(tmp_path, Path("/w")).keep(SESSION)
+    ConversationLines(tmp_path, Path("/w")).keep(SESSION)
     assert (tmp_path / f"{SESSION}.jsonl").read_text() == "a\nb\n"
 
 
@@ -133,7 +133,7 @@ def test_a_session_is_resumed_from_one_file(tmp_path: Path, chats: Path) -> None
     (tmp_path / f"{SESSION}.jsonl").write_text("a\n")
     (chats / "session-2026-01-01T00-00-0123abcd.jsonl").write_text("a\nb\n")
     (chats / "session-2026-01-01T00-00-ffffffff.jsonl").write_text("another\n")
-    Lines(tmp_path, Path("/w")).begin(SESSION)
+    ConversationLines(tmp_path, Path("/w")).begin(SESSION)
     assert sorted(path.name for path in chats.iterdir()) == [
         "session-0000-00-00T00-00-0123abcd.jsonl",
         "session-2026-01-01T00-00-ffffffff.jsonl",
@@ -147,7 +147,7 @@ def test_an_execution_that_was_moved_takes_its_sessions_with_it(tmp_path, regist
     (tmp_path / ".gemini").mkdir()
     (tmp_path / ".gemini" / "projects.json").write_text(registry)
     (tmp_path / f"{SESSION}.jsonl").write_text("a\n")
-    Lines(tmp_path, Path("/new")).begin(SESSION)
+    ConversationLines(tmp_path, Path("/new")).begin(SESSION)
     known = json.loads((tmp_path / ".gemini" / "projects.json").read_text())["projects"]
     folder = tmp_path / ".gemini" / "tmp" / known["/new"]
     assert (folder / ".project_root").read_text() == "/new"
@@ -156,7 +156,7 @@ def test_an_execution_that_was_moved_takes_its_sessions_with_it(tmp_path, regist
 
 def test_without_a_file_nothing_is_put_in_place(tmp_path: Path, chats: Path) -> None:
     """The agent says itself that it does not know the session."""
-    lines = Lines(tmp_path, Path("/w"))
+    lines = ConversationLines(tmp_path, Path("/w"))
     lines.begin(SESSION)
     lines.begin(None)
     lines.keep(SESSION)

@@ -12,8 +12,8 @@ from acp.exceptions import RequestError
 from hankweave_server.agents import stream_json
 from hankweave_server.agents.acp.bridge import said
 from hankweave_server.agents.acp.dialogue import Dialogue, Ended
-from hankweave_server.agents.acp.events import Story
-from hankweave_server.agents.acp.json_lines import Order, Tools, from_line, to_line
+from hankweave_server.agents.acp.events import AcpTranslator
+from hankweave_server.agents.acp.json_lines import BridgeOrder, BridgeTools, from_line, to_line
 from hankweave_server.domain.failures import classify, is_context_full
 
 OPTION = {
@@ -34,7 +34,7 @@ def says(text: str, kind: str = "message") -> dict[str, Any]:
 class AnAgent:
     """Answers each method with what it was given, and remembers what it was asked."""
 
-    def __init__(self, story: Story, **answers: Any) -> None:
+    def __init__(self, story: AcpTranslator, **answers: Any) -> None:
         self._story = story
         self._answers = {
             "initialize": {"protocolVersion": 1},
@@ -76,11 +76,11 @@ class Talk:
     def __init__(self, order: dict[str, Any], answers: dict[str, Any]) -> None:
         fields = {"command": ("a",), "prompt": "do it", "work_tree": "/w", "model": "large"}
         self.voice = Voice()
-        self.story = Story(self.voice.say, lambda: None)
+        self.story = AcpTranslator(self.voice.say, lambda: None)
         self.agent = AnAgent(self.story, **answers)
         self.began: list[tuple[str, str]] = []
         self.dialogue = Dialogue(
-            Order(**fields | order),
+            BridgeOrder(**fields | order),
             self.agent,
             self.story,
             self.voice,
@@ -293,12 +293,12 @@ async def test_a_cancel_before_the_prompt_ends_the_dialogue() -> None:
 
 def test_an_order_arrives_as_it_was_given() -> None:
     """As one line, whatever is in it."""
-    order = Order(
+    order = BridgeOrder(
         command=("a", "b"),
         prompt="two\nlines \u2028",
         work_tree="/w",
         model="m",
-        tools=(Tools("t", ("run",), {"A": "b"}),),
+        tools=(BridgeTools("t", ("run",), {"A": "b"}),),
     )
     line = to_line(order)
     assert line.count("\n") == 1

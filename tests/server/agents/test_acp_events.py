@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hankweave_server.agents import stream_json
-from hankweave_server.agents.acp.events import Story
+from hankweave_server.agents.acp.events import AcpTranslator
 from hankweave_server.agents.acp.json_lines import LONGEST_LINE, LONGEST_TEXT, encoded
 from hankweave_server.agents.base import (
+    AgentSaid,
     PlainOutput,
-    Said,
     Thought,
     ToolAnnounced,
     ToolCalled,
@@ -62,8 +62,8 @@ def listener() -> Listener:
 
 
 @pytest.fixture
-def story(listener: Listener) -> Story:
-    return Story(listener.say, listener.before_telling)
+def story(listener: Listener) -> AcpTranslator:
+    return AcpTranslator(listener.say, listener.before_telling)
 
 
 def chunk(text: str, kind: str = "agent_message_chunk", **more: Any) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def call(update: str = "tool_call", **fields: Any) -> dict[str, Any]:
 def test_no_update_ends_the_telling(updates: list[dict[str, Any]]) -> None:
     """Whatever an update holds: it is told, or passed over, and every line is understood."""
     listener = Listener()
-    story = Story(listener.say, listener.before_telling)
+    story = AcpTranslator(listener.say, listener.before_telling)
     for update in updates:
         story.heard(update)
 
@@ -91,25 +91,25 @@ def test_no_update_ends_the_telling(updates: list[dict[str, Any]]) -> None:
 def test_pieces_are_joined_whatever_their_borders(words: list[str], step: int) -> None:
     """The message is the same however the stream was cut."""
     listener = Listener()
-    story = Story(listener.say, listener.before_telling)
+    story = AcpTranslator(listener.say, listener.before_telling)
     text = "".join(words)
     for start in range(0, len(text), step):
         story.heard(chunk(text[start : start + step]))
 
     story.end()
-    told = "".join(each.text for each in listener.signals if isinstance(each, Said))
+    told = "".join(each.text for each in listener.signals if isinstance(each, AgentSaid))
     assert told == (text if text.strip() else "")
 
 
-def test_halves_of_a_pair_find_each_other(story: Story, listener: Listener) -> None:
+def test_halves_of_a_pair_find_each_other(story: AcpTranslator, listener: Listener) -> None:
     """A stream of UTF-16 may be cut inside a character."""
     story.heard(chunk("\ud83d"))
     story.heard(chunk("\ude00 and \ud83d"))
     story.end()
-    assert listener.signals == [Said("\U0001f600 and \ufffd")]
+    assert listener.signals == [AgentSaid("\U0001f600 and \ufffd")]
 
 
-def test_a_message_ends_where_another_begins(story: Story, listener: Listener) -> None:
+def test_a_message_ends_where_another_begins(story: AcpTranslator, listener: Listener) -> None:
     """With another id, a thought, a tool or a plan; not with an update that says nothing."""
     for update in (
         chunk("a", messageId="1"),
@@ -124,18 +124,24 @@ def test_a_message_ends_where_another_begins(story: Story, listener: Listener) -
         story.heard(update)
 
     story.end()
-    assert listener.signals == [Said("ab"), Said("c"), Thought("t"), Said("d"), Said("e")]
+    assert listener.signals == [
+        AgentSaid("ab"),
+        AgentSaid("c"),
+        Thought("t"),
+        AgentSaid("d"),
+        AgentSaid("e"),
+    ]
     assert story.last_words == "e"
 
 
-def test_a_long_message_is_told_in_parts(story: Story, listener: Listener) -> None:
+def test_a_long_message_is_told_in_parts(story: AcpTranslator, listener: Listener) -> None:
     """No line is longer than the session above takes."""
     story.heard(chunk("x" * (3 * LONGEST_TEXT + 5)))
     story.end()
     assert [len(each.text) for each in listener.signals] == [LONGEST_TEXT] * 3 + [5]
 
 
-def test_a_call_is_told_when_its_input_is_whole(story: Story, listener: Listener) -> None:
+def test_a_call_is_told_when_its_input_is_whole(story: AcpTranslator, listener: Listener) -> None:
     """While it is pending it is announced; then it is told once, and its result once."""
     story.heard(call(title="write", kind="edit", status="pending", rawInput={}))
     story.heard(call("tool_call_update", status="pending"))
@@ -154,7 +160,9 @@ def test_a_call_is_told_when_its_input_is_whole(story: Story, listener: Listener
     assert listener.safe_points == 1
 
 
-def test_a_call_that_never_began_is_told_at_the_end(story: Story, listener: Listener) -> None:
+def test_a_call_that_never_began_is_told_at_the_end(
+    story: AcpTranslator, listener: Listener
+) -> None:
     """What the agent meant to do is worth knowing, too."""
     story.heard(call(title="rm -r x", kind="execute", status="pending"))
     story.end()
@@ -187,14 +195,14 @@ def test_a_call_that_never_began_is_told_at_the_end(story: Story, listener: List
     ],
 )
 def test_tools_have_the_names_that_rules_are_written_for(
-    story: Story, listener: Listener, fields: dict[str, Any], name: str | None, told: object
+    story: AcpTranslator, listener: Listener, fields: dict[str, Any], name: str | None, told: object
 ) -> None:
     """Kinds are named as Claude Code names its tools; their main argument is named so, too."""
     story.heard(call(status="in_progress", **fields))
     assert listener.signals == [ToolCalled("c1", name or fields["title"], told)]
 
 
-def test_a_question_tells_the_call_first(story: Story, listener: Listener) -> None:
+def test_a_question_tells_the_call_first(story: AcpTranslator, listener: Listener) -> None:
     """Some agents ask before they say what they do; long contents are shown by their beginning."""
     content = "x" * LONGEST_TEXT
     line = story.question(
@@ -207,14 +215,16 @@ def test_a_question_tells_the_call_first(story: Story, listener: Listener) -> No
 
 
 @pytest.mark.parametrize("key", sorted(DECIDING))
-def test_what_decides_is_never_shortened(story: Story, key: str) -> None:
+def test_what_decides_is_never_shortened(story: AcpTranslator, key: str) -> None:
     """The end of a long path or command may be what makes it forbidden."""
     value = "src/" + "./" * 1500 + "../../etc/passwd"
     line = story.question("r1", {"toolCall": {"toolCallId": "c1", "rawInput": {key: value}}})
     assert line["request"]["input"] == {key: value}
 
 
-def test_history_is_not_told_but_its_cost_is_heard(story: Story, listener: Listener) -> None:
+def test_history_is_not_told_but_its_cost_is_heard(
+    story: AcpTranslator, listener: Listener
+) -> None:
     """What was told when it happened is not told again when a session is loaded."""
     story.is_history = True
     story.heard(chunk("old"))

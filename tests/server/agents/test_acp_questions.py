@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from hankweave_server.agents.acp.bridge import Questions
-from hankweave_server.agents.acp.events import Story
+from hankweave_server.agents.acp.events import AcpTranslator
 from hankweave_server.agents.acp.json_lines import LONGEST_TEXT
 
 ALL = ("allow_always", "allow_once", "reject_always", "reject_once")
@@ -45,7 +45,7 @@ def answer(behavior: object, request: str = "permission-1") -> dict[str, Any]:
 async def ask(given: dict[str, Any], *answers: dict[str, Any] | None) -> tuple[Any, Lines]:
     """Asks once, and answers in this order; None closes."""
     lines, got = Lines(), []
-    questions = Questions(Story(lines.say, lambda: None), lines)
+    questions = Questions(AcpTranslator(lines.say, lambda: None), lines)
 
     async def wait() -> None:
         got.append(await questions.ask(given))

@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 from hankweave_server.agents.agent_log import AgentLog, entries_of, wrapped
-from hankweave_server.agents.base import ResultReported, Said, TokenCounts, ToolCalled, ToolReturned
+from hankweave_server.agents.base import (
+    AgentSaid,
+    ResultReported,
+    TokenCounts,
+    ToolCalled,
+    ToolReturned,
+)
 
 NOW = "2025-01-04T12:00:00.000Z"
 
@@ -68,7 +74,7 @@ def test_plain_text_is_wrapped() -> None:
 def test_a_claude_line_keeps_its_bytes_and_gains_the_flat_fields() -> None:
     """The nested form stays as it was printed; time, content and usage are appended to it."""
     line = b'{"type":"assistant", "message":{"content":"Hi","usage":{"input_tokens":1e0}} } '
-    (entry,) = entries_of(line, [Said("Hi")], NOW)
+    (entry,) = entries_of(line, [AgentSaid("Hi")], NOW)
     assert entry.startswith(line.rstrip().removesuffix(b"}"))
     assert json.loads(entry) == {
         "type": "assistant",

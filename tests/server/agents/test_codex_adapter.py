@@ -14,11 +14,11 @@ import pytest
 
 from hankweave_server.agents.base import (
     AgentNotFound,
+    AgentSaid,
     AgentStartFailed,
     Exited,
     McpServer,
     ResultReported,
-    Said,
     SessionStarted,
     TokenCounts,
 )
@@ -103,7 +103,7 @@ async def test_codex_gets_its_arguments_and_prompt(a_task, hear, codex, home) ->
     assert arguments[-1] == "-"
     assert given["prompt"] == "the prompt"
     assert heard.of(SessionStarted) == [SessionStarted(THREAD, "gpt-5.4")]
-    assert heard.of(Said) == [Said("Hello")]
+    assert heard.of(AgentSaid) == [AgentSaid("Hello")]
     assert heard.of(ResultReported) == [
         ResultReported(True, "Hello", None, TokenCounts(100, 5), None, {})
     ]

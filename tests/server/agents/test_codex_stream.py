@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hankweave_server.agents.base import (
+    AgentSaid,
     ContextExceeded,
     PlainOutput,
     ResultReported,
-    Said,
     SessionStarted,
     Stderr,
     Thought,
@@ -75,7 +75,7 @@ EVENTS = [
     ),
     ({"type": "error", "message": "Reconnecting... 1/5"}, [Stderr("Reconnecting... 1/5")]),
     (item("error", message="careful"), [Stderr("careful")]),
-    (item("agent_message", text="Hello"), [Said("Hello")]),
+    (item("agent_message", text="Hello"), [AgentSaid("Hello")]),
     (item("agent_message", "started", text="Hel"), []),
     (item("agent_message", text=""), []),
     (item("reasoning", text="Hm"), [Thought("Hm")]),
@@ -169,7 +169,10 @@ def test_a_turn_that_codex_printed_is_understood() -> None:
     """Commands, file changes, MCP tools, a search, messages and thoughts of a real turn."""
     signals = recorded("turn")
     assert signals[0] == SessionStarted(THREAD, "")
-    assert [s.text for s in signals if isinstance(s, Said)] == ["I will write it.", "All done."]
+    assert [s.text for s in signals if isinstance(s, AgentSaid)] == [
+        "I will write it.",
+        "All done.",
+    ]
     assert [s.text for s in signals if isinstance(s, Thought)] == ["I should look first"]
     calls = {s.tool_use_id: s.name for s in signals if isinstance(s, ToolCalled)}
     assert list(calls.values()) == [

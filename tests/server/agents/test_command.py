@@ -15,14 +15,14 @@ import pytest
 from hankweave_server.agents import agent_log
 from hankweave_server.agents import session as session_module
 from hankweave_server.agents.base import (
+    AgentKilled,
     AgentLimits,
     AgentNotFound,
+    AgentSaid,
     AgentStartFailed,
     Exited,
-    Killed,
     PlainOutput,
     ResultReported,
-    Said,
     SessionStarted,
     Stderr,
 )
@@ -61,7 +61,7 @@ async def test_stream_json_is_understood_and_logged_raw(a_task, hear) -> None:
     heard = await hear(CommandAgent(("cat",)), task)
     assert list(heard.signals) == [
         SessionStarted("s1", "opus"),
-        Said("Hello"),
+        AgentSaid("Hello"),
         ResultReported(True, "done", None, None, None, {}),
     ]
     logged = task.log_path.read_text().splitlines()
@@ -176,7 +176,7 @@ async def test_an_agent_that_closes_its_stdin_is_no_error(a_task, hear, python) 
 async def test_a_crash_is_told_with_its_signal(a_task, hear, python) -> None:
     """Death by a signal is not an exit code."""
     heard = await hear(python("import os; os.kill(os.getpid(), 11)"), a_task())
-    assert heard.outcome == Killed(11)
+    assert heard.outcome == AgentKilled(11)
     assert not heard.of(ResultReported)[0].success
 
 
@@ -245,7 +245,7 @@ async def test_an_agent_whose_log_cannot_be_written_is_ended(a_task, python, mon
             with pytest.raises(OSError, match="Input/output error"):
                 [signal async for signal in session.signals()]
 
-            assert isinstance(await session.wait(), Killed)
+            assert isinstance(await session.wait(), AgentKilled)
 
 
 async def test_python_is_found_in_path(a_task, hear, tmp_path) -> None:

@@ -6,18 +6,18 @@ import pytest
 
 from hankweave_server.agents import session as module
 from hankweave_server.agents.base import (
+    AgentKilled,
+    AgentSaid,
     Exited,
-    Killed,
     PlainOutput,
     ResultReported,
-    Said,
     SessionStarted,
     Stderr,
     TimedOut,
     ToolCalled,
     ToolReturned,
 )
-from hankweave_server.agents.session import Conversation
+from hankweave_server.agents.session import AgentConversation
 
 MADE_UP = SessionStarted("made-up", "m")
 REAL = SessionStarted("real", "m")
@@ -29,29 +29,29 @@ def verdict(success: bool, text: str) -> ResultReported:
 
 def test_the_first_output_of_a_plain_program_begins_its_made_up_session() -> None:
     """A session is made up once, before the first thing that is said."""
-    talk = Conversation(made_up_session=MADE_UP)
+    talk = AgentConversation(made_up_session=MADE_UP)
     assert list(talk.hear([PlainOutput("a")])) == [MADE_UP, PlainOutput("a")]
     assert list(talk.hear([PlainOutput("b")])) == [PlainOutput("b")]
 
 
 def test_stderr_does_not_begin_a_session() -> None:
     """Warnings before the first message do not make a program plain."""
-    talk = Conversation(made_up_session=MADE_UP)
+    talk = AgentConversation(made_up_session=MADE_UP)
     assert list(talk.hear([Stderr("careful")])) == [Stderr("careful")]
     assert not talk.has_begun
 
 
 def test_a_session_the_program_names_replaces_the_made_up_one() -> None:
     """A banner before the first message costs the made-up session, not the real one."""
-    talk = Conversation(made_up_session=MADE_UP)
+    talk = AgentConversation(made_up_session=MADE_UP)
     assert list(talk.hear([PlainOutput("banner"), REAL])) == [MADE_UP, PlainOutput("banner"), REAL]
     assert list(talk.conclude(Exited(0))) == []
 
 
 def test_a_session_is_announced_once() -> None:
     """A second turn that names the same session again is not a new beginning."""
-    talk = Conversation(made_up_session=None)
-    assert list(talk.hear([REAL, Said("a"), REAL])) == [REAL, Said("a")]
+    talk = AgentConversation(made_up_session=None)
+    assert list(talk.hear([REAL, AgentSaid("a"), REAL])) == [REAL, AgentSaid("a")]
 
 
 @pytest.mark.parametrize(
@@ -60,34 +60,34 @@ def test_a_session_is_announced_once() -> None:
         (Exited(0), [], verdict(True, "")),
         (Exited(3), [], verdict(False, "The program ended with exit code 3.")),
         (Exited(3), [Stderr("429 rate limit")], verdict(False, "429 rate limit")),
-        (Killed(9), [], verdict(False, "The program was ended by signal 9.")),
+        (AgentKilled(9), [], verdict(False, "The program was ended by signal 9.")),
         (TimedOut("idle"), [], verdict(False, "The program exceeded its idle time limit.")),
     ],
 )
 def test_a_plain_program_is_judged_by_its_end(outcome, said, expected) -> None:
     """The exit code is the verdict, and the last words on stderr are its reason."""
-    talk = Conversation(made_up_session=MADE_UP)
+    talk = AgentConversation(made_up_session=MADE_UP)
     list(talk.hear(said))
     assert list(talk.conclude(outcome)) == [MADE_UP, expected]
 
 
 def test_a_plain_program_that_reports_a_result_is_believed() -> None:
     """No verdict is made up beside one that was printed."""
-    talk = Conversation(made_up_session=MADE_UP)
+    talk = AgentConversation(made_up_session=MADE_UP)
     list(talk.hear([verdict(False, "own words")]))
     assert list(talk.conclude(Exited(0))) == []
 
 
 def test_an_agent_that_names_its_session_gets_no_result_made_up() -> None:
     """Exit 0 without a result stays without a result: the runner calls that a failure."""
-    talk = Conversation(made_up_session=None)
-    list(talk.hear([REAL, Said("a")]))
+    talk = AgentConversation(made_up_session=None)
+    list(talk.hear([REAL, AgentSaid("a")]))
     assert list(talk.conclude(Exited(0))) == []
 
 
 def test_a_tool_result_gets_the_name_of_its_call() -> None:
     """The name is only in the call; a result without a known call has none."""
-    talk = Conversation(made_up_session=None)
+    talk = AgentConversation(made_up_session=None)
     list(talk.hear([ToolCalled("t1", "Write", {})]))
     returned = ToolReturned("t1", "", "ok", False)
     assert list(talk.hear([returned])) == [ToolReturned("t1", "Write", "ok", False)]
@@ -97,7 +97,7 @@ def test_a_tool_result_gets_the_name_of_its_call() -> None:
 def test_calls_that_never_return_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only so many open calls are remembered, the newest ones."""
     monkeypatch.setattr(module, "CALLS_REMEMBERED", 2)
-    talk = Conversation(made_up_session=None)
+    talk = AgentConversation(made_up_session=None)
     list(talk.hear([ToolCalled(f"t{n}", f"Tool{n}", {}) for n in range(3)]))
     names = [
         signal.name for signal in talk.hear(ToolReturned(f"t{n}", "", "", False) for n in range(3))

@@ -9,7 +9,14 @@ import anyio
 import psutil
 import pytest
 
-from hankweave_server.agents.base import AgentLimits, Exited, PlainOutput, Said, Stderr, TimedOut
+from hankweave_server.agents.base import (
+    AgentLimits,
+    AgentSaid,
+    Exited,
+    PlainOutput,
+    Stderr,
+    TimedOut,
+)
 
 GRACE = timedelta(seconds=0.2)
 SOON = timedelta(seconds=0.4)
@@ -144,14 +151,14 @@ async def test_a_flood_needs_no_memory_and_fills_no_disk(a_task, python) -> None
                 match signal:
                     case PlainOutput(line) | Stderr(line):
                         longest, read = max(longest, len(line)), read + len(line)
-                    case Said():
+                    case AgentSaid():
                         last = signal
 
                 peak = max(peak, psutil.Process().memory_info().rss) if read % 64 == 0 else peak
 
             assert await session.wait() == Exited(0)
 
-    assert last == Said("after the flood")
+    assert last == AgentSaid("after the flood")
     assert read >= 96 * (MIB - 128) + MIB
     assert MIB < longest < MIB + 100
     assert peak - before < 32 * MIB

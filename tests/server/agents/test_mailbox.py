@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from hankweave_server.agents.base import Said
+from hankweave_server.agents.base import AgentSaid
 from hankweave_server.agents.process.stdio import ROOM, ROOM_IN_A_HURRY, Mailbox
 
 
@@ -13,16 +13,16 @@ async def test_a_full_mailbox_waits_for_its_reader() -> None:
     """Nothing is dropped: the one who puts waits until the one who takes has made room."""
     mailbox = Mailbox()
     for number in range(ROOM):
-        await mailbox.put([Said(str(number))])
+        await mailbox.put([AgentSaid(str(number))])
 
     with pytest.raises(TimeoutError), anyio.fail_after(0.02):
-        await mailbox.put([Said("too much")])
+        await mailbox.put([AgentSaid("too much")])
 
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(mailbox.put, [Said("last")])
+        tasks.start_soon(mailbox.put, [AgentSaid("last")])
         taken = [await mailbox.take() for _ in range(ROOM + 1)]
 
-    assert taken[-1] == [Said("last")]
+    assert taken[-1] == [AgentSaid("last")]
 
 
 async def test_in_a_hurry_nobody_waits_and_memory_stays_bounded() -> None:
@@ -30,7 +30,7 @@ async def test_in_a_hurry_nobody_waits_and_memory_stays_bounded() -> None:
     mailbox = Mailbox()
     mailbox.hurry()
     for number in range(ROOM_IN_A_HURRY + 10):
-        await mailbox.put([Said(str(number))])
+        await mailbox.put([AgentSaid(str(number))])
 
     mailbox.close()
     taken = [batch async for batch in _all(mailbox)]
@@ -40,9 +40,9 @@ async def test_in_a_hurry_nobody_waits_and_memory_stays_bounded() -> None:
 async def test_a_closed_mailbox_is_read_to_its_end() -> None:
     """What was put before it closed is still taken, then comes None."""
     mailbox = Mailbox()
-    await mailbox.put([Said("a")])
+    await mailbox.put([AgentSaid("a")])
     mailbox.close()
-    assert await mailbox.take() == [Said("a")]
+    assert await mailbox.take() == [AgentSaid("a")]
     assert await mailbox.take() is None
 
 

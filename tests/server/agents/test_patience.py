@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import timedelta
 
 from hankweave_server.agents.base import AgentLimits
-from hankweave_server.agents.session import Patience, Remaining
+from hankweave_server.agents.session import AgentTimeouts, Remaining
 
 
-def patience(start: float | None, idle: float | None, total: float | None) -> Patience:
+def patience(start: float | None, idle: float | None, total: float | None) -> AgentTimeouts:
     seconds = (
         None if limit is None else timedelta(seconds=limit) for limit in (start, idle, total)
     )
-    return Patience(AgentLimits(*seconds), now=100.0)
+    return AgentTimeouts(AgentLimits(*seconds), now=100.0)
 
 
 def test_the_nearest_limit_is_named() -> None:

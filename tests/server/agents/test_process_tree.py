@@ -11,10 +11,10 @@ import psutil
 import pytest
 
 from hankweave_server.agents.base import (
+    AgentKilled,
     AgentLimits,
     AgentOutOfControl,
     Exited,
-    Killed,
     PlainOutput,
     Stderr,
 )
@@ -78,7 +78,7 @@ async def test_nothing_outlives_a_stop(a_task, python, words, lives) -> None:
             assert tree["agent"] == session.pid
             await session.stop()
             assert [name for name, pid in tree.items() if lives(pid)] == []
-            assert await session.wait() == Killed(signal.SIGKILL)
+            assert await session.wait() == AgentKilled(signal.SIGKILL)
             await session.stop()
 
 
@@ -138,7 +138,7 @@ async def test_an_agent_that_kills_its_keeper_does_not_get_away(
             tree = await words(session, 4)
             keeper = psutil.Process(session.pid).ppid()
             os.kill(keeper, signal.SIGKILL)
-            assert await session.wait() == Killed(signal.SIGKILL)
+            assert await session.wait() == AgentKilled(signal.SIGKILL)
             assert [name for name, pid in tree if lives(int(pid))] == []
 
 
@@ -187,7 +187,7 @@ time.sleep(600)
         async with python(source).start(a_task()) as session:
             await words(session, 1)
             await session.stop()
-            assert await session.wait() == Killed(signal.SIGTERM)
+            assert await session.wait() == AgentKilled(signal.SIGTERM)
 
 
 async def test_a_paused_tree_stands_still_and_goes_on(a_task, python, words, lives) -> None:
@@ -284,5 +284,5 @@ async def test_an_agent_that_keeps_stopping_its_keeper_is_ended(
                 async for _ in session.signals():
                     pass
 
-            assert await session.wait() == Killed(signal.SIGKILL)
+            assert await session.wait() == AgentKilled(signal.SIGKILL)
             assert [name for name, pid in tree if lives(int(pid))] == []

@@ -11,14 +11,14 @@ import anyio
 import pytest
 
 from hankweave_server.agents.base import (
+    AgentKilled,
     AgentLimits,
+    AgentSaid,
     Exited,
     Forbidden,
     Granted,
-    Killed,
     PermissionAsked,
     ResultReported,
-    Said,
     SessionStarted,
     Stderr,
     Thought,
@@ -38,7 +38,7 @@ async def test_a_prompt_that_is_no_script_plays_the_default(a_task, hear) -> Non
     """The demo needs no script: the agent says what it read and writes a note."""
     task = a_task("Look at the data.\n")
     heard = await hear(ScriptedAgent(), task)
-    assert heard.of(Said) == [Said("I have read the prompt of observe: 4 words.")]
+    assert heard.of(AgentSaid) == [AgentSaid("I have read the prompt of observe: 4 words.")]
     note = task.work_tree / "notes" / "observe.md"
     assert note.read_text() == "# observe\n\nLook at the data.\n"
     assert heard.of(ResultReported)[0].success
@@ -92,8 +92,8 @@ async def test_a_resumed_session_keeps_its_name(a_task, hear) -> None:
         ({"fail": {"message": "out of credit"}}, Exited(1), ["out of credit"]),
         ({"fail": {"message": "no", "exitCode": 0}}, Exited(0), ["no"]),
         ({"exit": 5}, Exited(5), []),
-        ({"crash": "SIGKILL"}, Killed(signal.SIGKILL), []),
-        ({"crash": 15}, Killed(signal.SIGTERM), []),
+        ({"crash": "SIGKILL"}, AgentKilled(signal.SIGKILL), []),
+        ({"crash": 15}, AgentKilled(signal.SIGTERM), []),
     ],
 )
 async def test_a_script_can_end_badly(a_task, hear, step, outcome, texts) -> None:
@@ -103,7 +103,7 @@ async def test_a_script_can_end_badly(a_task, hear, step, outcome, texts) -> Non
     assert [(result.success, result.text) for result in heard.of(ResultReported)] == [
         (False, text) for text in texts
     ]
-    assert heard.of(Said) == []
+    assert heard.of(AgentSaid) == []
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ async def test_a_script_waits_for_a_file(a_task) -> None:
         async with ScriptedAgent().start(task) as session:
             said = []
             async for signal in session.signals():
-                if isinstance(signal, Said):
+                if isinstance(signal, AgentSaid):
                     said.append(signal.text)
                     (task.work_tree / "go").touch()
 
@@ -140,7 +140,7 @@ async def test_a_script_prints_anything(a_task, hear) -> None:
     """Raw lines and stderr are for trying out how a runner takes them."""
     line = '{"type":"assistant","message":{"content":"raw"}}'
     heard = await hear(ScriptedAgent(), a_task(script({"raw": line}, {"stderr": "careful"})))
-    assert heard.of(Said) == [Said("raw")]
+    assert heard.of(AgentSaid) == [AgentSaid("raw")]
     assert heard.of(Stderr) == [Stderr("careful")]
 
 
@@ -152,7 +152,7 @@ async def test_a_script_can_be_a_file(a_task, hear, tmp_path, monkeypatch, from_
     monkeypatch.setenv("HANKWEAVE_SCRIPT", "/absent" if from_codon else str(file))
     environment = {"HANKWEAVE_SCRIPT": str(file)} if from_codon else {}
     heard = await hear(ScriptedAgent(), a_task("plain prompt", environment=environment))
-    assert heard.of(Said) == [Said("from the file")]
+    assert heard.of(AgentSaid) == [AgentSaid("from the file")]
 
 
 async def test_a_script_asks_before_each_change_and_waits_for_the_answer(a_task) -> None:
@@ -190,7 +190,7 @@ async def test_time_in_which_an_agent_waits_for_an_answer_does_not_count(a_task)
                 if isinstance(heard, PermissionAsked):
                     await anyio.sleep(3)  # What is being tested is that time passes.
                     await session.answer(heard, Granted())
-                elif isinstance(heard, Said):
+                elif isinstance(heard, AgentSaid):
                     said.append(heard.text)
 
             outcome = await session.wait()
@@ -206,7 +206,7 @@ async def test_a_session_is_remembered_if_there_is_a_folder_for_it(a_task, hear,
     first = await hear(agent, a_task(steps))
     (session,) = first.of(SessionStarted)
     second = await hear(agent, a_task(steps, resume_session=session.session_id))
-    assert [said.text for said in (*first.of(Said), *second.of(Said))] == [
+    assert [said.text for said in (*first.of(AgentSaid), *second.of(AgentSaid))] == [
         "a",
         "I know 1 prompts and 1 steps",
         "a",
@@ -238,6 +238,6 @@ async def test_a_refusal_is_a_result_or_the_end(a_task, gives_up: bool) -> None:
     assert not (task.work_tree / "a.txt").exists()
     (result,) = [said for said in heard if isinstance(said, ToolReturned)]
     assert (result.result, result.is_error) == ("Not this one.", True)
-    assert (Said("on") in heard) is not gives_up
+    assert (AgentSaid("on") in heard) is not gives_up
     (end,) = [said for said in heard if isinstance(said, ResultReported)]
     assert (end.success, end.text) == (not gives_up, "Not this one." if gives_up else "on")

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from hankweave_server.agents.base import (
+    AgentSaid,
     ContextExceeded,
     Forbidden,
     Granted,
@@ -15,7 +16,6 @@ from hankweave_server.agents.base import (
     PlainOutput,
     RequestTimedOut,
     ResultReported,
-    Said,
     SessionStarted,
     Stderr,
     Thought,
@@ -96,8 +96,8 @@ MESSAGES = [
     ({"type": "control_request", "request": None}, []),
     ({"type": "control_response", "response": {"subtype": "success"}}, []),
     ({"type": "system", "subtype": "compact_boundary"}, [ContextExceeded("compact_boundary")]),
-    (assistant("Hello"), [Said("Hello")]),
-    (assistant([{"type": "text", "text": "Hello"}]), [Said("Hello")]),
+    (assistant("Hello"), [AgentSaid("Hello")]),
+    (assistant([{"type": "text", "text": "Hello"}]), [AgentSaid("Hello")]),
     (assistant([{"type": "thinking", "thinking": "Hm", "signature": "x"}]), [Thought("Hm")]),
     (
         assistant([{"type": "tool_use", "id": "t1", "name": "Write", "input": {"file_path": "a"}}]),
@@ -105,7 +105,7 @@ MESSAGES = [
     ),
     (
         assistant([{"type": "text", "text": "a"}, {"type": "redacted_thinking"}], usage=USAGE),
-        [Said("a"), UsageReported("m1", "opus", TokenCounts(10, 5, 3, 2))],
+        [AgentSaid("a"), UsageReported("m1", "opus", TokenCounts(10, 5, 3, 2))],
     ),
     (
         assistant([], usage={"input_tokens": 7, "output_tokens": -1}),
@@ -115,7 +115,7 @@ MESSAGES = [
     (assistant([None, 5, "x", {"type": "text", "text": 5}]), []),
     (
         {"type": "assistant", "content": "flat", "usage": {"input_tokens": 1}},
-        [Said("flat"), UsageReported("", "", TokenCounts(1))],
+        [AgentSaid("flat"), UsageReported("", "", TokenCounts(1))],
     ),
     (tool_result("done"), [ToolReturned("t1", "", "done", False)]),
     (tool_result("no", is_error=True), [ToolReturned("t1", "", "no", True)]),
@@ -151,23 +151,23 @@ MESSAGES = [
     (
         assistant("API Error: Request timed out."),
         [
-            Said("API Error: Request timed out."),
+            AgentSaid("API Error: Request timed out."),
             RequestTimedOut("API Error: Request timed out."),
         ],
     ),
     (
         assistant("API Error: terminated", model="<synthetic>"),
-        [Said("API Error: terminated"), ContextExceeded("API Error: terminated")],
+        [AgentSaid("API Error: terminated"), ContextExceeded("API Error: terminated")],
     ),
     (
         assistant("Prompt is too long", model="<synthetic>"),
-        [Said("Prompt is too long"), ContextExceeded("Prompt is too long")],
+        [AgentSaid("Prompt is too long"), ContextExceeded("Prompt is too long")],
     ),
-    (assistant("The user's prompt is too long."), [Said("The user's prompt is too long.")]),
+    (assistant("The user's prompt is too long."), [AgentSaid("The user's prompt is too long.")]),
     (
         assistant("API Error: the response exceeded the 32000 output token maximum."),
         [
-            Said("API Error: the response exceeded the 32000 output token maximum."),
+            AgentSaid("API Error: the response exceeded the 32000 output token maximum."),
             ContextExceeded("API Error: the response exceeded the 32000 output token maximum."),
         ],
     ),

@@ -177,12 +177,12 @@ class Desk:
         if full:
             space.note(FULL)
 
-        around = Surroundings()
+        ctx = Surroundings()
         if has_ended:
-            around.state = msgspec.structs.replace(around.state, current_run_id=None)
+            ctx.state = msgspec.structs.replace(ctx.state, current_run_id=None)
 
         self._dispatch = Dispatch(
-            cast("Any", around),
+            cast("Any", ctx),
             control=room,
             rollbacks=room,
             inspect=room,

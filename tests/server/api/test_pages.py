@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hankweave_protocol.codec import encode
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.ids import Sha
-from hankweave_server.api.checkpoint_list import ANSWER_BYTES, Listing, Listings, below, page_of
+from hankweave_server.api.checkpoint_list import ANSWER_BYTES, Listings, TreeListing, below, page_of
 from hankweave_server.api.lookup import the_path
 from hankweave_server.checkpoints.model import PathEntry
 from hankweave_server.worktree.names import is_out_of_bounds, is_within, shown
@@ -24,8 +24,8 @@ trees = st.frozensets(paths, max_size=20).map(
 )
 
 
-def a_listing(*found: bytes) -> Listing:
-    return Listing.of(PathEntry(path, len(path), stat.S_IFREG | 0o644) for path in found)
+def a_listing(*found: bytes) -> TreeListing:
+    return TreeListing.of(PathEntry(path, len(path), stat.S_IFREG | 0o644) for path in found)
 
 
 @given(trees, st.integers(1, 5))

@@ -13,8 +13,8 @@ from hankweave_protocol.records import RollbackReport
 from hankweave_server.api.rollback import Rollbacks
 from hankweave_server.checkpoints.errors import CheckpointDamaged, RestoreIncomplete
 from hankweave_server.checkpoints.model import Damage, RestoreReport, Skipped
-from hankweave_server.execution.context import Surroundings
-from hankweave_server.execution.rollback.planner import Journey
+from hankweave_server.execution.context import ExecutionContext
+from hankweave_server.execution.rollback.planner import RollbackRequest
 from hankweave_server.execution.rollback.rollback import CutShort, Rollback
 from support.histories import completed, sha
 from support.timelines import a_state, checkpoints_of, ended
@@ -28,9 +28,11 @@ class Failing:
 
     def __init__(self, fault: Exception) -> None:
         self._fault = fault
-        self.asked: list[Journey] = []
+        self.asked: list[RollbackRequest] = []
 
-    async def perform(self, journey: Journey, _causes: tuple[int | str, ...]) -> RollbackReport:
+    async def perform(
+        self, journey: RollbackRequest, _causes: tuple[int | str, ...]
+    ) -> RollbackReport:
         self.asked.append(journey)
         raise self._fault
 
@@ -43,8 +45,8 @@ def rollbacks(fault: Exception, known_paths: Any = None) -> tuple[Rollbacks, Fai
         return work(*words)
 
     checkpointer = SimpleNamespace(known=checkpoints_of(STATE), engine=engine, run=run, missing=())
-    around = SimpleNamespace(state=STATE, checkpointer=checkpointer)
-    return Rollbacks(cast(Surroundings, around), cast(Rollback, failing)), failing
+    ctx = SimpleNamespace(state=STATE, checkpointer=checkpointer)
+    return Rollbacks(cast(ExecutionContext, ctx), cast(Rollback, failing)), failing
 
 
 async def refusal(made: Rollbacks, command: RollbackToCheckpoint = TO_ONE) -> Refused:

@@ -416,9 +416,9 @@ def test_the_scan_cache_saves_reading(lab, monkeypatch):
     lab.write("a", "1")
     lab.checkpoint()
     read: list[bytes] = []
-    real = capture.Capture.read
+    real = capture.FileReader.read
     monkeypatch.setattr(
-        capture.Capture, "read", lambda self, path: (read.append(path), real(self, path))[1]
+        capture.FileReader, "read", lambda self, path: (read.append(path), real(self, path))[1]
     )
     deadline = time.monotonic() + 5
     made = None

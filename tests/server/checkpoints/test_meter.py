@@ -9,7 +9,7 @@ import pytest
 from hankweave_protocol.records import ProgressUnit
 from hankweave_server.checkpoints.clone import copy_repository, fill_work_tree, plan_offshoot
 from hankweave_server.domain.retention import RetentionPolicy
-from hankweave_server.meter import Meter, Reading
+from hankweave_server.meter import Meter, MeterReading
 from hankweave_server.paths import Layout
 
 from .conftest import EVERYTHING, START, Lab
@@ -22,13 +22,13 @@ class RecordingMeter(Meter):
 
     def __init__(self) -> None:
         super().__init__()
-        self.ended: list[Reading] = []
+        self.ended: list[MeterReading] = []
 
     def begin(self, phase: str, unit: ProgressUnit, total: int | None = None) -> None:
         self.end()
         super().begin(phase, unit, total)
 
-    def end(self) -> list[Reading]:
+    def end(self) -> list[MeterReading]:
         last = self.read()
         if last is not None:
             self.ended.append(last)
@@ -49,9 +49,9 @@ def test_a_capture_counts_the_files_it_reads(filled: Lab) -> None:
     first, second = RecordingMeter(), RecordingMeter()
     filled.engine.checkpoint(filled.request(), first)
     assert first.end() == [
-        Reading("scanning", "files", 0, None),
-        Reading("reading", "files", FILES, FILES),
-        Reading("flushing", "files", 0, None),
+        MeterReading("scanning", "files", 0, None),
+        MeterReading("reading", "files", FILES, FILES),
+        MeterReading("flushing", "files", 0, None),
     ]
     filled.reopen()
     filled.write("folder-0/0.txt", "changed")
@@ -74,14 +74,14 @@ def test_a_restore_counts_what_it_writes_and_removes(filled: Lab) -> None:
     planned, done = RecordingMeter(), RecordingMeter()
     plan = filled.engine.plan_restore(target.sha, EVERYTHING, meter=planned)
     assert planned.end() == [
-        Reading("checking", "objects", FILES + 8, None),
-        Reading("scanning", "files", 0, None),
+        MeterReading("checking", "objects", FILES + 8, None),
+        MeterReading("scanning", "files", 0, None),
     ]
     safety = filled.engine.checkpoint(filled.request("safety", before=plan, codon=None))
     filled.engine.restore(target.sha, safety.sha, meter=done)
     assert done.end() == [
-        Reading("writing", "files", 80, 80),
-        Reading("flushing", "files", 0, None),
+        MeterReading("writing", "files", 80, 80),
+        MeterReading("flushing", "files", 0, None),
     ]
 
 
@@ -132,6 +132,6 @@ def test_a_branch_counts_bytes_and_files(filled: Lab, tmp_path: Path) -> None:
     fill_work_tree(target.sha, layout, meter)
     size = sum((plan.source / file).stat().st_size for file in plan.files)
     assert [each for each in meter.end() if each.phase != "checking"] == [
-        Reading("copying", "bytes", size, size),
-        Reading("writing", "files", FILES, FILES),
+        MeterReading("copying", "bytes", size, size),
+        MeterReading("writing", "files", FILES, FILES),
     ]

@@ -13,7 +13,7 @@ from contextlib import closing
 import pytest
 
 from hankweave_server.checkpoints import capture
-from hankweave_server.checkpoints.file_reader import Captured
+from hankweave_server.checkpoints.file_reader import CapturedFile
 from hankweave_server.git import loose, objects
 from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
 from hankweave_server.worktree.dirfd import Descent
@@ -62,7 +62,7 @@ def test_what_is_read_comes_in_the_order_it_was_asked_for(lab, monkeypatch):
 
     staging.abandon()
     assert [file.path for file, _ in seen] == [file.path for file in files]
-    assert all(isinstance(observation, Captured) for _, observation in seen)
+    assert all(isinstance(observation, CapturedFile) for _, observation in seen)
     assert not list(store.rglob("tmp_*"))
 
 

@@ -20,7 +20,7 @@ from hankweave_server.checkpoints.notes import Notes
 from hankweave_server.git import repack
 from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
 from hankweave_server.git.pack_reader import read_index
-from hankweave_server.git.repack import Consolidation, Unpackable, joined
+from hankweave_server.git.repack import Repacking, Unpackable, joined
 from hankweave_server.git.repo import ShadowRepo
 from hankweave_server.git.store_files import StoreFiles
 
@@ -323,7 +323,7 @@ def test_a_pack_is_not_replaced_by_nothing(lab, housekeeping):
     files = StoreFiles(repo.path)
     pack, _ = files.packs()
 
-    Consolidation(repo, files)._replace([pack], joined(files.pack_folder, [pack]))
+    Repacking(repo, files)._replace([pack], joined(files.pack_folder, [pack]))
 
     assert pack.index.exists()
     assert content(lab, shas)

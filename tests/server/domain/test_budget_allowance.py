@@ -19,7 +19,7 @@ from hankweave_server.domain.budget.allowance import (
     capped,
     shares_of,
 )
-from hankweave_server.domain.budget.spending import NOTHING, Spent, counted, total
+from hankweave_server.domain.budget.spending import NOTHING, Spending, counted, total
 from support.budgets import (
     NO_CODONS,
     a_codon,
@@ -59,19 +59,19 @@ def test_without_a_budget_nothing_is_limited() -> None:
     """And nothing is ever exceeded."""
     hank = a_hank(a_codon("a"))
     assert of(hank, "a") == UNLIMITED
-    assert UNLIMITED.exceeded_by(Spent(1e9, 1e9, 10**9, 10**9)) is None
+    assert UNLIMITED.exceeded_by(Spending(1e9, 1e9, 10**9, 10**9)) is None
     assert UNLIMITED.seconds is None
 
 
 @pytest.mark.parametrize(
     ("spent_now", "currency", "limit", "used"),
     [
-        (Spent(dollars=2.0), "cost", 2.0, 2.0),
-        (Spent(seconds=30.5), "duration", 30.0, 30.5),
-        (Spent(output_tokens=500), "outputTokens", 500, 500),
-        (Spent(context_tokens=9_001), "contextTokens", 9_000, 9_001),
-        (Spent(2.0, 30.0, 500, 9_000), "cost", 2.0, 2.0),
-        (Spent(1.9, 30.0, 500, 9_000), "duration", 30.0, 30.0),
+        (Spending(dollars=2.0), "cost", 2.0, 2.0),
+        (Spending(seconds=30.5), "duration", 30.0, 30.5),
+        (Spending(output_tokens=500), "outputTokens", 500, 500),
+        (Spending(context_tokens=9_001), "contextTokens", 9_000, 9_001),
+        (Spending(2.0, 30.0, 500, 9_000), "cost", 2.0, 2.0),
+        (Spending(1.9, 30.0, 500, 9_000), "duration", 30.0, 30.0),
     ],
 )
 def test_a_limit_is_exceeded_when_it_is_reached(spent_now, currency, limit, used) -> None:
@@ -80,7 +80,7 @@ def test_a_limit_is_exceeded_when_it_is_reached(spent_now, currency, limit, used
         max_dollars=2, max_time_seconds=30, max_output_tokens=500, max_context_tokens=9_000
     )
     found = of(a_hank(a_codon("a", budget=budget)), "a")
-    assert found.exceeded_by(Spent(1.99, 29.9, 499, 8_999)) is None
+    assert found.exceeded_by(Spending(1.99, 29.9, 499, 8_999)) is None
     overrun = found.exceeded_by(spent_now)
     assert overrun is not None
     assert overrun.exceeded == BudgetExceeded(currency=currency, limit=limit, used=used)
@@ -93,13 +93,13 @@ def test_the_owner_of_the_limit_says_what_happens() -> None:
     """A failure by budget is permanent: another attempt would begin with less."""
     own = CodonBudget(max_dollars=5)
     hank = three(ContainerBudget(max_dollars=1, on_exceeded="fail"), a=own)
-    overrun = of(hank, "a").exceeded_by(Spent(dollars=1))
+    overrun = of(hank, "a").exceeded_by(Spending(dollars=1))
     assert overrun is not None
     assert (overrun.fails, overrun.owner) == (True, "hank")
     assert not overrun.reason.retriable
     assert overrun.reason.message == "Budget exceeded: $1.0000 of the $1.0000 that the hank allows."
     hank = three(ContainerBudget(max_dollars=9, on_exceeded="fail"), a=own)
-    overrun = of(hank, "a").exceeded_by(Spent(dollars=5))
+    overrun = of(hank, "a").exceeded_by(Spending(dollars=5))
     assert overrun is not None
     assert (overrun.fails, overrun.owner) == (False, "codon")
 
@@ -268,7 +268,7 @@ def test_a_codon_that_the_hank_has_no_more_is_under_its_budget() -> None:
     old = three(ContainerBudget(max_dollars=3, allocation="proportional-strict"))
     new = a_hank(a_codon("z"), budget=ContainerBudget(max_dollars=3, allocation="proportional"))
     state = a_state(spent(old, "a", 1))
-    assert allowance(new, entry_of(old, "b"), state).exceeded_by(Spent(dollars=2)) is not None
+    assert allowance(new, entry_of(old, "b"), state).exceeded_by(Spending(dollars=2)) is not None
 
 
 def test_what_runs_now_does_not_lower_its_own_allowance() -> None:

@@ -15,7 +15,7 @@ from hankweave_protocol.state import (
 )
 from hankweave_server.domain.budget.spending import (
     NOTHING,
-    Spent,
+    Spending,
     context_of,
     counted,
     spent_by,
@@ -48,8 +48,8 @@ def going_on(
 def test_an_execution_uses_money_time_and_tokens() -> None:
     """Its sentinels' money is in it: it is paid by the same person."""
     state = a_state(spent(HANK, "one", 1.5, seconds=90.25, output=70, sentinels=0.25))
-    assert [each.spent for each in counted(state)] == [Spent(1.75, 90.25, 70)]
-    assert total(counted(state)) == Spent(1.75, 90.25, 70)
+    assert [each.spent for each in counted(state)] == [Spending(1.75, 90.25, 70)]
+    assert total(counted(state)) == Spending(1.75, 90.25, 70)
     assert total([]) == NOTHING
 
 
@@ -59,15 +59,15 @@ def test_amounts_add_up_but_the_context_does_not() -> None:
         input_tokens=10, output_tokens=5, cache_creation_tokens=100, cache_read_tokens=1000
     )
     assert context_of(turn) == 1115
-    used = Spent(1.0, 2.0, 3, 900).after_turn(turn)
+    used = Spending(1.0, 2.0, 3, 900).after_turn(turn)
     assert used.context_tokens == 1115
-    assert used + Spent(1.0, 2.0, 3, 900) == Spent(2.0, 4.0, 6, 1115)
+    assert used + Spending(1.0, 2.0, 3, 900) == Spending(2.0, 4.0, 6, 1115)
 
 
 def test_what_runs_is_told_by_the_caller() -> None:
     """The record knows money and tokens; time and the fullest turn are not in it."""
     codon = replace(running(), current_cost=0.5)
-    assert spent_by(codon, seconds=3.0, context_tokens=7) == Spent(0.5, 3.0, 0, 7)
+    assert spent_by(codon, seconds=3.0, context_tokens=7) == Spending(0.5, 3.0, 0, 7)
     assert counted(state_of(a_run(codons=(codon,)))) == ()
 
 
@@ -105,7 +105,7 @@ def test_a_crash_grants_no_new_budget() -> None:
     crashed = replace(a_run("run-1", codons=(died,)), status="crashed")
     state = state_of(crashed, going_on("run-2", "run-1", None, 1, "rollback"))
     assert names(state) == ["run-1/one"]
-    assert total(counted(state)) == Spent(dollars=4)
+    assert total(counted(state)) == Spending(dollars=4)
 
 
 def test_a_clock_that_was_set_back_gives_no_time() -> None:

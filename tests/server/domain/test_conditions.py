@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hankweave_server.domain.conditions import (
     DEEPEST,
     LONGEST,
-    Condition,
     ConditionError,
+    ParsedCondition,
     parse,
 )
 from support.outcomes import outcome
@@ -294,7 +294,7 @@ def grown(children: st.SearchStrategy[Case]) -> st.SearchStrategy[Case]:
 @given(case=st.recursive(atoms(), grown, max_leaves=6))
 def test_it_holds_as_a_reader_would_say(case: Case):
     """Any expression agrees with the plain reading of its parts."""
-    condition: Condition = parse(case.text)
+    condition: ParsedCondition = parse(case.text)
     assert condition.holds(VARIABLES) is case.expected
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hankweave_server.domain.health import Health, Problem
+from hankweave_server.domain.health import Problem, ServerHealth
 
 FULL = Problem(code="INSUFFICIENT_SPACE", message="Full.", since="2025-01-04T12:00:00.000Z")
 LATER = Problem(code="INSUFFICIENT_SPACE", message="Still.", since="2025-01-04T13:00:00.000Z")
@@ -11,12 +11,16 @@ FEW = Problem(code="OUT_OF_DESCRIPTORS", message="Few.", since="2025-01-04T12:30
 
 def test_a_server_without_problems_is_ok() -> None:
     """Nothing is wrong, and nothing is said."""
-    assert (Health().status, Health().sentence, Health().problems) == ("ok", "", ())
+    assert (ServerHealth().status, ServerHealth().sentence, ServerHealth().problems) == (
+        "ok",
+        "",
+        (),
+    )
 
 
 def test_a_problem_stays_as_it_was_first_told() -> None:
     """Reported again it keeps its first sentence and moment."""
-    health = Health().with_problem(FULL).with_problem(LATER)
+    health = ServerHealth().with_problem(FULL).with_problem(LATER)
     assert health.problems == (FULL,)
     assert health.problem("INSUFFICIENT_SPACE") is FULL
     assert health.problem("OUT_OF_DESCRIPTORS") is None
@@ -24,8 +28,8 @@ def test_a_problem_stays_as_it_was_first_told() -> None:
 
 def test_a_server_is_degraded_until_its_last_problem_is_over() -> None:
     """Each code goes by itself; the oldest problem stands first."""
-    health = Health().with_problem(FULL).with_problem(FEW)
+    health = ServerHealth().with_problem(FULL).with_problem(FEW)
     assert (health.status, health.sentence) == ("degraded", "Full. Few.")
     health = health.without("INSUFFICIENT_SPACE").without("INSUFFICIENT_SPACE")
     assert (health.status, health.problems) == ("degraded", (FEW,))
-    assert health.without("OUT_OF_DESCRIPTORS") == Health()
+    assert health.without("OUT_OF_DESCRIPTORS") == ServerHealth()

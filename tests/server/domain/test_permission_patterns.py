@@ -14,7 +14,7 @@ from hankweave_server.domain.permission_patterns import (
     Call,
     Kind,
     MalformedPattern,
-    Place,
+    PatternPlace,
     arguments_of,
     commands_in,
     is_plain,
@@ -27,7 +27,7 @@ def bash(command: str) -> Call:
 
 
 def write(written: str, real: str | None = None) -> Call:
-    return Call("Write", places=(Place(written, written if real is None else real),))
+    return Call("Write", places=(PatternPlace(written, written if real is None else real),))
 
 
 # --- names ----------------------------------------------------------------------------------------
@@ -296,7 +296,7 @@ def test_a_link_leads_nowhere_that_is_not_allowed() -> None:
 
 def test_every_path_of_a_call_counts() -> None:
     """A call with two paths is allowed by both, and denied by one."""
-    call = Call("Write", places=(Place("a", "a"), Place("b", "b")))
+    call = Call("Write", places=(PatternPlace("a", "a"), PatternPlace("b", "b")))
     assert not parse("Write(a)").allows(call)
     assert parse("Write(b)").denies(call)
 

@@ -23,8 +23,8 @@ from hankweave_protocol.ids import ClientId
 from hankweave_server.domain.permission_patterns import Call
 from hankweave_server.domain.permissions import (
     Allowed,
-    Answer,
     Denied,
+    PermissionVerdict,
     Unsettled,
     by_policy,
     can_ask,
@@ -126,13 +126,13 @@ def test_silence_is_an_answer_too() -> None:
         (by_policy(Denied("Bash(rm *)")), "the permissions of this codon deny Bash(rm *)."),
         (by_policy(Denied("otherwise")), "the permissions of this codon allow no such call."),
         (
-            Answer("deny", "client", client_id=ClientId("c"), message="Not today."),
+            PermissionVerdict("deny", "client", client_id=ClientId("c"), message="Not today."),
             "the person who watches this run denied it. Not today.",
         ),
         (for_want_of_an_answer(policy_of(Permissions())), "nobody allowed it. Nobody answered"),
     ],
 )
-def test_an_agent_is_told_who_refused_it_and_why(answer: Answer, words: str) -> None:
+def test_an_agent_is_told_who_refused_it_and_why(answer: PermissionVerdict, words: str) -> None:
     """Each kind of refusal has its sentence."""
     assert words in refusal("Bash", answer)
     assert refusal("Bash", answer).startswith("Hankweave did not let Bash be called: ")

@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from hankweave_protocol.hank import RetryConfig
 from hankweave_protocol.state import FailureReason
-from hankweave_server.domain.failures import Decision, GiveUp, Ignore, Retry, decide, delay_ms
+from hankweave_server.domain.failures import (
+    Decision,
+    GiveUp,
+    Ignore,
+    RetryDecision,
+    decide,
+    delay_ms,
+)
 
 TRANSIENT = FailureReason(type="api-error", retriable=True)
 PERMANENT = FailureReason(type="api-error", retriable=False)
@@ -65,7 +72,7 @@ def test_each_attempt_waits_twice_as_long() -> None:
     waits = []
     for attempts in range(1, 10):
         decision = decide("retry", config, TRANSIENT, attempts=attempts, headless=False)
-        assert isinstance(decision, Retry)
+        assert isinstance(decision, RetryDecision)
         assert (decision.attempt, decision.max_attempts) == (attempts + 1, 10)
         waits.append(decision.after_ms)
 
@@ -88,7 +95,7 @@ def test_the_provider_may_say_how_long(asked: int | None, waited: int) -> None:
     """Within what the hank allows; who asks for more than an hour is not listened to."""
     reason = FailureReason(type="rate-limit", retriable=True, retry_after_ms=asked)
     decision = decide("retry", RetryConfig(), reason, attempts=1, headless=False)
-    assert decision == Retry(2, 3, waited)
+    assert decision == RetryDecision(2, 3, waited)
 
 
 @given(

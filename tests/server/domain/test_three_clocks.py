@@ -7,20 +7,20 @@ from datetime import UTC, datetime, timedelta
 from hankweave_server.domain.health import (
     JUMP_TOLERANCE,
     PAUSE_TOLERANCE,
+    ClockReading,
     Jump,
-    Pause,
-    Reading,
+    ServerPause,
     jump_between,
     pause_between,
 )
 
 NAP = 1.0
-BEFORE = Reading(datetime(2025, 1, 4, 12, tzinfo=UTC), monotonic=100.0, boottime=250.0)
+BEFORE = ClockReading(datetime(2025, 1, 4, 12, tzinfo=UTC), monotonic=100.0, boottime=250.0)
 
 
-def after(seconds: float, *, asleep: float = 0.0, set_by: float = 0.0) -> Reading:
+def after(seconds: float, *, asleep: float = 0.0, set_by: float = 0.0) -> ClockReading:
     """The clocks so many seconds of work and of sleep later, the wall clock set by some more."""
-    return Reading(
+    return ClockReading(
         BEFORE.wall + timedelta(seconds=seconds + asleep + set_by),
         BEFORE.monotonic + seconds,
         BEFORE.boottime + seconds + asleep,
@@ -45,19 +45,19 @@ def test_a_wall_clock_that_was_set_has_jumped() -> None:
 def test_a_machine_that_slept_was_suspended_and_no_clock_was_set() -> None:
     """The wall clock goes on in its sleep, and so does the boot clock."""
     now = after(NAP, asleep=3600)
-    assert pause_between(BEFORE, now, NAP) == Pause(3600.0, "suspended")
+    assert pause_between(BEFORE, now, NAP) == ServerPause(3600.0, "suspended")
     assert jump_between(BEFORE, now) is None
 
 
 def test_a_process_that_only_stood_still_was_stopped() -> None:
     """All three clocks went on, and nobody looked at them."""
     now = after(NAP + 60)
-    assert pause_between(BEFORE, now, NAP) == Pause(60.0, "stopped")
+    assert pause_between(BEFORE, now, NAP) == ServerPause(60.0, "stopped")
     assert jump_between(BEFORE, now) is None
 
 
 def test_a_clock_that_was_set_while_the_machine_slept_is_both() -> None:
     """Each is told with its own length."""
     now = after(NAP, asleep=600, set_by=-7200)
-    assert pause_between(BEFORE, now, NAP) == Pause(600.0, "suspended")
+    assert pause_between(BEFORE, now, NAP) == ServerPause(600.0, "suspended")
     assert jump_between(BEFORE, now) == Jump(7200.0, "back")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hankweave_server.domain.failures import classify
-from hankweave_server.domain.lifecycle import ContextFull, Ending, Failure, Success, judge
+from hankweave_server.domain.lifecycle import CodonFailure, CodonSuccess, ContextFull, Ending, judge
 
 
 def an_ending(**facts: Any) -> Ending:
@@ -44,20 +44,20 @@ def test_anything_but_a_clean_success_is_a_failure_with_its_kind(
 ) -> None:
     """A time limit, an error result, a bad exit code, no result: each has a type and a sentence."""
     verdict = judge(an_ending(**facts))
-    assert isinstance(verdict, Failure)
+    assert isinstance(verdict, CodonFailure)
     assert (verdict.reason.type, verdict.reason.retriable) == (kind, retriable)
     assert verdict.reason.message
 
 
 def test_a_clean_exit_with_a_successful_result_is_a_success() -> None:
     """Success needs both."""
-    assert judge(an_ending()) == Success()
+    assert judge(an_ending()) == CodonSuccess()
 
 
 def test_a_bad_exit_after_a_successful_result_is_explained_by_its_code() -> None:
     """The words of success do not stand as the reason of a failure."""
     verdict = judge(an_ending(exit_code=3, text="Rate limit handled, all done."))
-    assert isinstance(verdict, Failure)
+    assert isinstance(verdict, CodonFailure)
     assert verdict.reason.type == "unknown"
     assert verdict.reason.message == "The agent exited with code 3."
 
@@ -70,17 +70,17 @@ def test_a_full_context_is_a_good_end_where_the_hank_waits_for_it() -> None:
     overflown = an_ending(context_exceeded=True, **OVERFLOW)
     assert judge(overflown, awaits_full_context=True) == ContextFull()
     verdict = judge(overflown)
-    assert isinstance(verdict, Failure)
+    assert isinstance(verdict, CodonFailure)
     assert (verdict.reason.type, verdict.reason.retriable) == ("api-error", False)
 
 
 def test_a_context_that_was_made_smaller_ends_only_who_waits_for_a_full_one() -> None:
     """An agent that compacts its context and succeeds has succeeded."""
     compacted = an_ending(compacted=True)
-    assert judge(compacted) == Success()
+    assert judge(compacted) == CodonSuccess()
     assert judge(compacted, awaits_full_context=True) == ContextFull()
     broken = an_ending(compacted=True, result_success=False, text="Overloaded")
-    assert isinstance(judge(broken), Failure)
+    assert isinstance(judge(broken), CodonFailure)
 
 
 @pytest.mark.parametrize(

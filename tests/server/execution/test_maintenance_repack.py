@@ -22,7 +22,7 @@ from hankweave_protocol.events import ErrorEvent, StoreConsolidated
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.maintenance import repack as packing_module
-from hankweave_server.execution.maintenance.repack import YIELDINGS, Packing
+from hankweave_server.execution.maintenance.repack import YIELDINGS, Repacker
 from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
 from hankweave_server.git.repack import Consolidated
 from hankweave_server.ledger.writer import Ledger, Published
@@ -68,7 +68,7 @@ class BusyStore:
 class Desk:
     """A packing with its store, and what it has told."""
 
-    packing: Packing
+    packing: Repacker
     store: BusyStore
     checkpointer: Checkpointer
     tasks: anyio.abc.TaskGroup
@@ -101,7 +101,7 @@ async def a_desk(folder: Path, store: BusyStore) -> AsyncIterator[Desk]:
     checkpointer = Checkpointer(engine, ledger, SteppingClock())
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ledger.run)
-        desk = Desk(Packing(ledger, checkpointer), store, checkpointer, tasks)
+        desk = Desk(Repacker(ledger, checkpointer), store, checkpointer, tasks)
         with ledger.subscribe(desk.hear):
             yield desk
             desk.packing.stop()

@@ -40,15 +40,15 @@ from hankweave_protocol.state import (
     StartingCodon,
 )
 from hankweave_server.agents.base import (
+    AgentKilled,
     AgentOutcome,
+    AgentSaid,
     AgentSession,
     AgentSignal,
     AgentTask,
     Exited,
-    Killed,
     PermissionAsked,
     ResultReported,
-    Said,
     SessionStarted,
 )
 from hankweave_server.api.control import Control
@@ -59,7 +59,7 @@ from hankweave_server.domain.history import newest_run
 from hankweave_server.domain.reducer import fold
 from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.codon.run import Halt
-from hankweave_server.execution.context import Surroundings
+from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.recovery import Recovery
 from hankweave_server.execution.rollback.rollback import Rollback
 from hankweave_server.execution.runner import Runner
@@ -114,7 +114,7 @@ class HeldAgent:
     async def signals(self) -> AsyncIterator[AgentSignal]:
         await self._stay_at("initializing")
         yield SessionStarted("session", "model")
-        yield Said("at work")
+        yield AgentSaid("at work")
         await self._stay_at("running")
         if self.stopped.is_set():
             await self.may_die.wait()
@@ -147,7 +147,7 @@ class HeldAgent:
     async def answer(self, asked: PermissionAsked) -> None: ...
 
     async def wait(self) -> AgentOutcome:
-        return Killed(9) if self.stopped.is_set() else Exited(self.exit_code)
+        return AgentKilled(9) if self.stopped.is_set() else Exited(self.exit_code)
 
     def memory_of(self, *of: object) -> tuple[Path, ...]:
         return ()
@@ -163,7 +163,7 @@ class Scene:
     """The rooms of an execution of two codons, and who can be made to wait in it."""
 
     folder: Path
-    around: Surroundings
+    ctx: ExecutionContext
     runner: Runner
     dispatch: Dispatch
     agent: HeldAgent
@@ -173,7 +173,7 @@ class Scene:
 
     @property
     def newest(self) -> CodonExecution | None:
-        run = newest_run(self.around.state)
+        run = newest_run(self.ctx.state)
         return run.codons[-1] if run is not None and run.codons else None
 
     async def order(self, command: CommandData) -> str:
@@ -203,7 +203,7 @@ class Scene:
             await self.until(lambda: not self.runner.is_busy)
 
     async def fill_the_disk(self) -> None:
-        self.around.ledger.space.note(FULL)
+        self.ctx.ledger.space.note(FULL)
 
     async def end(self) -> None:
         """Lets everybody go and closes the server, as it does at its own end."""
@@ -399,12 +399,12 @@ async def took_hold(scene: Scene, name: str, before: int) -> None:
         for _ in range(20):
             await anyio.lowlevel.checkpoint()
     else:
-        await scene.until(lambda: scene.around.ledger.last_seq > before)
+        await scene.until(lambda: scene.ctx.ledger.last_seq > before)
 
 
 async def journaled(scene: Scene) -> int:
     """How many events there are; they fold to the state."""
-    ledger, seen = scene.around.ledger, -1
+    ledger, seen = scene.ctx.ledger, -1
     while seen != ledger.last_seq:
         seen = ledger.last_seq
         await anyio.sleep(QUIET)
@@ -412,7 +412,7 @@ async def journaled(scene: Scene) -> int:
 
     events = journal(scene.folder / "execution")
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
-    folded, told = fold(events), scene.around.ledger.state
+    folded, told = fold(events), scene.ctx.ledger.state
     assert replace(folded, last_event_seq=0) == replace(told, last_event_seq=0)
     return len(events)
 
@@ -426,7 +426,7 @@ async def a_scene(folder: Path, *, has_rig: bool) -> AsyncIterator[Scene]:
     ledger = await Ledger.open(layout, clock)
     agent, model = HeldAgent(), Actor()
     agent.may_die.set()
-    around = Surroundings(
+    ctx = ExecutionContext(
         layout=layout,
         clock=clock,
         ledger=ledger,
@@ -436,16 +436,16 @@ async def a_scene(folder: Path, *, has_rig: bool) -> AsyncIterator[Scene]:
         started_monotonic=clock.monotonic(),
         models=Cast({"play/actor": model}),
     )
-    runner = Runner(around, autostart=False, take_back=lambda codon: rollback.take_back(codon))
-    rollback = Rollback(around, runner)
-    recovery = Recovery(around, runner, rollback, frozenset())
+    runner = Runner(ctx, autostart=False, take_back=lambda codon: rollback.take_back(codon))
+    rollback = Rollback(ctx, runner)
+    recovery = Recovery(ctx, runner, rollback, frozenset())
     try:
         async with anyio.create_task_group() as tasks, AsyncExitStack() as stack:
             tasks.start_soon(ledger.run)
             tasks.start_soon(runner.run)
             await recovery.begin_if_new()
-            dispatch = _dispatch(around, runner)
-            yield Scene(folder, around, runner, dispatch, agent, model, tasks, stack)
+            dispatch = _dispatch(ctx, runner)
+            yield Scene(folder, ctx, runner, dispatch, agent, model, tasks, stack)
             await ledger.aclose()
             tasks.cancel_scope.cancel()
     finally:
@@ -466,7 +466,7 @@ def _hank(folder: Path, *, has_rig: bool) -> Path:
     )
 
 
-def _dispatch(around: Surroundings, runner: Runner) -> Dispatch:
+def _dispatch(ctx: ExecutionContext, runner: Runner) -> Dispatch:
     """Dispatch with the one room behind it that codons are ordered in."""
 
     def nobody(*_: Any) -> None:
@@ -474,15 +474,15 @@ def _dispatch(around: Surroundings, runner: Runner) -> Dispatch:
 
     elsewhere: Any = None
     return Dispatch(
-        around,
-        control=Control(around, runner, stop=nobody, kill=nobody),
+        ctx,
+        control=Control(ctx, runner, stop=nobody, kill=nobody),
         rollbacks=elsewhere,
         inspect=elsewhere,
         queries=elsewhere,
         looks=elsewhere,
         store=elsewhere,
         branches=elsewhere,
-        space=around.ledger.space,
+        space=ctx.ledger.space,
         is_rolling_back=lambda: runner.is_rolling_back,
         broadcast=nobody,
     )

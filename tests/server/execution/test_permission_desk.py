@@ -8,11 +8,11 @@ import pytest
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.records import PendingPermission
-from hankweave_server.domain.permissions import Answer
-from hankweave_server.execution.context import REMEMBERED, Desk
+from hankweave_server.domain.permissions import PermissionVerdict
+from hankweave_server.execution.context import REMEMBERED, PendingPermissions
 from support.histories import MOMENT
 
-YES, NO = Answer("allow", "client"), Answer("deny", "client")
+YES, NO = PermissionVerdict("allow", "client"), PermissionVerdict("deny", "client")
 
 
 def request(name: str) -> PendingPermission:
@@ -26,7 +26,7 @@ def request(name: str) -> PendingPermission:
     )
 
 
-async def code_of(desk: Desk, name: str) -> ErrorCode:
+async def code_of(desk: PendingPermissions, name: str) -> ErrorCode:
     with pytest.raises(Refused) as refused:
         await desk.answer(name, NO)
 
@@ -35,7 +35,7 @@ async def code_of(desk: Desk, name: str) -> ErrorCode:
 
 async def test_the_first_answer_counts_and_waits_until_it_is_settled() -> None:
     """Between the answer and its settlement the request pends no more, and is answered already."""
-    desk = Desk()
+    desk = PendingPermissions()
     waiting = desk.lay(request("a"))
     done = anyio.Event()
 
@@ -61,7 +61,7 @@ async def test_the_first_answer_counts_and_waits_until_it_is_settled() -> None:
 
 async def test_what_waits_is_listed_and_the_unknown_is_told_of_it() -> None:
     """In the order in which it was asked; long after its answer a request is forgotten."""
-    desk = Desk()
+    desk = PendingPermissions()
     first, _ = desk.lay(request("a")), desk.lay(request("b"))
     assert [each.request_id for each in desk.pending] == ["a", "b"]
     with pytest.raises(Refused) as refused:

@@ -21,9 +21,9 @@ from hankweave_server.agents.base import (
     Verdict,
 )
 from hankweave_server.clock import SystemClock
-from hankweave_server.domain.permissions import Answer
+from hankweave_server.domain.permissions import PermissionVerdict
 from hankweave_server.execution.codon.permissions import Permits
-from hankweave_server.execution.context import Desk
+from hankweave_server.execution.context import PendingPermissions
 
 DEADLINE = 10.0
 ASKED = PermissionAsked("r1", "Bash", {"command": "ls"})
@@ -33,10 +33,10 @@ class Room:
     """What requests meet with: a desk, a journal of events, and an agent that is answered."""
 
     def __init__(self, work_tree: Path) -> None:
-        self.desk = Desk()
+        self.desk = PendingPermissions()
         self.journal: list[Any] = []
         self.answers: list[Verdict] = []
-        around = SimpleNamespace(
+        ctx = SimpleNamespace(
             clock=SystemClock(),
             desk=self.desk,
             layout=SimpleNamespace(work_tree=work_tree),
@@ -45,7 +45,7 @@ class Room:
         entry = SimpleNamespace(codon_id=CodonId("one"))
         record = SimpleNamespace(entry=entry, run_id=RunId("run"), tell=self._record)
         permissions = Permissions(otherwise="ask")
-        self.permits = Permits(cast(Any, around), cast(Any, record), permissions, anyio.Lock())
+        self.permits = Permits(cast(Any, ctx), cast(Any, record), permissions, anyio.Lock())
         self.session = cast(AgentSession, SimpleNamespace(answer=self._answer))
 
     async def _record(self, event: Any, **_: Any) -> None:
@@ -64,7 +64,7 @@ async def test_what_is_asked_by_the_name_of_a_withdrawn_request_is_another(tmp_p
                 await room.permits.heed(signal, room.session, tasks)
 
             (left,) = room.desk.pending
-            await room.desk.answer(left.request_id, Answer("allow", "client"))
+            await room.desk.answer(left.request_id, PermissionVerdict("allow", "client"))
 
     assert room.answers == [Granted()]
     requests = [each for each in room.journal if isinstance(each, PermissionRequested)]

@@ -19,7 +19,7 @@ from hankweave_server.clock import SystemClock
 from hankweave_server.domain.history import active_codon
 from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.codon.run import Halt
-from hankweave_server.execution.context import Surroundings
+from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.recovery import Recovery
 from hankweave_server.execution.rollback.rollback import Rollback
 from hankweave_server.execution.runner import Runner
@@ -30,7 +30,7 @@ from support.scripted_hank import codon, waits_for, write_hank
 
 
 @asynccontextmanager
-async def a_runner(tmp_path: Path) -> AsyncIterator[tuple[Runner, Surroundings]]:
+async def a_runner(tmp_path: Path) -> AsyncIterator[tuple[Runner, ExecutionContext]]:
     """The runner of a new execution, whose one codon would never end by itself."""
     hank = write_hank(tmp_path / "hank", codon("one", waits_for(tmp_path / "never")))
     layout, clock = Layout.of_execution(tmp_path / "execution"), SystemClock()
@@ -38,7 +38,7 @@ async def a_runner(tmp_path: Path) -> AsyncIterator[tuple[Runner, Surroundings]]
     engine = CheckpointEngine.open(layout)
     ledger = await Ledger.open(layout, clock)
     checkpointer = Checkpointer(engine, ledger, clock)
-    around = Surroundings(
+    ctx = ExecutionContext(
         layout=layout,
         clock=clock,
         ledger=ledger,
@@ -47,8 +47,8 @@ async def a_runner(tmp_path: Path) -> AsyncIterator[tuple[Runner, Surroundings]]
         agent_for=lambda codon: ScriptedAgent(),
         started_monotonic=clock.monotonic(),
     )
-    runner = Runner(around, autostart=True)
-    recovery = Recovery(around, runner, Rollback(around, runner), frozenset())
+    runner = Runner(ctx, autostart=True)
+    recovery = Recovery(ctx, runner, Rollback(ctx, runner), frozenset())
     try:
         with anyio.fail_after(20):
             async with anyio.create_task_group() as tasks:
@@ -56,7 +56,7 @@ async def a_runner(tmp_path: Path) -> AsyncIterator[tuple[Runner, Surroundings]]
                 tasks.start_soon(runner.run)
                 await recovery.begin_if_new()
                 await runner.close_run()
-                yield runner, around
+                yield runner, ctx
                 await ledger.aclose()
                 tasks.cancel_scope.cancel()
     finally:
@@ -65,25 +65,25 @@ async def a_runner(tmp_path: Path) -> AsyncIterator[tuple[Runner, Surroundings]]
 
 async def test_a_stop_while_the_run_is_being_opened_takes_the_wish_back(tmp_path: Path) -> None:
     """Between the wish and the codon there is a write: who stops in it waits for no codon."""
-    async with a_runner(tmp_path) as (runner, around):
+    async with a_runner(tmp_path) as (runner, ctx):
         runner.start(CodonId("one"))
-        while len(around.state.runs) == 1:  # Decided is not yet written.
+        while len(ctx.state.runs) == 1:  # Decided is not yet written.
             await anyio.lowlevel.checkpoint()
 
         await runner.quiesce(Halt("stopped"))
         assert not runner.is_busy
-        assert not around.state.runs[0].codons
+        assert not ctx.state.runs[0].codons
 
 
 async def test_a_stop_before_the_agent_lives_ends_the_codon(tmp_path: Path) -> None:
     """A halt that comes while the codon is `preparing` is obeyed when its agent would start."""
-    async with a_runner(tmp_path) as (runner, around):
+    async with a_runner(tmp_path) as (runner, ctx):
         runner.start(CodonId("one"))
-        while active_codon(around.state) is None:
+        while active_codon(ctx.state) is None:
             await anyio.lowlevel.checkpoint()
 
         await runner.quiesce(Halt("stopped"))
-        (ended,) = around.state.runs[0].codons
+        (ended,) = ctx.state.runs[0].codons
         assert isinstance(ended, FailedCodon)
         assert ended.failure_reason.message == "stopped"
 

@@ -26,9 +26,9 @@ from hankweave_server.checkpoints.model import Damage
 from hankweave_server.clock import SystemClock
 from hankweave_server.domain import targets
 from hankweave_server.execution.checkpointer import Checkpointer
-from hankweave_server.execution.context import Surroundings
+from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.recovery import Recovery
-from hankweave_server.execution.rollback.planner import Journey
+from hankweave_server.execution.rollback.planner import RollbackRequest
 from hankweave_server.execution.rollback.rollback import CutShort, Rollback
 from hankweave_server.execution.runner import Runner
 from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
@@ -45,26 +45,26 @@ DEADLINE = 20.0
 class Room:
     """A new execution with one file in its initial checkpoint, and another text in it now."""
 
-    around: Surroundings
+    ctx: ExecutionContext
     runner: Runner
     rollback: Rollback
 
     @property
     def file(self) -> Path:
-        return self.around.layout.work_tree / "a.txt"
+        return self.ctx.layout.work_tree / "a.txt"
 
     @property
-    def journey(self) -> Journey:
-        known = self.around.checkpointer.known
-        return Journey(targets.last_success(self.around.state, known))
+    def journey(self) -> RollbackRequest:
+        known = self.ctx.checkpointer.known
+        return RollbackRequest(targets.last_success(self.ctx.state, known))
 
     @property
     def is_intended(self) -> bool:
-        return self.around.layout.rollback_intent.exists()
+        return self.ctx.layout.rollback_intent.exists()
 
     async def failures(self) -> list[str]:
-        await self.around.ledger.flush()
-        events = journal(self.around.layout.root)
+        await self.ctx.ledger.flush()
+        events = journal(self.ctx.layout.root)
         return [event.data.message for event in events if isinstance(event.data, RollbackFailed)]
 
 
@@ -76,7 +76,7 @@ async def a_room(tmp_path: Path) -> AsyncIterator[Room]:
     (layout.work_tree / "a.txt").write_text("first")
     engine = CheckpointEngine.open(layout)
     ledger = await Ledger.open(layout, clock)
-    around = Surroundings(
+    ctx = ExecutionContext(
         layout=layout,
         clock=clock,
         ledger=ledger,
@@ -85,16 +85,16 @@ async def a_room(tmp_path: Path) -> AsyncIterator[Room]:
         agent_for=lambda codon: ScriptedAgent(),
         started_monotonic=clock.monotonic(),
     )
-    runner = Runner(around, autostart=False)
-    rollback = Rollback(around, runner)
+    runner = Runner(ctx, autostart=False)
+    rollback = Rollback(ctx, runner)
     try:
         with anyio.fail_after(DEADLINE):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(ledger.run)
                 tasks.start_soon(ledger.space.watch)
                 ledger.space.be_patient()
-                await Recovery(around, runner, rollback, frozenset()).begin_if_new()
-                room = Room(around, runner, rollback)
+                await Recovery(ctx, runner, rollback, frozenset()).begin_if_new()
+                room = Room(ctx, runner, rollback)
                 room.file.write_text("second")
                 yield room
                 ledger.space.give_up()
@@ -106,20 +106,20 @@ async def a_room(tmp_path: Path) -> AsyncIterator[Room]:
 
 def written_meanwhile(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody writes to the file right after the safety checkpoint of it."""
-    take = room.around.checkpointer.take
+    take = room.ctx.checkpointer.take
 
     async def then_written(*words: Any, **more: Any) -> CheckpointRecord:
         made = await take(*words, **more)
         room.file.write_text("third, by somebody else")
-        monkeypatch.setattr(room.around.checkpointer, "take", take)
+        monkeypatch.setattr(room.ctx.checkpointer, "take", take)
         return made
 
-    monkeypatch.setattr(room.around.checkpointer, "take", then_written)
+    monkeypatch.setattr(room.ctx.checkpointer, "take", then_written)
 
 
 def full(room: Room, monkeypatch: pytest.MonkeyPatch, *, until: Callable[[], bool]) -> None:
     """The disk takes no file of a restore before `until` says so."""
-    restore = room.around.checkpointer.engine.restore
+    restore = room.ctx.checkpointer.engine.restore
 
     def maybe(*words: Any) -> Any:
         if until():
@@ -127,7 +127,7 @@ def full(room: Room, monkeypatch: pytest.MonkeyPatch, *, until: Callable[[], boo
 
         raise InsufficientSpace(100, 10)
 
-    monkeypatch.setattr(room.around.checkpointer.engine, "restore", maybe)
+    monkeypatch.setattr(room.ctx.checkpointer.engine, "restore", maybe)
 
 
 async def test_a_file_that_changes_under_a_rollback_is_named_and_kept(
@@ -175,10 +175,10 @@ async def test_a_rollback_whose_target_is_gone_cannot_be_finished(
         with pytest.raises(RestoreIncomplete):
             await room.rollback.perform(journey)
 
-        del room.around.checkpointer.known[journey.sha]
+        del room.ctx.checkpointer.known[journey.sha]
         assert await room.rollback.finish_interrupted() is None
         assert not room.is_intended
-        assert len(list(room.around.layout.state_directory.glob("rollback.intent.given-up-*"))) == 1
+        assert len(list(room.ctx.layout.state_directory.glob("rollback.intent.given-up-*"))) == 1
         assert "safety checkpoint" in (await room.failures())[-1]
         assert room.runner.is_blocked
         assert room.file.read_text() == "third, by somebody else"
@@ -195,7 +195,7 @@ async def test_a_disk_that_breaks_under_a_rollback_leaves_its_intent(
             raise ShadowRepositoryError("Input/output error")
 
         with monkeypatch.context() as patch:
-            patch.setattr(room.around.checkpointer.engine, "restore", broken)
+            patch.setattr(room.ctx.checkpointer.engine, "restore", broken)
             with pytest.raises(ShadowRepositoryError):
                 await room.rollback.perform(room.journey)
 
@@ -243,7 +243,7 @@ async def test_an_intent_that_is_given_up_later_keeps_codons_from_running(
         with pytest.raises(CutShort):
             await room.rollback.perform(journey)
 
-        del room.around.checkpointer.known[journey.sha]
+        del room.ctx.checkpointer.known[journey.sha]
         room_there = True
         while room.is_intended:  # noqa: ASYNC110  # it tells nobody
             await anyio.sleep(0.01)
@@ -279,13 +279,13 @@ async def test_what_the_plan_finds_is_refused_before_anything_moves(
         def plan_restore(*_: Any) -> Any:
             raise fault
 
-        monkeypatch.setattr(room.around.checkpointer.engine, "plan_restore", plan_restore)
-        known = dict(room.around.checkpointer.known)
+        monkeypatch.setattr(room.ctx.checkpointer.engine, "plan_restore", plan_restore)
+        known = dict(room.ctx.checkpointer.known)
         with pytest.raises(Refused) as refused:
             await room.rollback.perform(room.journey)
 
         assert refused.value.code is code
-        assert room.around.checkpointer.known == known
+        assert room.ctx.checkpointer.known == known
         assert room.file.read_text() == "second"
         assert not room.is_intended
         assert not room.runner.is_blocked
@@ -295,7 +295,7 @@ async def test_a_target_that_a_gc_took_meanwhile_is_refused(tmp_path: Path) -> N
     """It was resolved, and is gone when the plan is made."""
     async with a_room(tmp_path) as room:
         journey = room.journey
-        del room.around.checkpointer.known[journey.sha]
+        del room.ctx.checkpointer.known[journey.sha]
         with pytest.raises(Refused) as refused:
             await room.rollback.outlook.preview(journey)
 

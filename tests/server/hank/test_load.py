@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hankweave_protocol.hank import Codon, Loop
-from hankweave_server.hank.load import HankInvalid, LoadedHank, Problem, hash_of, load
+from hankweave_server.hank.load import HankInvalid, HankProblem, LoadedHank, hash_of, load
 
 Raw = dict[str, Any]
 
@@ -62,13 +62,13 @@ class Author:
         self.write("hank.json", text)
         return load(self.directory / "hank.json")
 
-    def problems(self, *steps: Raw, **fields: Any) -> tuple[Problem, ...]:
+    def problems(self, *steps: Raw, **fields: Any) -> tuple[HankProblem, ...]:
         with pytest.raises(HankInvalid) as invalid:
             self.load(*steps, **fields)
 
         return invalid.value.problems
 
-    def problems_of_text(self, text: str | bytes) -> tuple[Problem, ...]:
+    def problems_of_text(self, text: str | bytes) -> tuple[HankProblem, ...]:
         with pytest.raises(HankInvalid) as invalid:
             self.load_text(text)
 
@@ -550,7 +550,7 @@ def test_any_value_in_any_place_is_loaded_or_told(one_directory: Path, data: st.
     assert _hash_or_problems(file)
 
 
-def _hash_or_problems(file: Path) -> str | tuple[Problem, ...]:
+def _hash_or_problems(file: Path) -> str | tuple[HankProblem, ...]:
     try:
         loaded = load(file)
     except HankInvalid as invalid:

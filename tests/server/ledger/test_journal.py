@@ -14,7 +14,12 @@ from hypothesis import strategies as st
 
 from hankweave_server import fsutil
 from hankweave_server.ledger import journal as journal_module
-from hankweave_server.ledger.journal import Journal, JournalCorrupt, JournalWriteFailed, LongLine
+from hankweave_server.ledger.journal import (
+    Journal,
+    JournalCorrupt,
+    JournalWriteFailed,
+    LongJournalLine,
+)
 
 
 def line(seq: int, text: str = "Erdbeben südlich von Tōkyō 🌏") -> bytes:
@@ -294,7 +299,7 @@ def test_pages_hold_each_line_once_and_leave_long_ones_on_the_disk(
     assert found == lines[:until]
 
 
-def _in_parts(line: LongLine) -> bytes:
+def _in_parts(line: LongJournalLine) -> bytes:
     assert line.size > 64 * 1024
     parts = [line.read(at, 50_000) for at in range(0, line.size, 50_000)]
     assert line.read(line.size, 10) == b""

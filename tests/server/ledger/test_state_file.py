@@ -21,7 +21,7 @@ from hankweave_server.ledger.state_file import (
     FromPrimary,
     NewerState,
     StateStore,
-    Unreadable,
+    UnreadableState,
 )
 from hankweave_server.paths import Layout
 from support.histories import SteppingClock, a_plan, a_run, completed, running
@@ -171,7 +171,7 @@ def test_two_bad_files_are_both_kept(layout: Layout):
     layout.state.write_bytes(b"one")
     layout.state_backup.write_bytes(b"two")
     loaded = store_in(layout).load()
-    assert isinstance(loaded, Unreadable)
+    assert isinstance(loaded, UnreadableState)
     assert len(loaded.errors) == 2
     contents = {(layout.state_directory / name).read_bytes() for name in loaded.kept}
     assert contents == {b"one", b"two"}
@@ -290,7 +290,7 @@ def test_a_crash_while_bad_files_are_put_aside_loses_nothing(
         with pytest.raises(SimulatedCrash):
             store_in(layout).load()
 
-    assert isinstance(store_in(layout).load(), Unreadable | Absent)
+    assert isinstance(store_in(layout).load(), UnreadableState | Absent)
     contents = {(layout.state_directory / each).read_bytes() for each in kept_in(layout)}
     assert contents == {b"one", b"two"}
 
@@ -422,7 +422,7 @@ def test_a_gap_in_our_own_file_is_not_filled(layout: Layout):
     """Leniency is for files of another program: in ours, what is missing is damage."""
     raw = HANKWEAVE_STATE | {"schemaVersion": 1}
     layout.state.write_text(json.dumps(raw), encoding="utf-8")
-    assert isinstance(store_in(layout).load(), Unreadable)
+    assert isinstance(store_in(layout).load(), UnreadableState)
 
 
 def test_the_last_saved_seq_can_be_had_without_loading(layout: Layout):

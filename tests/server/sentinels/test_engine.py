@@ -28,7 +28,7 @@ from hankweave_protocol.events import (
 )
 from hankweave_protocol.state import NO_SENTINELS, Tokens
 from hankweave_protocol.transitions import RunCompleted, SentinelStatesUpdated, Transition
-from hankweave_server.sentinels.providers.base import Call, CallFailed
+from hankweave_server.sentinels.providers.base import CallFailed, ModelCall
 from hankweave_server.sentinels.strategies import TRIGGER_LIMIT
 from support.sentinels import (
     CODON,
@@ -538,5 +538,5 @@ async def test_a_call_has_the_parameters_of_its_configuration(tmp_path: Path) ->
     async with on_stage(tmp_path, entry_of(a_sentinel(llmParams=params))) as stage:
         stage.show(info("1"))
         await stage.drain()
-        call: Call = stage.actor.calls[0]
+        call: ModelCall = stage.actor.calls[0]
         assert (call.temperature, call.max_output_tokens, call.max_retries) == (0.5, 100, 4)

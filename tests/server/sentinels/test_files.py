@@ -15,13 +15,13 @@ from hankweave_protocol.ids import CodonId
 from hankweave_protocol.sentinels import MaxTokens, MaxTurns, SentinelConfig
 from hankweave_server.paths import Layout
 from hankweave_server.sentinels.history import History, HistoryDamaged
-from hankweave_server.sentinels.outputs import Outputs, outputs_of
+from hankweave_server.sentinels.outputs import SentinelOutputs, outputs_of
 from support.sentinels import a_sentinel
 
 NOW = "2025-01-04T12:00:00.000Z"
 
 
-def outputs(root: Path, settings: dict[str, Any] | None = None, **fields: Any) -> Outputs:
+def outputs(root: Path, settings: dict[str, Any] | None = None, **fields: Any) -> SentinelOutputs:
     layout = Layout.of_execution(root)
     layout.work_tree.mkdir(exist_ok=True)
     config = msgspec.convert(a_sentinel(**fields), SentinelConfig)

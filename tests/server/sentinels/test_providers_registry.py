@@ -9,10 +9,10 @@ import pytest
 
 from hankweave_protocol.sentinels import StructuredOutput
 from hankweave_server.sentinels.providers.base import (
-    Answer,
-    Call,
     CallFailed,
     Message,
+    ModelAnswer,
+    ModelCall,
     ModelMissing,
 )
 from hankweave_server.sentinels.providers.registry import Models
@@ -38,10 +38,10 @@ FORM = form_of(
 pytestmark = pytest.mark.parametrize("name", NAMES)
 
 
-async def ask(endpoint: Endpoint, name: str, retries: int = 0, **fields: object) -> Answer:
+async def ask(endpoint: Endpoint, name: str, retries: int = 0, **fields: object) -> ModelAnswer:
     model = Models(endpoint.environment, timeout=timedelta(seconds=0.5)).open(name)
     try:
-        call = Call((Message("user", "hello"),), max_retries=retries, **fields)  # type: ignore[arg-type]
+        call = ModelCall((Message("user", "hello"),), max_retries=retries, **fields)  # type: ignore[arg-type]
         return await model.ask(call)
     finally:
         await model.aclose()
@@ -147,14 +147,14 @@ async def test_the_scripted_model_says_what_its_prompt_says(name: str) -> None:
     """Deterministic: SAY lines, else the prompt; JSON of the schema's smallest; FAIL fails."""
     model = Models({}).open("scripted/any")
     assert isinstance(model, ScriptedModel)
-    said = await model.ask(Call((Message("user", f"{name}\nSAY: one\nSAY: two"),)))
+    said = await model.ask(ModelCall((Message("user", f"{name}\nSAY: one\nSAY: two"),)))
     assert said.text == "one\ntwo"
-    assert (await model.ask(Call((Message("user", name),)))).text == name
-    filled = await model.ask(Call((Message("user", name),), form=FORM))
+    assert (await model.ask(ModelCall((Message("user", name),)))).text == name
+    filled = await model.ask(ModelCall((Message("user", name),), form=FORM))
     assert FORM.content_of(filled.text) == {"risk": "high"}
-    given = await model.ask(Call((Message("user", 'SAY: {"risk": "low"}'),), form=FORM))
+    given = await model.ask(ModelCall((Message("user", 'SAY: {"risk": "low"}'),), form=FORM))
     assert FORM.content_of(given.text) == {"risk": "low"}
     with pytest.raises(CallFailed) as failed:
-        await model.ask(Call((Message("user", "FAIL: refused"),)))
+        await model.ask(ModelCall((Message("user", "FAIL: refused"),)))
 
     assert failed.value.fatal == "configuration"

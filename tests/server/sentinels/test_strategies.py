@@ -13,8 +13,8 @@ from hankweave_protocol.sentinels import SentinelConfig
 from hankweave_server.sentinels.strategies import (
     BUFFER_LIMIT,
     Backlog,
+    PendingTrigger,
     Strategy,
-    Waiting,
     strategy_of,
 )
 from support.sentinels import a_sentinel
@@ -93,8 +93,8 @@ def test_no_strategy_loses_or_reorders_events(
     assert out == [str(number).encode() for number in range(len(pauses))]
 
 
-def waiting(number: int, size: int = 1) -> Waiting:
-    return Waiting(number, (b"x" * size,), "2025-01-04T12:00:00.000Z")
+def waiting(number: int, size: int = 1) -> PendingTrigger:
+    return PendingTrigger(number, (b"x" * size,), "2025-01-04T12:00:00.000Z")
 
 
 def test_a_full_backlog_drops_its_oldest_and_says_so() -> None:

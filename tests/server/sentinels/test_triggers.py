@@ -22,7 +22,7 @@ from hankweave_protocol.sentinels import Condition, EventTrigger, SequenceTrigge
 from hankweave_server.sentinels.triggers import (
     HISTORY_LIMIT,
     ROUTED,
-    Seen,
+    SeenEvent,
     Trigger,
     all_of,
     fault_of_value,
@@ -32,9 +32,9 @@ from hankweave_server.sentinels.triggers import (
 from support.sentinels import CODON, an_event, info
 
 
-def seen(data: EventData, seq: int = 1) -> Seen:
+def seen(data: EventData, seq: int = 1) -> SeenEvent:
     event = an_event(data, seq)
-    return Seen(event.type, data, codec.encode(event))
+    return SeenEvent(event.type, data, codec.encode(event))
 
 
 def sequence(*types: str, on: tuple[str, ...], consecutive: bool = True) -> Trigger:

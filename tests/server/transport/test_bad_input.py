@@ -10,7 +10,7 @@ import pytest
 
 from hankweave_protocol.commands import Command
 from hankweave_protocol.errors import ErrorCode, Refused
-from hankweave_server.transport.server_api import Answer, Caller
+from hankweave_server.transport.server_api import Caller, CommandAnswer
 from support.small_server import SmallRest, small_server
 
 NESTED = '{"id":"n","type":"ping","data":' + "[" * 70 + "]" * 70 + "}"
@@ -132,7 +132,7 @@ async def test_a_readonly_client_may_change_nothing(tmp_path: Path) -> None:
 async def test_refusals_of_the_rooms_keep_code_path_and_hint(tmp_path: Path) -> None:
     """What a handler refuses comes back as it was raised."""
 
-    async def refuse(command: Command, caller: Caller) -> Answer:
+    async def refuse(command: Command, caller: Caller) -> CommandAnswer:
         raise Refused(
             ErrorCode.AMBIGUOUS_CHECKPOINT, "Two match.", path="$.data.checkpointSha", hint="abc1"
         )
@@ -160,7 +160,7 @@ async def test_an_unforeseen_exception_tells_the_peer_nothing(
 ) -> None:
     """INTERNAL_ERROR without details for the client, the traceback for the log."""
 
-    async def break_down(command: Command, caller: Caller) -> Answer:
+    async def break_down(command: Command, caller: Caller) -> CommandAnswer:
         raise RuntimeError("the secret of the house")
 
     async with (
@@ -179,8 +179,8 @@ async def test_an_unforeseen_exception_tells_the_peer_nothing(
 async def test_an_answer_that_cannot_be_encoded_is_an_internal_error(tmp_path: Path) -> None:
     """A fault in our own reply is answered too."""
 
-    async def answer(command: Command, caller: Caller) -> Answer:
-        return Answer(data=object())
+    async def answer(command: Command, caller: Caller) -> CommandAnswer:
+        return CommandAnswer(data=object())
 
     async with (
         small_server(tmp_path, SmallRest(handler=answer)) as server,

@@ -11,7 +11,7 @@ from hankweave_protocol.commands import Command
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.ids import CommandId
 from hankweave_server.transport.idempotency import AnswerBook, Frames
-from hankweave_server.transport.server_api import Answer, Caller
+from hankweave_server.transport.server_api import Caller, CommandAnswer
 from support.small_server import SmallRest, small_server
 
 NEXT = {"id": "once", "type": "codon.next"}
@@ -41,10 +41,10 @@ async def test_the_second_waits_while_the_first_is_at_work(tmp_path: Path) -> No
     """A client that reconnects in the middle of a rollback gets the answer of the running one."""
     begun, go = anyio.Event(), anyio.Event()
 
-    async def slow(command: Command, caller: Caller) -> Answer:
+    async def slow(command: Command, caller: Caller) -> CommandAnswer:
         begun.set()
         await go.wait()
-        return Answer(data="done")
+        return CommandAnswer(data="done")
 
     async with small_server(tmp_path, SmallRest(handler=slow)) as server:
         async with server.raw(mode="readandwrite", protocolVersion=1) as lost:
@@ -90,7 +90,7 @@ async def test_reading_is_done_each_time(tmp_path: Path) -> None:
 async def test_a_refusal_is_an_answer_too(tmp_path: Path) -> None:
     """A refused command sent again is refused again without being tried."""
 
-    async def refuse(command: Command, caller: Caller) -> Answer:
+    async def refuse(command: Command, caller: Caller) -> CommandAnswer:
         raise Refused(ErrorCode.NOTHING_TO_RUN, "All done.")
 
     async with (

@@ -15,7 +15,7 @@ from websockets.exceptions import ConnectionClosed
 from hankweave_protocol.commands import Command
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.transport.listener import serve
-from hankweave_server.transport.server_api import Answer, Caller
+from hankweave_server.transport.server_api import Caller, CommandAnswer
 from support.small_server import SmallRest, eventually, settings_in, small_server
 
 
@@ -215,11 +215,11 @@ async def test_a_command_goes_on_when_its_client_leaves(tmp_path: Path) -> None:
     """A rollback is not left half done because somebody closed a window."""
     begun, finished, go = anyio.Event(), anyio.Event(), anyio.Event()
 
-    async def slow(command: Command, caller: Caller) -> Answer:
+    async def slow(command: Command, caller: Caller) -> CommandAnswer:
         begun.set()
         await go.wait()
         finished.set()
-        return Answer(data=None)
+        return CommandAnswer(data=None)
 
     rest = SmallRest(handler=slow)
     async with small_server(tmp_path, rest) as server:

@@ -10,7 +10,7 @@ import pytest
 
 from hankweave_protocol.records import ArchiveMove
 from hankweave_server.worktree import archive
-from hankweave_server.worktree.archive import Places
+from hankweave_server.worktree.archive import ArchivePlaces
 from hankweave_server.worktree.export import HandingOutFailed, hand_out
 from hankweave_server.worktree.names import AT_THE_TOP
 from hankweave_server.worktree.patterns import choose, literally
@@ -29,7 +29,7 @@ def shelf(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def places(tree: Path, shelf: Path) -> Iterator[Places]:
+def places(tree: Path, shelf: Path) -> Iterator[ArchivePlaces]:
     with archive.both(tree, shelf, AT_THE_TOP) as opened:
         yield opened
 
@@ -40,7 +40,7 @@ def write(path: Path, text: str = "x") -> Path:
     return path
 
 
-def put(places: Places, *patterns: str, base: bytes = b"one") -> archive.Moved:
+def put(places: ArchivePlaces, *patterns: str, base: bytes = b"one") -> archive.Moved:
     """Archives as a codon's end does, without intent and manifest."""
     chosen = choose(places.tree, patterns)
     displaced, moves = archive.arranged(places.archive, base, chosen.files)
@@ -68,7 +68,7 @@ def put(places: Places, *patterns: str, base: bytes = b"one") -> archive.Moved:
     ],
 )
 def test_a_path_means_itself_and_a_glob_what_it_fits(
-    tree: Path, places: Places, pattern: str, expected: set[str]
+    tree: Path, places: ArchivePlaces, pattern: str, expected: set[str]
 ) -> None:
     """A plain path is the one at the top, a glob reads as in trackedFiles, and what is ours or a
     repository's at the top is never meant."""
@@ -82,7 +82,7 @@ def test_a_path_means_itself_and_a_glob_what_it_fits(
 
 
 def test_a_folder_goes_whole_with_modes_links_and_empty_folders(
-    tree: Path, shelf: Path, places: Places
+    tree: Path, shelf: Path, places: ArchivePlaces
 ) -> None:
     """Nothing of an archived folder stays, and in the archive it is as it was."""
     write(tree / "src" / "run.sh").chmod(0o750)
@@ -101,7 +101,9 @@ def test_a_folder_goes_whole_with_modes_links_and_empty_folders(
     assert b"\xff" in os.listdir(os.fsencode(there))
 
 
-def test_no_link_is_followed(tmp_path: Path, tree: Path, shelf: Path, places: Places) -> None:
+def test_no_link_is_followed(
+    tmp_path: Path, tree: Path, shelf: Path, places: ArchivePlaces
+) -> None:
     """What lies behind a link stays where it is, on either side."""
     outside = write(tmp_path / "outside" / "secret")
     (tree / "src").symlink_to(outside.parent)
@@ -119,7 +121,7 @@ def test_no_link_is_followed(tmp_path: Path, tree: Path, shelf: Path, places: Pl
 
 @pytest.mark.parametrize(("old", "new"), [("f", "f"), ("f", "f/inner"), ("f/inner", "f")])
 def test_what_is_in_the_way_in_the_archive_gets_another_name(
-    tree: Path, shelf: Path, places: Places, old: str, new: str
+    tree: Path, shelf: Path, places: ArchivePlaces, old: str, new: str
 ) -> None:
     """Hankweave replaces what it archived before; here the older one is kept beside it."""
     write(shelf / "one" / old, "older")
@@ -130,7 +132,7 @@ def test_what_is_in_the_way_in_the_archive_gets_another_name(
     assert (shelf / "one" / new).read_text() == "newer"
 
 
-def test_moving_twice_is_as_moving_once(tree: Path, shelf: Path, places: Places) -> None:
+def test_moving_twice_is_as_moving_once(tree: Path, shelf: Path, places: ArchivePlaces) -> None:
     """A start after a crash makes only the moves that are missing, and loses what came since."""
     for name in ("a", "b"):
         write(tree / name)
@@ -145,7 +147,7 @@ def test_moving_twice_is_as_moving_once(tree: Path, shelf: Path, places: Places)
     assert (shelf / "one" / "a").read_text() == "x"
 
 
-def test_coming_back_overwrites_nothing(tree: Path, shelf: Path, places: Places) -> None:
+def test_coming_back_overwrites_nothing(tree: Path, shelf: Path, places: ArchivePlaces) -> None:
     """A path that stands in the work tree stays, and so does what is in the archive."""
     write(shelf / "one" / "src" / "a", "archived")
     write(shelf / "one" / "src" / "b", "archived")

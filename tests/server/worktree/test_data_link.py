@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hankweave_server.paths import Layout
-from hankweave_server.worktree.data_source import Displaced, adopt, link_data, restore_link
+from hankweave_server.worktree.data_source import DisplacedData, adopt, link_data, restore_link
 
 NOW = 1736000000000
 
@@ -70,7 +70,7 @@ def test_another_link_is_replaced_and_named(
     (other / "kept").touch()
     link_data(layout, source, copy=False)
     link.symlink_to(other)
-    assert restore_link(layout, NOW) == Displaced(led_to=str(other))
+    assert restore_link(layout, NOW) == DisplacedData(led_to=str(other))
     assert os.readlink(link) == str(source)
     assert (other / "kept").exists()
 
@@ -84,7 +84,7 @@ def test_a_folder_in_its_place_is_kept(layout: Layout, link: Path, source: Path,
     link.chmod(mode)
     displaced = restore_link(layout, NOW)
     kept = layout.root / f"read_only_data_source.replaced-{NOW}"
-    assert displaced == Displaced(moved_to=kept)
+    assert displaced == DisplacedData(moved_to=kept)
     assert str(kept) in displaced.sentence
     assert (kept / "notes.md").read_text() == "work of hours"
     assert kept.stat().st_mode & 0o777 == mode

@@ -15,8 +15,8 @@ from hankweave_server.agents.process import leftovers
 from hankweave_server.agents.process.subprocess_task import Errands
 from hankweave_server.execution.codon.setup import below_a_keeper
 from hankweave_server.worktree.rigs import (
-    CommandFailed,
     CommandTimedOut,
+    RigCommandFailed,
     RigError,
     Start,
     copy_rig,
@@ -226,7 +226,7 @@ async def test_the_codons_environment_is_added_and_gits_places_are_not(
 @pytest.mark.parametrize(("command", "code"), [("exit 7", 7), ("kill -9 $$", -1)])
 async def test_a_failed_command_tells_its_code(work_tree: Path, command: str, code: int) -> None:
     """A signal counts as -1 (Hankweave, rigs)."""
-    with pytest.raises(CommandFailed) as failure:
+    with pytest.raises(RigCommandFailed) as failure:
         await ran(command, work_tree)
 
     assert (failure.value.exit_code, failure.value.failure_type) == (code, "command_failed")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 
-from hankweave_server.worktree.file_modes import Permissions
+from hankweave_server.worktree.file_modes import FileModes
 from hankweave_server.worktree.stat_index import Signature, StatIndex
 
 READ = Signature(ctime_ns=2**62, mtime_ns=-5, size=2**40, inode=2**64 - 1, mode=0o100644)
@@ -105,7 +105,7 @@ def test_unusual_permissions_are_known_by_name_as_files_come_and_go():
 
 def test_permissions_do_not_walk_while_the_same_ones_are_usual():
     """Everything is listed only when another kind has become the commonest."""
-    permissions = Permissions()
+    permissions = FileModes()
     for number in range(10):
         permissions.change(lambda n=number: b"%d" % n, (0, 0), (REGULAR, 0o644))
 

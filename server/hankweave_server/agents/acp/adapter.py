@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from hankweave_server.agents.acp import json_lines
-from hankweave_server.agents.acp.json_lines import Order, Tools
+from hankweave_server.agents.acp.json_lines import BridgeOrder, BridgeTools
 from hankweave_server.agents.base import AgentNotFound, AgentSession, AgentTask, is_file_name
 from hankweave_server.agents.process.environment import common, data_directory
 from hankweave_server.agents.process.own_program import own_program_with
@@ -220,10 +220,10 @@ class AcpAgent:
         seen = {**common(os.environ, {}), **environment}
         return () if home is None else home.memory_of(session_id, seen)
 
-    def _order(self, task: AgentTask) -> Order:
+    def _order(self, task: AgentTask) -> BridgeOrder:
         home = home_of(self.command, self.homes)
         prompts = [each for each in (task.system_prompt, task.message) if each is not None]
-        return Order(
+        return BridgeOrder(
             command=self.command,
             prompt="\n\n".join(prompts),
             work_tree=str(task.work_tree),
@@ -231,7 +231,9 @@ class AcpAgent:
             mode=self._mode(task),
             resume=task.resume_session,
             forks=task.forks,
-            tools=tuple(Tools(each.name, each.command, each.environment) for each in task.tools),
+            tools=tuple(
+                BridgeTools(each.name, each.command, each.environment) for each in task.tools
+            ),
             memory=None if home is None else home.memory,
             memory_folder="" if home is None else str(home.folder),
             memory_variable="" if home is None else home.variable,

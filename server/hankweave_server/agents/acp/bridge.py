@@ -9,10 +9,10 @@ is 0 after a successful result, 2 for an invalid order, else 1.
 The client offers neither a file system nor a terminal: the known agents write files and run
 commands themselves in the work tree, where checkpoints see the changes.
 
-Parts: `Child` is the agent's process. `Wire` is the transport for the SDK's `Connection`, which
-numbers requests and matches answers; it checks what the agent sends, because a message of a wrong
-shape would end the SDK's loop. `Questions` forwards permission requests to the server and returns
-its answers. `Bridge` puts them together.
+Parts: `Child` is the agent's process. `AgentConnection` is the transport for the SDK's
+`Connection`, which numbers requests and matches answers; it checks what the agent sends, because a
+message of a wrong shape would end the SDK's loop. `Questions` forwards permission requests to the
+server and returns its answers. `Bridge` puts them together.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from acp.exceptions import RequestError
 from hankweave_server.agents.acp import json_lines
 from hankweave_server.agents.acp.conversations import Memory, memory_in
 from hankweave_server.agents.acp.dialogue import Dialogue, Ended
-from hankweave_server.agents.acp.events import Story
+from hankweave_server.agents.acp.events import AcpTranslator
 from hankweave_server.agents.acp.json_lines import (
+    BridgeOrder,
+    BridgeOutput,
     Message,
-    Order,
     RawLog,
     StandardVoice,
-    Voice,
     cut,
     decoded,
     is_whole,
@@ -66,7 +66,7 @@ _FAREWELL = 3.0
 class Child:
     """The agent's process; in its own session, so that signals to the bridge do not reach it."""
 
-    def __init__(self, process: anyio.abc.Process, voice: Voice) -> None:
+    def __init__(self, process: anyio.abc.Process, voice: BridgeOutput) -> None:
         self._process = process
         self._voice = voice
         self._last: deque[str] = deque(maxlen=_LAST_LINES)
@@ -74,7 +74,7 @@ class Child:
 
     @classmethod
     async def start(
-        cls, command: Sequence[str], environment: Mapping[str, str], voice: Voice
+        cls, command: Sequence[str], environment: Mapping[str, str], voice: BridgeOutput
     ) -> Child:
         """Start the program. Raises OSError if it cannot be run."""
         process = await anyio.open_process(command, env=environment, start_new_session=True)
@@ -140,7 +140,7 @@ class Child:
         return await self._process.wait()
 
 
-class Wire:
+class AgentConnection:
     """The messages of one child; implements the SDK's `Transport`."""
 
     def __init__(self, child: Child, log: RawLog) -> None:
@@ -233,7 +233,7 @@ class _Question:
 class Questions:
     """The agent's permission requests."""
 
-    def __init__(self, story: Story, voice: Voice) -> None:
+    def __init__(self, story: AcpTranslator, voice: BridgeOutput) -> None:
         self._story = story
         self._voice = voice
         self._open: dict[str, _Question] = {}
@@ -341,13 +341,13 @@ class _StandardInput:
 class Bridge:
     """One agent, one session, one prompt."""
 
-    def __init__(self, order: Order, voice: Voice, lines: _StandardInput) -> None:
+    def __init__(self, order: BridgeOrder, voice: BridgeOutput, lines: _StandardInput) -> None:
         self._order = order
         self._voice = voice
         self._lines = lines
         self._memory = _memory_for(order)
         self._session = ""
-        self._story = Story(voice.say, self._remember)
+        self._story = AcpTranslator(voice.say, self._remember)
         self._questions = Questions(self._story, voice)
         self._ended: Ended | None = None
 
@@ -384,7 +384,7 @@ class Bridge:
 
     async def _converse(self, child: Child, tasks: anyio.abc.TaskGroup) -> Ended:
         """Hold the dialogue until one side ends it."""
-        wire = Wire(child, RawLog(self._voice.say, time.monotonic))
+        wire = AgentConnection(child, RawLog(self._voice.say, time.monotonic))
         connection = Connection(self._handle, wire)
         dialogue = Dialogue(self._order, connection, self._story, self._voice, self._began)
         tasks.start_soon(self._await_interrupt, dialogue)
@@ -462,7 +462,7 @@ class Bridge:
         self._voice.say(line | ended.spent)
 
 
-def _memory_for(order: Order) -> Memory | None:
+def _memory_for(order: BridgeOrder) -> Memory | None:
     if order.memory is None or order.memory_variable in os.environ:
         return None
 

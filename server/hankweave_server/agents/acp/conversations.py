@@ -54,7 +54,7 @@ class Memory(Protocol):
 
 def memory_in(kind: str, folder: Path, work_tree: Path) -> Memory:
     """Return the storage of a kind ("database" or "lines") in a folder."""
-    return Database(folder) if kind == "database" else Lines(folder, work_tree)
+    return Database(folder) if kind == "database" else ConversationLines(folder, work_tree)
 
 
 class Database:
@@ -113,7 +113,7 @@ class Database:
         return self._connection
 
 
-class Lines:
+class ConversationLines:
     """Gemini CLI's storage; `place` is its home and also has the files of all sessions."""
 
     def __init__(self, place: Path, work_tree: Path) -> None:

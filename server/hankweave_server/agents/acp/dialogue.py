@@ -31,12 +31,12 @@ from acp.schema import (
 )
 from pydantic import BaseModel
 
-from hankweave_server.agents.acp.events import Story
+from hankweave_server.agents.acp.events import AcpTranslator
 from hankweave_server.agents.acp.json_lines import (
+    BridgeOrder,
+    BridgeOutput,
+    BridgeTools,
     Message,
-    Order,
-    Tools,
-    Voice,
     as_list,
     as_object,
     as_text,
@@ -210,10 +210,10 @@ class Dialogue:
 
     def __init__(
         self,
-        order: Order,
+        order: BridgeOrder,
         peer: Peer,
-        story: Story,
-        voice: Voice,
+        story: AcpTranslator,
+        voice: BridgeOutput,
         began: Callable[[str, str], None],
     ) -> None:
         """Start; `began` is called with the session and its model before the prompt is sent."""
@@ -395,7 +395,7 @@ class Dialogue:
         return as_object(await self._peer.send_request(method, _plain(params)))
 
 
-def _offered(tool: Tools) -> McpServerStdio:
+def _offered(tool: BridgeTools) -> McpServerStdio:
     program, *arguments = tool.command
     variables = [EnvVariable(name=name, value=value) for name, value in tool.environment.items()]
     return McpServerStdio(name=tool.name, command=program, args=arguments, env=variables)

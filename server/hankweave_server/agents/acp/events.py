@@ -46,7 +46,7 @@ _PREVIEW = 2_000
 """Characters shown of a field in a permission request that is not relevant to the decision."""
 
 
-class Story:
+class AcpTranslator:
     """The translation of one session."""
 
     def __init__(self, say: Callable[[Message], None], before_telling: Callable[[], None]) -> None:

@@ -4,8 +4,8 @@ Messages of agents are sanitized, and printed lines are bounded: the server's se
 more than a mebibyte and can then not parse it. So long texts are cut here, where it is known which
 parts matter less.
 
-`Order` is the first line on the bridge's stdin, from the server: the task. Answers to questions
-follow.
+`BridgeOrder` is the first line on the bridge's stdin, from the server: the task. Answers to
+questions follow.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _STREAMED = frozenset({"agent_message_chunk", "agent_thought_chunk", "user_messa
 _ENDED = frozenset({"completed", "failed"})
 
 
-class Voice(Protocol):
+class BridgeOutput(Protocol):
     """The output of the bridge."""
 
     def say(self, line: Mapping[str, Any]) -> None:
@@ -213,7 +213,7 @@ def _write(descriptor: int, data: bytes) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Tools:
+class BridgeTools:
     """An MCP server that the agent is to start."""
 
     name: str
@@ -222,7 +222,7 @@ class Tools:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class BridgeOrder:
     """The bridge's task; not passed on the command line, which every local user can read."""
 
     command: tuple[str, ...]
@@ -233,7 +233,7 @@ class Order:
     resume: str | None = None
     forks: bool = False
     """If true, the conversation becomes a new session that begins like the resumed one."""
-    tools: tuple[Tools, ...] = ()
+    tools: tuple[BridgeTools, ...] = ()
     memory: Literal["database", "lines"] | None = None
     """The storage format of the agent's conversation, if it is known."""
     memory_folder: str = ""
@@ -243,15 +243,16 @@ class Order:
     """True for an agent that sends write requests for files that it writes itself."""
 
 
-def to_line(order: Order) -> str:
+def to_line(order: BridgeOrder) -> str:
     """Encode an order as one line."""
     return json.dumps(asdict(order)) + "\n"
 
 
-def from_line(line: bytes) -> Order:
+def from_line(line: bytes) -> BridgeOrder:
     """Decode an order; raises ValueError, KeyError or TypeError for any other line."""
     fields: dict[str, Any] = json.loads(line)
     tools = tuple(
-        Tools(each["name"], tuple(each["command"]), each["environment"]) for each in fields["tools"]
+        BridgeTools(each["name"], tuple(each["command"]), each["environment"])
+        for each in fields["tools"]
     )
-    return Order(**fields | {"command": tuple(fields["command"]), "tools": tools})
+    return BridgeOrder(**fields | {"command": tuple(fields["command"]), "tools": tools})

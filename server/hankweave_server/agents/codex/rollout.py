@@ -24,10 +24,10 @@ from uuid import UUID
 import msgspec
 
 from hankweave_server.agents.base import (
+    AgentSaid,
     AgentSignal,
     ContextExceeded,
     ResultReported,
-    Said,
     SessionStarted,
     TokenCounts,
     ToolCalled,
@@ -182,7 +182,7 @@ class CodexListener:
                 self._called.discard(item)
                 yield replace(signal, tool_use_id=self._label + item)
                 yield from self._news()
-            case Said(text=text):
+            case AgentSaid(text=text):
                 self._last_message = text
                 yield from self._news()
                 yield signal

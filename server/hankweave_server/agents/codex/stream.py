@@ -15,11 +15,11 @@ from collections.abc import Iterator
 import msgspec
 
 from hankweave_server.agents.base import (
+    AgentSaid,
     AgentSignal,
     ContextExceeded,
     PlainOutput,
     ResultReported,
-    Said,
     SessionStarted,
     Stderr,
     Thought,
@@ -110,7 +110,7 @@ def _result(*, success: bool, text: str = "", tokens: TokenCounts | None = None)
 def _item(item: Object, *, has_ended: bool) -> Iterator[AgentSignal]:
     match item.get("type"):
         case "agent_message" if has_ended and (text := as_text(item.get("text"))):
-            yield Said(text)
+            yield AgentSaid(text)
         case "reasoning" if has_ended and (text := as_text(item.get("text"))):
             yield Thought(text)
         case "error" if has_ended:

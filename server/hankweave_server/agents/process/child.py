@@ -21,7 +21,7 @@ import anyio.to_thread
 import msgspec
 
 from hankweave_protocol.ids import CodonId, RunId
-from hankweave_server.agents.base import AgentStartFailed, Exited, Killed
+from hankweave_server.agents.base import AgentKilled, AgentStartFailed, Exited
 from hankweave_server.agents.process import keeper, process_table
 from hankweave_server.agents.process.leftovers import KILL_DEADLINE, AgentRecord, kill_members
 from hankweave_server.agents.process.own_program import own_program
@@ -75,7 +75,7 @@ class AgentProcess:
         self._is_tree_empty = False
         self.has_disabled_keeper = False
         """True if the agent was ended because it kept stopping its keeper."""
-        self.ending: Exited | Killed = Killed(signal.SIGKILL)
+        self.ending: Exited | AgentKilled = AgentKilled(signal.SIGKILL)
         """How the agent ended; without a report it died together with the keeper."""
 
         self.record = _record_of(launch, self._keeper.pid, group)
@@ -225,7 +225,7 @@ class AgentProcess:
             case [b"exited", code]:
                 self.ending = Exited(int(code))
             case [b"killed", number]:
-                self.ending = Killed(int(number))
+                self.ending = AgentKilled(int(number))
             case [b"done"]:
                 self._answers.popleft().set()
             case [b"empty"]:

@@ -9,11 +9,11 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from hankweave_server.cli.live.model import Row, View
+from hankweave_server.cli.live.model import LiveState, StepRow
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class StyledText:
     """One line below the table."""
 
     text: str
@@ -33,7 +33,7 @@ class _Column:
     title: str
     from_width: int
     """Minimum terminal width at which the column is shown."""
-    text: Callable[[Row], str]
+    text: Callable[[StepRow], str]
     right: bool = False
 
 
@@ -49,7 +49,7 @@ _COLUMNS = (
 )
 
 
-def frame(seen: View, width: int, address: str, foot: tuple[Said, ...] = ()) -> Group:
+def frame(seen: LiveState, width: int, address: str, foot: tuple[StyledText, ...] = ()) -> Group:
     """Return a view as renderable lines, none wider than `width` columns."""
     parts: list[Table | Text] = []
     if seen.above:
@@ -81,7 +81,7 @@ def line(text: str, style: str) -> Text:
     return Text(text, style, no_wrap=True, overflow="ellipsis")
 
 
-def _table(seen: View, width: int) -> Table:
+def _table(seen: LiveState, width: int) -> Table:
     columns = [column for column in _COLUMNS if column.from_width <= width]
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in columns:

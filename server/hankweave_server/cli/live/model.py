@@ -137,7 +137,7 @@ def _with(files: Mapping[CodonId, str], codon: CodonId, path: str) -> Mapping[Co
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class StepRow:
     """One codon of the plan."""
 
     codon_id: str
@@ -153,10 +153,10 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class LiveState:
     """The complete contents of the live view."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[StepRow, ...]
     above: int
     """Codons before the first row."""
     below: int
@@ -177,13 +177,13 @@ def view(
     now: datetime,
     room: int,
     allowance_of: AllowanceOf = lambda _entry, _state: BudgetFigures(),
-) -> View:
+) -> LiveState:
     """Return the view, with at most `room` rows around the codon that runs or comes next."""
     plan = state.execution_plan
     ran = {entry.codon.codon_id: entry.codon for entry in thread(state)}
     start = first_row(len(plan), _place(state), room)
     shown = plan[start : start + room]
-    return View(
+    return LiveState(
         rows=tuple(_row(entry, ran, state, heard, now, allowance_of) for entry in shown),
         above=start,
         below=len(plan) - start - len(shown),
@@ -217,15 +217,15 @@ def _row(
     heard: Heard,
     now: datetime,
     allowance_of: AllowanceOf,
-) -> Row:
+) -> StepRow:
     codon = ran.get(entry.codon_id)
     name = one_line(entry.codon_id)
     if codon is None:
-        return Row(name, "")
+        return StepRow(name, "")
 
     seconds = _seconds(codon, now)
     cost = cost_of(codon) + sentinel_cost_of(codon)
-    return Row(
+    return StepRow(
         name,
         _state_text(codon, heard.retry, now),
         attempt=codon.attempt,

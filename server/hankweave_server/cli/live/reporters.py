@@ -10,8 +10,8 @@ from hankweave_protocol import codec
 from hankweave_protocol.events import ServerReady
 from hankweave_protocol.state import State
 from hankweave_server.cli.output.page_address import page_of, token_in
-from hankweave_server.cli.output.run_lines import Story
-from hankweave_server.cli.output.server_lines import Voice
+from hankweave_server.cli.output.run_lines import RunLines
+from hankweave_server.cli.output.server_lines import LineWriter
 from hankweave_server.cli.output.text import can_be_drawn_on
 from hankweave_server.clock import Clock
 from hankweave_server.domain.budget.allowance import Ceilings, allowance
@@ -23,7 +23,7 @@ from hankweave_server.plain_text import one_line
 from hankweave_server.settings import LOOPBACK, RunSettings
 
 if TYPE_CHECKING:
-    from hankweave_server.cli.live.frame import Said
+    from hankweave_server.cli.live.frame import StyledText
     from hankweave_server.cli.live.view import LiveVoice
 
 
@@ -49,7 +49,7 @@ def teller_for(
     settings: RunSettings,
     hank: LoadedHank,
     clock: Clock,
-    foot: Callable[[], tuple[Said, ...]] = lambda: (),
+    foot: Callable[[], tuple[StyledText, ...]] = lambda: (),
 ) -> Teller:
     """Return the output for stdout, depending on the options and on whether it is a terminal.
 
@@ -77,8 +77,8 @@ class LineTeller:
     """Output as plain lines."""
 
     def __init__(self) -> None:
-        self._voice = Voice()
-        self._story = Story()
+        self._voice = LineWriter()
+        self._story = RunLines()
 
     def greet(self, layout: Layout, ready: ServerReady, _state: Callable[[], State]) -> None:
         self._voice.open(greeting(layout, ready))
@@ -95,7 +95,7 @@ class JsonTeller:
     """Output of every event as a JSON line; the first line is `server.ready`."""
 
     def __init__(self) -> None:
-        self._voice = Voice()
+        self._voice = LineWriter()
 
     def greet(self, _layout: Layout, ready: ServerReady, _state: Callable[[], State]) -> None:
         self._voice.open(codec.encode({"type": ready.TYPE, "data": ready}).decode())

@@ -2,7 +2,7 @@
 
 Everything comes over the public protocol. The state is requested once and then updated from the
 events; the client library delivers every event, even if the connection is lost and reopened.
-`Session` holds the state and the mode of the keys, `foot` formats the lines below the table
+`AttachSession` holds the state and the mode of the keys, `foot` formats the lines below the table
 (question, connection, keys), and `Keyboard` reads single keys without echo and restores the
 terminal's settings afterwards.
 """
@@ -41,7 +41,7 @@ from hankweave_protocol.replies import Mode as Access
 from hankweave_protocol.replies import ServerStatus
 from hankweave_protocol.state import EMPTY_STATE
 from hankweave_server.cli.live.actions import perform
-from hankweave_server.cli.live.frame import Said, Terminal
+from hankweave_server.cli.live.frame import StyledText, Terminal
 from hankweave_server.cli.live.keyboard import Keyboard
 from hankweave_server.cli.live.keys import (
     Choosing,
@@ -58,7 +58,7 @@ from hankweave_server.cli.live.keys import (
 from hankweave_server.cli.live.model import NOTHING, Heard, asking_line, hear
 from hankweave_server.cli.live.view import LiveVoice
 from hankweave_server.cli.output.progress_bar import line_of_progress
-from hankweave_server.cli.output.run_lines import Story
+from hankweave_server.cli.output.run_lines import RunLines
 from hankweave_server.cli.output.text import clock
 from hankweave_server.clock import SystemClock
 from hankweave_server.domain.history import active_codon, next_codon
@@ -71,7 +71,7 @@ _CHOICES = 7
 _WIDE = 76
 
 
-def foot(mode: Mode, sight: Sight, *, is_connected: bool, width: int) -> tuple[Said, ...]:
+def foot(mode: Mode, sight: Sight, *, is_connected: bool, width: int) -> tuple[StyledText, ...]:
     """Return the lines below the table; the last one, the keys, is always present."""
     lines = _of_mode(mode)
     if not isinstance(mode, Choosing):
@@ -80,41 +80,41 @@ def foot(mode: Mode, sight: Sight, *, is_connected: bool, width: int) -> tuple[S
     return (*lines, _connection(sight, is_connected), _keys(mode, sight, width))
 
 
-def _whole(lines: Iterable[Said], width: int) -> Iterator[Said]:
+def _whole(lines: Iterable[StyledText], width: int) -> Iterator[StyledText]:
     """Wrap long lines instead of truncating them: a question must be readable completely."""
     for line in lines:
         pieces = chop_cells(line.text, max(1, width)) or [""]
-        yield from (Said(piece, line.style) for piece in pieces)
+        yield from (StyledText(piece, line.style) for piece in pieces)
 
 
-def _of_mode(mode: Mode) -> Iterator[Said]:
+def _of_mode(mode: Mode) -> Iterator[StyledText]:
     match mode:
         case Watching(note=""):
             return
         case Watching(note=note, is_complaint=is_complaint, hint=hint):
-            yield Said(note, "bold red" if is_complaint else "bold")
-            yield from [Said(f"  {hint}")] * bool(hint)
+            yield StyledText(note, "bold red" if is_complaint else "bold")
+            yield from [StyledText(f"  {hint}")] * bool(hint)
         case Waiting(what=what):
-            yield Said(what, "dim")
+            yield StyledText(what, "dim")
         case Confirming(question=question, lines=lines):
-            yield from map(Said, lines)
-            yield Said(question, "bold yellow")
+            yield from map(StyledText, lines)
+            yield StyledText(question, "bold yellow")
         case Choosing():
             yield from _choices(mode)
         case Reading(lines=lines):
-            yield from map(Said, lines)
+            yield from map(StyledText, lines)
         case _:
             assert_never(mode)
 
 
-def _choices(mode: Choosing) -> Iterator[Said]:
+def _choices(mode: Choosing) -> Iterator[StyledText]:
     start = max(0, min(mode.at - _CHOICES // 2, len(mode.records) - _CHOICES))
     for place, record in enumerate(mode.records[start : start + _CHOICES], start):
         is_chosen = place == mode.at
         mark = "›" if is_chosen else " "
-        yield Said(f"{mark} {_line_of(record)}", "bold reverse" if is_chosen else "")
+        yield StyledText(f"{mark} {_line_of(record)}", "bold reverse" if is_chosen else "")
 
-    yield Said(f"{mode.at + 1} of {len(mode.records)}, newest first", "dim")
+    yield StyledText(f"{mode.at + 1} of {len(mode.records)}, newest first", "dim")
 
 
 def _line_of(record: CheckpointRecord) -> str:
@@ -124,19 +124,21 @@ def _line_of(record: CheckpointRecord) -> str:
     return one_line(f"{told}  {record.label or record.codon_name}")
 
 
-def _connection(sight: Sight, is_connected: bool) -> Said:
+def _connection(sight: Sight, is_connected: bool) -> StyledText:
     if not is_connected:
-        return Said("○ connection lost; reconnecting to the server. No event is missed.", "red")
+        return StyledText(
+            "○ connection lost; reconnecting to the server. No event is missed.", "red"
+        )
 
-    return Said(f"● connected{'' if sight.may_change else ', readonly'}", "green")
+    return StyledText(f"● connected{'' if sight.may_change else ', readonly'}", "green")
 
 
-def _keys(mode: Mode, sight: Sight, width: int) -> Said:
+def _keys(mode: Mode, sight: Sight, width: int) -> StyledText:
     if isinstance(mode, Confirming):
-        return Said("y yes   any other key no", "dim")
+        return StyledText("y yes   any other key no", "dim")
 
     if isinstance(mode, Choosing):
-        return Said("↑ ↓ choose   enter look   esc back", "dim")
+        return StyledText("↑ ↓ choose   enter look   esc back", "dim")
 
     words = ["? keys", "q quit"]
     if sight.may_change and sight.asking:
@@ -146,7 +148,7 @@ def _keys(mode: Mode, sight: Sight, width: int) -> Said:
     elif width >= _WIDE:
         words = ["p look back", *words]
 
-    return Said("   ".join(words), "dim")
+    return StyledText("   ".join(words), "dim")
 
 
 RECENT = 200
@@ -162,12 +164,12 @@ class Past:
     """The lines of the last events."""
 
 
-class Session:
+class AttachSession:
     """A connection, the state that follows from its events, and the mode of the keys."""
 
     def __init__(self, client: Client) -> None:
         self.state = EMPTY_STATE
-        self.story = Story()
+        self.story = RunLines()
         self._client = client
         self._known = 0
         """Sequence number of the requested state, which includes all earlier events."""
@@ -241,11 +243,11 @@ class Session:
             asking=tuple(self._heard.asking),
         )
 
-    def foot(self, width: int) -> tuple[Said, ...]:
+    def foot(self, width: int) -> tuple[StyledText, ...]:
         """Return the lines below the table; called by the drawing thread."""
         latest = self._client.ready
         going_on = tuple(
-            Said(line_of_progress(told), "cyan")
+            StyledText(line_of_progress(told), "cyan")
             for connection, told in self._progress.values()
             if connection is latest
         )
@@ -278,14 +280,14 @@ async def watch(root: Path, access: Access) -> int:
     A lost connection is reopened, for as long as it takes. Raises the errors of the first one.
     """
     async with connect_to(root, mode=access, name=NAME, progress=True) as client:
-        return await _Watch(client, Session(client)).live(root)
+        return await _Watch(client, AttachSession(client)).live(root)
 
 
 async def tell(root: Path, say: Callable[[str], None]) -> None:
     """Print the last lines of the log, then new ones, until the server ends."""
     backoff = Backoff(attempts=_TRIES_IN_A_PIPE)
     async with connect_to(root, mode="readonly", reconnect=backoff, name=NAME) as client:
-        session = Session(client)
+        session = AttachSession(client)
         for line in (await session.begin()).lines:
             say(line)
 
@@ -298,7 +300,7 @@ async def tell(root: Path, say: Callable[[str], None]) -> None:
 
 
 class _Watch:
-    def __init__(self, client: Client, session: Session) -> None:
+    def __init__(self, client: Client, session: AttachSession) -> None:
         self._client = client
         self._session = session
         self._keyboard = Keyboard(sys.stdin.fileno())

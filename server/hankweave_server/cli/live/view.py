@@ -21,10 +21,10 @@ from rich.text import Text
 
 from hankweave_protocol.events import Event, StateTransition, TokenUsage
 from hankweave_protocol.state import EMPTY_STATE, State
-from hankweave_server.cli.live.frame import Said, Terminal, frame, line
-from hankweave_server.cli.live.model import NOTHING, AllowanceOf, Heard, View, hear, view
+from hankweave_server.cli.live.frame import StyledText, Terminal, frame, line
+from hankweave_server.cli.live.model import NOTHING, AllowanceOf, Heard, LiveState, hear, view
 from hankweave_server.cli.output.progress_bar import waiting
-from hankweave_server.cli.output.run_lines import Story
+from hankweave_server.cli.output.run_lines import RunLines
 from hankweave_server.cli.output.server_lines import LAST_WORDS_SECONDS, WAITING
 from hankweave_server.clock import Clock
 from hankweave_server.plain_text import one_line
@@ -44,7 +44,7 @@ _AROUND = 11
 _FINAL_ROWS = 40
 
 
-Foot = Callable[[], tuple[Said, ...]]
+Foot = Callable[[], tuple[StyledText, ...]]
 
 
 class LiveVoice:
@@ -63,10 +63,10 @@ class LiveVoice:
         self._foot = foot
         self._console = console or Terminal(highlight=False)
         self._waiting: deque[str | Event] = deque()
-        self._story = Story()
+        self._story = RunLines()
         self._heard = NOTHING
         self._state: Callable[[], State] = lambda: EMPTY_STATE
-        self._drawn: tuple[State, Heard, tuple[Said, ...]] | None = None
+        self._drawn: tuple[State, Heard, tuple[StyledText, ...]] | None = None
         self._drawn_at = 0.0
         self._address = ""
         self._is_open = threading.Event()
@@ -159,7 +159,7 @@ class LiveVoice:
 
         self._drawn, self._drawn_at = known, time.monotonic()
 
-    def _framed(self, foot: tuple[Said, ...]) -> Group:
+    def _framed(self, foot: tuple[StyledText, ...]) -> Group:
         """Return the view with the lines of `foot`; only those if the screen is too small."""
         room = self._console.height - _AROUND - len(foot)
         if foot and room < 0:
@@ -184,5 +184,5 @@ class LiveVoice:
         if lines:
             self._console.print(Text("\n".join(lines)), soft_wrap=True)
 
-    def _view(self, room: int) -> View:
+    def _view(self, room: int) -> LiveState:
         return view(self._state(), self._heard, self._clock.now(), room, self._allowance_of)

@@ -32,10 +32,10 @@ def mcp(execution: Path | None) -> None:
         )
 
     # Imported here because the SDK takes most of a second to load.
-    from hankweave_server.cli.mcp.daemon import Daemon
+    from hankweave_server.cli.mcp.daemon import DaemonProxy
     from hankweave_server.cli.mcp.server import serve
 
-    serve(Daemon(root_of(execution), codon=os.environ.get("HANKWEAVE_CODON_ID")))
+    serve(DaemonProxy(root_of(execution), codon=os.environ.get("HANKWEAVE_CODON_ID")))
 
 
 COMMANDS = (mcp,)

@@ -25,7 +25,7 @@ LONGEST_CODON = 100
 _BACKOFF = Backoff(longest=1.0, attempts=10)
 
 
-class Daemon:
+class DaemonProxy:
     """Connections to the server, one per call; every failure is a ToolError with a code."""
 
     def __init__(self, execution: Path, *, codon: str | None) -> None:

@@ -27,7 +27,7 @@ from hankweave_protocol.records import (
 from hankweave_protocol.replies import DiffPage, FileDifference, FileRange, PastView
 from hankweave_protocol.state import State
 from hankweave_server import __version__
-from hankweave_server.cli.mcp.daemon import Daemon, one_line
+from hankweave_server.cli.mcp.daemon import DaemonProxy, one_line
 from hankweave_server.domain.history import thread
 from hankweave_server.domain.lifecycle import status_of
 
@@ -303,7 +303,7 @@ Cursor = Annotated[str | None, Field(description="The cursor of the page before.
 class Tools:
     """The tools that an agent can call; each raises ToolError."""
 
-    def __init__(self, daemon: Daemon) -> None:
+    def __init__(self, daemon: DaemonProxy) -> None:
         self._daemon = daemon
 
     async def checkpoint_create(
@@ -487,7 +487,7 @@ _OVERWRITES = ToolAnnotations(
 class Door(MCPServer[None]):
     """An MCP server that lists the tools the hank allows now; each call checks again."""
 
-    def __init__(self, daemon: Daemon) -> None:
+    def __init__(self, daemon: DaemonProxy) -> None:
         super().__init__(
             "hankweave", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING"
         )
@@ -517,7 +517,7 @@ class Door(MCPServer[None]):
         return [tool for tool in tools if granted.rollback_paths or tool.name != self._rollback]
 
 
-def serve(daemon: Daemon) -> None:
+def serve(daemon: DaemonProxy) -> None:
     """Serve until stdin ends or the reader closes stdout."""
     try:
         Door(daemon).run("stdio")

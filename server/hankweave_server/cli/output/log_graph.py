@@ -21,13 +21,13 @@ from rich.text import Text
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.records import CheckpointKind, CheckpointRecord
 from hankweave_server.cli.output.text import PIPE_WIDTH, clock, moment
-from hankweave_server.cli.show import Lines, lines_of
+from hankweave_server.cli.show import OutputLines, lines_of
 from hankweave_server.domain.timelines import BEFORE_ROLLBACK, RunLine
 from hankweave_server.plain_text import one_line
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class GraphNode:
     """One checkpoint in the tree."""
 
     record: CheckpointRecord
@@ -46,19 +46,19 @@ Lane = bool | None
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class GraphRow:
     """One line of the graph."""
 
     lanes: tuple[Lane, ...]
     """The line that enters each column from above."""
     at: int
     """The column of the checkpoint, or the one that others join."""
-    node: Node | None = None
+    node: GraphNode | None = None
     joining: tuple[int, ...] = ()
     """Columns that end here because they have the same parent; such a row has no node."""
 
 
-def nodes_of(runs: Sequence[RunLine]) -> tuple[Node, ...]:
+def nodes_of(runs: Sequence[RunLine]) -> tuple[GraphNode, ...]:
     """Return all checkpoints, newest first, each with its parent."""
     known = {record.sha for run in runs for record in run.checkpoints}
     parents = _parents(runs, known)
@@ -69,7 +69,7 @@ def nodes_of(runs: Sequence[RunLine]) -> tuple[Node, ...]:
     records = [record for run in runs for record in run.checkpoints]
     records.sort(key=lambda record: record.coordinate.event_seq, reverse=True)
     return tuple(
-        Node(
+        GraphNode(
             record,
             parents[record.sha],
             on_thread=record.sha in thread,
@@ -119,17 +119,17 @@ def _thread(parents: Mapping[Sha, Sha | None], now: Sha | None) -> set[Sha]:
 # --- layout and drawing ---------------------------------------------------------------------------
 
 
-def rows_of(nodes: Sequence[Node]) -> Iterator[Row]:
+def rows_of(nodes: Sequence[GraphNode]) -> Iterator[GraphRow]:
     """Assign columns to the nodes; the line to the current work tree has the first column."""
     now = next((node.record.sha for node in nodes if node.is_now), None)
     lanes = _Lanes(now)
     for node in nodes:
         at, *others = lanes.waiting_for(node.record.sha)
         if others:
-            yield Row(lanes.lines(), at, joining=tuple(others))
+            yield GraphRow(lanes.lines(), at, joining=tuple(others))
             lanes.join(at, others)
 
-        yield Row(lanes.lines(), at, node)
+        yield GraphRow(lanes.lines(), at, node)
         lanes.go_on(at, node)
 
 
@@ -164,7 +164,7 @@ class _Lanes:
 
         self._trim()
 
-    def go_on(self, at: int, node: Node) -> None:
+    def go_on(self, at: int, node: GraphNode) -> None:
         self._wanted[at] = node.parent
         self._lines[at] = None if node.parent is None else node.on_thread
         self._trim()
@@ -217,7 +217,7 @@ def _can_say(encoding: str, letters: str) -> bool:
     return True
 
 
-def picture(lines: Lines, width: int, *, fancy: bool) -> Iterator[Text]:
+def picture(lines: OutputLines, width: int, *, fancy: bool) -> Iterator[Text]:
     """Yield the lines of the graph for a width in columns, then a legend of the marks."""
     nodes = nodes_of(lines.runs)
     branches: dict[Sha, list[str]] = {}
@@ -248,7 +248,7 @@ def picture(lines: Lines, width: int, *, fancy: bool) -> Iterator[Text]:
 # --- graph column ---------------------------------------------------------------------------------
 
 
-def _graph(row: Row, columns: int, *, fancy: bool) -> Text:
+def _graph(row: GraphRow, columns: int, *, fancy: bool) -> Text:
     signs = _FANCY if fancy else _ASCII
     text = Text()
     for column in range(columns):
@@ -262,7 +262,7 @@ def _graph(row: Row, columns: int, *, fancy: bool) -> Text:
 
 
 def _sign(
-    row: Row, column: int, lane: Lane, signs: Mapping[str, str], *, fancy: bool
+    row: GraphRow, column: int, lane: Lane, signs: Mapping[str, str], *, fancy: bool
 ) -> tuple[str, str]:
     style = "bold" if lane else "dim"
     if row.node is not None and column == row.at:
@@ -284,7 +284,7 @@ def _sign(
 # --- text column ----------------------------------------------------------------------------------
 
 
-def _told(node: Node, branches: Mapping[Sha, list[str]], width: int, *, fancy: bool) -> Text:
+def _told(node: GraphNode, branches: Mapping[Sha, list[str]], width: int, *, fancy: bool) -> Text:
     record = node.record
     _, _, colour = MARKS[record.kind]
     text = Text()
@@ -313,7 +313,7 @@ def _told(node: Node, branches: Mapping[Sha, list[str]], width: int, *, fancy: b
     return text
 
 
-def _of_runs(node: Node) -> Iterator[tuple[str, str]]:
+def _of_runs(node: GraphNode) -> Iterator[tuple[str, str]]:
     run = node.begins
     if run is not None and run.source is not None:
         reason = {"rollback": "after a rollback", "retry": "tried again"}.get(run.reason or "", "")

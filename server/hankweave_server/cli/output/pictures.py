@@ -21,7 +21,7 @@ from hankweave_protocol.replies import DiffPage, PastView
 from hankweave_server.cli.checkpoints import line_of_checkpoint
 from hankweave_server.cli.output.text import console, size_text
 from hankweave_server.domain.lifecycle import status_of
-from hankweave_server.domain.timelines import Line, RunLine, Step, tree_of
+from hankweave_server.domain.timelines import Line, RunLine, TimelineStep, tree_of
 from hankweave_server.plain_text import harmless, printable
 
 _STYLES = (
@@ -171,7 +171,7 @@ def _hang(tree: Tree, line: Line, elsewhere: dict[str, list[str]]) -> None:
             _hang(branch, aside, elsewhere)
 
 
-def _style(step: Step) -> str:
+def _style(step: TimelineStep) -> str:
     return "" if step.run.on_thread else "dim"
 
 

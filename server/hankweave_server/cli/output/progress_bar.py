@@ -18,7 +18,7 @@ from hankweave_protocol.events import (
     StoreProgress,
 )
 from hankweave_server.cli.output.text import can_be_drawn_on, size_text
-from hankweave_server.local.progress import Tell, _doing, tell_nobody
+from hankweave_server.local.progress import ReportProgress, _doing, tell_nobody
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -31,7 +31,7 @@ PATIENCE = 0.5
 
 
 @contextmanager
-def waiting(what: str | None) -> Iterator[Tell]:
+def waiting(what: str | None) -> Iterator[ReportProgress]:
     """Show a progress bar titled `what` while the block runs; none if `what` is None.
 
     Yields the function that reports progress to it.

@@ -40,7 +40,7 @@ LONGEST = 100
 """Maximum characters of a sentinel's output in a line."""
 
 
-class Story:
+class RunLines:
     """A formatter of an execution's events as lines, with a heading for each day.
 
     Lines begin with the time of day; the heading names the date and the time zone.

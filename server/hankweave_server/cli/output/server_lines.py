@@ -24,7 +24,7 @@ LAST_WORDS_SECONDS = 2.0
 """How long the program waits at its end for the reader to take the rest."""
 
 
-class Voice:
+class LineWriter:
     """A writer of lines in order; lines said before `open` wait for it."""
 
     def __init__(self, stream: TextIO | None = None) -> None:

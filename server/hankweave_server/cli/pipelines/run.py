@@ -46,7 +46,7 @@ from hankweave_protocol.state import EMPTY_STATE, State
 from hankweave_protocol.transitions import CheckpointCreated
 from hankweave_server.cli.live.model import asking_line
 from hankweave_server.cli.live.reporters import greeting
-from hankweave_server.cli.output.server_lines import Voice
+from hankweave_server.cli.output.server_lines import LineWriter
 from hankweave_server.cli.pipelines.report import DIFF_LIMIT, Format, Report
 from hankweave_server.cli.run import serve
 from hankweave_server.domain.history import end_checkpoint, restored_checkpoint, thread
@@ -57,7 +57,7 @@ from hankweave_server.domain.step_results import (
     result_of,
 )
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.hank.pipelines.model import Pipeline, PipelineStep, ScriptedAgent
+from hankweave_server.hank.pipelines.model import Pipeline, PipelineStep, ScriptedAgentSettings
 from hankweave_server.ledger.writer import Published
 from hankweave_server.local.reader import on_files
 from hankweave_server.paths import Layout
@@ -115,7 +115,7 @@ class Banners:
         """Take the agent of each step, in the order of the plan."""
         self._agents = agents
         self._quiet = quiet
-        self._voice = Voice(sys.stderr)
+        self._voice = LineWriter(sys.stderr)
         self._state: Callable[[], State] = lambda: EMPTY_STATE
         self._announced: CodonId | None = None
         self._has_begun = False
@@ -322,7 +322,7 @@ def _unwritten(file: Path, why: str | None, hint: str) -> Stop:
 
 def _agent_of(meant: Pipeline, step: PipelineStep) -> str:
     """Return the agent of a step, and the model if the agent takes one."""
-    takes_a_model = not isinstance(step.agent, CommandAgentSpec | ScriptedAgent)
+    takes_a_model = not isinstance(step.agent, CommandAgentSpec | ScriptedAgentSettings)
     return f"{step.agent_name}, {meant.model_of(step)}" if takes_a_model else step.agent_name
 
 

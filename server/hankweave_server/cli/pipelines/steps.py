@@ -33,14 +33,14 @@ Repository = Literal["auto", "workspace", "shadow"]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StepPlace:
     """A workspace and the repository that holds its checkpoints."""
 
     root: Path
     repository: Literal["workspace", "shadow"]
 
 
-def place_of(execution: Path | None, repository: Repository = "auto") -> Place:
+def place_of(execution: Path | None, repository: Repository = "auto") -> StepPlace:
     """Return the workspace that is named, or the one of the current directory.
 
     `auto` means the shadow repository for a directory that Hankweave has served, and the git
@@ -50,20 +50,20 @@ def place_of(execution: Path | None, repository: Repository = "auto") -> Place:
         root = execution.expanduser().absolute()
     else:
         here = Path.cwd()
-        is_ours = executions.around(here) is not None or repository == "shadow"
+        is_ours = executions.enclosing(here) is not None or repository == "shadow"
         is_git = repository == "workspace" or is_in_git(here)
         root = here if is_git and not is_ours else root_of(None)
 
     if repository != "auto":
-        return Place(root, repository)
+        return StepPlace(root, repository)
 
-    return Place(root, "shadow" if (root / STATE_DIRECTORY).is_dir() else "workspace")
+    return StepPlace(root, "shadow" if (root / STATE_DIRECTORY).is_dir() else "workspace")
 
 
-def listed_in(place: Place, repository: Repository) -> Place:
+def listed_in(place: StepPlace, repository: Repository) -> StepPlace:
     """Resolve `auto` to git if the last pipeline committed its steps there."""
     if repository == "auto" and place.repository == "shadow" and is_published(place.root):
-        return Place(place.root, "workspace")
+        return StepPlace(place.root, "workspace")
 
     return place
 
@@ -98,7 +98,7 @@ class _Hank(Value):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ListedStep:
     """One checkpoint in the list."""
 
     name: str | None
@@ -110,7 +110,7 @@ class Step:
         return str(self.checkpoint.step) if self.name is None else self.name
 
 
-def steps_in(place: Place) -> list[Step]:
+def steps_in(place: StepPlace) -> list[ListedStep]:
     """Return the checkpoints of a place, newest first; raise Stop if they cannot be read."""
     if place.repository == "workspace":
         with git_manager(place.root) as manager, sentences():
@@ -118,18 +118,18 @@ def steps_in(place: Place) -> list[Step]:
 
     with sentences(), reading(layout_of(place.root)) as history:
         return [
-            Step(each.mark.name, each.mark.text, history.described(each))
+            ListedStep(each.mark.name, each.mark.text, history.described(each))
             for each in history.labelled
         ]
 
 
-def step_of(checkpoint: Checkpoint) -> Step:
+def step_of(checkpoint: Checkpoint) -> ListedStep:
     """Return the step of a checkpoint; the message of a named step begins with its name."""
     if checkpoint.step or not checkpoint.message:
-        return Step(None, checkpoint.message, checkpoint)
+        return ListedStep(None, checkpoint.message, checkpoint)
 
     name, _, text = checkpoint.message.partition(" -- ")
-    return Step(name, text, checkpoint)
+    return ListedStep(name, text, checkpoint)
 
 
 def git_manager(root: Path) -> CheckpointManager:

@@ -12,7 +12,7 @@ from hankweave_protocol.ids import CodonId
 from hankweave_server.architect.model import Mark
 from hankweave_server.architect.shadow import Labelled, reading
 from hankweave_server.cli.pipelines.steps import (
-    Step,
+    ListedStep,
     git_manager,
     is_git_project,
     place_of,
@@ -199,7 +199,7 @@ def undo_in_git(root: Path, *, as_json: bool) -> bool:
     return is_undone
 
 
-def _rolled_back(root: Path, step: str | None, commit: str | None) -> Step | None:
+def _rolled_back(root: Path, step: str | None, commit: str | None) -> ListedStep | None:
     """Roll back; return the step that was restored, if it is one; raise Stop if it is unknown."""
     with git_manager(root) as manager, sentences():
         listed = [step_of(each) for each in manager.list_checkpoints()]
@@ -220,7 +220,7 @@ def _rolled_back(root: Path, step: str | None, commit: str | None) -> Step | Non
     return target
 
 
-def _say_where(root: Path, target: Step | None, commit: str | None) -> None:
+def _say_where(root: Path, target: ListedStep | None, commit: str | None) -> None:
     """Print the actual target of a rollback."""
     if target is None:
         click.echo(f"Rolled back to commit {commit}; `{_undo_of(root)}` takes it back.")

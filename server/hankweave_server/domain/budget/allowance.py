@@ -28,7 +28,7 @@ from hankweave_protocol.state import (
     PlanEntry,
     State,
 )
-from hankweave_server.domain.budget.spending import NOTHING, Execution, Spent, counted, total
+from hankweave_server.domain.budget.spending import NOTHING, Execution, Spending, counted, total
 from hankweave_server.domain.history import newest_run
 
 
@@ -170,7 +170,7 @@ class Allowance:
 
     limits: tuple[Limit, ...] = ()
 
-    def exceeded_by(self, spent: Spent) -> Overrun | None:
+    def exceeded_by(self, spent: Spending) -> Overrun | None:
         """Return the first limit that is reached; pass `NOTHING` before the codon begins."""
         for limit in self.limits:
             used = _used(spent, limit.currency)
@@ -229,7 +229,7 @@ def capped(hank: Hank, ceilings: Ceilings) -> ContainerBudget:
     )
 
 
-def _own_limits(codon: Codon, tries: Spent) -> Iterator[Limit]:
+def _own_limits(codon: Codon, tries: Spending) -> Iterator[Limit]:
     """Yield the codon's caps, which hold for each execution, so in a loop for each iteration.
 
     Money and output that automatic retries have used are subtracted; time and context are each
@@ -260,7 +260,7 @@ def _container_limits(
     loop: Loop | None,
 ) -> Iterator[Limit]:
     """Yield what a loop or the hank leaves: its money by shares, its time as one pool."""
-    used: dict[str, Spent] = {}
+    used: dict[str, Spending] = {}
     for each in done:
         name = _member(each.codon.codon_id, each.codon.loop_context, owner)
         used[name] = used.get(name, NOTHING) + each.spent
@@ -286,7 +286,7 @@ def _tightest(limits: list[Limit]) -> Iterator[Limit]:
             yield min(own, key=lambda limit: limit.most)
 
 
-def _earlier_tries(state: State, entry: PlanEntry) -> Spent:
+def _earlier_tries(state: State, entry: PlanEntry) -> Spending:
     """Return what the failed attempts right before this one used; a redo has its own run."""
     run = newest_run(state)
     tries: list[Execution] = []
@@ -317,7 +317,7 @@ def _member(codon_id: str, context: LoopContext | None, owner: Owner) -> str:
     return codon_id.partition("#")[0]
 
 
-def _used(spent: Spent, currency: Currency) -> float:
+def _used(spent: Spending, currency: Currency) -> float:
     match currency:
         case "cost":
             return spent.dollars

@@ -37,7 +37,7 @@ from hankweave_server.domain.budget.allowance import (
     capped,
     shares_of,
 )
-from hankweave_server.domain.budget.spending import NOTHING, Spent, counted, spent_by
+from hankweave_server.domain.budget.spending import NOTHING, Spending, counted, spent_by
 from hankweave_server.domain.history import active_codon
 
 RowStatus: TypeAlias = Literal["completed", "failed", "skipped", "exceeded", "running"]
@@ -156,9 +156,9 @@ def summary(hank: Hank, state: State, ceilings: Ceilings = NO_CEILINGS) -> Budge
     )
 
 
-def _by_codon(state: State) -> tuple[dict[CodonId, CodonExecution], dict[CodonId, Spent]]:
+def _by_codon(state: State) -> tuple[dict[CodonId, CodonExecution], dict[CodonId, Spending]]:
     newest: dict[CodonId, CodonExecution] = {}
-    spent: dict[CodonId, Spent] = {}
+    spent: dict[CodonId, Spending] = {}
     for each in counted(state):
         codon_id = each.codon.codon_id
         newest[codon_id] = each.codon
@@ -233,7 +233,7 @@ def in_force(hank: Hank, state: State, ceilings: Ceilings) -> BudgetFigures | No
     return None if entry is None else figures_of(allowance(hank, entry, state, ceilings))
 
 
-def _figures(spent: Spent) -> SpentFigures:
+def _figures(spent: Spending) -> SpentFigures:
     return SpentFigures(
         dollars=spent.dollars,
         time_seconds=round(spent.seconds, _SECONDS),

@@ -26,7 +26,7 @@ from hankweave_server.domain.lifecycle import cost_of, sentinel_cost_of, tokens_
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class Spending:
     """Amounts that only grow; they add up, except for the context, of which the maximum counts."""
 
     dollars: float = 0.0
@@ -36,20 +36,20 @@ class Spent:
     context_tokens: int = 0
     """The most tokens of one turn, prompt and answer together."""
 
-    def __add__(self, other: Spent) -> Spent:
-        return Spent(
+    def __add__(self, other: Spending) -> Spending:
+        return Spending(
             dollars=self.dollars + other.dollars,
             seconds=self.seconds + other.seconds,
             output_tokens=self.output_tokens + other.output_tokens,
             context_tokens=max(self.context_tokens, other.context_tokens),
         )
 
-    def after_turn(self, tokens: Tokens) -> Spent:
+    def after_turn(self, tokens: Tokens) -> Spending:
         """Return the same amounts, with the context maximum raised if this turn had more."""
         return replace(self, context_tokens=max(self.context_tokens, context_of(tokens)))
 
 
-NOTHING = Spent()
+NOTHING = Spending()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Execution:
     codon: TerminalCodon
 
     @property
-    def spent(self) -> Spent:
+    def spent(self) -> Spending:
         return spent_by(self.codon, seconds=_seconds_of(self))
 
 
@@ -70,9 +70,9 @@ def context_of(tokens: Tokens) -> int:
     return prompt + tokens.output_tokens
 
 
-def spent_by(codon: CodonExecution, *, seconds: float, context_tokens: int = 0) -> Spent:
+def spent_by(codon: CodonExecution, *, seconds: float, context_tokens: int = 0) -> Spending:
     """Return what an execution has used; the caller knows its time and its fullest turn."""
-    return Spent(
+    return Spending(
         dollars=cost_of(codon) + sentinel_cost_of(codon),
         seconds=seconds,
         output_tokens=tokens_of(codon).output_tokens,
@@ -93,7 +93,7 @@ def counted(state: State) -> tuple[Execution, ...]:
     )
 
 
-def total(executions: Iterable[Execution]) -> Spent:
+def total(executions: Iterable[Execution]) -> Spending:
     return sum((each.spent for each in executions), NOTHING)
 
 

@@ -62,7 +62,7 @@ from hankweave_server.execution.branch.location import (
     publish,
     remove_temporary,
 )
-from hankweave_server.execution.context import Surroundings
+from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.resume import reentered_by
 from hankweave_server.git.errors import InsufficientSpace, free_bytes
 from hankweave_server.ledger.batch import Entry
@@ -127,8 +127,8 @@ SPACE_RESERVE = 8 << 20
 class Branching:
     """The maker of one execution's branches, one at a time."""
 
-    def __init__(self, around: Surroundings, *, home: Callable[[], Path]) -> None:
-        self._around = around
+    def __init__(self, ctx: ExecutionContext, *, home: Callable[[], Path]) -> None:
+        self._ctx = ctx
         self._home = home
         """Directory for a branch without a requested place; returns a name that does not exist."""
         self._alone = anyio.Lock()
@@ -144,12 +144,10 @@ class Branching:
         """Make a branch; raise Refused, and then nothing of it is left."""
         async with self._alone:
             await self._clear_the_way()
-            final = await anyio.to_thread.run_sync(
-                place_of, path, self._home(), self._around.layout
-            )
+            final = await anyio.to_thread.run_sync(place_of, path, self._home(), self._ctx.layout)
             draft = self._draft(target, final)
             try:
-                with self._around.checkpointer.progress.watching("branch", causes) as meter:
+                with self._ctx.checkpointer.progress.watching("branch", causes) as meter:
                     await self._build(draft, meter)
 
                 await anyio.to_thread.run_sync(publish, draft)
@@ -172,7 +170,7 @@ class Branching:
         Raises OSError or RecursionError, with the intent kept, if the rest cannot be removed, and
         Refused for an intent that cannot be read.
         """
-        path = self._around.layout.branch_intent
+        path = self._ctx.layout.branch_intent
         try:
             intent = codec.decode_value(BranchIntent, path.read_bytes())
         except FileNotFoundError:
@@ -191,14 +189,14 @@ class Branching:
 
         Their commits name events of the original's journal.
         """
-        known = self._around.checkpointer.known
+        known = self._ctx.checkpointer.known
         for coordinate in inherited_coordinates(self._lines()):
             if (record := known.get(coordinate.checkpoint_sha)) is not None:
                 known[record.sha] = msgspec.structs.replace(record, coordinate=coordinate)
 
     def _lines(self) -> Iterator[bytes]:
-        for since in range(0, self._around.ledger.last_seq, PAGE):
-            yield from self._around.ledger.history(since, PAGE)
+        for since in range(0, self._ctx.ledger.last_seq, PAGE):
+            yield from self._ctx.ledger.history(since, PAGE)
 
     async def _clear_the_way(self) -> None:
         """Remove what an earlier attempt left: the next intent would overwrite its intent."""
@@ -214,26 +212,26 @@ class Branching:
     # --- steps ---------------------------------------------------------------------------------
 
     def _draft(self, target: RollbackTarget, final: Path) -> Draft:
-        run_id = self._around.new_run_id()
+        run_id = self._ctx.new_run_id()
         intent = BranchIntent(
             temporary=str(final.parent / f"{TEMPORARY}{run_id}"),
             execution_path=str(final),
             run_id=run_id,
             coordinate=target.checkpoint.coordinate,
-            started_at=self._around.now_text(),
+            started_at=self._ctx.now_text(),
         )
         return Draft(target, final, run_id, intent)
 
     async def _build(self, draft: Draft, meter: Meter) -> None:
         # Hold the engine while objects are copied: a gc would remove them meanwhile.
-        offshoot = await self._around.checkpointer.run(self._graft, draft, meter)
+        offshoot = await self._ctx.checkpointer.run(self._graft, draft, meter)
         entries = self._inheritance(draft, offshoot)
         await anyio.to_thread.run_sync(self._furnish, draft, entries, meter)
 
     def _graft(self, draft: Draft, meter: Meter) -> Offshoot:
         """Begin, in the worker thread: read the checkpoint, check the space, copy objects."""
-        layout, sha = self._around.layout, draft.target.checkpoint.sha
-        if sha not in self._around.checkpointer.known:
+        layout, sha = self._ctx.layout, draft.target.checkpoint.sha
+        if sha not in self._ctx.checkpointer.known:
             raise CheckpointNotFound(sha)  # A gc was faster.
 
         offshoot = plan_offshoot(layout, sha, meter)
@@ -248,10 +246,10 @@ class Branching:
 
     def _inheritance(self, draft: Draft, offshoot: Offshoot) -> Inheritance:
         """Decide the branch's history and plan from the checkpoints that its commits include."""
-        state, known = self._around.state, self._around.checkpointer.known
+        state, known = self._ctx.state, self._ctx.checkpointer.known
         history = {sha: record for sha, record in known.items() if sha in offshoot.commits}
         run = self._first_run(draft)
-        plan = reentered_by(run, state, self._around.hank.hank)
+        plan = reentered_by(run, state, self._ctx.hank.hank)
         return inherited(state, draft.target, history, plan, run)
 
     def _first_run(self, draft: Draft) -> Run:
@@ -269,18 +267,18 @@ class Branching:
 
     def _furnish(self, draft: Draft, inheritance: Inheritance, meter: Meter) -> None:
         """Build everything but the repository in a worker thread, and flush it."""
-        original, layout = self._around.layout, draft.layout
+        original, layout = self._ctx.layout, draft.layout
         layout.work_tree.mkdir()
         fill_work_tree(draft.target.checkpoint.sha, layout, meter)
         data_source.inherit(original, layout)
-        data_source.restore_link(layout, instants.epoch_ms(self._around.clock.now()))
+        data_source.restore_link(layout, instants.epoch_ms(self._ctx.clock.now()))
         origin = ExecutionOrigin(
             execution_path=str(original.root),
             coordinate=draft.intent.coordinate,
             run_id=draft.run_id,
         )
         entries: list[Entry] = [origin, *inheritance.transitions(after_seq=1)]
-        found_ledger(layout, entries, self._around.clock)
+        found_ledger(layout, entries, self._ctx.clock)
         data_source.write_meta(layout, self._meta(draft))
         meter.begin("flushing", "files")
         fsutil.sync_filesystem(layout.root)
@@ -290,14 +288,14 @@ class Branching:
 
         Its last use is the original's.
         """
-        former = data_source.read_meta(self._around.layout)
+        former = data_source.read_meta(self._ctx.layout)
         assert former is not None, "every start writes it"
         return msgspec.structs.replace(
             former,
-            created_at=instants.to_text(self._around.clock.now()),
+            created_at=instants.to_text(self._ctx.clock.now()),
             in_place=False,
             origin=Origin(
-                execution_path=str(self._around.layout.root), coordinate=draft.intent.coordinate
+                execution_path=str(self._ctx.layout.root), coordinate=draft.intent.coordinate
             ),
         )
 
@@ -305,7 +303,7 @@ class Branching:
         self, intent: BranchIntent, causes: tuple[int | str, ...], *, recovered: bool
     ) -> None:
         if not (recovered and self._is_told(intent)):
-            await self._around.ledger.record(
+            await self._ctx.ledger.record(
                 ExecutionBranched(
                     execution_path=intent.execution_path,
                     run_id=intent.run_id,
@@ -317,7 +315,7 @@ class Branching:
                 causes=causes,
             )
 
-        await anyio.to_thread.run_sync(fsutil.remove_durably, self._around.layout.branch_intent)
+        await anyio.to_thread.run_sync(fsutil.remove_durably, self._ctx.layout.branch_intent)
 
     def _is_told(self, intent: BranchIntent) -> bool:
         """Return whether the journal has the event.
@@ -333,4 +331,4 @@ class Branching:
             return
 
         remove_temporary(intent)
-        fsutil.remove_durably(self._around.layout.branch_intent)
+        fsutil.remove_durably(self._ctx.layout.branch_intent)

@@ -21,13 +21,13 @@ from hankweave_protocol.state import InitializingCodon, PlanEntry, StartingCodon
 from hankweave_protocol.transitions import AgentTold, ExtensionCountUpdated
 from hankweave_server.agents.base import (
     AgentError,
+    AgentKilled,
     AgentLimits,
     AgentOutcome,
     AgentSession,
     AgentSignal,
     AgentTask,
     Exited,
-    Killed,
     SessionStarted,
     TimedOut,
     WordReceived,
@@ -35,15 +35,15 @@ from hankweave_server.agents.base import (
 from hankweave_server.background_tasks import alongside
 from hankweave_server.domain import lifecycle, variables
 from hankweave_server.domain.history import previous_session
-from hankweave_server.domain.lifecycle import ContextFull, Ending, Failure, Success, judge
+from hankweave_server.domain.lifecycle import CodonFailure, CodonSuccess, ContextFull, Ending, judge
 from hankweave_server.domain.permissions import can_refuse, permissions_of
 from hankweave_server.domain.plan import awaits_full_context
 from hankweave_server.execution.codon.environment import offered
-from hankweave_server.execution.codon.event_recorder import Narrator
+from hankweave_server.execution.codon.event_recorder import EventRecorder
 from hankweave_server.execution.codon.limits import BudgetWatch, Refusals
 from hankweave_server.execution.codon.permissions import Permits
 from hankweave_server.execution.codon.record import CodonRecord
-from hankweave_server.execution.context import Surroundings, known
+from hankweave_server.execution.context import ExecutionContext, known
 from hankweave_server.execution.resume import taken_up
 from hankweave_server.hank.prompts import ResolvedPrompt, render
 from hankweave_server.ledger.batch import Entry
@@ -93,40 +93,40 @@ KILL_GRACE = timedelta(seconds=1.5)
 """Between INT and TERM, and between TERM and KILL: an orderly end has eight seconds in all."""
 
 
-def assignment(around: Surroundings, run_id: RunId, entry: PlanEntry) -> AgentTask:
+def assignment(ctx: ExecutionContext, run_id: RunId, entry: PlanEntry) -> AgentTask:
     """Return the codon's own task; raise AgentError if the hank or the thread lacks a part."""
-    codon, prompt = entry.codon, prompt_of(around, entry)
-    system_prompt = _rendered(around, prompt.system_prompt) if prompt.system_prompt else None
-    idle = _idle_limit(around, codon)
-    conversation = taken_up(around, entry)
+    codon, prompt = entry.codon, prompt_of(ctx, entry)
+    system_prompt = _rendered(ctx, prompt.system_prompt) if prompt.system_prompt else None
+    idle = _idle_limit(ctx, codon)
+    conversation = taken_up(ctx, entry)
     return AgentTask(
-        prompt=_rendered(around, prompt.text),
-        system_prompt=with_notice(system_prompt, around.state.notice),
-        model=around.model_for(codon),
-        work_tree=around.layout.work_tree,
-        data_dir=around.layout.data_path,
-        log_path=around.layout.agent_log(run_id, entry.codon_id),
-        resume_session=_session_to_resume(around, entry, conversation),
+        prompt=_rendered(ctx, prompt.text),
+        system_prompt=with_notice(system_prompt, ctx.state.notice),
+        model=ctx.model_for(codon),
+        work_tree=ctx.layout.work_tree,
+        data_dir=ctx.layout.data_path,
+        log_path=ctx.layout.agent_log(run_id, entry.codon_id),
+        resume_session=_session_to_resume(ctx, entry, conversation),
         environment=codon.env,
         run_id=run_id,
         codon_id=entry.codon_id,
-        processes_dir=around.layout.agent_processes,
+        processes_dir=ctx.layout.agent_processes,
         limits=AgentLimits(idle=idle, total=_limit(codon.timeout_seconds), kill_grace=KILL_GRACE),
         forks=True,
         fork_at=None if conversation is None else conversation.message_id,
         goes_on=conversation is not None,
-        asks=_asks(around, entry),
-        tools=offered(around, run_id, entry.codon_id),
+        asks=_asks(ctx, entry),
+        tools=offered(ctx, run_id, entry.codon_id),
     )
 
 
-def _asks(around: Surroundings, entry: PlanEntry) -> bool:
+def _asks(ctx: ExecutionContext, entry: PlanEntry) -> bool:
     """Return whether the codon has permissions; raise AgentError if its agent would not ask."""
-    permissions = permissions_of(entry.codon, around.hank.hank.overrides)
+    permissions = permissions_of(entry.codon, ctx.hank.hank.overrides)
     if permissions is None:
         return False
 
-    agent = around.agent_for(entry.codon)
+    agent = ctx.agent_for(entry.codon)
     if can_refuse(permissions) and not agent.can_ask:
         raise AgentError(
             f"Codon {entry.codon.id} has permissions, and {agent.name} asks nobody.",
@@ -136,11 +136,11 @@ def _asks(around: Surroundings, entry: PlanEntry) -> bool:
     return True
 
 
-def extension(around: Surroundings, task: AgentTask, session_id: str, prompt: str) -> AgentTask:
+def extension(ctx: ExecutionContext, task: AgentTask, session_id: str, prompt: str) -> AgentTask:
     """Return the task that continues an agent in its own session (`exhaustWithPrompt`)."""
     return replace(
         task,
-        prompt=_rendered(around, prompt),
+        prompt=_rendered(ctx, prompt),
         resume_session=session_id,
         forks=False,
         fork_at=None,
@@ -148,8 +148,8 @@ def extension(around: Surroundings, task: AgentTask, session_id: str, prompt: st
     )
 
 
-def prompt_of(around: Surroundings, entry: PlanEntry) -> ResolvedPrompt:
-    prompt = around.hank.prompts.get(entry.codon.id)
+def prompt_of(ctx: ExecutionContext, entry: PlanEntry) -> ResolvedPrompt:
+    prompt = ctx.hank.prompts.get(entry.codon.id)
     if prompt is None:
         raise AgentError(
             f"Codon {entry.codon.id} is in the execution plan, but not in hank.json.",
@@ -159,25 +159,25 @@ def prompt_of(around: Surroundings, entry: PlanEntry) -> ResolvedPrompt:
     return prompt
 
 
-def _rendered(around: Surroundings, text: str) -> str:
-    layout = around.layout
+def _rendered(ctx: ExecutionContext, text: str) -> str:
+    layout = ctx.layout
     text = render(text, agent_root=layout.work_tree, data_dir=layout.data_path)
-    return variables.render(text, known(around))
+    return variables.render(text, known(ctx))
 
 
-def _idle_limit(around: Surroundings, codon: Codon) -> timedelta | None:
+def _idle_limit(ctx: ExecutionContext, codon: Codon) -> timedelta | None:
     """Return how long the agent may be silent.
 
     A codon's own limit counts first, then the one given at this start, the hank's, and the default.
     The hank's limit was copied into codons without one when the hank was loaded.
     """
-    overrides = around.hank.hank.overrides
+    overrides = ctx.hank.hank.overrides
     of_hank = None if overrides is None else overrides.shim_idle_timeout
     own = codon.shim_idle_timeout
-    if around.idle_override is not None and own in (None, of_hank):
-        return around.idle_override
+    if ctx.idle_override is not None and own in (None, of_hank):
+        return ctx.idle_override
 
-    return _limit(own) or around.idle_timeout
+    return _limit(own) or ctx.idle_timeout
 
 
 def _limit(seconds: float | None) -> timedelta | None:
@@ -185,7 +185,7 @@ def _limit(seconds: float | None) -> timedelta | None:
 
 
 def _session_to_resume(
-    around: Surroundings, entry: PlanEntry, conversation: Conversation | None
+    ctx: ExecutionContext, entry: PlanEntry, conversation: Conversation | None
 ) -> str | None:
     if conversation is not None:
         return conversation.session_id
@@ -193,7 +193,7 @@ def _session_to_resume(
     if entry.codon.continuation_mode == "fresh":
         return None
 
-    session = previous_session(around.state, entry.codon_id)
+    session = previous_session(ctx.state, entry.codon_id)
     if session is None:
         raise AgentError(
             f"Codon {entry.codon_id} continues the previous session, but there is none.",
@@ -212,50 +212,50 @@ class AgentWork:
 
     def __init__(
         self,
-        around: Surroundings,
+        ctx: ExecutionContext,
         record: CodonRecord,
-        narrator: Narrator,
+        narrator: EventRecorder,
         budget: BudgetWatch,
         *,
         permits: Permits,
         refusals: Refusals,
         is_interrupted: Callable[[], bool],
     ) -> None:
-        self._around = around
+        self._ctx = ctx
         self._record = record
         self._narrator = narrator
         self._budget = budget
         self._permits = permits
         self._refusals = refusals
         self._is_interrupted = is_interrupted
-        self._awaits_full_context = awaits_full_context(around.hank.hank, record.entry)
+        self._awaits_full_context = awaits_full_context(ctx.hank.hank, record.entry)
         self._notice: Notice | None = None
         """The notice that the agent is given at its start."""
         self.session: AgentSession | None = None
 
     async def do(self) -> Ending:
         """Let the agent work, and extend its work while the hank asks for that."""
-        self._notice = self._around.state.notice
-        task = assignment(self._around, self._record.run_id, self._record.entry)
+        self._notice = self._ctx.state.notice
+        task = assignment(self._ctx, self._record.run_id, self._record.entry)
         ending = await self._converse(task)
         while (prompt := self._further_prompt(ending)) is not None:
             session_id = await self._extend(prompt)
-            ending = await self._converse(extension(self._around, task, session_id, prompt))
+            ending = await self._converse(extension(self._ctx, task, session_id, prompt))
 
         return ending
 
     async def _converse(self, task: AgentTask) -> Ending:
         """Start the agent with one prompt and handle its signals until it has ended."""
-        agent = self._around.agent_for(self._record.entry.codon)
+        agent = self._ctx.agent_for(self._record.entry.codon)
         self._narrator.begin_conversation(waits=agent.waits_before_tools or task.asks)
         task = replace(task, budget_usd=self._budget.dollars_left)
         async with AsyncExitStack() as stack:
             # The agent's log and record are created before it works: they may wait for disk space.
-            session = await self._around.ledger.space.insist(
+            session = await self._ctx.ledger.space.insist(
                 lambda: stack.enter_async_context(agent.start(task))
             )
             self.session = session
-            stack.enter_context(self._around.checkpointer.watching(session.processes))
+            stack.enter_context(self._ctx.checkpointer.watching(session.processes))
             await self._await_session(session, task)
             if self._is_interrupted():
                 await session.stop()
@@ -292,7 +292,7 @@ class AgentWork:
         if self._record.is_running:
             return  # An extension continues in a session that has begun.
 
-        log = session.log_path.relative_to(self._around.layout.state_directory)
+        log = session.log_path.relative_to(self._ctx.layout.state_directory)
         await self._record.move(
             lifecycle.await_session(
                 self._record.expect(StartingCodon),
@@ -316,14 +316,14 @@ class AgentWork:
                 session_id=signal.session_id,
                 previous_session_id=current.previous_session_id,
                 start_time=current.start_time,
-                prompt_metadata=prompt_of(self._around, self._record.entry).metadata,
+                prompt_metadata=prompt_of(self._ctx, self._record.entry).metadata,
             )
         )
         if self._notice is not None:
             await self._told(self._notice.operation_id, live=False)
 
     async def _told(self, operation_id: str, *, live: bool) -> None:
-        notice = self._around.state.notice
+        notice = self._ctx.state.notice
         if notice is not None and notice.operation_id == operation_id:
             await self._record.tell(*told(notice, self._record.entry.codon_id, live=live))
 
@@ -350,7 +350,7 @@ class AgentWork:
         if self._budget.look() is not None:
             return None
 
-        ended_well = isinstance(self.judged(ending), Success)
+        ended_well = isinstance(self.judged(ending), CodonSuccess)
         may_go_on = self._record.working().extension_count < codon.max_extensions
         return codon.exhaust_with_prompt if ended_well and may_go_on else None
 
@@ -378,8 +378,8 @@ class AgentWork:
         )
         return session_id
 
-    def judged(self, ending: Ending) -> Success | ContextFull | Failure:
-        now = self._around.clock.now()
+    def judged(self, ending: Ending) -> CodonSuccess | ContextFull | CodonFailure:
+        now = self._ctx.clock.now()
         return judge(ending, awaits_full_context=self._awaits_full_context, now=now)
 
 
@@ -402,7 +402,7 @@ def _exit_of(outcome: AgentOutcome) -> tuple[int, str | None]:
     match outcome:
         case Exited(code=code):
             return code, None
-        case Killed(signal=signal):
+        case AgentKilled(signal=signal):
             return 128 + signal, None
         case TimedOut(which=which):
             return NO_PROCESS, which

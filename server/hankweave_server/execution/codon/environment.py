@@ -25,7 +25,7 @@ from hankweave_protocol.hank import AgentTools, Codon
 from hankweave_protocol.ids import CodonId, RunId
 from hankweave_protocol.replies import AgentToolsGranted
 from hankweave_server.agents.base import AgentError, McpServer
-from hankweave_server.execution.context import Surroundings
+from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.paths import Layout
 from hankweave_server.worktree import data_source
 
@@ -41,22 +41,22 @@ _BOOTSTRAP = (
 _PACKAGES = ("hankweave_server", "hankweave_client", "hankweave_protocol", "mcp")
 
 
-def granted(around: Surroundings) -> AgentToolsGranted:
+def granted(ctx: ExecutionContext) -> AgentToolsGranted:
     """Return what the hank lets agents have; the defaults without a hank."""
-    overrides = around.hank.hank.overrides
+    overrides = ctx.hank.hank.overrides
     tools = AgentTools() if overrides is None else overrides.agent_tools
     return AgentToolsGranted(enabled=tools.enabled, rollback_paths=tools.rollback_paths)
 
 
-def offered(around: Surroundings, run_id: RunId, codon_id: CodonId) -> tuple[McpServer, ...]:
+def offered(ctx: ExecutionContext, run_id: RunId, codon_id: CodonId) -> tuple[McpServer, ...]:
     """Return the tool server for a codon's agent.
 
     Empty if the hank has switched it off or the extra `mcp` is not installed.
     """
-    if not granted(around).enabled or find_spec("mcp") is None:
+    if not granted(ctx).enabled or find_spec("mcp") is None:
         return ()
 
-    command = mcp_command(around.layout.root)
+    command = mcp_command(ctx.layout.root)
     environment = {"HANKWEAVE_RUN_ID": run_id, "HANKWEAVE_CODON_ID": codon_id}
     return (McpServer(NAME, command, environment),)
 
@@ -81,24 +81,24 @@ def _roots() -> Iterable[str]:
 DATA_VARIABLE = "HANKWEAVE_DATA_DIR"
 
 
-async def restore_data_link(around: Surroundings, run_id: RunId, codon_id: CodonId) -> None:
+async def restore_data_link(ctx: ExecutionContext, run_id: RunId, codon_id: CodonId) -> None:
     """Make `read_only_data_source` in the work tree the data again; report what was in its place.
 
     Waits while the disk has no space for it. Raises AgentError if it cannot be made.
     """
-    now_ms = instants.epoch_ms(around.clock.now())
+    now_ms = instants.epoch_ms(ctx.clock.now())
     try:
-        displaced = await around.ledger.space.insist(
-            lambda: anyio.to_thread.run_sync(data_source.restore_link, around.layout, now_ms)
+        displaced = await ctx.ledger.space.insist(
+            lambda: anyio.to_thread.run_sync(data_source.restore_link, ctx.layout, now_ms)
         )
     except OSError as error:
         raise AgentError(
-            f"The link {around.layout.data_link} to the data cannot be made: {error.strerror}.",
+            f"The link {ctx.layout.data_link} to the data cannot be made: {error.strerror}.",
             hint="Make the work tree writable, then start the codon again.",
         ) from error
 
     if displaced is not None:
-        await around.ledger.post(Info(message=displaced.sentence), run_id=run_id, codon_id=codon_id)
+        await ctx.ledger.post(Info(message=displaced.sentence), run_id=run_id, codon_id=codon_id)
 
 
 def command_environment(layout: Layout, codon: Codon) -> dict[str, str]:

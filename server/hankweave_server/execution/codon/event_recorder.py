@@ -26,6 +26,7 @@ from hankweave_protocol.ids import CodonId, RunId
 from hankweave_protocol.state import NO_TOKENS, Captured, Tokens
 from hankweave_protocol.transitions import CostsIncremented, CostsUpdated
 from hankweave_server.agents.base import (
+    AgentSaid,
     AgentSignal,
     ContextExceeded,
     MessageNamed,
@@ -34,7 +35,6 @@ from hankweave_server.agents.base import (
     PlainOutput,
     RequestTimedOut,
     ResultReported,
-    Said,
     SessionStarted,
     Stderr,
     Thought,
@@ -49,11 +49,11 @@ from hankweave_server.execution.codon.file_changes import (
     SHORTEST,
     SHORTEST_BETWEEN_LINES,
     SHORTEST_IN_A_CALL,
-    FileNews,
+    FileChangeReporter,
     LookPace,
     picture,
 )
-from hankweave_server.execution.context import Surroundings
+from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.rollback import user_edits
 from hankweave_server.ledger.batch import Entry
 from hankweave_server.settings import SafePoint
@@ -92,7 +92,7 @@ LIMIT = 64 * 1024
 """Characters of an answer that go into the state; the codon's log has all of it."""
 
 
-class Answer:
+class AgentAnswer:
     """The answer of one conversation, as far as it has been received."""
 
     def __init__(self) -> None:
@@ -138,12 +138,12 @@ LAST_WORDS = 20
 """Lines of stderr kept to say why an agent failed."""
 
 
-class Narrator:
+class EventRecorder:
     """A recorder of one codon's events, which also keeps what the verdict on it needs."""
 
     def __init__(
         self,
-        around: Surroundings,
+        ctx: ExecutionContext,
         run_id: RunId,
         codon_id: CodonId,
         *,
@@ -152,22 +152,22 @@ class Narrator:
         saves_before_tools: bool = False,
     ) -> None:
         """`saves_before_tools` overrides the settings for an agent that asks for permission."""
-        overrides = around.hank.hank.overrides
+        overrides = ctx.hank.hank.overrides
         self._steps = AgentSteps(None if overrides is None else overrides.checkpoint_every_steps)
-        self.answer = Answer()
+        self.answer = AgentAnswer()
         self.files = anyio.Lock()
         """Held while the work tree is scanned, and by any task that needs it to stand still."""
         self._saving = anyio.Lock()
         """Held while a safe point is reached, so that one change makes one checkpoint."""
-        self._around = around
+        self._ctx = ctx
         self._on_safe_point = on_safe_point
-        self._points = around.safe_points
+        self._points = ctx.safe_points
         if saves_before_tools:
             self._points |= {"before-tool"}
 
         self._on_turn = on_turn
         """Called with the tokens of a message when they are counted."""
-        self._news = FileNews(around)
+        self._news = FileChangeReporter(ctx)
         self._run_id = run_id
         self._codon_id = codon_id
         self._model = ""
@@ -218,7 +218,7 @@ class Narrator:
         self._called_at.clear()
         self._message = ("", NO_TOKENS)
         self._last_words.clear()
-        self.answer = Answer()
+        self.answer = AgentAnswer()
         self.result = None
         self.request_timed_out = self.context_exceeded = self.compacted = False
 
@@ -238,7 +238,7 @@ class Narrator:
                 self._counts = True
             case MessageNamed(message_id=message_id):
                 self._naming = message_id
-            case Said(text=text):
+            case AgentSaid(text=text):
                 self._note_message()
                 self.answer.said(text)
                 self._steps.spoke()
@@ -293,11 +293,11 @@ class Narrator:
         self._has_changed |= news.any
         self._fruitless_looks = 0 if news.any else self._fruitless_looks + 1
         self._is_tree_told &= not news.moved
-        now = self._looked_at = self._around.clock.monotonic()
+        now = self._looked_at = self._ctx.clock.monotonic()
         is_late = now - self._tree_told_at >= TREE_INTERVAL or source.kind != "tool_use"
         if not self._is_tree_told and is_late:
             self._is_tree_told, self._tree_told_at = True, now
-            await self._post(await picture(self._around))
+            await self._post(await picture(self._ctx))
 
     def has_saved(self) -> None:
         """Note that a checkpoint holds everything recorded until now."""
@@ -318,7 +318,7 @@ class Narrator:
 
     async def _message_ended(self) -> None:
         """Handle the end of a message, a boundary people see: make it a target to go back to."""
-        since = self._around.clock.monotonic() - self._looked_at
+        since = self._ctx.clock.monotonic() - self._looked_at
         is_chatter = self._fruitless_looks > CHATTER and since < CHATTER_INTERVAL
         if "turn" in self._points and not is_chatter:
             await self.announce_files(FileSource(kind="tool_use"))
@@ -391,7 +391,7 @@ class Narrator:
 
     async def _tool_called(self, call: ToolCalled) -> None:
         await self._look_ahead_of(call.tool_use_id, call.name)
-        self._called_at[call.tool_use_id] = self._around.clock.monotonic()
+        self._called_at[call.tool_use_id] = self._ctx.clock.monotonic()
         self._steps.called(call.tool_use_id)
         await self._post(
             AssistantAction(
@@ -411,7 +411,7 @@ class Narrator:
             return
 
         self._note_message()
-        limit = self._around.tool_result_limit
+        limit = self._ctx.tool_result_limit
         cut = len(done.result) > limit
         await self._post(
             ToolResult(
@@ -421,7 +421,7 @@ class Narrator:
                 result=done.result[:limit] + "..." if cut else done.result,
                 truncated=cut,
                 original_length=len(done.result),
-                execution_time_ms=round((self._around.clock.monotonic() - called_at) * 1000),
+                execution_time_ms=round((self._ctx.clock.monotonic() - called_at) * 1000),
                 is_error=done.is_error,
             )
         )
@@ -509,10 +509,10 @@ class Narrator:
 
     def _cost_of(self, model: str, tokens: Tokens) -> float:
         """Return USD by the price list; 0 for a model that is not in it."""
-        return self._around.price(model or self._model, tokens) or 0.0
+        return self._ctx.price(model or self._model, tokens) or 0.0
 
     async def _post(self, *entries: Entry) -> None:
-        await self._around.ledger.post(*entries, run_id=self._run_id, codon_id=self._codon_id)
+        await self._ctx.ledger.post(*entries, run_id=self._run_id, codon_id=self._codon_id)
 
 
 def _usage_event(codon_id: CodonId, tokens: Tokens, cost: float, model: str) -> TokenUsage:

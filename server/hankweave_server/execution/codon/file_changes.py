@@ -23,7 +23,7 @@ from hankweave_protocol import instants
 from hankweave_protocol.events import FileNode, FileSource, FiletreeUpdated, FileUpdated
 from hankweave_protocol.ids import CodonId, RunId
 from hankweave_server.checkpoints.model import FileChange
-from hankweave_server.execution.context import Surroundings
+from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.rollback import user_edits
 from hankweave_server.ledger.batch import Entry
 from hankweave_server.worktree.dirfd import Descent
@@ -48,18 +48,18 @@ class News:
 NO_NEWS = News(any=False, moved=False)
 
 
-class FileNews:
+class FileChangeReporter:
     """A scanner that reports what changed in the tracked files since its last scan."""
 
-    def __init__(self, around: Surroundings) -> None:
-        self._around = around
+    def __init__(self, ctx: ExecutionContext) -> None:
+        self._ctx = ctx
 
     async def tell(
         self, source: FileSource, run_id: RunId | None, codon_id: CodonId | None
     ) -> News:
         """Post `file.updated` and the owner of each change; return what was found."""
-        around = self._around
-        changes = await around.checkpointer.changes(around.patterns())
+        ctx = self._ctx
+        changes = await ctx.checkpointer.changes(ctx.patterns())
         if not changes:
             return NO_NEWS
 
@@ -68,7 +68,7 @@ class FileNews:
         if source.kind == "person":
             entries += user_edits.by_people({update.path: update.sha256 for update in updates})
         else:
-            entries += user_edits.by_agents(around.state, (update.path for update in updates))
+            entries += user_edits.by_agents(ctx.state, (update.path for update in updates))
 
         await self._post(entries, run_id, codon_id)
         return News(any=True, moved=any(change.kind != "modified" for change in changes))
@@ -79,7 +79,7 @@ class FileNews:
         """Post a few at a time: thousands at once would hold the event loop for a second."""
         for at in range(0, len(entries), POSTED_AT_ONCE):
             some = entries[at : at + POSTED_AT_ONCE]
-            await self._around.ledger.post(*some, run_id=run_id, codon_id=codon_id)
+            await self._ctx.ledger.post(*some, run_id=run_id, codon_id=codon_id)
             await anyio.lowlevel.checkpoint()
 
     async def tell_of_archive(
@@ -89,15 +89,15 @@ class FileNews:
 
         Returns whether a tracked file left.
         """
-        around = self._around
-        changes = await around.checkpointer.changes(around.patterns())
+        ctx = self._ctx
+        changes = await ctx.checkpointer.changes(ctx.patterns())
         gone = tuple(each for each in changes if each.path in moved and each.kind == "deleted")
         others = tuple(each for each in changes if each not in gone)
         updates = self._described(gone, FileSource(kind="archive"), codon_id)
         edited = await anyio.to_thread.run_sync(self._described, others, PERSON, None)
         entries: tuple[Entry, ...] = (
             *updates,
-            *user_edits.by_agents(around.state, (update.path for update in updates)),
+            *user_edits.by_agents(ctx.state, (update.path for update in updates)),
             *edited,
             *user_edits.by_people({update.path: update.sha256 for update in edited}),
         )
@@ -109,7 +109,7 @@ class FileNews:
     def _described(
         self, changes: tuple[FileChange, ...], source: FileSource, codon_id: CodonId | None
     ) -> tuple[FileUpdated, ...]:
-        descent = Descent(self._around.layout.work_tree)
+        descent = Descent(self._ctx.layout.work_tree)
         try:
             return tuple(
                 FileUpdated(
@@ -170,10 +170,10 @@ MOST = 500
 """Files and folders in one event: more would fill the journal without being read."""
 
 
-async def picture(around: Surroundings) -> FiletreeUpdated:
+async def picture(ctx: ExecutionContext) -> FiletreeUpdated:
     """Return the file tree as the last scan found it."""
-    drawn = await around.checkpointer.run(around.checkpointer.engine.outline, MOST)
-    tree = _nodes(drawn.top, around.now_text())
+    drawn = await ctx.checkpointer.run(ctx.checkpointer.engine.outline, MOST)
+    tree = _nodes(drawn.top, ctx.now_text())
     return FiletreeUpdated(tree=tree, omitted=drawn.omitted)
 
 

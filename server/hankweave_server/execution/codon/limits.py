@@ -26,17 +26,17 @@ from hankweave_server.agents.base import (
     ToolReturned,
 )
 from hankweave_server.domain.budget.allowance import Allowance, Overrun, allowance
-from hankweave_server.domain.budget.spending import NOTHING, Spent, context_of, spent_by
+from hankweave_server.domain.budget.spending import NOTHING, Spending, context_of, spent_by
 from hankweave_server.execution.codon.event_recorder import READ_ONLY_TOOLS
 from hankweave_server.execution.codon.record import CodonRecord
-from hankweave_server.execution.context import Surroundings
+from hankweave_server.execution.context import ExecutionContext
 
 
 class BudgetWatch:
     """A monitor that compares a codon with its allowance, per turn and when time is up."""
 
-    def __init__(self, around: Surroundings, record: CodonRecord) -> None:
-        self._around = around
+    def __init__(self, ctx: ExecutionContext, record: CodonRecord) -> None:
+        self._ctx = ctx
         self._record = record
         self._allowance = Allowance()
         self._fullest_turn = 0
@@ -45,8 +45,8 @@ class BudgetWatch:
 
     def open(self) -> Overrun | None:
         """Compute the allowance of the codon that begins; return the overrun if nothing is left."""
-        around, entry = self._around, self._record.entry
-        self._allowance = allowance(around.hank.hank, entry, around.state, around.ceilings)
+        ctx, entry = self._ctx, self._record.entry
+        self._allowance = allowance(ctx.hank.hank, entry, ctx.state, ctx.ceilings)
         self.overrun = self._allowance.exceeded_by(NOTHING)
         return self.overrun
 
@@ -87,7 +87,7 @@ class BudgetWatch:
         seconds = self._allowance.seconds
         return math.inf if seconds is None else max(0.0, seconds - self._record.elapsed_ms / 1000)
 
-    def _spent(self) -> Spent:
+    def _spent(self) -> Spending:
         return spent_by(
             self._record.current,
             seconds=self._record.elapsed_ms / 1000,

@@ -29,9 +29,9 @@ from hankweave_server.agents.base import (
     PermissionWithdrawn,
     ToBeAsked,
 )
-from hankweave_server.domain.permission_patterns import Call, Kind, Place, arguments_of
+from hankweave_server.domain.permission_patterns import Call, Kind, PatternPlace, arguments_of
 from hankweave_server.domain.permissions import (
-    Answer,
+    PermissionVerdict,
     Policy,
     Unsettled,
     by_policy,
@@ -42,7 +42,7 @@ from hankweave_server.domain.permissions import (
 )
 from hankweave_server.execution.codon.event_recorder import readable
 from hankweave_server.execution.codon.record import CodonRecord
-from hankweave_server.execution.context import Surroundings, Waiting
+from hankweave_server.execution.context import ExecutionContext, PendingRequest
 
 MOST_WAITING = 100
 """Pending requests of one agent; further ones are denied."""
@@ -56,7 +56,7 @@ class Permits:
 
     def __init__(
         self,
-        around: Surroundings,
+        ctx: ExecutionContext,
         record: CodonRecord,
         permissions: Permissions | None,
         files: anyio.Lock,
@@ -68,12 +68,12 @@ class Permits:
         `on_denied` is called with the tool of each denied call, except when the agent's end denied
         it.
         """
-        self._around = around
+        self._ctx = ctx
         self._record = record
         self._policy = None if permissions is None else policy_of(permissions)
         self._files = files
         self._on_denied = on_denied
-        self._waiting: dict[str, Waiting] = {}
+        self._waiting: dict[str, PendingRequest] = {}
         """Keyed by the agent's own id for its request."""
         self._over: str | None = None
         """Why no request is kept pending any more."""
@@ -115,19 +115,21 @@ class Permits:
             await session.answer(asked, Granted())
             return
 
-        call = await anyio.to_thread.run_sync(call_of, asked, self._around.layout.work_tree)
+        call = await anyio.to_thread.run_sync(call_of, asked, self._ctx.layout.work_tree)
         if asked.by_hook:
             await self._heed_hook(asked, call, self._policy, session)
             return
 
         judged = self._policy.judge(call)
         if not isinstance(judged, Unsettled):
-            await self._settle(asked, self._around.desk.new_id(), by_policy(judged), session)
+            await self._settle(asked, self._ctx.desk.new_id(), by_policy(judged), session)
         elif self._over is not None:
-            await self._resolve(asked, self._around.desk.new_id(), _ended(self._over))
+            await self._resolve(asked, self._ctx.desk.new_id(), _ended(self._over))
         elif len(self._waiting) >= MOST_WAITING:
-            many = Answer("deny", "policy", message=f"{MOST_WAITING} requests wait already.")
-            await self._settle(asked, self._around.desk.new_id(), many, session)
+            many = PermissionVerdict(
+                "deny", "policy", message=f"{MOST_WAITING} requests wait already."
+            )
+            await self._settle(asked, self._ctx.desk.new_id(), many, session)
         elif asked.request_id not in self._waiting:
             waiting = self._lay(asked, self._policy, judged.reason)
             await self._record.tell(_requested(waiting.told))
@@ -138,16 +140,16 @@ class Permits:
     ) -> None:
         """Apply what no rule of the agent's own can change; it asks for permission after this."""
         if (denied := policy.denied(call)) is not None:
-            await self._settle(asked, self._around.desk.new_id(), by_policy(denied), session)
+            await self._settle(asked, self._ctx.desk.new_id(), by_policy(denied), session)
         else:
             await session.answer(asked, ToBeAsked() if is_asked_for(call.tool) else Granted())
 
-    def _lay(self, asked: PermissionAsked, policy: Policy, reason: str) -> Waiting:
-        expires_at = instants.to_text(self._around.clock.now() + policy.timeout)
-        waiting = self._around.desk.lay(
+    def _lay(self, asked: PermissionAsked, policy: Policy, reason: str) -> PendingRequest:
+        expires_at = instants.to_text(self._ctx.clock.now() + policy.timeout)
+        waiting = self._ctx.desk.lay(
             PendingPermission(
                 codon_id=self._record.entry.codon_id,
-                request_id=self._around.desk.new_id(),
+                request_id=self._ctx.desk.new_id(),
                 tool_name=asked.name,
                 tool_input=readable(asked.input),
                 expires_at=expires_at,
@@ -158,7 +160,7 @@ class Permits:
         return waiting
 
     async def _wait(
-        self, asked: PermissionAsked, waiting: Waiting, policy: Policy, session: AgentSession
+        self, asked: PermissionAsked, waiting: PendingRequest, policy: Policy, session: AgentSession
     ) -> None:
         try:
             with self._lying(asked, waiting), anyio.move_on_after(policy.timeout.total_seconds()):
@@ -170,16 +172,20 @@ class Permits:
             waiting.settled.set()
 
     @contextmanager
-    def _lying(self, asked: PermissionAsked, waiting: Waiting) -> Iterator[None]:
+    def _lying(self, asked: PermissionAsked, waiting: PendingRequest) -> Iterator[None]:
         """Remove the request from the pending ones at the end of the block, even on error."""
         try:
             yield
         finally:
-            self._around.desk.take(waiting)
+            self._ctx.desk.take(waiting)
             del self._waiting[asked.request_id]
 
     async def _settle(
-        self, asked: PermissionAsked, request_id: str, answer: Answer, session: AgentSession
+        self,
+        asked: PermissionAsked,
+        request_id: str,
+        answer: PermissionVerdict,
+        session: AgentSession,
     ) -> None:
         await self._resolve(asked, request_id, answer)
         if answer.by == "ended":
@@ -195,8 +201,10 @@ class Permits:
         verdict = Granted() if allowed else Forbidden(refusal(asked.name, answer))
         await session.answer(asked, verdict)
 
-    async def _resolve(self, asked: PermissionAsked, request_id: str, answer: Answer) -> None:
-        await self._around.ledger.record(
+    async def _resolve(
+        self, asked: PermissionAsked, request_id: str, answer: PermissionVerdict
+    ) -> None:
+        await self._ctx.ledger.record(
             PermissionResolved(
                 codon_id=self._record.entry.codon_id,
                 request_id=request_id,
@@ -217,8 +225,8 @@ class Permits:
             waiting.settle_by(_ended(why))
 
 
-def _ended(why: str) -> Answer:
-    return Answer("deny", "ended", message=why)
+def _ended(why: str) -> PermissionVerdict:
+    return PermissionVerdict("deny", "ended", message=why)
 
 
 def _requested(told: PendingPermission) -> PermissionRequested:
@@ -250,14 +258,16 @@ def _call(tool: str, given: Mapping[str, object], work_tree: Path) -> Call:
             return Call(tool, texts=texts)
 
 
-def _places(paths: Iterable[str], work_tree: Path) -> tuple[Place, ...]:
+def _places(paths: Iterable[str], work_tree: Path) -> tuple[PatternPlace, ...]:
     """Return where the paths lead; nothing at all if one of them cannot be a path."""
     root = os.path.abspath(work_tree)
     roots = root, os.path.realpath(root)
     try:
         whole = [os.path.join(root, os.path.expanduser(path)) for path in paths]
         return tuple(
-            Place(_within(roots, os.path.normpath(path)), _within(roots, os.path.realpath(path)))
+            PatternPlace(
+                _within(roots, os.path.normpath(path)), _within(roots, os.path.realpath(path))
+            )
             for path in whole
         )
     except (OSError, ValueError):

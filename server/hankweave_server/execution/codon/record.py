@@ -30,7 +30,7 @@ from hankweave_protocol.state import (
 from hankweave_protocol.transitions import CodonStarted, CodonTransitioned
 from hankweave_server.domain import lifecycle
 from hankweave_server.domain.history import attempts_made, failed_attempts, run_named
-from hankweave_server.execution.context import Surroundings
+from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.ledger.batch import Entry
 
 _Kind = TypeVar("_Kind", bound=CodonExecution)
@@ -39,22 +39,22 @@ _Kind = TypeVar("_Kind", bound=CodonExecution)
 class CodonRecord:
     """The record of one codon; each state transition is durable when the call returns."""
 
-    def __init__(self, around: Surroundings, run_id: RunId, entry: PlanEntry) -> None:
-        self._around = around
+    def __init__(self, ctx: ExecutionContext, run_id: RunId, entry: PlanEntry) -> None:
+        self._ctx = ctx
         self.run_id = run_id
         self.entry = entry
-        self._begun = around.clock.monotonic()
-        self.first_seq = around.ledger.last_seq
+        self._begun = ctx.clock.monotonic()
+        self.first_seq = ctx.ledger.last_seq
         """An event after this one may belong to the codon, whatever the wall clock says."""
 
     @property
     def elapsed_ms(self) -> int:
         """Milliseconds since the codon began, by the monotonic clock."""
-        return round((self._around.clock.monotonic() - self._begun) * 1000)
+        return round((self._ctx.clock.monotonic() - self._begun) * 1000)
 
     @property
     def current(self) -> CodonExecution:
-        run = run_named(self._around.state, self.run_id)
+        run = run_named(self._ctx.state, self.run_id)
         assert run is not None, "a codon runs inside a run"
         return run.codons[-1]
 
@@ -78,10 +78,10 @@ class CodonRecord:
 
     async def begin(self) -> None:
         """Append the codon to its run, in `preparing`."""
-        made = attempts_made(self._around.state, self.entry.codon_id)
+        made = attempts_made(self._ctx.state, self.entry.codon_id)
         record = PreparingCodon(
             codon_id=self.entry.codon_id,
-            start_time=self._around.now_text(),
+            start_time=self._ctx.now_text(),
             loop_context=self.entry.loop_context,
             attempt=made + 1,
         )
@@ -92,18 +92,18 @@ class CodonRecord:
 
     async def tell(self, *entries: Entry) -> None:
         """Record entries that belong to this codon, in one batch."""
-        await self._around.ledger.record(*entries, run_id=self.run_id, codon_id=self.entry.codon_id)
+        await self._ctx.ledger.record(*entries, run_id=self.run_id, codon_id=self.entry.codon_id)
 
     async def take(
         self, kind: CheckpointKind, label: str | None = None, *, message_id: str | None = None
     ) -> Sha:
         """Take a checkpoint of the codon; the caller ensures that the files stand still."""
-        record = await self._around.checkpointer.take(
+        record = await self._ctx.checkpointer.take(
             kind,
             run_id=self.run_id,
             codon=self.current,
             codon_name=self.entry.codon.name,
-            patterns=self._around.patterns(),
+            patterns=self._ctx.patterns(),
             duration_ms=self.elapsed_ms,
             message_id=message_id,
             label=label,
@@ -132,7 +132,7 @@ class CodonRecord:
 
     def _cost_of_failed_attempts(self) -> float:
         """Return the cost of earlier attempts of this codon in USD: no other event includes it."""
-        tries = failed_attempts(self._around.state, self.entry.codon_id)
+        tries = failed_attempts(self._ctx.state, self.entry.codon_id)
         return sum(lifecycle.cost_of(each) for each in tries if isinstance(each, FailedCodon))
 
     def refuse_to_freeze(self, why: str, instead: str) -> NoReturn:
@@ -155,7 +155,7 @@ class CodonEnds:
 
     def __init__(
         self,
-        around: Surroundings,
+        ctx: ExecutionContext,
         record: CodonRecord,
         *,
         checkpoint: Callable[[CheckpointKind, str | None], Awaitable[Sha]],
@@ -164,7 +164,7 @@ class CodonEnds:
         answer: Callable[[str], Captured],
         warning: Callable[[], CodonWarning | None],
     ) -> None:
-        self._around = around
+        self._ctx = ctx
         self._record = record
         self._checkpoint = checkpoint
         self._drain_sentinels = drain_sentinels
@@ -188,7 +188,7 @@ class CodonEnds:
 
         done = lifecycle.complete(
             self._record.working(),
-            end_time=self._around.now_text(),
+            end_time=self._ctx.now_text(),
             exit_code=exit_code,
             result_received=self._has_result(),
             checkpoint=sha,
@@ -204,7 +204,7 @@ class CodonEnds:
         sha = await self._checkpoint("completed", None)
         done = lifecycle.complete_unstarted(
             self._record.expect(PreparingCodon),
-            end_time=self._around.now_text(),
+            end_time=self._ctx.now_text(),
             checkpoint=sha,
             budget_exceeded=budget_exceeded,
         )
@@ -222,7 +222,7 @@ class CodonEnds:
         sha = await self._checkpoint(kind, None)
         failed = lifecycle.fail(
             self._record.active,
-            end_time=self._around.now_text(),
+            end_time=self._ctx.now_text(),
             exit_code=exit_code,
             reason=reason,
             checkpoint=sha,
@@ -241,7 +241,7 @@ class CodonEnds:
         sha = await self._checkpoint("skipped", None)
         skipped = lifecycle.skip(
             self._record.active,
-            end_time=self._around.now_text(),
+            end_time=self._ctx.now_text(),
             checkpoint=sha,
             budget_exceeded=budget_exceeded,
             condition=condition,

@@ -81,13 +81,13 @@ from hankweave_server.agents.base import (
 )
 from hankweave_server.domain import lifecycle
 from hankweave_server.domain.budget.allowance import Overrun
-from hankweave_server.domain.lifecycle import ContextFull, Ending, Failure, Success
+from hankweave_server.domain.lifecycle import CodonFailure, CodonSuccess, ContextFull, Ending
 from hankweave_server.domain.permissions import permissions_of
 from hankweave_server.domain.targets import ATTEMPT_START
 from hankweave_server.execution.codon.agent_turn import NO_PROCESS, AgentWork, text_of
 from hankweave_server.execution.codon.environment import restore_data_link
-from hankweave_server.execution.codon.event_recorder import Narrator
-from hankweave_server.execution.codon.file_changes import PERSON, FileNews
+from hankweave_server.execution.codon.event_recorder import EventRecorder
+from hankweave_server.execution.codon.file_changes import PERSON, FileChangeReporter
 from hankweave_server.execution.codon.limits import BudgetWatch, Refusals
 from hankweave_server.execution.codon.permissions import Permits
 from hankweave_server.execution.codon.record import CodonEnds, CodonRecord
@@ -97,7 +97,7 @@ from hankweave_server.execution.codon.sentinels import (
     sentinels_of,
 )
 from hankweave_server.execution.codon.setup import Checks, RigFailed, set_up_rig
-from hankweave_server.execution.context import Surroundings, holds
+from hankweave_server.execution.context import ExecutionContext, holds
 from hankweave_server.execution.post_codon import publish
 from hankweave_server.execution.resume import taken_up
 from hankweave_server.sentinels.failures import UnloadReason
@@ -125,14 +125,14 @@ class CodonRun:
 
     def __init__(
         self,
-        around: Surroundings,
+        ctx: ExecutionContext,
         run_id: RunId,
         entry: PlanEntry,
         *,
         restored_rig: Sha | None,
         skip_rig: bool = False,
     ) -> None:
-        self._around = around
+        self._ctx = ctx
         self._entry = entry
         self._restored_rig = restored_rig
         self._skip_rig = skip_rig
@@ -142,11 +142,11 @@ class CodonRun:
         self._is_checked = False
         """The agent has ended and checks read the files: nothing could be frozen."""
         self._sentinels: SentinelWatch | None = None
-        self._record = CodonRecord(around, run_id, entry)
-        self._budget = BudgetWatch(around, self._record)
-        permissions = permissions_of(entry.codon, around.hank.hank.overrides)
-        self._narrator = Narrator(
-            around,
+        self._record = CodonRecord(ctx, run_id, entry)
+        self._budget = BudgetWatch(ctx, self._record)
+        permissions = permissions_of(entry.codon, ctx.hank.hank.overrides)
+        self._narrator = EventRecorder(
+            ctx,
             run_id,
             entry.codon_id,
             on_safe_point=self._safe_point,
@@ -155,10 +155,10 @@ class CodonRun:
         )
         self._refusals = Refusals()
         self._permits = Permits(
-            around, self._record, permissions, self._narrator.files, on_denied=self._refusals.deny
+            ctx, self._record, permissions, self._narrator.files, on_denied=self._refusals.deny
         )
         self._work = AgentWork(
-            around,
+            ctx,
             self._record,
             self._narrator,
             self._budget,
@@ -167,7 +167,7 @@ class CodonRun:
             is_interrupted=lambda: self._interruption is not None,
         )
         self._ends = CodonEnds(
-            around,
+            ctx,
             self._record,
             checkpoint=self._checkpoint,
             drain_sentinels=self._drain_sentinels,
@@ -245,13 +245,13 @@ class CodonRun:
 
     async def tell_of_rollback(self) -> None:
         """Leave the notice for the agent; until one acknowledges it, the next gets it too."""
-        notice = self._around.state.notice
+        notice = self._ctx.state.notice
         if notice is not None and self._work.session is not None:
             await self._work.session.leave_word(notice.operation_id, text_of(notice))
 
     async def run(self) -> TerminalCodon:
         """Run the codon to its end and return its terminal record."""
-        async with sentinels_of(self._around, self._record, self._around.models) as sentinels:
+        async with sentinels_of(self._ctx, self._record, self._ctx.models) as sentinels:
             self._sentinels = sentinels
             terminal = await self._run()
             reason: UnloadReason = "shutdown" if self._is_last else "codon-complete"
@@ -261,7 +261,7 @@ class CodonRun:
     async def _run(self) -> TerminalCodon:
         await self._begin()
         condition = self._entry.codon.condition
-        if condition is not None and not holds(condition, self._around):
+        if condition is not None and not holds(condition, self._ctx):
             return await self._ends.skip(NO_PROCESS, condition=condition)
 
         if (overrun := self._budget.open()) is not None:
@@ -288,7 +288,7 @@ class CodonRun:
 
     async def _begin(self) -> None:
         # Before the codon's own patterns count: files that these add are not user edits.
-        await FileNews(self._around).tell(PERSON, self._record.run_id, None)
+        await FileChangeReporter(self._ctx).tell(PERSON, self._record.run_id, None)
         await self._record.begin()
         if self._entry.codon.on_failure == "retry":
             attempt = self._record.current.attempt
@@ -297,13 +297,13 @@ class CodonRun:
     async def _set_up(self) -> None:
         """Run the rig unless the work tree was just restored to the state after it."""
         codon = self._entry.codon
-        is_midway = taken_up(self._around, self._entry) is not None
+        is_midway = taken_up(self._ctx, self._entry) is not None
         is_set_up = self._skip_rig or self._restored_rig is not None or is_midway
         rig_wanted = bool(codon.rig_setup) and not is_set_up
         await self._restore_data_link()
         if rig_wanted:
             with self._commands:
-                await set_up_rig(self._around, self._record.run_id, self._entry)
+                await set_up_rig(self._ctx, self._record.run_id, self._entry)
 
             await self._restore_data_link()
 
@@ -314,7 +314,7 @@ class CodonRun:
         await self._attending.load()
         if rig_wanted:
             await self._narrator.announce_files(FileSource(kind="rig"))
-            if "rig-setup" in self._around.safe_points:
+            if "rig-setup" in self._ctx.safe_points:
                 await self._checkpoint("rig-setup")
 
         elif self._restored_rig is not None:
@@ -323,10 +323,10 @@ class CodonRun:
         await self._narrator.announce_files(FileSource(kind="codon-start"))
 
     async def _restore_data_link(self) -> None:
-        await restore_data_link(self._around, self._record.run_id, self._entry.codon_id)
+        await restore_data_link(self._ctx, self._record.run_id, self._entry.codon_id)
 
     async def _note_restored_rig(self, sha: Sha) -> None:
-        record, checkpointer = self._record, self._around.checkpointer
+        record, checkpointer = self._record, self._ctx.checkpointer
         await record.tell(checkpointer.reattached(sha, record.run_id, self._entry.codon_id))
 
     # --- the end -------------------------------------------------------------------------------
@@ -341,11 +341,11 @@ class CodonRun:
             return await self._end_over_budget(self._budget.overrun, ending.exit_code)
 
         match self._work.judged(ending):
-            case Success():
+            case CodonSuccess():
                 return await self._succeed(ending.exit_code)
             case ContextFull():
                 return await self._succeed(ending.exit_code, context_exceeded=True)
-            case Failure(reason=reason):
+            case CodonFailure(reason=reason):
                 return await self._ends.fail(reason, ending.exit_code)
             case other:
                 assert_never(other)
@@ -362,7 +362,7 @@ class CodonRun:
             failure, self._is_checked = None, True
             self._commands = anyio.CancelScope()
             with self._commands:
-                failure = await Checks(self._around, self._record).failure()
+                failure = await Checks(self._ctx, self._record).failure()
 
             await self._narrator.announce_files(FileSource(kind="codon-end"))
             if self._interruption is not None:
@@ -374,7 +374,7 @@ class CodonRun:
         completed = await self._ends.complete(
             exit_code, context_exceeded=context_exceeded, budget_exceeded=budget_exceeded
         )
-        await publish(self._around, self._record, self._entry.codon.checkpoint_label)
+        await publish(self._ctx, self._record, self._entry.codon.checkpoint_label)
         return completed
 
     async def _end_over_budget(self, overrun: Overrun, exit_code: int) -> TerminalCodon:
@@ -416,7 +416,7 @@ class CodonRun:
 
     async def _safe_point(self, point: SafePoint, label: str | None) -> None:
         await self._checkpoint("tool" if point == "before-tool" else point, label)
-        await publish(self._around, self._record, label)
+        await publish(self._ctx, self._record, label)
 
     async def _checkpoint(self, kind: CheckpointKind, label: str | None = None) -> Sha:
         async with self._narrator.files:

@@ -19,14 +19,14 @@ from hankweave_protocol.events import FileSource, Info
 from hankweave_protocol.state import FailureReason, RunningCodon
 from hankweave_server.domain import lifecycle
 from hankweave_server.execution.codon.record import CodonRecord
-from hankweave_server.execution.context import Surroundings
+from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.ledger.batch import Entry
 from hankweave_server.ledger.writer import Published
 from hankweave_server.sentinels.failures import UnloadReason
 from hankweave_server.sentinels.providers.base import OpensModels
 
 if TYPE_CHECKING:
-    from hankweave_server.sentinels.engine import LoadReport, Setting, Watch
+    from hankweave_server.sentinels.engine import LoadReport, SentinelSetting, Watch
 
 LAST_WORDS: Final = timedelta(seconds=30)
 """Time for sentinels to process the codon's end, while everything else waits."""
@@ -51,12 +51,12 @@ class SentinelWatch:
 
     def __init__(
         self,
-        around: Surroundings,
+        ctx: ExecutionContext,
         record: CodonRecord,
         models: OpensModels,
         tasks: anyio.abc.TaskGroup,
     ) -> None:
-        self._around = around
+        self._ctx = ctx
         self._record = record
         self._models = models
         self._tasks = tasks
@@ -83,7 +83,7 @@ class SentinelWatch:
             await self._watch.unload("fatal-error")
             raise SentinelsNotLoaded(report)
 
-        self._since = self._around.ledger.state.last_event_seq
+        self._since = self._ctx.ledger.state.last_event_seq
         self._is_listening = True
 
     def hear(self, published: Published) -> None:
@@ -147,34 +147,34 @@ class SentinelWatch:
     async def _drain(self, within: timedelta | None = None) -> None:
         """Wait until all events are durable, because sentinels see them only then, then drain."""
         assert self._watch is not None
-        await self._around.ledger.flush()
+        await self._ctx.ledger.flush()
         limit = SHORT_DRAIN if self._is_short else within
         await (self._watch.drain() if limit is None else self._watch.drain(limit))
 
     async def _tell(self, *entries: Entry) -> None:
-        await self._around.ledger.post(
+        await self._ctx.ledger.post(
             *entries, run_id=self._record.run_id, codon_id=self._record.entry.codon_id
         )
 
-    def _setting(self) -> Setting:
-        around, record = self._around, self._record
-        overrides = around.hank.hank.overrides
+    def _setting(self) -> SentinelSetting:
+        ctx, record = self._ctx, self._record
+        overrides = ctx.hank.hank.overrides
         sentinel = None if overrides is None else overrides.sentinel
-        persists = around.sentinel_persistence
+        persists = ctx.sentinel_persistence
         if persists is None:
             persists = sentinel is None or sentinel.enable_persistence is not False
 
-        from hankweave_server.sentinels.engine import Setting
+        from hankweave_server.sentinels.engine import SentinelSetting
 
-        return Setting(
+        return SentinelSetting(
             run_id=record.run_id,
             entry=record.entry,
             start_time=record.current.start_time,
-            hank_directory=around.hank.directory,
-            layout=around.layout,
-            clock=around.clock,
+            hank_directory=ctx.hank.directory,
+            layout=ctx.layout,
+            clock=ctx.clock,
             models=self._models,
-            price=around.price,
+            price=ctx.price,
             tell=self._tell,
             persists=persists,
         )
@@ -182,7 +182,7 @@ class SentinelWatch:
 
 @asynccontextmanager
 async def sentinels_of(
-    around: Surroundings, record: CodonRecord, models: OpensModels
+    ctx: ExecutionContext, record: CodonRecord, models: OpensModels
 ) -> AsyncIterator[SentinelWatch]:
     """Provide a codon with its sentinels; their tasks end with the block, whatever ends it.
 
@@ -190,9 +190,9 @@ async def sentinels_of(
     """
     failure: Exception | None = None
     async with anyio.create_task_group() as tasks:
-        watch = SentinelWatch(around, record, models, tasks)
+        watch = SentinelWatch(ctx, record, models, tasks)
         try:
-            with around.ledger.subscribe(watch.hear):
+            with ctx.ledger.subscribe(watch.hear):
                 yield watch
         except Exception as error:
             failure = error  # Raised below: the task group would wrap it.

@@ -28,10 +28,10 @@ from hankweave_server.agents.base import AgentError, AgentStartFailed
 from hankweave_server.agents.process.subprocess_task import Errands
 from hankweave_server.execution.codon.environment import command_environment
 from hankweave_server.execution.codon.record import CodonRecord
-from hankweave_server.execution.context import Surroundings
+from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.ledger.batch import Entry
 from hankweave_server.worktree.rigs import (
-    CommandFailed,
+    RigCommandFailed,
     RigError,
     RunningCommand,
     Start,
@@ -48,23 +48,23 @@ class RigFailed(Exception):
         self.reason = reason
 
 
-async def set_up_rig(around: Surroundings, run_id: RunId, entry: PlanEntry) -> None:
+async def set_up_rig(ctx: ExecutionContext, run_id: RunId, entry: PlanEntry) -> None:
     """Run every operation of the rig; raise RigFailed at the first one that must not fail."""
-    rig = _Rig(around, run_id, entry)
+    rig = _Rig(ctx, run_id, entry)
     await rig.set_up()
 
 
 class _Rig:
-    def __init__(self, around: Surroundings, run_id: RunId, entry: PlanEntry) -> None:
-        self._around = around
+    def __init__(self, ctx: ExecutionContext, run_id: RunId, entry: PlanEntry) -> None:
+        self._ctx = ctx
         self._run_id = run_id
         self._entry = entry
-        self._errands = Errands(run_id, entry.codon_id, around.layout.agent_processes)
+        self._errands = Errands(run_id, entry.codon_id, ctx.layout.agent_processes)
         self._last_copied: Path | None = None
 
     async def set_up(self) -> None:
         items = self._entry.codon.rig_setup
-        begun = self._around.clock.monotonic()
+        begun = self._ctx.clock.monotonic()
         await self._post(Info(message="Rig setup started"))
         for index, item in enumerate(items):
             await self._post(Info(message=f"Rig operation {index + 1}/{len(items)}"))
@@ -79,16 +79,16 @@ class _Rig:
                 codon_id=self._entry.codon_id,
                 rig_type="command" if len(items) == 1 else "commands",
                 command_count=len(items),
-                duration_ms=round((self._around.clock.monotonic() - begun) * 1000),
-                created_checkpoint="rig-setup" in self._around.safe_points,
+                duration_ms=round((self._ctx.clock.monotonic() - begun) * 1000),
+                created_checkpoint="rig-setup" in self._ctx.safe_points,
             ),
         )
 
     async def _operate(self, item: RigItem, index: int) -> None:
-        work_tree = self._around.layout.work_tree
+        work_tree = self._ctx.layout.work_tree
         match item:
             case RigCopy(copy=spec):
-                source = self._around.hank.directory / spec.source
+                source = self._ctx.hank.directory / spec.source
                 # If the codon is ended meanwhile, the copy stops too, and nothing of it stays.
                 self._last_copied = await anyio.to_thread.run_sync(
                     copy_rig, source, work_tree, spec.to, anyio.from_thread.check_cancelled
@@ -100,7 +100,7 @@ class _Rig:
                     spec.run,
                     start=below_a_keeper(self._errands),
                     cwd=copied if in_copied and copied is not None else work_tree,
-                    env=command_environment(self._around.layout, self._entry.codon),
+                    env=command_environment(self._ctx.layout, self._entry.codon),
                     timeout_seconds=spec.timeout_seconds,
                     on_line=lambda stream, line: self._line(index, stream, line),
                 )
@@ -116,8 +116,8 @@ class _Rig:
         )
 
     async def _failed(self, item: RigItem, index: int, error: RigError) -> None:
-        is_ignored = item.allow_failure or self._around.ignore_rig_failures
-        exit_code = error.exit_code if isinstance(error, CommandFailed) else None
+        is_ignored = item.allow_failure or self._ctx.ignore_rig_failures
+        exit_code = error.exit_code if isinstance(error, RigCommandFailed) else None
         await self._post(
             RigSetupFailed(
                 codon_id=self._entry.codon_id,
@@ -134,7 +134,7 @@ class _Rig:
             )
 
     async def _post(self, *entries: Entry) -> None:
-        await self._around.ledger.post(*entries, run_id=self._run_id, codon_id=self._entry.codon_id)
+        await self._ctx.ledger.post(*entries, run_id=self._run_id, codon_id=self._entry.codon_id)
 
 
 def below_a_keeper(errands: Errands) -> Start:
@@ -165,8 +165,8 @@ OUTPUT_LIMIT = 4_000
 class Checks:
     """The checks of one codon, run one after the other."""
 
-    def __init__(self, around: Surroundings, record: CodonRecord) -> None:
-        self._around = around
+    def __init__(self, ctx: ExecutionContext, record: CodonRecord) -> None:
+        self._ctx = ctx
         self._record = record
 
     async def failure(self) -> FailureReason | None:
@@ -182,17 +182,17 @@ class Checks:
 
     async def _run(self, check: Check, index: int) -> RigError | None:
         """Run one check and report the result; return what went wrong."""
-        begun, output = self._around.clock.monotonic(), _Output()
+        begun, output = self._ctx.clock.monotonic(), _Output()
         errands = Errands(
-            self._record.run_id, self._record.entry.codon_id, self._around.layout.agent_processes
+            self._record.run_id, self._record.entry.codon_id, self._ctx.layout.agent_processes
         )
         fault: RigError | None = None
         try:
             await run_rig_command(
                 check.run,
                 start=below_a_keeper(errands),
-                cwd=self._around.layout.work_tree,
-                env=command_environment(self._around.layout, self._record.entry.codon),
+                cwd=self._ctx.layout.work_tree,
+                env=command_environment(self._ctx.layout, self._record.entry.codon),
                 timeout_seconds=check.timeout_seconds,
                 on_line=output.take,
             )
@@ -205,7 +205,7 @@ class Checks:
                 check_index=index,
                 command=check.run,
                 passed=fault is None,
-                duration_ms=round((self._around.clock.monotonic() - begun) * 1000),
+                duration_ms=round((self._ctx.clock.monotonic() - begun) * 1000),
                 output=output.text,
                 exit_code=_exit_code(fault),
                 message=None if fault is None else str(fault),
@@ -219,7 +219,7 @@ def _exit_code(fault: RigError | None) -> int | None:
     if fault is None:
         return 0
 
-    return fault.exit_code if isinstance(fault, CommandFailed) else None
+    return fault.exit_code if isinstance(fault, RigCommandFailed) else None
 
 
 class _Output:

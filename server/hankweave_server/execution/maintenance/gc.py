@@ -56,7 +56,7 @@ from hankweave_server.domain.retention import (
 )
 from hankweave_server.execution.checkpointer import Checkpointer, moved_refs
 from hankweave_server.execution.maintenance.fsck import recorded_checkpoints
-from hankweave_server.execution.maintenance.repack import Packing, Patience
+from hankweave_server.execution.maintenance.repack import Patience, Repacker
 from hankweave_server.git.repack import Consolidated
 from hankweave_server.ledger.writer import Ledger
 from hankweave_server.meter import Meter
@@ -76,7 +76,7 @@ class _Examined:
     report: GcReport
 
 
-class Housekeeper:
+class GarbageCollector:
     """Pinning, pruning and repair of one execution's store."""
 
     def __init__(
@@ -85,7 +85,7 @@ class Housekeeper:
         clock: Clock,
         ledger: Ledger,
         checkpointer: Checkpointer,
-        packing: Packing,
+        packing: Repacker,
         *,
         is_rolling_back: Callable[[], bool] = lambda: False,
     ) -> None:

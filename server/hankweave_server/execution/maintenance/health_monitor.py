@@ -27,10 +27,10 @@ from hankweave_protocol.events import (
 )
 from hankweave_server.clock import Clock
 from hankweave_server.domain.health import (
-    Health,
+    ClockReading,
     Problem,
     ProblemCode,
-    Reading,
+    ServerHealth,
     jump_between,
     pause_between,
 )
@@ -40,13 +40,13 @@ from hankweave_server.logs import logger
 log = logger(__name__)
 
 
-class Bulletin:
+class HealthMonitor:
     """The health of one server; for use in the event loop's thread. Nothing here waits."""
 
     def __init__(self, ledger: Ledger, clock: Clock) -> None:
         self._ledger = ledger
         self._clock = clock
-        self.health = Health()
+        self.health = ServerHealth()
         self._notify: Callable[[EventData], None] = lambda event: None
         ledger.space.subscribe(
             on_shortage=self._disk_is_full,
@@ -142,12 +142,12 @@ class TimeWatch:
             log.warning("%s", event)
             self._ledger.leave(event)
 
-    def _reading(self) -> Reading:
+    def _reading(self) -> ClockReading:
         clock = self._clock
-        return Reading(clock.now(), clock.monotonic(), clock.boottime())
+        return ClockReading(clock.now(), clock.monotonic(), clock.boottime())
 
 
-def _news(before: Reading, after: Reading) -> Iterator[EventData]:
+def _news(before: ClockReading, after: ClockReading) -> Iterator[EventData]:
     pause = pause_between(before, after, BETWEEN_LOOKS)
     if pause is not None:
         yield ServerResumed(suspended_seconds=round(pause.seconds, 3), cause=pause.cause)

@@ -18,7 +18,7 @@ import anyio
 from hankweave_protocol.events import StoreProgress
 from hankweave_protocol.ids import CommandId
 from hankweave_protocol.records import StoreOperation
-from hankweave_server.meter import Meter, Reading
+from hankweave_server.meter import Meter, MeterReading
 
 PATIENCE_SECONDS = 0.2
 """Operations that end within this time are not reported."""
@@ -34,7 +34,7 @@ class _Operation:
     began: float
     operation_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     meter: Meter = field(default_factory=Meter)
-    told: Reading | None = None
+    told: MeterReading | None = None
     """The reading that was reported last."""
 
 
@@ -113,7 +113,7 @@ class ProgressWatch:
         if operation.told is not None and reading is not None:
             self._tell(operation, reading, ended=True)
 
-    def _tell(self, operation: _Operation, reading: Reading, *, ended: bool) -> None:
+    def _tell(self, operation: _Operation, reading: MeterReading, *, ended: bool) -> None:
         self._report(
             StoreProgress(
                 operation=operation.kind,

@@ -32,7 +32,7 @@ Patience = Callable[[], bool]
 log = logger(__name__)
 
 
-class Packing:
+class Repacker:
     """The repacking of one execution's store."""
 
     def __init__(self, ledger: Ledger, checkpointer: Checkpointer) -> None:

@@ -53,7 +53,7 @@ from hankweave_server.domain.history import (
     run_named,
     thread,
 )
-from hankweave_server.execution.context import Surroundings
+from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.resume import reentered_by
 from hankweave_server.execution.runs import closing, new_run
 from hankweave_server.ledger.batch import Entry
@@ -67,15 +67,15 @@ def place_of(intent: RollbackIntent) -> Coordinate:
 class RollbackStory:
     """The journal entries of a rollback, built from its intent."""
 
-    def __init__(self, around: Surroundings) -> None:
-        self._around = around
+    def __init__(self, ctx: ExecutionContext) -> None:
+        self._ctx = ctx
 
     def beginning(self, intent: RollbackIntent, *, recovered: bool) -> Iterator[Entry]:
         """Yield the start event; a rollback that moves only files is reported when it is done."""
         if intent.to_run is None:
             return
 
-        newest = thread(self._around.state)
+        newest = thread(self._ctx.state)
         yield RollbackStarted(
             from_run=intent.from_run,
             from_codon=newest[-1].codon.codon_id if newest else None,
@@ -110,7 +110,7 @@ class RollbackStory:
 
         `has_checkpoint_event` is true if its `checkpoint.rollback` event was kept.
         """
-        state = self._around.state
+        state = self._ctx.state
         run = run_named(state, intent.to_run)
         if run is not None and not undo.is_told(state, intent.operation_id):
             others = tuple(other for other in state.runs if other is not run)
@@ -127,7 +127,7 @@ class RollbackStory:
     ) -> Iterator[Entry]:
         """Yield the events that clients wait for: after them the rollback has happened."""
         direction = intent.direction
-        if direction != "retry" and not undo.is_told(self._around.state, intent.operation_id):
+        if direction != "retry" and not undo.is_told(self._ctx.state, intent.operation_id):
             yield self._journey(intent, direction)
 
         if not has_checkpoint_event:
@@ -156,17 +156,17 @@ class RollbackStory:
                 operation_id=intent.operation_id,
                 direction=direction,
                 target=place_of(intent),
-                timestamp=self._around.now_text(),
+                timestamp=self._ctx.now_text(),
                 paths=intent.paths,
                 reason=intent.reason,
             ),
         )
 
     def _new_run(self, intent: RollbackIntent) -> Iterator[Entry]:
-        around, state = self._around, self._around.state
+        ctx, state = self._ctx, self._ctx.state
         old = open_run(state)
         if old is not None and old.run_id != intent.to_run:
-            yield closing(old, around.now_text(), state.execution_plan)
+            yield closing(old, ctx.now_text(), state.execution_plan)
 
         run = self._continuation(intent)
         yield RunStarted(run=run)
@@ -183,13 +183,13 @@ class RollbackStory:
         yield _completed(intent, intent.to_run, report)
 
     def _replanned(self, run: Run, before: State) -> Iterator[PlanSet]:
-        plan = reentered_by(run, before, self._around.hank.hank)
+        plan = reentered_by(run, before, self._ctx.hank.hank)
         if plan != before.execution_plan:
             yield PlanSet(execution_plan=plan)
 
     def _conversation(self, intent: RollbackIntent) -> Conversation | None:
         """Return the conversation that was rewound to, if the target lies inside a codon's work."""
-        known = self._around.checkpointer.known.get(place_of(intent).checkpoint_sha)
+        known = self._ctx.checkpointer.known.get(place_of(intent).checkpoint_sha)
         if known is None or not intent.rewind_memory:
             return None
 
@@ -209,9 +209,9 @@ class RollbackStory:
             reason="rollback",
         )
         return msgspec.structs.replace(
-            new_run(self._around, conditions),
+            new_run(self._ctx, conditions),
             run_id=intent.to_run,
-            run_folder=str(self._around.layout.run_folder(intent.to_run)),
+            run_folder=str(self._ctx.layout.run_folder(intent.to_run)),
             git_branch=f"run-{intent.to_run}",
         )
 
@@ -222,9 +222,9 @@ class RollbackStory:
         same, so only the events are emitted.
         """
         total = len(intent.codons_to_process) + 1
-        by_id = {entry.codon.codon_id: entry.codon for entry in thread(self._around.state)}
+        by_id = {entry.codon.codon_id: entry.codon for entry in thread(self._ctx.state)}
         for step, codon_id in enumerate(intent.codons_to_process, start=1):
-            entry = plan_entry(self._around.state.execution_plan, codon_id)
+            entry = plan_entry(self._ctx.state.execution_plan, codon_id)
             name = codon_id if entry is None else entry.codon.name
             yield RollbackProgress(
                 current_step=step, total_steps=total, message=f"Rolling back through {name}"
@@ -249,7 +249,7 @@ class RollbackStory:
     def _checkpoint_of(self, codon: CodonExecution) -> CheckpointRecord | None:
         """Return the codon's best checkpoint; None if it has none or the repository has lost it."""
         sha = end_checkpoint(codon) or rig_checkpoint(codon)
-        return None if sha is None else self._around.checkpointer.known.get(sha)
+        return None if sha is None else self._ctx.checkpointer.known.get(sha)
 
     def _rig_cleanup(self, codon_id: CodonId, name: str) -> Iterator[RollbackRigCleanup]:
         """Yield an event for the rig directories of a passed codon that are gone.
@@ -257,7 +257,7 @@ class RollbackStory:
         Only files that a checkpoint holds are ever removed, so a directory may stay because of
         other files.
         """
-        entry = plan_entry(self._around.state.execution_plan, codon_id)
+        entry = plan_entry(self._ctx.state.execution_plan, codon_id)
         items = () if entry is None else entry.codon.rig_setup
         directories = tuple(item.copy.to for item in items if isinstance(item, RigCopy))
         if not directories:
@@ -266,7 +266,7 @@ class RollbackStory:
         stays = [
             directory
             for directory in directories
-            if os.path.lexists(self._around.layout.work_tree / directory)
+            if os.path.lexists(self._ctx.layout.work_tree / directory)
         ]
         yield RollbackRigCleanup(
             codon_id=codon_id, codon_name=name, directories=directories, status="started"

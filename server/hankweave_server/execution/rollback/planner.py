@@ -28,7 +28,7 @@ from hankweave_server.domain.history import (
 )
 from hankweave_server.domain.targets import RollbackTarget
 from hankweave_server.domain.undo import leftovers
-from hankweave_server.execution.context import Surroundings
+from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.rollback import user_edits
 from hankweave_server.execution.rollback.events import foreseen, left_alone, touched
 from hankweave_server.execution.runner import Runner
@@ -38,7 +38,7 @@ from hankweave_server.worktree.names import shown
 
 
 @dataclass(frozen=True, slots=True)
-class Journey:
+class RollbackRequest:
     """A rollback as it was requested."""
 
     target: RollbackTarget
@@ -77,20 +77,20 @@ class Journey:
         return None if self.paths is None else tuple(sorted(map(shown, self.paths)))
 
 
-class Outlook:
+class RollbackPlanner:
     """Previews, checks and plans for the rollbacks of one execution."""
 
-    def __init__(self, around: Surroundings, runner: Runner) -> None:
-        self._around = around
+    def __init__(self, ctx: ExecutionContext, runner: Runner) -> None:
+        self._ctx = ctx
         self._runner = runner
 
     async def preview(
-        self, journey: Journey, causes: tuple[int | str, ...] = (), *, patch: bool = False
+        self, journey: RollbackRequest, causes: tuple[int | str, ...] = (), *, patch: bool = False
     ) -> RollbackReport:
         """Return the report that `perform` would give now, without touching anything."""
         left = self.leftovers(journey)
         plan = await self.plan(journey.sha, journey.paths, left, causes)
-        found = user_edits.conflicts(self._around.state, plan, leftovers=left)
+        found = user_edits.conflicts(self._ctx.state, plan, leftovers=left)
         kept = frozenset(found) if journey.keep_edits else frozenset[bytes]()
         return RollbackReport(
             target=journey.target.checkpoint.coordinate,
@@ -108,7 +108,7 @@ class Outlook:
             note=journey.target.note,
         )
 
-    def refuse_if_running(self, journey: Journey) -> None:
+    def refuse_if_running(self, journey: RollbackRequest) -> None:
         """Raise Refused while a codon runs that the request neither ends nor may freeze."""
         active = self._runner.active
         if journey.on_running == "refuse" or (journey.on_running == "pause" and active is None):
@@ -116,21 +116,21 @@ class Outlook:
         elif active is not None and self.keeps_active_codon(journey):
             active.refuse_unless_pausable()
 
-    def keeps_active_codon(self, journey: Journey) -> bool:
+    def keeps_active_codon(self, journey: RollbackRequest) -> bool:
         """Return whether the running codon continues afterwards: only files move under it."""
         if journey.on_running != "pause" or self._runner.active is None:
             return False
 
         return journey.paths is not None or self._is_of_active_codon(journey.target)
 
-    def ends_active_codon(self, journey: Journey) -> bool:
+    def ends_active_codon(self, journey: RollbackRequest) -> bool:
         """Return whether a codon that was to be paused ends: it does not exist at the target."""
         is_paused = journey.on_running == "pause" and self._runner.active is not None
         return is_paused and not self.keeps_active_codon(journey)
 
-    def is_there_already(self, journey: Journey, plan: RestorePlan) -> bool:
+    def is_there_already(self, journey: RollbackRequest, plan: RestorePlan) -> bool:
         """Return whether files and plan already stand at the target: there is nothing to do."""
-        target, state = journey.target, self._around.state
+        target, state = journey.target, self._ctx.state
         moves_more = journey.rewinds or journey.moves_files_only or target.undone is not None
         if moves_more or not plan.changes_nothing or target.passed or self._runner.active:
             return False
@@ -160,7 +160,7 @@ class Outlook:
         That holds for its own checkpoints and for safety checkpoints taken while it was frozen.
         """
         record = target.checkpoint
-        entries = thread(self._around.state)
+        entries = thread(self._ctx.state)
         newest = entries[-1] if entries else None
         active = self._runner.active
         return (
@@ -171,13 +171,13 @@ class Outlook:
             and record.coordinate.event_seq >= active.first_seq
         )
 
-    def leftovers(self, journey: Journey) -> tuple[str, ...]:
+    def leftovers(self, journey: RollbackRequest) -> tuple[str, ...]:
         """Return the rig targets that are removed too: none if only files move."""
         if journey.moves_files_only or self._runner.active is not None:
             return ()
 
         passed = {entry.codon.codon_id for entry in journey.target.passed}
-        return leftovers(self._around.state, passed)
+        return leftovers(self._ctx.state, passed)
 
     async def plan(
         self,
@@ -191,7 +191,7 @@ class Outlook:
         Raises Refused for a checkpoint that is gone or damaged, and for a disk without enough
         space.
         """
-        checkpointer = self._around.checkpointer
+        checkpointer = self._ctx.checkpointer
         try:
             with checkpointer.progress.watching("restore", causes) as meter:
                 rigs = frozenset(map(os.fsencode, leftovers))
@@ -223,27 +223,25 @@ class Outlook:
         self, sha: Sha, paths: frozenset[bytes] | None, meter: Meter, leftovers: frozenset[bytes]
     ) -> RestorePlan:
         """Plan in the worker thread, unless a gc has pruned the checkpoint in the meantime."""
-        checkpointer = self._around.checkpointer
+        checkpointer = self._ctx.checkpointer
         if sha not in checkpointer.known:
             raise CheckpointNotFound(sha)
 
-        return checkpointer.engine.plan_restore(
-            sha, self._around.patterns(), paths, meter, leftovers
-        )
+        return checkpointer.engine.plan_restore(sha, self._ctx.patterns(), paths, meter, leftovers)
 
     def now(self) -> Coordinate | None:
         """Return the moment that is left: a restored one or the newest.
 
         None before any checkpoint.
         """
-        state, last_seq = self._around.state, self._around.ledger.last_seq
+        state, last_seq = self._ctx.state, self._ctx.ledger.last_seq
         restored = restored_checkpoint(state)
-        there = None if restored is None else self._around.checkpointer.known.get(restored)
+        there = None if restored is None else self._ctx.checkpointer.known.get(restored)
         if there is not None:
             return msgspec.structs.replace(there.coordinate, event_seq=last_seq)
 
         now = now_coordinate(state, last_seq)
-        record = None if now is None else self._around.checkpointer.known.get(now.checkpoint_sha)
+        record = None if now is None else self._ctx.checkpointer.known.get(now.checkpoint_sha)
         if now is None or record is None:
             return now
 
@@ -251,17 +249,17 @@ class Outlook:
 
     async def effects_since(self, target: Coordinate) -> tuple[str, ...]:
         """Name what was done outside the work tree since the target; nothing can revert it."""
-        return await user_edits.since(self._around.ledger, target.event_seq)
+        return await user_edits.since(self._ctx.ledger, target.event_seq)
 
     async def _foreseen(
         self, plan: RestorePlan, kept: frozenset[bytes]
     ) -> tuple[ForeseenDiff, ...]:
-        checkpointer = self._around.checkpointer
+        checkpointer = self._ctx.checkpointer
         found = await checkpointer.run(checkpointer.engine.foresee, plan)
         return tuple(foreseen(diff) for diff in found if diff.path not in kept)
 
 
-def refuse_half_a_rewind(journey: Journey) -> None:
+def refuse_half_a_rewind(journey: RollbackRequest) -> None:
     """Refuse to rewind sessions for some paths only, or under a running agent.
 
     Sessions go back only together with the whole execution.

@@ -89,14 +89,18 @@ from hankweave_server.domain.targets import RollbackTarget
 from hankweave_server.domain.timelines import BEFORE_ROLLBACK
 from hankweave_server.domain.undo import leftovers
 from hankweave_server.execution.archive import ArchiveReturn
-from hankweave_server.execution.codon.file_changes import PERSON, FileNews
+from hankweave_server.execution.codon.file_changes import PERSON, FileChangeReporter
 from hankweave_server.execution.codon.run import Halt
-from hankweave_server.execution.context import Surroundings
+from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.rollback import user_edits
 from hankweave_server.execution.rollback.events import RollbackStory, report_of
-from hankweave_server.execution.rollback.planner import Journey, Outlook, refuse_half_a_rewind
+from hankweave_server.execution.rollback.planner import (
+    RollbackPlanner,
+    RollbackRequest,
+    refuse_half_a_rewind,
+)
 from hankweave_server.execution.runner import Runner
-from hankweave_server.execution.session_files import Memories
+from hankweave_server.execution.session_files import SessionFiles
 from hankweave_server.git.errors import InsufficientSpace, is_for_want_of_room
 from hankweave_server.logs import logger
 from hankweave_server.meter import Meter
@@ -108,23 +112,23 @@ TOLD_WITHIN = 500
 """Journal lines searched from the end for a rollback's last event: its batch is far smaller."""
 
 
-def standing(around: Surroundings) -> RollbackIntent | None:
+def standing(ctx: ExecutionContext) -> RollbackIntent | None:
     """Return the intent of the rollback that was cut short; None if there is none."""
     try:
-        data = around.layout.rollback_intent.read_bytes()
+        data = ctx.layout.rollback_intent.read_bytes()
     except FileNotFoundError:
         return None
 
     return codec.decode_value(RollbackIntent, data)
 
 
-def has_happened(around: Surroundings, intent: RollbackIntent) -> bool:
+def has_happened(ctx: ExecutionContext, intent: RollbackIntent) -> bool:
     """Return whether the rollback is in the journal, so that nothing may be restored again."""
-    state = around.state
+    state = ctx.state
     return (
         undo.is_told(state, intent.operation_id)
         or (intent.to_run not in (None, intent.from_run) and _has_begun(state, intent.to_run))
-        or (intent.direction == "retry" and is_in_journal(around, intent))
+        or (intent.direction == "retry" and is_in_journal(ctx, intent))
     )
 
 
@@ -133,17 +137,17 @@ def _has_begun(state: State, run_id: RunId | None) -> bool:
     return run_named(state, run_id) is not None
 
 
-def is_in_journal(around: Surroundings, intent: RollbackIntent) -> bool:
+def is_in_journal(ctx: ExecutionContext, intent: RollbackIntent) -> bool:
     """Return whether the rollback's last event is among the newest lines of the journal."""
     last = CheckpointRollback.TYPE if intent.to_run is None else RollbackCompleted.TYPE
-    return has_event(around, intent, last)
+    return has_event(ctx, intent, last)
 
 
-def has_event(around: Surroundings, intent: RollbackIntent, event_type: str) -> bool:
+def has_event(ctx: ExecutionContext, intent: RollbackIntent, event_type: str) -> bool:
     """Return whether an event of this type about the rollback is among the newest lines."""
     operation = f'"operationId":"{intent.operation_id}"'.encode()
     name = f'"type":"{event_type}"'.encode()
-    lines = around.ledger.tail(TOLD_WITHIN)
+    lines = ctx.ledger.tail(TOLD_WITHIN)
     return any(operation in line and name in line for line in lines)
 
 
@@ -177,15 +181,17 @@ class CutShort(InsufficientSpace):
 class Rollback:
     """The rollbacks of one execution, performed one at a time."""
 
-    def __init__(self, around: Surroundings, runner: Runner) -> None:
-        self._around = around
+    def __init__(self, ctx: ExecutionContext, runner: Runner) -> None:
+        self._ctx = ctx
         self._runner = runner
-        self.outlook = Outlook(around, runner)
-        self._story = RollbackStory(around)
-        self._memories = Memories(around)
-        self._archives = ArchiveReturn(around)
+        self.outlook = RollbackPlanner(ctx, runner)
+        self._story = RollbackStory(ctx)
+        self._memories = SessionFiles(ctx)
+        self._archives = ArchiveReturn(ctx)
 
-    async def perform(self, journey: Journey, causes: tuple[int | str, ...] = ()) -> RollbackReport:
+    async def perform(
+        self, journey: RollbackRequest, causes: tuple[int | str, ...] = ()
+    ) -> RollbackReport:
         """Roll back; raise Refused if nothing was touched.
 
         Raises RestoreIncomplete or CutShort with the intent kept and `rollback.failed` recorded.
@@ -205,19 +211,19 @@ class Rollback:
                     report = await self._restore_and_tell(intent, plan, causes, recovered=False)
 
         if intent.to_run is not None:
-            await self._around.ledger.record(self._runner.snapshot(), causes=causes)
+            await self._ctx.ledger.record(self._runner.snapshot(), causes=causes)
             await self._continue(intent)
 
         return report
 
     async def _stay(
-        self, journey: Journey, plan: RestorePlan, causes: tuple[int | str, ...]
+        self, journey: RollbackRequest, plan: RestorePlan, causes: tuple[int | str, ...]
     ) -> tuple[RollbackIntent, RollbackReport]:
         """Answer a rollback to where the execution already is: no run, no checkpoint, no undo.
 
         No file moves, so no intent is needed on disk; clients get the usual events.
         """
-        run = newest_run(self._around.state)
+        run = newest_run(self._ctx.state)
         assert run is not None, "where there is a checkpoint there is a run"
         intent = self._intended(journey, run.run_id, journey.target.checkpoint, run.run_id)
         nothing = RestoreReport(added=(), updated=(), removed=(), kept=(), skipped=())
@@ -226,7 +232,7 @@ class Rollback:
             safety=None,
             note=intent.note or "The execution is there already; nothing has changed.",
         )
-        await self._around.ledger.record(
+        await self._ctx.ledger.record(
             *self._story.unchanged(intent, report), run_id=run.run_id, causes=causes
         )
         return intent, report
@@ -239,14 +245,14 @@ class Rollback:
         checkpoint of the rig that is in place then. The runner calls this between two codons.
         Raises Refused and RestoreIncomplete as `perform` does.
         """
-        state, known = self._around.state, self._around.checkpointer.known
+        state, known = self._ctx.state, self._ctx.checkpointer.known
         start = targets.attempt_start(state, known, codon_id)
         if start is None:
             return None
 
         target = RollbackTarget(start.checkpoint, after_codon=None, passed=())
         reason = f"Codon {codon_id} is tried again."
-        journey = Journey(
+        journey = RollbackRequest(
             target,
             direction="retry",
             keep_edits=True,
@@ -269,13 +275,13 @@ class Rollback:
         next start.
         """
         while True:
-            await self._around.ledger.space.relief()
+            await self._ctx.ledger.space.relief()
             if not self._runner.is_blocked or self._runner.is_busy:
                 continue
 
             try:
-                intent = standing(self._around)
-                await self._around.ledger.space.insist(
+                intent = standing(self._ctx)
+                await self._ctx.ledger.space.insist(
                     self.finish_interrupted,
                     is_short=is_for_want_of_room,
                     longest_pause=LONGEST_PAUSE,
@@ -285,17 +291,17 @@ class Rollback:
             else:
                 # An intent that was given up has left the files half restored.
                 if intent is not None and intent.to_run and not self._runner.is_blocked:
-                    await self._around.ledger.record(self._runner.snapshot())
+                    await self._ctx.ledger.record(self._runner.snapshot())
                     await self._continue(intent)
 
     async def finish_interrupted(self) -> RollbackReport | None:
         """Finish the rollback that was cut short; return None if there is none."""
-        path = self._around.layout.rollback_intent
-        intent = standing(self._around)
+        path = self._ctx.layout.rollback_intent
+        intent = standing(self._ctx)
         if intent is None:
             return None
 
-        if has_happened(self._around, intent):
+        if has_happened(self._ctx, intent):
             await self._tell_the_rest(intent)
             await anyio.to_thread.run_sync(fsutil.remove_durably, path)
             self._runner.unblock()
@@ -324,7 +330,7 @@ class Rollback:
     # --- preparation -----------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def _stillness(self, journey: Journey) -> AsyncIterator[None]:
+    async def _stillness(self, journey: RollbackRequest) -> AsyncIterator[None]:
         """Keep everything out of the work tree while the block runs."""
         active = self._runner.active
         if active is not None and self.outlook.ends_active_codon(journey):
@@ -344,31 +350,31 @@ class Rollback:
 
         await active.tell_of_rollback()
 
-    def _word_to_the_stopped(self, journey: Journey) -> Notice:
+    def _word_to_the_stopped(self, journey: RollbackRequest) -> Notice:
         """Return the notice for an agent whose codon does not exist at the target."""
         return Notice(
             operation_id=uuid.uuid4().hex,
             direction="back",
             target=journey.target.place,
-            timestamp=self._around.now_text(),
+            timestamp=self._ctx.now_text(),
             reason=f"{journey.reason or ''} Your step is not part of it, and ends now.".strip(),
         )
 
     async def _note_edits(self) -> None:
         """Journal user edits before the safety checkpoint makes them part of history."""
-        run = newest_run(self._around.state)
-        await FileNews(self._around).tell(PERSON, None if run is None else run.run_id, None)
+        run = newest_run(self._ctx.state)
+        await FileChangeReporter(self._ctx).tell(PERSON, None if run is None else run.run_id, None)
 
     async def _prepare(
-        self, journey: Journey, plan: RestorePlan, leftovers: tuple[str, ...] = ()
+        self, journey: RollbackRequest, plan: RestorePlan, leftovers: tuple[str, ...] = ()
     ) -> RollbackIntent:
         """Take the safety checkpoint, then make the intent durable."""
-        around, target = self._around, journey.target
-        run = newest_run(around.state)
+        ctx, target = self._ctx, journey.target
+        run = newest_run(ctx.state)
         assert run is not None, "where there is a checkpoint there is a run"
-        await around.ledger.catch_up(insists=False)
+        await ctx.ledger.catch_up(insists=False)
         found = user_edits.conflicts(
-            around.state, plan, leftovers=leftovers, agents_rested=not journey.after_crash
+            ctx.state, plan, leftovers=leftovers, agents_rested=not journey.after_crash
         )
         # A safety checkpoint is needed only if something is overwritten; otherwise the target
         # already holds everything.
@@ -378,7 +384,7 @@ class Rollback:
         to_run = None if moves_files_only else await self._next_run()
         intent = self._intended(journey, run.run_id, safety or target.checkpoint, to_run, found)
         await anyio.to_thread.run_sync(
-            fsutil.replace_durably, around.layout.rollback_intent, codec.encode(intent)
+            fsutil.replace_durably, ctx.layout.rollback_intent, codec.encode(intent)
         )
         return intent
 
@@ -388,17 +394,17 @@ class Rollback:
         A run that a rollback opened and that has no checkpoint yet is reused, so that several
         rollbacks in a row leave one run.
         """
-        checkpointer = self._around.checkpointer
-        waiting = waiting_run(self._around.state)
+        checkpointer = self._ctx.checkpointer
+        waiting = waiting_run(self._ctx.state)
         if waiting is None:
-            return self._around.new_run_id()
+            return self._ctx.new_run_id()
 
         tip = await checkpointer.run(checkpointer.engine.tip, waiting.run_id)
-        return waiting.run_id if tip is None else self._around.new_run_id()
+        return waiting.run_id if tip is None else self._ctx.new_run_id()
 
     def _intended(
         self,
-        journey: Journey,
+        journey: RollbackRequest,
         from_run: RunId,
         safety: CheckpointRecord,
         to_run: RunId | None,
@@ -417,7 +423,7 @@ class Rollback:
             checkpoint_type=target.checkpoint.kind,
             codons_to_process=tuple(entry.codon.codon_id for entry in target.passed),
             auto_restart=journey.auto_restart,
-            started_at=self._around.now_text(),
+            started_at=self._ctx.now_text(),
             direction=journey.direction,
             place=target.place,
             paths=journey.path_texts,
@@ -433,12 +439,12 @@ class Rollback:
     async def _save(self, plan: RestorePlan, run_id: RunId, *, edited: int) -> CheckpointRecord:
         """Take the safety checkpoint: every path that will be touched, tracked or not."""
         label = f"before rollback to {plan.target[:12]}"
-        return await self._around.checkpointer.take(
+        return await self._ctx.checkpointer.take(
             "safety",
             run_id=run_id,
             codon=None,
             codon_name=BEFORE_ROLLBACK,
-            patterns=self._around.patterns(),
+            patterns=self._ctx.patterns(),
             label=f"{label}; holds {edited} edits by people" if edited else label,
             before=plan,
             waits_for_room=False,
@@ -450,12 +456,12 @@ class Rollback:
         HEAD stays on the run's branch, and any difference from it while no agent works counts as a
         user edit. Without this checkpoint the restored files would count as such.
         """
-        await self._around.checkpointer.take(
+        await self._ctx.checkpointer.take(
             "safety",
             run_id=intent.from_run,
             codon=None,
             codon_name="After a rollback of files",
-            patterns=self._around.patterns(),
+            patterns=self._ctx.patterns(),
             label=f"after rollback to {intent.target.sha[:12]}",
             waits_for_room=False,
         )
@@ -465,7 +471,7 @@ class Rollback:
     ) -> None:
         beginning = tuple(self._story.beginning(intent, recovered=recovered))
         if beginning:
-            await self._around.ledger.record(
+            await self._ctx.ledger.record(
                 *beginning, run_id=intent.from_run, causes=(*causes, *moments_of(intent))
             )
 
@@ -489,7 +495,7 @@ class Rollback:
                 if present is not None or intent.safety.sha != intent.target.sha:
                     await self._settle(intent)
             else:
-                await self._around.checkpointer.detach(intent.target.sha)
+                await self._ctx.checkpointer.detach(intent.target.sha)
         except Exception as error:
             self._runner.block()
             if not isinstance(error, RestoreIncomplete) and not is_for_want_of_room(error):
@@ -510,16 +516,16 @@ class Rollback:
             effects=outside,
             recovered=recovered,
         )
-        await self._around.ledger.record(
+        await self._ctx.ledger.record(
             *self._story.whole(intent, report, archived),
             run_id=intent.to_run or intent.from_run,
             causes=(*causes, *moments_of(intent)),
         )
-        await anyio.to_thread.run_sync(fsutil.remove_durably, self._around.layout.rollback_intent)
+        await anyio.to_thread.run_sync(fsutil.remove_durably, self._ctx.layout.rollback_intent)
         return report
 
     async def _restore(self, intent: RollbackIntent, safety: Sha) -> RestoreReport:
-        checkpointer = self._around.checkpointer
+        checkpointer = self._ctx.checkpointer
         with self._watching() as meter:
             report = await checkpointer.run(
                 checkpointer.engine.restore,
@@ -535,7 +541,7 @@ class Rollback:
 
     async def _restore_data_link(self, report: RestoreReport) -> None:
         """Recreate the link to the data, which no checkpoint holds; raise RestoreIncomplete."""
-        layout, now = self._around.layout, instants.epoch_ms(self._around.clock.now())
+        layout, now = self._ctx.layout, instants.epoch_ms(self._ctx.clock.now())
         try:
             displaced = await anyio.to_thread.run_sync(data_source.restore_link, layout, now)
         except OSError as error:
@@ -546,24 +552,24 @@ class Rollback:
             raise RestoreIncomplete(report, (unfinished,)) from error
 
         if displaced is not None:
-            await self._around.ledger.post(Info(message=displaced.sentence))
+            await self._ctx.ledger.post(Info(message=displaced.sentence))
 
     def _watching(self, causes: tuple[int | str, ...] = ()) -> AbstractContextManager[Meter]:
         """Report progress to all clients; a whole rollback counts as one operation."""
-        return self._around.checkpointer.progress.watching("restore", causes)
+        return self._ctx.checkpointer.progress.watching("restore", causes)
 
     async def _tell_failure(
         self, intent: RollbackIntent, error: Exception, causes: tuple[int | str, ...]
     ) -> None:
         """Record that a rollback did not finish."""
         if is_for_want_of_room(error):
-            self._around.ledger.space.note(error)
+            self._ctx.ledger.space.note(error)
 
         message = _unfinished(error) if isinstance(error, RestoreIncomplete) else _cut_short(error)
-        self._around.ledger.leave(
+        self._ctx.ledger.leave(
             RollbackFailed(target=intent.target.coordinate, message=message), causes=causes
         )
-        await self._around.ledger.settle()
+        await self._ctx.ledger.settle()
 
     async def _rewind_memory(self, intent: RollbackIntent) -> tuple[Skipped, ...]:
         """Restore the sessions of agents and sentinels; return those that could not be restored."""
@@ -574,36 +580,36 @@ class Rollback:
 
     async def _tell_the_rest(self, intent: RollbackIntent) -> None:
         """Record the end of a batch of which a power cut kept only the beginning."""
-        if is_in_journal(self._around, intent):
+        if is_in_journal(self._ctx, intent):
             return
 
         nothing = RestoreReport(added=(), updated=(), removed=(), kept=(), skipped=())
         report = report_of(intent, nothing, recovered=True)
-        await self._around.ledger.record(
+        await self._ctx.ledger.record(
             *self._story.rest(
                 intent,
                 report,
-                has_checkpoint_event=has_event(self._around, intent, CheckpointRollback.TYPE),
+                has_checkpoint_event=has_event(self._ctx, intent, CheckpointRollback.TYPE),
             ),
             run_id=intent.to_run or intent.from_run,
         )
 
     def _leftovers_of(self, intent: RollbackIntent) -> tuple[str, ...]:
-        return leftovers(self._around.state, intent.codons_to_process)
+        return leftovers(self._ctx.state, intent.codons_to_process)
 
     async def _give_up(self, intent: RollbackIntent, refusal: Refused) -> None:
         """Set aside an intent whose target was lost since: no later start could finish it either.
 
         No codon runs on the half-restored files until a rollback to another target succeeds.
         """
-        path = self._around.layout.rollback_intent
+        path = self._ctx.layout.rollback_intent
         kept = path.with_name(f"{path.name}.given-up-{intent.operation_id[:8]}")
         message = (
             f"{refusal.message} The rollback to it was cut short and cannot be finished: some "
             f"files may be as in it. What was there before is in safety checkpoint "
             f"{intent.safety.sha[:12]}; the intent is kept as {kept.name}."
         )
-        await self._around.ledger.record(
+        await self._ctx.ledger.record(
             RollbackFailed(target=intent.target.coordinate, message=message)
         )
         await anyio.to_thread.run_sync(path.rename, kept)
@@ -611,7 +617,7 @@ class Rollback:
 
     def _sha_again(self, intent: RollbackIntent) -> Sha:
         sha = intent.target.sha
-        if sha not in self._around.checkpointer.known:
+        if sha not in self._ctx.checkpointer.known:
             raise Refused(
                 ErrorCode.CHECKPOINT_NOT_FOUND,
                 f"A rollback to {sha[:12]} was cut short, and that checkpoint is gone",

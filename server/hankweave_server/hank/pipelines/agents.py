@@ -23,7 +23,7 @@ from hankweave_server.hank.pipelines.fields import (
     plain,
     shape_of,
 )
-from hankweave_server.hank.pipelines.model import AgentChoice, ScriptedAgent
+from hankweave_server.hank.pipelines.model import AgentChoice, ScriptedAgentSettings
 from hankweave_server.hank.pipelines.yaml_text import COMMAND_LINE
 from hankweave_server.hank.problems import Finding, did_you_mean
 from hankweave_server.hank.prompts import HankFiles
@@ -82,10 +82,10 @@ def _lacks_a_program(command: Any) -> bool:
 # --- the scripted one --------------------------------------------------------------------------
 
 
-def _scripted(agent: Fields, files: HankFiles) -> ScriptedAgent | None:
+def _scripted(agent: Fields, files: HankFiles) -> ScriptedAgentSettings | None:
     match agent.raw.get("script"):
         case None:
-            return ScriptedAgent()
+            return ScriptedAgentSettings()
         case str(reference):
             return _script_file(agent, reference, files)
         case list(steps):
@@ -94,7 +94,7 @@ def _scripted(agent: Fields, files: HankFiles) -> ScriptedAgent | None:
             return _script(agent, value)
 
 
-def _script_file(agent: Fields, reference: str, files: HankFiles) -> ScriptedAgent | None:
+def _script_file(agent: Fields, reference: str, files: HankFiles) -> ScriptedAgentSettings | None:
     fault = files.fault_of_file(reference)
     if fault is not None:
         agent.found("script", fault.replace("the hank's", "its"), files.nearest(reference))
@@ -110,7 +110,7 @@ def _script_file(agent: Fields, reference: str, files: HankFiles) -> ScriptedAge
     return None
 
 
-def _script(agent: Fields, value: Any) -> ScriptedAgent | None:
+def _script(agent: Fields, value: Any) -> ScriptedAgentSettings | None:
     if not isinstance(value, dict) or not isinstance(value.get("steps"), list):
         hint = "Such as {steps: [{say: Done}]}."
         agent.found("script", "A script is a mapping with a list of 'steps'.", hint)
@@ -122,7 +122,7 @@ def _script(agent: Fields, value: Any) -> ScriptedAgent | None:
         agent.found("script", f"The script cannot be written: {error}.")
         return None
 
-    return ScriptedAgent(text.encode() + b"\n")
+    return ScriptedAgentSettings(text.encode() + b"\n")
 
 
 BUILD = "build"
@@ -130,7 +130,7 @@ BUILDERS = (BUILD, "plan", "review", "resume")
 """Architect's own agents; here all are run by the same program."""
 
 _BUILT_IN: Mapping[str, AgentChoice] = {
-    name: ScriptedAgent() if isinstance(spec, ScriptedAgentSpec) else spec
+    name: ScriptedAgentSettings() if isinstance(spec, ScriptedAgentSpec) else spec
     for name, spec in BY_NAME.items()
 }
 

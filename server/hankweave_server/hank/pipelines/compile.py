@@ -31,9 +31,9 @@ from hankweave_server.hank.pipelines.model import (
     OnFailure,
     Pipeline,
     PipelineStep,
-    ScriptedAgent,
+    ScriptedAgentSettings,
 )
-from hankweave_server.hank.problems import Problem, did_you_mean
+from hankweave_server.hank.problems import HankProblem, did_you_mean
 
 HANK_FILE = "hank.json"
 
@@ -114,7 +114,7 @@ def _policy(on_failure: OnFailure) -> Literal["abort", "retry", "ignore"]:
 
 def _spec(agent: AgentChoice) -> AgentSpec:
     match agent:
-        case ScriptedAgent(script=script):
+        case ScriptedAgentSettings(script=script):
             reference = None if script is None else _script_reference(script)
             return ScriptedAgentSpec(script=reference)
         case _:
@@ -148,14 +148,16 @@ def plan_summary(pipeline: Pipeline) -> str:
     return "\n".join(lines) + "\n"
 
 
-def unknown_step(pipeline: Pipeline, name: str) -> Problem | None:
+def unknown_step(pipeline: Pipeline, name: str) -> HankProblem | None:
     """Return the problem of starting at a step that does not exist; None if it exists."""
     names = [step.name for step in pipeline.steps]
     if name in names:
         return None
 
     hint = did_you_mean(name, names) or f"The steps are {', '.join(names)}."
-    return Problem("$.steps", None, None, f"There is no step {name!r} in {pipeline.name!r}.", hint)
+    return HankProblem(
+        "$.steps", None, None, f"There is no step {name!r} in {pipeline.name!r}.", hint
+    )
 
 
 class _Outlook:

@@ -18,10 +18,10 @@ from hankweave_protocol.hank import Permissions
 from hankweave_server.domain.permissions import NEVER_ASK, can_ask, can_refuse
 from hankweave_server.domain.variables import text_of
 from hankweave_server.hank import check, shape
-from hankweave_server.hank.pipelines.model import PlacedStep, ScriptedAgent
+from hankweave_server.hank.pipelines.model import PlacedStep, ScriptedAgentSettings
 from hankweave_server.hank.pipelines.yaml_text import Written
 from hankweave_server.hank.problems import Finding, JsonPath, did_you_mean
-from hankweave_server.hank.rules import Node, Raw
+from hankweave_server.hank.rules import JsonNode, Raw
 
 Choice = TypeVar("Choice", bound=str)
 
@@ -32,7 +32,7 @@ _LONGEST_NUMBER = 30
 class Fields:
     """The fields of one mapping; a missing or null field has its default."""
 
-    def __init__(self, owner: Node, findings: list[Finding]) -> None:
+    def __init__(self, owner: JsonNode, findings: list[Finding]) -> None:
         self.path = owner.path
         self.raw: Raw = owner.raw
         self.findings = findings
@@ -142,7 +142,7 @@ class Fields:
             case None:
                 return None
             case dict(raw):
-                return Fields(Node(raw, (*self.path, key)), self.findings)
+                return Fields(JsonNode(raw, (*self.path, key)), self.findings)
             case value:
                 self.found(key, f"Expected a mapping; found {_shown(value)}.")
                 return None
@@ -170,7 +170,7 @@ class Fields:
 def fields_of(value: Any, path: JsonPath, what: str, findings: list[Finding]) -> Fields | None:
     """Return the fields of a value that must be a mapping."""
     if isinstance(value, dict):
-        return Fields(Node(value, path), findings)
+        return Fields(JsonNode(value, path), findings)
 
     findings.append(Finding(path, f"Expected {what}; found {_shown(value)}."))
     return None
@@ -305,7 +305,7 @@ def permissions_of(owner: Fields) -> Permissions | None:
     if given is None:
         return None
 
-    block.findings += check.of_patterns(Node(given, block.path))
+    block.findings += check.of_patterns(JsonNode(given, block.path))
     return msgspec.convert(given, Permissions)
 
 
@@ -321,7 +321,11 @@ def warnings(steps: Iterable[PlacedStep], common: Permissions | None) -> Iterato
     """Yield permissions of agents that may not ask for them: such a step fails."""
     message = "The agent is not known to ask for leave: with these permissions the step would fail."
     for step, path in steps:
-        asks = step.agent is None or isinstance(step.agent, ScriptedAgent) or can_ask(step.agent)
+        asks = (
+            step.agent is None
+            or isinstance(step.agent, ScriptedAgentSettings)
+            or can_ask(step.agent)
+        )
         if not asks and _could_refuse(step.permissions or common):
             yield Finding((*path, "agent"), message, _HINT)
 

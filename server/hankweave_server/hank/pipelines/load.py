@@ -21,7 +21,7 @@ from hankweave_server.hank.pipelines.model import (
     DEFAULT_MODEL,
     DEFAULT_VERSION,
     AgentChoice,
-    Checkpoints,
+    CheckpointSettings,
     Pipeline,
     PipelineInvalid,
     PipelineStep,
@@ -30,9 +30,9 @@ from hankweave_server.hank.pipelines.model import (
 )
 from hankweave_server.hank.pipelines.steps import Uses, faults_of_given, steps_of, variables_of
 from hankweave_server.hank.pipelines.yaml_text import COMMAND_LINE
-from hankweave_server.hank.problems import Finding, JsonPath, Problem, did_you_mean
+from hankweave_server.hank.problems import Finding, HankProblem, JsonPath, did_you_mean
 from hankweave_server.hank.prompts import HankFiles
-from hankweave_server.hank.rules import Node
+from hankweave_server.hank.rules import JsonNode
 
 _BLOCKS = ("checkpoints", "agents", "llm")
 _CHECKPOINTS = ("enabled", "every_n_steps", "repository")
@@ -48,11 +48,11 @@ class CheckpointKeys:
     every_n_steps: int | None = None
     repository: Repository | None = None
 
-    def over(self, other: CheckpointKeys) -> Checkpoints:
+    def over(self, other: CheckpointKeys) -> CheckpointSettings:
         """Return the settings with this block taking precedence, key by key."""
         enabled = other.enabled if self.enabled is None else self.enabled
         every = self.every_n_steps or other.every_n_steps or DEFAULT_EVERY_N_STEPS
-        return Checkpoints(
+        return CheckpointSettings(
             every_n_steps=every if enabled else None,
             repository=self.repository or other.repository,
         )
@@ -65,14 +65,14 @@ class Config:
     checkpoints: CheckpointKeys = field(default_factory=CheckpointKeys)
     agents: Mapping[str, AgentChoice] = field(default_factory=dict)
     model: str | None = None
-    warnings: tuple[Problem, ...] = ()
+    warnings: tuple[HankProblem, ...] = ()
 
 
 def read_config(path: Path) -> Config:
     """Read a configuration; raise PipelineInvalid with all its problems."""
     file = yaml_text.read(path)
     findings = file.findings
-    root = Fields(Node({}, ()), findings)
+    root = Fields(JsonNode({}, ()), findings)
     if file.value is not None:
         root = fields_of(file.value, (), "a mapping of blocks", findings) or root
 
@@ -126,13 +126,13 @@ def _model(root: Fields, passed_over: list[str]) -> str | None:
     return block.filled_text("model")
 
 
-def _warnings(path: Path, passed_over: list[str]) -> tuple[Problem, ...]:
+def _warnings(path: Path, passed_over: list[str]) -> tuple[HankProblem, ...]:
     if not passed_over:
         return ()
 
     names = ", ".join(sorted(passed_over))
     message = f"{path.name} says things that pipelines pass over: {names}."
-    return (Problem("$", None, None, message),)
+    return (HankProblem("$", None, None, message),)
 
 
 def unused(keys: CheckpointKeys) -> Finding | None:

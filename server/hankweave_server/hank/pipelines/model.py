@@ -15,7 +15,7 @@ from hankweave_protocol.hank import (
     CommandAgentSpec,
     Permissions,
 )
-from hankweave_server.hank.problems import HankInvalid, JsonPath, Problem
+from hankweave_server.hank.problems import HankInvalid, HankProblem, JsonPath
 
 CHECKPOINT_PREFIX = "architect:checkpoint"
 """The prefix of the labels of checkpoints that a pipeline requests."""
@@ -33,7 +33,7 @@ class PipelineInvalid(HankInvalid):
 
 
 @dataclass(frozen=True, slots=True)
-class ScriptedAgent:
+class ScriptedAgentSettings:
     """The deterministic agent, with the script that was read for it."""
 
     script: bytes | None = None
@@ -41,12 +41,12 @@ class ScriptedAgent:
 
 
 AgentChoice: TypeAlias = (
-    ClaudeAgentSpec | CodexAgentSpec | AcpAgentSpec | CommandAgentSpec | ScriptedAgent
+    ClaudeAgentSpec | CodexAgentSpec | AcpAgentSpec | CommandAgentSpec | ScriptedAgentSettings
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoints:
+class CheckpointSettings:
     """The `checkpoints` block: automatic checkpoints, and where labelled ones are kept."""
 
     every_n_steps: int | None = None
@@ -97,12 +97,12 @@ class Pipeline:
     variables: Mapping[str, str] = field(default_factory=dict)
     """The variables of the file, overridden by those of the command line."""
     steps: tuple[PipelineStep, ...]
-    checkpoints: Checkpoints = field(default_factory=Checkpoints)
+    checkpoints: CheckpointSettings = field(default_factory=CheckpointSettings)
     model: str = DEFAULT_MODEL
     """The model of steps that name none."""
     permissions: Permissions | None = None
     """The permissions of steps that have none."""
-    warnings: tuple[Problem, ...] = ()
+    warnings: tuple[HankProblem, ...] = ()
     """Findings about parts that are valid but probably not intended."""
 
     def model_of(self, step: PipelineStep) -> str:
@@ -111,5 +111,5 @@ class Pipeline:
     def scripts(self) -> Iterator[bytes]:
         """Yield the script of each scripted agent."""
         for step in self.steps:
-            if isinstance(step.agent, ScriptedAgent) and step.agent.script is not None:
+            if isinstance(step.agent, ScriptedAgentSettings) and step.agent.script is not None:
                 yield step.agent.script

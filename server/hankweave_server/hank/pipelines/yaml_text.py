@@ -19,7 +19,7 @@ from typing import Any, Final
 import yaml
 
 from hankweave_server.hank.pipelines.model import PipelineInvalid
-from hankweave_server.hank.problems import Finding, JsonPath, Problem, did_you_mean, path_text
+from hankweave_server.hank.problems import Finding, HankProblem, JsonPath, did_you_mean, path_text
 
 _INDENT: Final = "Give all keys of one mapping, and all items of one list, the same indentation."
 _QUOTE: Final = "Put text with special characters into quotes."
@@ -142,24 +142,24 @@ class YamlFile:
     unsound: frozenset[Finding] = frozenset()
     """The text's own faults; other findings about the same values are omitted."""
 
-    def told(self, findings: list[Finding]) -> tuple[Problem, ...]:
+    def told(self, findings: list[Finding]) -> tuple[HankProblem, ...]:
         """Return the findings as problems for the user, in the order of the file."""
         paths = {found.path for found in self.unsound}
         kept = (each for each in findings if each in self.unsound or each.path not in paths)
         told = dict.fromkeys(map(self._told, kept))
         return tuple(sorted(told, key=lambda each: (each.line or 0, each.column or 0)))
 
-    def _told(self, found: Finding) -> Problem:
+    def _told(self, found: Finding) -> HankProblem:
         path = found.path
         if path == COMMAND_LINE:
-            return Problem("$", None, None, found.message, found.suggestion)
+            return HankProblem("$", None, None, found.message, found.suggestion)
 
         while path and path not in self.places:
             path = path[:-1]
 
         line, column = self.places.get(path, (None, None))
         shown = path_text(found.path)
-        return Problem(shown, line, column, found.message, found.suggestion)
+        return HankProblem(shown, line, column, found.message, found.suggestion)
 
 
 def read(path: Path) -> YamlFile:
@@ -207,7 +207,7 @@ def _text_of(path: Path) -> str:
     except UnicodeDecodeError as error:
         message = f"The file is not UTF-8 text: byte {error.start + 1} is none of it."
 
-    raise PipelineInvalid(path, [Problem("$", None, None, message, suggestion)])
+    raise PipelineInvalid(path, [HankProblem("$", None, None, message, suggestion)])
 
 
 def _invalid(
@@ -218,7 +218,7 @@ def _invalid(
     *,
     suggestion: str | None = None,
 ) -> PipelineInvalid:
-    return PipelineInvalid(path, [Problem("$", line, column, message, suggestion)])
+    return PipelineInvalid(path, [HankProblem("$", line, column, message, suggestion)])
 
 
 def _code(error: yaml.reader.ReaderError) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import anthropic
 
 from hankweave_protocol.state import Tokens
-from hankweave_server.sentinels.providers.base import Answer, Call, CallFailed
+from hankweave_server.sentinels.providers.base import CallFailed, ModelAnswer, ModelCall
 
 
 class AnthropicModel:
@@ -21,7 +21,7 @@ class AnthropicModel:
             api_key=key, base_url=base_url, timeout=timeout.total_seconds()
         )
 
-    async def ask(self, call: Call) -> Answer:
+    async def ask(self, call: ModelCall) -> ModelAnswer:
         client = self._client.with_options(max_retries=call.max_retries)
         try:
             reply = await client.messages.create(**self._request(call))
@@ -36,7 +36,7 @@ class AnthropicModel:
     async def aclose(self) -> None:
         await self._client.close()
 
-    def _request(self, call: Call) -> dict[str, Any]:
+    def _request(self, call: ModelCall) -> dict[str, Any]:
         request: dict[str, Any] = {
             "model": self._name,
             "max_tokens": call.max_output_tokens,
@@ -60,7 +60,7 @@ class AnthropicModel:
         return request
 
 
-def _answer(reply: Any, *, wants_json: bool) -> Answer:
+def _answer(reply: Any, *, wants_json: bool) -> ModelAnswer:
     if wants_json:
         texts = [json.dumps(block.input) for block in reply.content if block.type == "tool_use"]
     else:
@@ -70,7 +70,7 @@ def _answer(reply: Any, *, wants_json: bool) -> Answer:
         raise CallFailed(f"The model gave no answer ({reply.stop_reason}).", retriable=True)
 
     usage = reply.usage
-    return Answer(
+    return ModelAnswer(
         texts[0],
         Tokens(
             input_tokens=usage.input_tokens,

@@ -23,7 +23,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ModelCall:
     """One question."""
 
     messages: tuple[Message, ...]
@@ -38,7 +38,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ModelAnswer:
     """An answer and the tokens it used."""
 
     text: str
@@ -65,7 +65,7 @@ class ModelMissing(Exception):
 class Model(Protocol):
     """One model that can be called."""
 
-    async def ask(self, call: Call) -> Answer:
+    async def ask(self, call: ModelCall) -> ModelAnswer:
         """Send a call and return the answer; raises CallFailed."""
 
     async def aclose(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import openai
 
 from hankweave_protocol.state import Tokens
-from hankweave_server.sentinels.providers.base import Answer, Call, CallFailed
+from hankweave_server.sentinels.providers.base import CallFailed, ModelAnswer, ModelCall
 
 
 class OpenAIModel:
@@ -24,7 +24,7 @@ class OpenAIModel:
             api_key=key, base_url=base_url, timeout=timeout.total_seconds()
         )
 
-    async def ask(self, call: Call) -> Answer:
+    async def ask(self, call: ModelCall) -> ModelAnswer:
         client = self._client.with_options(max_retries=call.max_retries)
         try:
             return _answer(await client.chat.completions.create(**self._request(call)))
@@ -39,7 +39,7 @@ class OpenAIModel:
     async def aclose(self) -> None:
         await self._client.close()
 
-    def _request(self, call: Call) -> dict[str, Any]:
+    def _request(self, call: ModelCall) -> dict[str, Any]:
         system = [] if call.system is None else [{"role": "system", "content": call.system}]
         request: dict[str, Any] = {
             "model": self._name,
@@ -64,7 +64,7 @@ class OpenAIModel:
         return request
 
 
-def _answer(reply: Any) -> Answer:
+def _answer(reply: Any) -> ModelAnswer:
     choice = reply.choices[0]
     if not choice.message.content:
         why = choice.message.refusal or choice.finish_reason
@@ -74,7 +74,7 @@ def _answer(reply: Any) -> Answer:
     asked = 0 if usage is None else usage.prompt_tokens
     details = None if usage is None else usage.prompt_tokens_details
     cached = 0 if details is None else details.cached_tokens or 0
-    return Answer(
+    return ModelAnswer(
         choice.message.content,
         Tokens(
             input_tokens=asked - cached,

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from hankweave_protocol.state import Tokens
-from hankweave_server.sentinels.providers.base import Answer, Call, CallFailed
+from hankweave_server.sentinels.providers.base import CallFailed, ModelAnswer, ModelCall
 
 if TYPE_CHECKING:
     from hankweave_server.sentinels.structured import Form
@@ -24,7 +24,7 @@ CHARACTERS_PER_TOKEN = 4
 class ScriptedModel:
     """A model for demonstrations and tests."""
 
-    async def ask(self, call: Call) -> Answer:
+    async def ask(self, call: ModelCall) -> ModelAnswer:
         prompt = call.messages[-1].content
         for failure in _said(prompt, _FAIL):
             raise CallFailed(
@@ -36,7 +36,7 @@ class ScriptedModel:
         said = "\n".join(_said(prompt, _SAY))
         text = (said or prompt) if call.form is None else _filled(said, call.form)
         asked = sum(len(message.content) for message in call.messages) + len(call.system or "")
-        return Answer(text, _counted(asked, len(text)))
+        return ModelAnswer(text, _counted(asked, len(text)))
 
     async def aclose(self) -> None:
         """Do nothing; there are no connections."""
