@@ -16,8 +16,7 @@ from hankweave_server import architect
 from hankweave_server.architect import CHECKPOINT_PREFIX, Checkpoint, CheckpointManager
 from hankweave_server.architect.model import UnknownCheckpoint
 from hankweave_server.architect.workspace import open_workspace
-from hankweave_server.hank.pipelines.compile import compile_pipeline
-from hankweave_server.hank.pipelines.load import load_pipeline
+from hankweave_server.hank.pipelines.load import compile_pipeline, load_pipeline
 from support.command_line import hankweave
 from support.person_repository import PersonRepository, alone_with_git
 from support.seed_003 import PIPELINE

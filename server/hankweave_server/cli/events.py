@@ -27,8 +27,7 @@ from hankweave_protocol.events import Event
 from hankweave_protocol.queries import Condition, Moment, Order, Reduction, Where
 from hankweave_server.cli.output.progress_bar import waiting
 from hankweave_server.cli.output.text import precise_moment
-from hankweave_server.cli.remote import execution_option, json_option, root_of
-from hankweave_server.cli.status import follow_from
+from hankweave_server.cli.remote import execution_option, follow_from, json_option, root_of
 from hankweave_server.domain.query.evaluate import Read, Scan, everything, forward, row_of
 from hankweave_server.domain.query.parse import Query, checked
 from hankweave_server.errors import ExitCode, Stop

@@ -31,14 +31,14 @@ from hankweave_server.domain.history import answers_of, next_codon, thread_befor
 from hankweave_server.domain.plan import initial_plan
 from hankweave_server.domain.step_results import resumes_at
 from hankweave_server.hank.load import LoadedHank
-from hankweave_server.hank.pipelines.compile import (
+from hankweave_server.hank.pipelines.load import (
     compile_pipeline,
+    load_pipeline,
     plan_summary,
     unknown_step,
     write_compiled,
     written,
 )
-from hankweave_server.hank.pipelines.load import load_pipeline
 from hankweave_server.hank.pipelines.model import Pipeline
 from hankweave_server.hank.pipelines.steps import NotAVariable, parse_var
 from hankweave_server.hank.problems import HankInvalid

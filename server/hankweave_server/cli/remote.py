@@ -10,16 +10,19 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
+import anyio
 import click
 import msgspec
 
-from hankweave_client.client import Client
-from hankweave_client.errors import NotRunning
+from hankweave_client.client import Client, connect
+from hankweave_client.discovery import discover
+from hankweave_client.errors import CommandRefused, NotRunning
 from hankweave_protocol import codec
+from hankweave_protocol.events import Event
 from hankweave_server.cli.output.progress_bar import waiting
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.local.ephemeral_server import through_server
-from hankweave_server.local.server_session import at_server, command, unavailable
+from hankweave_server.local.server_session import at_server, command, refusal, unavailable
 from hankweave_server.local.targeting import require_execution, root_of
 
 __all__ = ["root_of"]
@@ -71,3 +74,20 @@ def ask_running(execution: Path | None, work: Callable[[Client], Awaitable[T]]) 
 
 def print_json(value: object) -> None:
     click.echo(msgspec.json.format(codec.encode(value)).decode())
+
+
+def follow_from(root: Path, seq: int, tell: Callable[[Event], None]) -> None:
+    """Call `tell` with every event after `seq`, as they happen, until the server ends."""
+
+    async def session() -> None:
+        address = discover(root)
+        async with connect(address.url, token=address.token, since_seq=seq) as client:
+            async for event in client.events():
+                tell(event)
+
+    try:
+        anyio.run(session)
+    except CommandRefused as refused:
+        raise refusal(refused, root) from None
+    except (ConnectionError, TimeoutError) as error:
+        raise unavailable(error) from None

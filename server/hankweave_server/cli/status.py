@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-import anyio
 import click
 import msgspec
 
-from hankweave_client.client import Client, connect
-from hankweave_client.discovery import discover
-from hankweave_client.errors import CommandRefused
+from hankweave_client.client import Client
 from hankweave_protocol import codec
 from hankweave_protocol.commands import GetServerStatus
 from hankweave_protocol.errors import Refused
@@ -22,11 +19,16 @@ from hankweave_protocol.state import State
 from hankweave_server.cli.output.page_address import page_of
 from hankweave_server.cli.output.run_lines import RunLines, call_text
 from hankweave_server.cli.output.text import moment, size_text
-from hankweave_server.cli.remote import ask_running, execution_option, json_option, print_json
+from hankweave_server.cli.remote import (
+    ask_running,
+    execution_option,
+    follow_from,
+    json_option,
+    print_json,
+)
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.ledger.history import whole_lines
 from hankweave_server.ledger.journal import JournalCorrupt
-from hankweave_server.local.server_session import refusal, unavailable
 from hankweave_server.local.targeting import require_execution, root_of
 from hankweave_server.paths import Layout
 from hankweave_server.plain_text import one_line
@@ -155,23 +157,6 @@ def _event(path: Path, number: int, line: bytes) -> Event:
             ExitCode.BAD_DATA,
             hint="Start the server on this execution: it repairs or names what is damaged.",
         ) from None
-
-
-def follow_from(root: Path, seq: int, tell: Callable[[Event], None]) -> None:
-    """Call `tell` with every event after `seq`, as they happen, until the server ends."""
-
-    async def session() -> None:
-        address = discover(root)
-        async with connect(address.url, token=address.token, since_seq=seq) as client:
-            async for event in client.events():
-                tell(event)
-
-    try:
-        anyio.run(session)
-    except CommandRefused as refused:
-        raise refusal(refused, root) from None
-    except (ConnectionError, TimeoutError) as error:
-        raise unavailable(error) from None
 
 
 COMMANDS = (status, log)

@@ -19,9 +19,7 @@ Modules, in reading order:
 - `tree_builder`: trees from paths
 - `index_file`: git's index, every version, read and written
 - `commits`: our commits, and how they differ from the user's
-- `safety`: what is kept before anything changes
 - `intents`: the intent of a move, and the record that an undo needs
-- `move`: an intent, carried out: files, branch, index; repeatable
 - `restore`: the workspace, from a safety commit to a target
 - `errors`: errors and warnings, each with advice
 """

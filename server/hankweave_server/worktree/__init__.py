@@ -19,7 +19,6 @@ Modules, in reading order:
 - `rigs`: rig copies and rig commands
 - `data_source`: the data of an execution: linked or copied, identified by hash
 - `archive`: moves between the work tree and the archive, one rename each
-- `export`: copies to the user's output directory
 - `removal`: removal of whole trees
 - `tree_outline`: an outline of the tracked files, for people
 """

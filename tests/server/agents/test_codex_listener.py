@@ -16,7 +16,7 @@ from hankweave_server.agents.base import (
     ToolReturned,
     UsageReported,
 )
-from hankweave_server.agents.codex.rollout import CodexListener, Rollout, rollouts_of
+from hankweave_server.agents.codex.stream import CodexListener, Rollout, rollouts_of
 from support.golden import GOLDEN
 
 RECORDED = GOLDEN / "agents" / "codex"

@@ -24,13 +24,13 @@ from hankweave_protocol.hank import (
 )
 from hankweave_server.cli.shared import hank_loading
 from hankweave_server.hank.agents import BY_NAME
-from hankweave_server.hank.pipelines.compile import (
+from hankweave_server.hank.pipelines.load import (
     compile_pipeline,
+    load_pipeline,
     plan_summary,
     unknown_step,
     write_compiled,
 )
-from hankweave_server.hank.pipelines.load import load_pipeline
 from hankweave_server.hank.pipelines.model import Pipeline, PipelineInvalid
 from hankweave_server.hank.pipelines.steps import NotAVariable, parse_var
 from hankweave_server.hank.problems import HankInvalid

@@ -9,8 +9,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from hankweave_server.cli.shared import hank_loading
-from hankweave_server.hank.pipelines.compile import compile_pipeline, plan_summary, write_compiled
-from hankweave_server.hank.pipelines.load import load_pipeline
+from hankweave_server.hank.pipelines.load import (
+    compile_pipeline,
+    load_pipeline,
+    plan_summary,
+    write_compiled,
+)
 from hankweave_server.hank.pipelines.model import Pipeline, PipelineInvalid
 from support.golden import GOLDEN
 from support.outcomes import outcome

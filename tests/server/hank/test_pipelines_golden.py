@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from hankweave_server.cli.shared import hank_loading
-from hankweave_server.hank.pipelines.compile import compile_pipeline, write_compiled
-from hankweave_server.hank.pipelines.load import load_pipeline
+from hankweave_server.hank.pipelines.load import compile_pipeline, load_pipeline, write_compiled
 from hankweave_server.hank.pipelines.model import PipelineInvalid
 from support.golden import GOLDEN
 from support.golden_files import GoldenFiles

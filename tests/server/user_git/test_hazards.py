@@ -14,7 +14,7 @@ import pytest
 
 from hankweave_server.architect import CheckpointManager
 from hankweave_server.architect.model import RollbackIncomplete, UnsupportedRepository
-from hankweave_server.user_git import move, restore
+from hankweave_server.user_git import restore
 from support.person_repository import PersonRepository
 
 DEEDS = frozenset(
@@ -240,7 +240,7 @@ def test_no_link_is_followed_out_of_the_workspace(
         (repo.root / "d").symlink_to(outside.root)
         return real(self, changes)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(move.Restoring, "run", swapped)
+    monkeypatch.setattr(restore.Restoring, "run", swapped)
     with pytest.raises(RollbackIncomplete) as caught:
         manager.rollback(commit="HEAD~1")
 
@@ -262,7 +262,7 @@ def test_a_file_that_changes_meanwhile_is_left(
         return real(self, changes)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patched:
-        patched.setattr(move.Restoring, "run", meddled)
+        patched.setattr(restore.Restoring, "run", meddled)
         with pytest.raises(RollbackIncomplete, match=r"is done, but for files .*: a"):
             manager.rollback(commit="HEAD~1")
 

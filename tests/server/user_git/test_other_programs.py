@@ -16,7 +16,7 @@ from hankweave_server.architect.model import (
     RollbackIncomplete,
     UnsupportedRepository,
 )
-from hankweave_server.user_git import move, repository, restore, store, workspace
+from hankweave_server.user_git import repository, restore, store, workspace
 from hankweave_server.worktree.stat_index import Signature, signature_of
 from support.person_repository import PersonRepository
 
@@ -210,7 +210,7 @@ def test_a_branch_that_moves_under_a_rollback_is_told(
         repo.git("switch", "-qc", "theirs")
         return done
 
-    monkeypatch.setattr(move.Restoring, "run", meddled)
+    monkeypatch.setattr(restore.Restoring, "run", meddled)
     with pytest.raises(RollbackIncomplete, match="kept as refs/hankweave/safety/1"):
         manager.rollback(commit="HEAD~1")
 

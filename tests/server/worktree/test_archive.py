@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from hankweave_protocol.records import ArchiveMove
+from hankweave_server.execution.post_codon import HandingOutFailed, hand_out
 from hankweave_server.worktree import archive
 from hankweave_server.worktree.archive import ArchivePlaces
-from hankweave_server.worktree.export import HandingOutFailed, hand_out
 from hankweave_server.worktree.names import AT_THE_TOP
 from hankweave_server.worktree.patterns import choose, literally
 

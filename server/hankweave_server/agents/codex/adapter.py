@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from hankweave_server.agents.base import AgentSession, AgentTask, McpServer
-from hankweave_server.agents.codex.rollout import CodexListener, Rollout, rollouts_of
+from hankweave_server.agents.codex.stream import CodexListener, Rollout, rollouts_of
 from hankweave_server.agents.hook_server import SUFFIX, hook_command
 from hankweave_server.agents.process.environment import common
 from hankweave_server.agents.process.program import Program, run_prepared

@@ -11,5 +11,4 @@ Modules, in reading order:
 - `steps`: each key of a step, and the variables known at each step
 - `agents`: the agents of steps, and the `agents` block
 - `model`: a pipeline that has no faults
-- `compile`: the hank that a pipeline means; the plan of `--dry-run`
 """
