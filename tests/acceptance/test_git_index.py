@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
+import pytest
 
 from hankweave_protocol.commands import CheckpointCreate, RollbackToCodon
 from hankweave_protocol.ids import CodonId
+from hankweave_server.execution.maintenance import git_index
+from hankweave_server.paths import Layout
 from support.command_line import hankweave
 from support.damage import git
 from support.running_server import running_server
@@ -69,6 +73,27 @@ async def test_git_status_is_clean_after_runs_rollbacks_and_crashes(tmp_path: Pa
     assert status(execution) == ""
     assert git(execution, "diff", "--cached", "--quiet").returncode == 0
     assert git(execution, "fsck", "--strict").returncode == 0
+
+
+async def test_an_index_that_git_has_locked_is_written_when_it_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user's git command holds `index.lock` when the index is due: it is tried again."""
+    execution, hank = tmp_path / "execution", write_hank(tmp_path / "hank", *TWO)
+    hankweave("run", str(hank), "--execution", str(execution), "--headless", code=0)
+    layout = Layout.of_execution(execution)
+    index = layout.shadow_repository / "index"
+    index.unlink()
+    lock = index.with_name("index.lock")
+    lock.touch()
+
+    def released_after_the_first_attempt() -> Iterator[float]:
+        lock.unlink()
+        yield 0.0
+
+    monkeypatch.setattr(git_index, "RETRY_PAUSES", released_after_the_first_attempt())
+    await git_index.GitIndex(layout, lambda: None).write()
+    assert status(execution) == ""
 
 
 async def test_a_lost_index_is_written_again_by_the_next_start(tmp_path: Path) -> None:

@@ -614,8 +614,11 @@ async def test_a_person_answers_from_the_command_line(tmp_path: Path) -> None:
         assert denied.returncode == 0, denied.stderr
         await idle(client)
         nothing = await thread(cli, "deny", *at)
-        assert (nothing.returncode, "No agent waits" in nothing.stderr) == (1, True)
-        assert "No agent waits" in (await thread(cli, "permissions", *at)).stdout
+        assert (nothing.returncode, "No permission request is pending" in nothing.stderr) == (
+            1,
+            True,
+        )
+        assert "No permission request is pending" in (await thread(cli, "permissions", *at)).stdout
 
     assert files(tmp_path) == {"ran.txt": b""}
     found = [(each.decision, each.message) for each in resolved(tmp_path / "execution")]

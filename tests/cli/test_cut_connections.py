@@ -12,8 +12,8 @@ import pytest
 from hankweave_client.client import Client
 from hankweave_client.reconnect import Backoff
 from hankweave_protocol.commands import CheckpointCreate, Command
-from hankweave_server.cli import remote
 from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.local import server_session
 from hankweave_server.transport.server_api import Caller, CommandAnswer
 from support.small_server import SmallRest, SmallServer, small_server
 
@@ -60,7 +60,7 @@ async def test_a_command_is_sent_again_under_its_id_and_done_once(tmp_path: Path
     async with small_server(tmp_path, SmallRest(cutting)) as server:
         cutting.server = server
         write_lock(tmp_path, server.listener.port)
-        done = await anyio.to_thread.run_sync(remote.at_server, tmp_path, checkpoint)
+        done = await anyio.to_thread.run_sync(server_session.at_server, tmp_path, checkpoint)
 
     assert done == {"done": 1}
     assert cutting.carried_out == 1
@@ -70,14 +70,14 @@ async def test_where_the_server_stays_away_the_outcome_is_called_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Exit 69; nothing claims that the command failed, and the hint says where to look."""
-    monkeypatch.setattr(remote, "_PATIENCE", Backoff(first=0.001, attempts=3))
+    monkeypatch.setattr(server_session, "_PATIENCE", Backoff(first=0.001, attempts=3))
     cutting = Cutting()
     cutting.stays_away = True
     async with small_server(tmp_path, SmallRest(cutting)) as server:
         cutting.server = server
         write_lock(tmp_path, server.listener.port)
         with pytest.raises(Stop) as stop:
-            await anyio.to_thread.run_sync(remote.at_server, tmp_path, checkpoint)
+            await anyio.to_thread.run_sync(server_session.at_server, tmp_path, checkpoint)
 
     assert stop.value.exit_code is ExitCode.UNAVAILABLE
     assert "lost before it answered" in stop.value.message

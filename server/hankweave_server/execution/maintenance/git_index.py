@@ -55,6 +55,9 @@ def bring_up_to_date(layout: Layout) -> bool:
 QUIET_SECONDS = 0.5
 """Seconds that HEAD must stay at a commit before the index follows."""
 
+RETRY_PAUSES = (0.1, 0.3, 1.0, 3.0)
+"""Seconds between attempts: a `git status` of the user may hold git's lock on the index."""
+
 log = logger(__name__)
 
 
@@ -85,12 +88,29 @@ class GitIndex:
             await self.write()
 
     async def write(self) -> None:
-        """Bring the index up to date if possible; a failure does not end the server."""
+        """Bring the index up to date if possible; a failure does not end the server.
+
+        An attempt that fails is repeated after each of RETRY_PAUSES.
+        """
         async with self._alone:
-            try:
-                await anyio.to_thread.run_sync(self._write, abandon_on_cancel=True)
-            except (InsufficientSpace, ShadowRepositoryError, OSError) as error:
-                log.info("The index of the shadow repository stays as it was: %s", error)
+            failure = await self._attempt()
+            for pause in RETRY_PAUSES:
+                if failure is None:
+                    return
+
+                await anyio.sleep(pause)
+                failure = await self._attempt()
+
+            if failure is not None:
+                log.info("The index of the shadow repository stays as it was: %s", failure)
+
+    async def _attempt(self) -> Exception | None:
+        try:
+            await anyio.to_thread.run_sync(self._write, abandon_on_cancel=True)
+        except (InsufficientSpace, ShadowRepositoryError, OSError) as error:
+            return error
+
+        return None
 
     def _write(self) -> None:
         self._require_lock()
