@@ -18,6 +18,9 @@ from pathlib import Path
 PRIVATE_FILE = 0o600
 PRIVATE_DIRECTORY = 0o700
 
+CHUNK = 1 << 20
+"""Bytes that are read or written in one piece."""
+
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 """Errors of a full disk, which may have space again later."""
 
@@ -184,6 +187,3 @@ def remove_durably(path: Path) -> None:
         path.unlink()
 
     sync_directory(path.parent)
-
-
-CHUNK = 1 << 20

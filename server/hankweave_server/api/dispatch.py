@@ -218,7 +218,7 @@ class Dispatch:
                 self._control.force_shut_down(command.reason)
             case _:
                 # Mypy cannot check the registry; test_dispatch checks that no command is missing.
-                raise AssertionError(f"no room does {command.TYPE}")
+                raise AssertionError(f"no handler for {command.TYPE}")
 
         return Done()
 

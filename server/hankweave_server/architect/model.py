@@ -25,6 +25,18 @@ from hankweave_server.user_git.errors import (
     WorkspaceMissing,
 )
 
+__all__ = [
+    "CheckpointError",
+    "CheckpointWarning",
+    "NotARepository",
+    "RepositoryBusy",
+    "RollbackIncomplete",
+    "UndoImpossible",
+    "UnknownCheckpoint",
+    "UnsupportedRepository",
+    "WorkspaceMissing",
+]
+
 CHECKPOINT_PREFIX = "architect:checkpoint"
 """The prefix of every checkpoint's commit message."""
 
@@ -47,19 +59,6 @@ class Checkpoint:
     def short_hash(self) -> str:
         """Return the first 7 characters of the hash."""
         return self.commit_hash[:7]
-
-
-__all__ = [
-    "CheckpointError",
-    "CheckpointWarning",
-    "NotARepository",
-    "RepositoryBusy",
-    "RollbackIncomplete",
-    "UndoImpossible",
-    "UnknownCheckpoint",
-    "UnsupportedRepository",
-    "WorkspaceMissing",
-]
 
 
 _LABEL = re.compile(rf"{CHECKPOINT_PREFIX}:(?P<mark>.+?)(?: -- (?P<text>.*))?", re.DOTALL)

@@ -33,6 +33,8 @@ from typing import Final, NoReturn, TypeAlias
 
 from hankweave_server.domain.variables import NAME, names_in, render
 
+__all__ = ["RESERVED", "ConditionError", "ParsedCondition", "is_true", "parse"]
+
 _NUMBER = re.compile(r"[+-]?[0-9]{1,300}(?:\.[0-9]{1,300})?")
 
 
@@ -130,8 +132,6 @@ def _refuse_character(text: str, at: int) -> NoReturn:
     suggestion = None if sign is None else _OTHER_SIGNS[sign]
     raise ConditionError(f"{shown!r} means nothing here.", at, suggestion)
 
-
-__all__ = ["RESERVED", "ConditionError", "ParsedCondition", "is_true", "parse"]
 
 LONGEST: Final = 1_000
 """The most characters of a condition."""

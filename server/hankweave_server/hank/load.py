@@ -54,6 +54,8 @@ from hankweave_server.hank.rules import (
 )
 from hankweave_server.hank.shape import DEFAULT_TAG
 
+__all__ = ["HankInvalid", "HankProblem", "LoadedHank", "ResolvedPrompt", "load", "no_hank"]
+
 
 def applied(hank: Hank) -> Hank:
     """Return the hank with its overrides applied.
@@ -224,8 +226,6 @@ def _struct_can_drop(cls: type) -> bool:
     assert isinstance(kind, inspect.StructType)
     return not kind.forbid_unknown_fields or any(map(_can_drop, _fields_of(cls).values()))
 
-
-__all__ = ["HankInvalid", "HankProblem", "LoadedHank", "ResolvedPrompt", "load", "no_hank"]
 
 _HANK = msgspec.inspect.type_info(Hank)
 

@@ -13,7 +13,6 @@ import sys
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -29,9 +28,6 @@ from hankweave_server.paths import REMOVED_STATE, STATE_DIRECTORY, Layout
 from hankweave_server.settings import DEFAULT_ROOT, RunSettings
 from hankweave_server.worktree import data_source
 from hankweave_server.worktree.data_source import DisplacedData
-
-if TYPE_CHECKING:
-    pass
 
 
 def layout_in(workspace: Path) -> Layout:

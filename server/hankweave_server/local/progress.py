@@ -112,10 +112,10 @@ _DOING_IN_ANY = {
 
 def tell_of(tell: ReportProgress, progress: StoreProgress) -> None:
     """Report a progress event as text."""
-    tell(_doing(progress), progress.done, progress.total, unit=progress.unit)
+    tell(phase_text(progress), progress.done, progress.total, unit=progress.unit)
 
 
-def _doing(progress: StoreProgress) -> str:
+def phase_text(progress: StoreProgress) -> str:
     """Return the text of a phase; an unknown phase of a newer server is shown by its name."""
     phase = progress.phase
     named = _DOING.get((progress.operation, phase)) or _DOING_IN_ANY.get(phase)

@@ -51,6 +51,8 @@ from hankweave_server.transport.server_api import ServerApi
 from hankweave_server.transport.sockets import Port, Socket
 from hankweave_server.transport.traffic_log import TrafficLog
 
+__all__ = ["Listener", "ListenerSettings", "reserve", "serve"]
+
 
 @dataclass(frozen=True, slots=True)
 class ListenerSettings:
@@ -88,8 +90,6 @@ def refuse_open_doors(settings: ListenerSettings) -> None:
             hint="Listen on 127.0.0.1, or give a certificate.",
         )
 
-
-__all__ = ["Listener", "ListenerSettings", "reserve", "serve"]
 
 GOING_AWAY = 1001
 # A frame larger than MAX_FRAME is refused and the socket stays open. One larger than this limit is

@@ -22,6 +22,16 @@ import anyio.lowlevel
 from hankweave_server.worktree.dirfd import FILE_FLAGS, FOLDER_FLAGS
 from hankweave_server.worktree.names import OUR_PREFIX, is_never_captured, is_out_of_bounds
 
+__all__ = [
+    "CommandTimedOut",
+    "RigCommandFailed",
+    "RigError",
+    "RunningCommand",
+    "Start",
+    "copy_rig",
+    "run_rig_command",
+]
+
 FailureType = Literal["command_failed", "timeout", "other"]
 Stream = Literal["stdout", "stderr"]
 OnLine = Callable[[Stream, str], Awaitable[None]]
@@ -179,16 +189,6 @@ def _judge(command: str, code: int) -> None:
 def _short(command: str) -> str:
     return command if len(command) <= 120 else f"{command[:120]}…"
 
-
-__all__ = [
-    "CommandTimedOut",
-    "RigCommandFailed",
-    "RigError",
-    "RunningCommand",
-    "Start",
-    "copy_rig",
-    "run_rig_command",
-]
 
 _CHUNK = 1024 * 1024
 

@@ -18,7 +18,7 @@ from hankweave_protocol.events import (
     StoreProgress,
 )
 from hankweave_server.cli.output.text import can_be_drawn_on, size_text
-from hankweave_server.local.progress import ReportProgress, _doing, tell_nobody
+from hankweave_server.local.progress import ReportProgress, phase_text, tell_nobody
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -156,4 +156,4 @@ def _begin_anew(progress: Progress) -> None:
 def line_of_progress(progress: StoreProgress) -> str:
     """Return a progress event as a line, for places without a bar."""
     counted = _counted(progress.done, progress.total, progress.unit)
-    return ": ".join(filter(None, (_doing(progress), counted)))
+    return ": ".join(filter(None, (phase_text(progress), counted)))
