@@ -22,10 +22,10 @@ from typing import Any
 import structlog
 
 from hankweave_protocol import instants
+from hankweave_server.fsutil import PRIVATE_FILE
 
 MAX_BYTES = 16 * 1024 * 1024
 BACKUPS = 4
-PRIVATE_FILE = 0o600
 
 Logger = structlog.stdlib.BoundLogger
 

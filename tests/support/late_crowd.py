@@ -40,7 +40,10 @@ WAYS_TO_ASK = (
 
 @asynccontextmanager
 async def server_with_journal(folder: Path, megabytes: int) -> AsyncIterator[RunningServer]:
-    """Run a talkative agent, and serve its execution: short lines, long ones and very long ones."""
+    """Run a talkative agent, and serve its execution: short lines, long ones and very long ones.
+
+    The server is idle when this returns: nothing is added to its journal any more.
+    """
     talk = [{"say": "word, wörd " * 900}] * (90 * megabytes) + [{"say": "y" * 300_000}] * 4
     agent = {"type": "scripted", "script": "script.json"}  # A prompt would be in the plan, too.
     hank = write_hank(folder / "hank", codon("one", agent=agent, promptText="Talk."))
@@ -50,6 +53,8 @@ async def server_with_journal(folder: Path, megabytes: int) -> AsyncIterator[Run
             assert await server.process.wait() == 0
 
     async with running_server(hank, None, folder / "execution", "--no-autostart") as server:
+        journal = server.execution / ".hankweave" / "events" / "events.jsonl"
+        await eventually(lambda: b"nothing to do" in journal.read_bytes(), seconds=60)
         yield server
 
 

@@ -115,7 +115,8 @@ def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-KEPT = "refs/hankweave/safety/"
+SAFETY_REFS = "refs/hankweave/safety/"
+"""Refs of the commits that save the state before each move; they are never moved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +138,7 @@ class CommitListing:
 
     def all(self) -> list[ListedCommit]:
         """Return every checkpoint, newest first."""
-        kept = self._place.repo.references(KEPT).values()
+        kept = self._place.repo.references(SAFETY_REFS).values()
         head = self._place.head.sha
         tips = [*kept, *([head] if head else [])]
         return [self.listed(commit) for commit in self._checkpoints(tips)] if tips else []
@@ -150,7 +151,7 @@ class CommitListing:
     def found(self, step: int | str | None) -> str | None:
         """Return the newest checkpoint of a step on HEAD's line, otherwise among the others."""
         head = self._place.head.sha
-        kept = [*self._place.repo.references(KEPT).values()]
+        kept = [*self._place.repo.references(SAFETY_REFS).values()]
         for tips, hidden in ((([head] if head else []), []), (kept, [head] if head else [])):
             for commit in self._checkpoints(tips, hidden) if tips else ():
                 mark = marked(commit)

@@ -185,3 +185,8 @@ def _content(path: Path) -> bytes:
         return path.read_bytes() if path.is_file() else b""
     except OSError:
         return b""
+
+
+def has_content(status: os.stat_result) -> bool:
+    """Return whether git can store the content: of a regular file or a link."""
+    return stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)

@@ -35,7 +35,7 @@ from hankweave_server.user_git.errors import (
 )
 from hankweave_server.user_git.index_file import GITLINK, IndexEntry, IndexFile, encoded
 from hankweave_server.user_git.intents import Intent
-from hankweave_server.user_git.observer import SeenFile, WorkspaceObserver
+from hankweave_server.user_git.observer import SeenFile, WorkspaceObserver, has_content
 from hankweave_server.user_git.repository import GitRepository, Head
 from hankweave_server.user_git.tree_builder import files_in, is_in
 from hankweave_server.user_git.workspace import OpenWorkspace
@@ -156,7 +156,7 @@ class Restoring:
                 return False
 
             status = None
-        elif status is not None and not _has_content(status):
+        elif status is not None and not has_content(status):
             status = None  # A FIFO has no content to lose.
 
         if status is not None and not self._is_old(path, old, status):
@@ -275,10 +275,6 @@ def _rules_first(path: bytes) -> tuple[bool, bytes]:
 
 def _differ_by_permissions(old: Entry, new: Entry) -> bool:
     return old.digest == new.digest and LINK not in (old.mode, new.mode)
-
-
-def _has_content(status: os.stat_result) -> bool:
-    return stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)
 
 
 def _umask() -> int:

@@ -25,6 +25,7 @@ from hankweave_server.user_git.capture import OURS, WorkspaceCaptured
 from hankweave_server.user_git.commits import (
     ROLLBACK,
     SAFETY,
+    SAFETY_REFS,
     STAGED,
     CommitListing,
     ListedCommit,
@@ -55,7 +56,6 @@ from hankweave_server.user_git.workspace import (
     opened,
 )
 
-SAFETY_REFS = "refs/hankweave/safety/"
 STAGED_REFS = "refs/hankweave/staged/"
 
 
