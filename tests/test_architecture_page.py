@@ -231,7 +231,7 @@ def test_the_steps_of_recovery_are_those_of_its_module() -> None:
 def test_a_start_does_what_the_page_says_in_its_order() -> None:
     """Lock, sweep, open, announce, validate, recover, begin, serve."""
     source = (SERVER / "daemon.py").read_text()
-    opening = ["run_sync(acquire", "_sweep(", "_open_engine(", "_open_ledger(", "_live_with("]
+    opening = ["run_sync(acquire", "sweep_agents(", "open_engine(", "open_ledger(", "_live_with("]
     assert _in_order(_body_of(source, "live"), ["_watch_signals", "_live_in("])
     assert _in_order(_body_of(source, "_live_in"), opening)
     assert _in_order(_body_of(source, "_live_with"), ["_recover(", "_serve("])

@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import logging
 import os
-import shlex
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -22,7 +21,6 @@ from typing import Literal, Protocol
 import anyio
 import anyio.abc
 import anyio.to_thread
-import msgspec
 from anyio.abc import TaskStatus
 
 from hankweave_protocol.errors import ErrorCode, Refused
@@ -42,15 +40,11 @@ from hankweave_protocol.records import StateValidation
 from hankweave_protocol.state import State
 from hankweave_protocol.transitions import RunStarted
 from hankweave_server import __version__, fsutil
-from hankweave_server.agents.process import leftovers
 from hankweave_server.agents.process.process_table import containment
 from hankweave_server.app import App, OpenedExecution
 from hankweave_server.background_tasks import alongside
-from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.errors import RestoreIncomplete
-from hankweave_server.checkpoints.repo_init import StoreMoved, refuse_links
 from hankweave_server.clock import Clock
-from hankweave_server.domain.checkpoint_records import on_record, salvage
 from hankweave_server.domain.costs import Prices
 from hankweave_server.domain.history import next_codon
 from hankweave_server.domain.lifecycle import reason_of_stop
@@ -58,7 +52,6 @@ from hankweave_server.domain.liveness import PreviousOwner
 from hankweave_server.domain.validation import corrected, validate
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.execution.branch.location import TEMPORARY
-from hankweave_server.execution.checkpointer import record_of
 from hankweave_server.execution.codon.environment import whereabouts
 from hankweave_server.execution.codon.run import Halt
 from hankweave_server.execution.event_log import EventLog
@@ -70,9 +63,6 @@ from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
 from hankweave_server.hank.advice import advice
 from hankweave_server.hank.load import LoadedHank
 from hankweave_server.ledger.disk_space import Space
-from hankweave_server.ledger.history import whole_lines
-from hankweave_server.ledger.journal import JournalCorrupt
-from hankweave_server.ledger.state_file import NewerState
 from hankweave_server.ledger.writer import Ledger, LedgerFailed, Published
 from hankweave_server.local.executions import (
     ChosenExecution,
@@ -81,8 +71,15 @@ from hankweave_server.local.executions import (
     prepare,
     take_hank,
 )
+from hankweave_server.local.takeover import (
+    disk_stop,
+    open_engine,
+    open_ledger,
+    refuse_moved_store,
+    sweep_agents,
+)
 from hankweave_server.logs import logger, server_log
-from hankweave_server.paths import DATA_SOURCE, STATE_DIRECTORY, Layout
+from hankweave_server.paths import Layout
 from hankweave_server.runtime_lock import HeldLock, LockLost, acquire
 from hankweave_server.settings import RunSettings
 from hankweave_server.transport.listener import ListenerSettings, serve
@@ -236,10 +233,10 @@ class Daemon:
 
             stack.callback(self._log_the_end)
             differences = prepare(self._chosen, self._hank, self._settings, self._clock)
-            agents = await self._sweep()
-            engine = await self._open_engine()
+            agents = await sweep_agents(layout)
+            engine = await open_engine(layout)
             stack.callback(engine.close)
-            ledger = await self._open_ledger(engine)
+            ledger = await open_ledger(layout, self._clock, engine)
             stack.enter_context(ledger.subscribe(self._tell_event))
             stack.enter_context(ledger.subscribe(EventLog(layout, self._clock).heed))
             stack.enter_context(ledger.subscribe(partial(_note_run, lock, layout)))
@@ -279,25 +276,6 @@ class Daemon:
             await opened.ledger.space.release()
 
     # --- start ---------------------------------------------------------------------------------
-
-    async def _sweep(self) -> tuple[int, ...]:
-        """Kill the agents that the previous server left behind."""
-        killed = await leftovers.sweep(self._chosen.layout.agent_processes)
-        survivors = [str(each.pid) for each in killed if each.survived]
-        if survivors:
-            raise Stop(
-                f"Agents of the former server cannot be killed: pids {', '.join(survivors)}.",
-                ExitCode.UNAVAILABLE,
-                hint="End them by hand; nothing may change the files while recovery judges them.",
-            )
-
-        return tuple(each.pid for each in killed)
-
-    async def _open_engine(self) -> CheckpointEngine:
-        return await open_engine(self._chosen.layout)
-
-    async def _open_ledger(self, engine: CheckpointEngine) -> Ledger:
-        return await open_ledger(self._chosen.layout, self._clock, engine)
 
     async def _recover(self, app: App, opened: OpenedExecution, past: StartFindings) -> None:
         await self._say_hello(opened, past)
@@ -685,81 +663,6 @@ def _refusing_what_cannot_begin() -> Iterator[None]:
         ) from None
 
 
-def refuse_moved_store(layout: Layout) -> None:
-    """Raise Stop if the state is a link, or its checkpoints are gone; change nothing."""
-    try:
-        refuse_links(layout)
-    except StoreMoved as moved:
-        raise disk_stop(moved) from None
-
-    if layout.checkpoints.exists():
-        return
-
-    _refuse_lost_state(layout)
-    try:
-        named = len(on_record(whole_lines(layout)).standing)
-    except (OSError, JournalCorrupt, msgspec.MsgspecError):
-        return  # There is no journal, or opening it will report what is wrong with it.
-
-    if named:
-        raise Stop(
-            f"{layout.checkpoints} is gone, and the journal names {named} checkpoints in it.",
-            ExitCode.BAD_DATA,
-            hint="Nothing was changed. Move it back and start again; to go on without these "
-            f"checkpoints: mkdir {shlex.quote(str(layout.checkpoints))}",
-        )
-
-
-def _refuse_lost_state(layout: Layout) -> None:
-    """Raise Stop if there are files of agents, but no record of their execution."""
-    if layout.is_in_place or any(
-        path.exists() for path in (layout.meta, layout.state, layout.journal)
-    ):
-        return
-
-    if any(layout.root.glob(f"{STATE_DIRECTORY}.backup-*")):
-        return  # `--new --force --no-wipe` set the state aside and kept the files.
-
-    names = {path.name for path in layout.work_tree.iterdir()} if layout.work_tree.is_dir() else ()
-    if set(names) - {DATA_SOURCE}:
-        raise Stop(
-            f"{layout.state_directory} has no state, but {layout.work_tree} has files.",
-            ExitCode.BAD_DATA,
-            hint=f"Nothing was changed. If {STATE_DIRECTORY} was moved away, put it back there; "
-            "else name another --execution directory.",
-        )
-
-
-async def open_engine(layout: Layout) -> CheckpointEngine:
-    """Open the checkpoints of an execution whose lock is held; raise Stop."""
-    try:
-        return await anyio.to_thread.run_sync(CheckpointEngine.open, layout)
-    except (InsufficientSpace, ShadowRepositoryError) as error:
-        raise disk_stop(error) from None
-
-
-async def open_ledger(layout: Layout, clock: Clock, engine: CheckpointEngine) -> Ledger:
-    """Open the ledger of an execution whose lock is held; raise Stop."""
-
-    def from_repository() -> State:
-        records = [record_of(facts) for facts in engine.commits()]
-        return salvage(reversed(records), runs_folder=str(layout.runs), server_pid=os.getpid())
-
-    try:
-        return await Ledger.open(
-            layout,
-            clock,
-            rebuild=from_repository,
-            known_shas=lambda: [facts.sha for facts in engine.commits()],
-        )
-    except (JournalCorrupt, NewerState) as error:
-        raise Stop(
-            str(error),
-            ExitCode.BAD_DATA,
-            hint="Nothing was changed. Move the damaged file aside to rebuild without it.",
-        ) from None
-
-
 def _note_run(lock: HeldLock, layout: Layout, published: Published) -> None:
     """Keep the runId in runtime.lock up to date, and create the folder of a new run."""
     data = published.event.data
@@ -796,32 +699,3 @@ def _log_recovery(recovered: Recovered) -> None:
 
     if recovered.finished_rollback:
         log.warning("Finished the rollback that was cut short")
-
-
-def disk_stop(failure: BaseException) -> Stop:
-    """Return the Stop for a disk failure: acknowledged data is safe, the rest is not claimed."""
-    while isinstance(failure, BaseExceptionGroup):
-        failure = failure.exceptions[0]
-
-    moved = failure.__cause__ if isinstance(failure, LedgerFailed) else failure
-    if isinstance(moved, StoreMoved):
-        return Stop(f"{moved}.", ExitCode.BAD_DATA, hint=moved.hint)
-
-    match failure:
-        case LedgerFailed(unsaved=unsaved):
-            lost = f" {unsaved} events were not saved." if unsaved else ""
-            sentence = (
-                f"The journal or the state could not be written: {failure.__cause__ or failure}."
-                f"{lost}"
-            )
-        case InsufficientSpace():
-            sentence = f"A checkpoint could not be saved: {failure.__cause__ or failure}."
-        case _:
-            cause = failure.__cause__ or failure
-            sentence = f"The shadow repository could not be used: {cause}."
-
-    return Stop(
-        sentence,
-        ExitCode.IO_ERROR,
-        hint="Check the disk, then start again; everything that was acknowledged is safe.",
-    )

@@ -44,7 +44,6 @@ from hankweave_server.cli.output.text import AGE, SIZE, size_text
 from hankweave_server.cli.remote import execution_option, json_option, print_json, root_of
 from hankweave_server.cli.shared import completions
 from hankweave_server.clock import SystemClock
-from hankweave_server.daemon import disk_stop, open_engine, open_ledger, refuse_moved_store
 from hankweave_server.domain.checkpoint_records import OnRecord, on_record
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.execution.checkpointer import Checkpointer
@@ -58,6 +57,7 @@ from hankweave_server.ledger.journal import JournalCorrupt
 from hankweave_server.ledger.writer import LedgerFailed
 from hankweave_server.local.progress import ReportProgress, tell_of
 from hankweave_server.local.server_session import at_server
+from hankweave_server.local.takeover import disk_stop, open_engine, open_ledger, refuse_moved_store
 from hankweave_server.local.targeting import require_consent, root_to_change
 from hankweave_server.meter import Meter
 from hankweave_server.paths import Layout

@@ -10,5 +10,6 @@ Modules, in reading order:
 - `reader`: answers from the server if one runs, else from its files
 - `server_session`: a session with a server, for one piece of work
 - `ephemeral_server`: a server that runs only for one command
+- `takeover`: what a new owner of an execution directory checks, ends and opens
 - `progress`: progress of long work, in words
 """

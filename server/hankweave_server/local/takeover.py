@@ -1,0 +1,145 @@
+"""Take over an execution directory: refuse a moved store, end old agents, open store and ledger.
+
+The caller holds the runtime lock, except for `refuse_moved_store`, which comes before it.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+
+import anyio.to_thread
+import msgspec
+
+from hankweave_protocol.state import State
+from hankweave_server.agents.process import leftovers
+from hankweave_server.checkpoints.engine import CheckpointEngine
+from hankweave_server.checkpoints.repo_init import StoreMoved, refuse_links
+from hankweave_server.clock import Clock
+from hankweave_server.domain.checkpoint_records import on_record, salvage
+from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.execution.checkpointer import record_of
+from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
+from hankweave_server.ledger.history import whole_lines
+from hankweave_server.ledger.journal import JournalCorrupt
+from hankweave_server.ledger.state_file import NewerState
+from hankweave_server.ledger.writer import Ledger, LedgerFailed
+from hankweave_server.paths import DATA_SOURCE, STATE_DIRECTORY, Layout
+
+
+def refuse_moved_store(layout: Layout) -> None:
+    """Raise Stop if the state is a link, or its checkpoints are gone; change nothing."""
+    try:
+        refuse_links(layout)
+    except StoreMoved as moved:
+        raise disk_stop(moved) from None
+
+    if layout.checkpoints.exists():
+        return
+
+    _refuse_lost_state(layout)
+    try:
+        named = len(on_record(whole_lines(layout)).standing)
+    except (OSError, JournalCorrupt, msgspec.MsgspecError):
+        return  # There is no journal, or opening it will report what is wrong with it.
+
+    if named:
+        raise Stop(
+            f"{layout.checkpoints} is gone, and the journal names {named} checkpoints in it.",
+            ExitCode.BAD_DATA,
+            hint="Nothing was changed. Move it back and start again; to go on without these "
+            f"checkpoints: mkdir {shlex.quote(str(layout.checkpoints))}",
+        )
+
+
+def _refuse_lost_state(layout: Layout) -> None:
+    """Raise Stop if there are files of agents, but no record of their execution."""
+    if layout.is_in_place or any(
+        path.exists() for path in (layout.meta, layout.state, layout.journal)
+    ):
+        return
+
+    if any(layout.root.glob(f"{STATE_DIRECTORY}.backup-*")):
+        return  # `--new --force --no-wipe` set the state aside and kept the files.
+
+    names = {path.name for path in layout.work_tree.iterdir()} if layout.work_tree.is_dir() else ()
+    if set(names) - {DATA_SOURCE}:
+        raise Stop(
+            f"{layout.state_directory} has no state, but {layout.work_tree} has files.",
+            ExitCode.BAD_DATA,
+            hint=f"Nothing was changed. If {STATE_DIRECTORY} was moved away, put it back there; "
+            "else name another --execution directory.",
+        )
+
+
+async def sweep_agents(layout: Layout) -> tuple[int, ...]:
+    """Kill the agents that the previous server left behind; return their pids."""
+    killed = await leftovers.sweep(layout.agent_processes)
+    survivors = [str(each.pid) for each in killed if each.survived]
+    if survivors:
+        raise Stop(
+            f"Agents of the former server cannot be killed: pids {', '.join(survivors)}.",
+            ExitCode.UNAVAILABLE,
+            hint="End them by hand; nothing may change the files while recovery judges them.",
+        )
+
+    return tuple(each.pid for each in killed)
+
+
+async def open_engine(layout: Layout) -> CheckpointEngine:
+    """Open the checkpoints of an execution whose lock is held; raise Stop."""
+    try:
+        return await anyio.to_thread.run_sync(CheckpointEngine.open, layout)
+    except (InsufficientSpace, ShadowRepositoryError) as error:
+        raise disk_stop(error) from None
+
+
+async def open_ledger(layout: Layout, clock: Clock, engine: CheckpointEngine) -> Ledger:
+    """Open the ledger of an execution whose lock is held; raise Stop."""
+
+    def from_repository() -> State:
+        records = [record_of(facts) for facts in engine.commits()]
+        return salvage(reversed(records), runs_folder=str(layout.runs), server_pid=os.getpid())
+
+    try:
+        return await Ledger.open(
+            layout,
+            clock,
+            rebuild=from_repository,
+            known_shas=lambda: [facts.sha for facts in engine.commits()],
+        )
+    except (JournalCorrupt, NewerState) as error:
+        raise Stop(
+            str(error),
+            ExitCode.BAD_DATA,
+            hint="Nothing was changed. Move the damaged file aside to rebuild without it.",
+        ) from None
+
+
+def disk_stop(failure: BaseException) -> Stop:
+    """Return the Stop for a disk failure: acknowledged data is safe, the rest is not claimed."""
+    while isinstance(failure, BaseExceptionGroup):
+        failure = failure.exceptions[0]
+
+    moved = failure.__cause__ if isinstance(failure, LedgerFailed) else failure
+    if isinstance(moved, StoreMoved):
+        return Stop(f"{moved}.", ExitCode.BAD_DATA, hint=moved.hint)
+
+    match failure:
+        case LedgerFailed(unsaved=unsaved):
+            lost = f" {unsaved} events were not saved." if unsaved else ""
+            sentence = (
+                f"The journal or the state could not be written: {failure.__cause__ or failure}."
+                f"{lost}"
+            )
+        case InsufficientSpace():
+            sentence = f"A checkpoint could not be saved: {failure.__cause__ or failure}."
+        case _:
+            cause = failure.__cause__ or failure
+            sentence = f"The shadow repository could not be used: {cause}."
+
+    return Stop(
+        sentence,
+        ExitCode.IO_ERROR,
+        hint="Check the disk, then start again; everything that was acknowledged is safe.",
+    )
