@@ -22,10 +22,10 @@ import click
 import msgspec
 import pytest
 
+from codegen.catalogue import FILES
 from hankweave_client.client import Client
 from hankweave_client.errors import CommandRefused
 from hankweave_protocol import commands
-from hankweave_protocol.catalogue import FILES
 from hankweave_protocol.commands import COMMANDS
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import EVENTS

@@ -1,7 +1,7 @@
-"""JSON Schemas, made from the shapes themselves: of hank.json for editors, of the wire for clients.
+"""JSON Schemas generated from the shapes: that of hank.json, and components for other schemas.
 
-What a field means is read from the string below it in the source, so that there is one text for
-readers of the source and for those who write a hank.
+The description of a field is the string below it in the source, so that readers of the source and
+authors of a hank read the same text.
 """
 
 from __future__ import annotations
@@ -18,10 +18,7 @@ from typing import Any
 import msgspec
 
 from hankweave_protocol import sentinels
-from hankweave_protocol.commands import COMMANDS
-from hankweave_protocol.events import EVENTS
 from hankweave_protocol.hank import Codon, Hank, SentinelEntry
-from hankweave_protocol.shapes import Typed
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 REFERENCE = "#/$defs/{name}"
@@ -38,34 +35,6 @@ def hank_schema() -> Schema:
     entry = defs[SentinelEntry.__name__]["properties"]["sentinelConfig"]
     entry["anyOf"] = [{"type": "string"}, config]
     return {"$schema": DIALECT, "title": "hank.json", **root, "$defs": defs}
-
-
-def events_schema() -> Schema:
-    """Returns the schema of the events as they stand in the journal and on the wire."""
-    return _messages("An event of Hankweave", EVENTS.members.values(), ("id", "timestamp"))
-
-
-def commands_schema() -> Schema:
-    """Returns the schema of the commands that a client sends."""
-    return _messages("A command of Hankweave", COMMANDS.members.values(), ("id",))
-
-
-def _messages(title: str, kinds: Iterable[type[Typed]], required: tuple[str, ...]) -> Schema:
-    """Describes a union whose members say their `type` beside their `data`."""
-    members = list(kinds)
-    payloads, defs = components(members)
-    return {
-        "$schema": DIALECT,
-        "title": title,
-        "type": "object",
-        "required": [*required, "type"],
-        "properties": {"id": {"type": "string"}, "timestamp": {"type": "string"}},
-        "oneOf": [
-            {"properties": {"type": {"const": member.TYPE}, "data": payload}}
-            for member, payload in zip(members, payloads, strict=True)
-        ],
-        "$defs": defs,
-    }
 
 
 def components(

@@ -12,8 +12,8 @@ from jsonschema import Draft7Validator
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as connect_websocket
 
+from codegen.catalogue import FILES
 from hankweave_client.discovery import discover
-from hankweave_protocol.catalogue import FILES
 from support.running_server import running_server
 from support.scripted_hank import codon, write_hank, writes
 from support.watching import DEADLINE

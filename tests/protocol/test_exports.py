@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft7Validator
 
+from codegen.catalogue import FILES, command_name, event_name, reply_name
+from codegen.exports import EXPORTS, folded
 from hankweave_protocol import codec
-from hankweave_protocol.catalogue import FILES, command_name, event_name, reply_name
 from hankweave_protocol.commands import COMMANDS
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import EVENTS, EventData, HistoryBatch
-from hankweave_protocol.exports import EXPORTS, folded
 from hankweave_protocol.replies import ANSWERS
 from hankweave_protocol.shapes import Typed
 from hankweave_protocol.state import State
@@ -32,6 +32,7 @@ from support.readme_examples import Example, examples
 
 TOP = Path(__file__).resolve().parents[2]
 PROTOCOL = TOP / "protocol"
+TOOLS = str(TOP / "tools")
 DOCUMENT: dict[str, Any] = json.loads((PROTOCOL / "asyncapi.json").read_text())
 SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
 OWN_TO_THE_SERVER = {"file runtime.lock.guard"}
@@ -89,8 +90,8 @@ def test_the_same_shapes_make_the_same_bytes() -> None:
     """What is written does not hang on the order in which a process keeps its sets."""
     made = {
         subprocess.run(
-            [sys.executable, "-m", "hankweave_protocol.exports", name],
-            env=os.environ | {"PYTHONHASHSEED": seed},
+            [sys.executable, "-m", "codegen.exports", name],
+            env=os.environ | {"PYTHONPATH": TOOLS, "PYTHONHASHSEED": seed},
             capture_output=True,
             check=True,
         ).stdout
@@ -103,7 +104,8 @@ def test_the_same_shapes_make_the_same_bytes() -> None:
 def test_an_export_that_does_not_exist_is_refused() -> None:
     """A misspelt name prints nothing on stdout, and the names that there are on stderr."""
     asked = subprocess.run(
-        [sys.executable, "-m", "hankweave_protocol.exports", "typescrpt"],
+        [sys.executable, "-m", "codegen.exports", "typescrpt"],
+        env=os.environ | {"PYTHONPATH": TOOLS},
         capture_output=True,
         check=False,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,11 +15,12 @@ import pytest
 from hypothesis import given
 from jsonschema import Draft202012Validator
 
+from codegen.exports import commands_schema, events_schema
 from hankweave_protocol import codec
 from hankweave_protocol import hank as hank_shapes
 from hankweave_protocol.errors import Refused
 from hankweave_protocol.hank import Codon, Hank, IterationLimit, Loop, RigCommand, RigCopy
-from hankweave_protocol.schema import commands_schema, events_schema, hank_schema
+from hankweave_protocol.schema import hank_schema
 from hankweave_protocol.sentinels import SentinelConfig
 from support.protocol_values import often_enough, values_of
 
@@ -466,7 +468,10 @@ def sentinel_entries(raw: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def test_the_schema_is_printed_by_its_module() -> None:
     """`scripts/export-schema` prints the schema and nothing else."""
     printed = subprocess.run(
-        [sys.executable, "-m", "hankweave_protocol.exports"], capture_output=True, check=True
+        [sys.executable, "-m", "codegen.exports"],
+        env=os.environ | {"PYTHONPATH": str(TOP / "tools")},
+        capture_output=True,
+        check=True,
     )
     assert json.loads(printed.stdout) == json.loads(codec.encode(SCHEMA))
     assert printed.stderr == b""

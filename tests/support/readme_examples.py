@@ -14,8 +14,8 @@ from pathlib import Path
 
 import msgspec
 
+from codegen.catalogue import FILES
 from hankweave_protocol import codec
-from hankweave_protocol.catalogue import FILES
 from hankweave_protocol.commands import COMMANDS
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.records import TrafficRecord

@@ -30,5 +30,4 @@ Modules, in reading order:
 - `ls`: `ls` and `cleanup`: list executions, and remove them
 - `completion`: `completion`: print the shell script for tab completion
 - `mcp/`: `mcp`: the tools that agents are offered
-- `manual`: the generator of COMMANDS.md
 """

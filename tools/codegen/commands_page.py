@@ -1,8 +1,7 @@
 """Generate COMMANDS.md from the commands.
 
-    python -m hankweave_server.cli.manual > COMMANDS.md
-
-A test compares the file with the output, so no option and no example is missing.
+`scripts/test --update-golden` writes it. A test compares the file with the output, so no option and
+no example is missing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The wire as TypeScript types: one file of declarations, to be copied beside a client.
+"""The wire as TypeScript types: one file of declarations, to be copied into a client.
 
-Interfaces carry the names of the Python shapes. Frames are unions told apart by `type`, states of
-a codon by `status`; three maps (`Commands`, `Replies`, `Events`) lead from a type to its data.
+Interfaces have the names of the Python shapes. Frames are unions discriminated by `type`, states of
+a codon by `status`; four maps (`Commands`, `Replies`, `Events`, `Transitions`) lead from a type to
+its data.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from textwrap import wrap
 
-from hankweave_protocol import catalogue
+from codegen import catalogue
 from hankweave_protocol.commands import COMMANDS
 from hankweave_protocol.events import EVENTS
 from hankweave_protocol.replies import ANSWERS
@@ -22,7 +23,7 @@ from hankweave_protocol.transitions import TRANSITIONS
 WIDTH = 100
 _PLAIN_NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 _ENVELOPES = {"AnyEvent", "Command", "CommandSucceeded", "Event", "Transition"}
-"""What is written by hand, as a type of its `type`."""
+"""Written by hand in `_FRAMES`, generic in their `type`."""
 
 _HEADER = """\
 // What goes over the wire of Hankweave, and what lies in its files, from the protocol's own shapes.
@@ -92,7 +93,7 @@ export type Transition = { [T in TransitionType]: TransitionOf<T> }[TransitionTy
 
 
 def typescript() -> str:
-    """Returns the whole file; equal shapes give it equal text."""
+    """Return the whole file; the same shapes produce the same text."""
     commands = COMMANDS.members.values()
     answers = [(member.TYPE, ANSWERS.get(member)) for member in commands]
     parts = [
@@ -151,7 +152,7 @@ def _fields(schema: Schema, indent: str) -> Iterator[str]:
     for name, field in schema["properties"].items():
         kind = _type(field)
         if name not in required:
-            # What is null by default is not written at all.
+            # A field whose default is null is never written as null.
             name, kind = f"{_key(name)}?", kind.removesuffix(" | null")
         else:
             name = _key(name)
@@ -185,7 +186,7 @@ def _comment(text: str, indent: str) -> str:
 
 
 def _type(schema: Schema) -> str:
-    """Writes one schema as a type."""
+    """Return one schema as a type."""
     for key, written in _WRITERS.items():
         if key in schema:
             return written(schema)
@@ -210,7 +211,7 @@ def _of_kind(schema: Schema) -> str:
         case str(kind):
             return kind
         case kind:
-            raise ValueError(f"{kind!r} is no type that the shapes have")
+            raise ValueError(f"{kind!r} is not a type that the shapes have")
 
 
 def _object(schema: Schema) -> str:
@@ -225,4 +226,4 @@ _WRITERS: dict[str, Callable[[Schema], str]] = {
     "anyOf": lambda schema: _options(schema["anyOf"]),
     "type": _of_kind,
 }
-"""By the key that decides, in this order."""
+"""By the key of the schema that decides; the first that matches is used."""

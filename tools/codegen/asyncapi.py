@@ -1,21 +1,20 @@
 """The wire as an AsyncAPI 3 document, for tools that draw, mock or generate from one.
 
-It is written from the server's side, as AsyncAPI asks: what the server *receives* are a client's
-frames, what it *sends* are events; a reply belongs to the operation that asks for it.
+As AsyncAPI requires, it describes the server's side: the server *receives* a client's frames and
+*sends* events; a reply belongs to the operation that requests it.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from hankweave_protocol import catalogue
-from hankweave_protocol.catalogue import command_name, event_name, reply_name
+from codegen import catalogue
+from codegen.catalogue import command_name, event_name, reply_name
+from hankweave_protocol import PROTOCOL_VERSION
 from hankweave_protocol.commands import COMMANDS, CommandData, ServerForceShutdown
 from hankweave_protocol.events import EVENTS, EventData
 from hankweave_protocol.schema import Schema
 from hankweave_protocol.shapes import Typed
-
-PROTOCOL_VERSION = 1
 
 _CHANNEL = "#/channels/wire"
 _ABOUT = """\
@@ -30,7 +29,7 @@ _QUERY = "The same, for clients that can only take an address. A handshake may b
 
 
 def asyncapi() -> dict[str, Any]:
-    """Returns the whole document; equal shapes give it equal bytes."""
+    """Return the whole document; the same shapes produce the same bytes."""
     return {
         "asyncapi": "3.0.0",
         "info": {
@@ -162,7 +161,7 @@ def _event(member: type[EventData]) -> dict[str, Any]:
 def _message(
     name: str, type_name: str, correlation: str | None = None, member: type[Typed] | None = None
 ) -> dict[str, Any]:
-    """Describes one frame; all but the two of the handshake have a schema of its name."""
+    """Describe one frame; all except the two of the handshake have a schema of the same name."""
     payload = catalogue.frames()[name]
     message: dict[str, Any] = {"name": type_name}
     if member is not None:
@@ -176,7 +175,7 @@ def _message(
 
 
 def _summary(member: type[Typed]) -> dict[str, str]:
-    """Gives the first paragraph of what the source says of a shape, if it says something."""
+    """Return the first paragraph of a shape's docstring, if it has one."""
     text = catalogue.shapes()[member.__name__].get("description", "")
     paragraph = " ".join(text.split("\n\n")[0].split())
     return {"summary": paragraph} if paragraph else {}
@@ -191,7 +190,7 @@ def _schemas() -> dict[str, Schema]:
 
 
 def _as_draft_7(schema: Any) -> Any:
-    """Keeps what stands beside a reference: Draft 7, which AsyncAPI speaks, does not look at it."""
+    """Preserve the siblings of a reference: Draft 7, which AsyncAPI uses, ignores them."""
     match schema:
         case {"$ref": str(target), **rest} if rest:
             return {**rest, "allOf": [{"$ref": target}]}

@@ -1,7 +1,7 @@
-"""The whole wire as schemas: every frame, and every shape that a frame or file is made of.
+"""The whole wire as schemas: every frame, and every shape that frames and files consist of.
 
-`hankweave_protocol.asyncapi` and `hankweave_protocol.typescript` write it down for others. It is
-made from the shapes themselves; only what they keep encoded (`msgspec.Raw`) is filled in here.
+The schemas are generated from the shapes; only fields that hold encoded JSON (`msgspec.Raw`) are
+filled in here. `asyncapi` and `typescript` print them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from hankweave_protocol.transitions import TRANSITIONS
 REFERENCE = "#/components/schemas/{name}"
 
 _SOURCE = re.compile(r" \((?:DESIGN|seed) [^()]*\)")
-"""Where an idea is from: of interest to readers of the source alone."""
+"""References to design documents, which are for readers of the source only."""
 
 _MODULES = (hank, records, state, events, replies, commands)
 _FRAMES = (
@@ -53,7 +53,7 @@ FILES: dict[str, type] = {
     "archive.intent": records.ArchiveIntent,
     "aftermath.intent": records.AftermathIntent,
 }
-"""The files of an execution directory, beside its journal, that a program may want to read."""
+"""The files of an execution directory, besides its journal, that other programs read."""
 
 
 def ref(name: str) -> Schema:
@@ -61,7 +61,7 @@ def ref(name: str) -> Schema:
 
 
 def shape_name(schema: Schema) -> str:
-    """Names what a reference means."""
+    """Return the name of the shape that a reference points to."""
     return str(schema["$ref"]).rpartition("/")[2]
 
 
@@ -78,7 +78,7 @@ def reply_name(member: type[CommandData]) -> str:
 
 
 def frames() -> dict[str, Schema]:
-    """Returns the schema of every frame by the name of its message, in the order of the page."""
+    """Return the schema of every frame by the name of its message, in the order of the README."""
     found = {"handshake": ref("Handshake"), "handshake.response": ref("HandshakeResponse")}
     found |= {command_name(member): _command(member) for member in COMMANDS.members.values()}
     found |= {reply_name(member): _reply(member) for member in COMMANDS.members.values()}
@@ -88,7 +88,7 @@ def frames() -> dict[str, Schema]:
 
 @cache
 def shapes() -> dict[str, Schema]:
-    """Returns by name every shape that frames and files are made of; not to be changed."""
+    """Return every shape of frames and files by name; callers must not change the result."""
     named = dict(_named_unions())
     kinds = [*_FRAMES, *FILES.values(), records.TrafficRecord, *ANSWERS.values()]
     kinds += [*COMMANDS.members.values(), *EVENTS.members.values(), *TRANSITIONS.members.values()]
@@ -135,7 +135,7 @@ def _unions_of_frames() -> dict[str, Schema]:
 
 
 def _fill_in(found: dict[str, Schema]) -> None:
-    """Says what stands where the shapes keep something as it came."""
+    """Describe the fields that hold encoded JSON."""
     any_event = ref("AnyEvent")
     found["HandshakeResponseData"]["properties"]["eventHistory"]["items"] = any_event
     found["HistoryBatch"]["properties"]["events"]["items"] = any_event
@@ -175,7 +175,7 @@ def _typed(member: type[Typed]) -> Schema:
 
 
 def _named_unions() -> Iterator[tuple[str, Any]]:
-    """Finds what the source gives a name: sets of words, and unions of shapes."""
+    """Yield the types that have a name in the source: string literals and unions of shapes."""
     for module in _MODULES:
         for name, value in _own_names(module):
             if get_origin(value) is Literal or _is_union(value):
@@ -190,7 +190,7 @@ def _own_names(module: ModuleType) -> Iterator[tuple[str, Any]]:
 
 
 def _is_union(value: Any) -> bool:
-    """Tells unions of shapes, and of sets of words; one of texts and numbers is no idea of ours."""
+    """Return True for unions of shapes and of string literals, not for those of basic types."""
     return get_origin(value) in (Union, UnionType) and all(
         get_origin(part) is Literal or hasattr(part, "__struct_fields__")
         for part in get_args(value)
@@ -198,7 +198,7 @@ def _is_union(value: Any) -> bool:
 
 
 def _in_order(schema: Schema, union: Any) -> Schema:
-    """Lists words as the source does, not by their letters."""
+    """Return the schema of a union with its strings in source order, not sorted."""
     if any("$ref" in option for option in schema.get("anyOf", ())):
         return {"anyOf": schema["anyOf"]}
 
@@ -208,7 +208,7 @@ def _in_order(schema: Schema, union: Any) -> Schema:
 
 
 def _with_names(schema: Any, aliases: dict[str, Schema]) -> Any:
-    """Puts a name wherever the schema spells out what has one."""
+    """Replace inline definitions of named types by references."""
     match schema:
         case {"enum": list(words)}:
             rest = {key: part for key, part in schema.items() if key not in ("enum", "type")}
@@ -230,7 +230,7 @@ def _are_words_of(alias: Schema, words: list[str]) -> bool:
 
 
 def _together(options: list[Schema]) -> list[Schema]:
-    """Makes one set of words of several."""
+    """Merge all string literals among the options into one enum."""
     words = [word for option in options for word in option.get("enum", ())]
     others = [option for option in options if "enum" not in option]
     return [{"enum": words}, *others] if words else others
